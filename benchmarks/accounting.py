@@ -58,13 +58,12 @@ def count_everything(report: Path) -> None:
     began, began_wall = time.thread_time(), time.perf_counter()
     from otel_quant.capture.instruments.shared import (
         arguments,
-        entry_points,
         hooks,
-        library_steps,
         samples,
+        steps,
     )
     from otel_quant.capture.probes import sampler
-    from otel_quant.capture.recorder.open_step import OpenStep
+    from otel_quant.capture.recorder.ongoing import OpenStep
     from otel_quant.capture.recorder.recorder import Recorder
     from otel_quant.capture.runtime import Runtime
     from otel_quant.export.otel import delivery
@@ -77,10 +76,9 @@ def count_everything(report: Path) -> None:
         count(OpenStep, name, "checkpoints")
     count(hooks.Hooks, "_fire", "hooks")
     count(arguments.Arguments, "bound", "hooks")
-    count(library_steps, "attributes_of", "hooks")
-    count(entry_points, "attributes_of", "hooks")
+    count(steps, "attributes_of", "hooks")
     count(samples, "count_sample", "checkpoints")
-    count(entry_points, "report_models", "model cost")
+    count(steps, "report_models", "model cost")
     count(Runtime, "at_process_end", "exit")
     count(sampler.Sampler, "_run", "sampler")
     count(delivery.Delivery, "_force_flush", "delivery")

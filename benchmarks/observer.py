@@ -26,7 +26,7 @@ from typing import Final
 from measuring import print_table, take_turns
 from memory_profiler import memory_usage
 
-from otel_quant.export.recording.curve_file import read_curve
+from otel_quant.export.recording.curve import read_curve
 from otel_quant.launcher.observer import Observer
 from otel_quant.launcher.program import Ending
 

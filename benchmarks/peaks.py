@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from measuring import print_table, take_turns
 
@@ -57,31 +57,8 @@ def program(milliseconds: float, below: bool, profile: Path | None) -> None:
         time.sleep(0.3)
         return
     import otel_quant
-    from otel_quant.capture.recorder.recorder import Recorder
-    from otel_quant.schema.records import StepRecord
-    from otel_quant.schema.sink import Sink
 
-    class Steps(Sink):
-        """Keeps the records of the steps."""
-
-        def __init__(self) -> None:
-            self.records: list[StepRecord] = []
-
-        def step_ended(self, record: StepRecord, *_: Any) -> None:
-            """Keeps one."""
-            self.records.append(record)
-
-    steps = Steps()
-    make = Recorder.__init__
-
-    @functools.wraps(make)
-    def with_one_more_sink(
-        self: Recorder, info: Any, probes: Any, sinks: Any, *rest: Any, **named: Any
-    ) -> None:
-        make(self, info, probes, [*sinks, steps], *rest, **named)
-
-    Recorder.__init__ = with_one_more_sink  # type: ignore[method-assign]  # to see the figures
-    with otel_quant.run(str(profile)):
+    with otel_quant.run(str(profile)) as run:
         if below:
             with otel_quant.step("Model Loading"):
                 spike(EARLIER, 300)
@@ -89,13 +66,13 @@ def program(milliseconds: float, below: bool, profile: Path | None) -> None:
         with otel_quant.step("Calibration"):
             before = rss()
             spike(SPIKE, milliseconds)
-    peaks = steps.records[-1].peaks
+    step = run.steps[-1]
     print(
         json.dumps(
             {
                 "before": before,
-                "peak": peaks.figures["memory"],
-                "source": peaks.sources.get("memory", "sampled"),
+                "peak": step.memory_peak,
+                "source": step.memory_peak_source or "sampled",
             }
         )
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_quant.capture.instruments import libraries
-from otel_quant.capture.instruments.shared.library import Library
+from otel_quant.capture.instruments.shared.hooks import Library, libraries
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from otel_quant.export.otel.attributes import MOST_CUSTOM, MOST_OF_STEP
+from otel_quant.capture.recorder.attributes import MOST_OF_STEP
+from otel_quant.export.otel.custom import MOST_CUSTOM
 from otel_quant.export.otel.delivery import RETRY, SPACING
 from otel_quant.export.otel.unsent import METRICS_COUNT_AS, MOST
 from otel_quant.schema import catalog, semconv

@@ -27,12 +27,10 @@ from otel_quant.base.log import LOG
 from otel_quant.capture.parent_process import PARENT
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.recorder.forecast_warning import ForecastWarningSink
 from otel_quant.capture.recorder.kept_run import KeptRun
-from otel_quant.capture.recorder.open_step import OpenStep, current_step
+from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import completed, new_run_info
-from otel_quant.export.otel.attributes import FigureAttributes
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.export.otel.delivery import Delivery
 from otel_quant.export.otel.logs import LogsSink
@@ -43,20 +41,21 @@ from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 from otel_quant.export.otel.service_name import name_service
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.last_reading_sink import LastReadingSink
-from otel_quant.export.quark_yaml.path import profile_path, quark_own_path
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
 from otel_quant.export.quark_yaml.request import (
     PROGRAM_REQUEST,
     ProfileRequest,
+    profile_path,
+    quark_own_path,
     request_of_run,
     requested_by,
 )
 from otel_quant.export.quark_yaml.sink import ProfileTextSink, QuarkYamlSink
 from otel_quant.export.recording import layout
-from otel_quant.export.recording.own_files import choose_folder, make_folder
+from otel_quant.export.recording.event_file import choose_folder, make_folder
 from otel_quant.export.recording.sink import RecordingSink
-from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.records import Peaks, Reading, RunInfo, StepInfo
+from otel_quant.schema.figures import RESOURCES, Number
+from otel_quant.schema.records import Reading, RunInfo, StepInfo
 from otel_quant.schema.settings import Settings
 from otel_quant.schema.sink import Sink
 
@@ -78,7 +77,6 @@ class Runtime:
         self._added_sinks: tuple[Sink, ...] = ()
         self._profile_sink: QuarkYamlSink | None = None
         self._recording: tuple[str | None, RecordingSink | None] = None, None
-        self._figures = FigureAttributes(RESOURCES)
         self._gpu: GpuProbe | None = None
         self._operations = 0
         self._exiting = False
@@ -316,7 +314,7 @@ class Runtime:
                 if recording is None:
                     sinks.append(LastReadingSink(lambda: sink.path, self.metrics))
                 sinks.append(sink)
-            sinks += (*self._process_sinks(), ForecastWarningSink())
+            sinks += self._process_sinks()
             if recording is not None:
                 sinks.append(recording)
             recorder = Recorder(
@@ -350,7 +348,6 @@ class Runtime:
                 if make_folder(folder, names_paths=settings.paths):
                     sink = RecordingSink(
                         folder,
-                        self._figures,
                         lambda item: self._spans.ids_of(item) if self._spans is not None else None,
                         takes_curve=not settings.launched,
                         interval=settings.sample_interval,
@@ -395,10 +392,9 @@ class Runtime:
     def _process_sinks(self) -> tuple[Sink, ...]:
         if self._sinks is None:
             use = PROVIDERS.current
-            figures = self._figures
-            logs = LogsSink(RESOURCES, self.delivery.soon, self._context_of, use.logger, figures)
+            logs = LogsSink(self.delivery.soon, self._context_of, use.logger)
             spans = self._spans = SpansSink(
-                RESOURCES, self._be_first_at_exit, logs.run_span_started, use.tracer, figures
+                self._be_first_at_exit, logs.run_span_started, use.tracer
             )
             self._sinks = (spans, self._metrics_sink(use.meter), logs)
         return self._sinks
@@ -409,7 +405,7 @@ class Runtime:
         sink = known() if known is not None else None
         if sink is None:
             sink = MetricsSink(
-                RESOURCES, self._reading_now, self._context_of, provider, self._peaks_now
+                RESOURCES, self._reading_now, self._context_of, provider, self._peak_now
             )
             self._metrics_sinks[key] = ref(sink)
         return sink
@@ -417,9 +413,9 @@ class Runtime:
     def _context_of(self, step: StepInfo | None) -> Context | None:
         return self._spans.context_of(step) if self._spans is not None else None
 
-    def _peaks_now(self) -> Peaks | None:
+    def _peak_now(self) -> Number | None:
         recorder = self.latest_run
-        return recorder.peaks if recorder is not None else None
+        return recorder.peaks.figures.get("memory") if recorder is not None else None
 
     def _reading_now(self) -> Reading | None:
         recorder = self.latest_run

@@ -33,7 +33,7 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.export.recording.layout import REPORT
     from otel_quant.recordings.reader import read
     from otel_quant.views.html import write_page
-    from otel_quant.views.report.render import render
+    from otel_quant.views.report import render
 
     source = Path(options.recording)
     with user_errors(options.recording):

@@ -175,7 +175,7 @@ def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractCont
         yield nullcontext
         return
     from otel_quant.base.threads import start_thread
-    from otel_quant.views.watch.follow import LiveView
+    from otel_quant.views.follow import LiveView
 
     view = LiveView(folder, sys.stderr)
 
@@ -247,7 +247,7 @@ def _report(recording: Recording) -> str:
         import jinja2  # noqa: F401  # the pages need it
 
         from otel_quant.views.html import write_page
-        from otel_quant.views.report.render import render
+        from otel_quant.views.report import render
     except ModuleNotFoundError as error:
         return f"\nreport:    none, the package {error.name} is missing"
     from otel_quant.views.text import printable

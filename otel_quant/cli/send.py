@@ -45,9 +45,14 @@ def _run(options: argparse.Namespace) -> int:
         )
     from otel_quant.recordings.sending.endpoint import NotSentError
     from otel_quant.recordings.sending.send import send_recording
+    from otel_quant.views.ending import ending_lines
 
     try:
-        sent = send_recording(recording, only_unended=options.only_unended)
+        sent = send_recording(
+            recording,
+            ending_lines=ending_lines(recording.ending) if recording.ending is not None else (),
+            only_unended=options.only_unended,
+        )
     except NotSentError as error:
         raise UserError(f"{shown}: {printable(str(error))}") from error
     print(f"{shown}: {sent} sent")

@@ -162,14 +162,14 @@ def fused_kernels(ops: Sequence[Operation], outputs: Iterable[Value]) -> Fused:
     return fused
 
 
-def _fuse(ops: Sequence[Operation], outputs: Iterable[Value], fused: Fused) -> set[int]:
-    """Fuses one graph; returns the values that it and its bodies read, by ``id``."""
+def _fuse(ops: Sequence[Operation], outputs: Iterable[Value], fused: Fused) -> set[Value]:
+    """Fuses one graph; returns the values that it and its bodies read."""
     graph = list(executed(ops))
-    captured: set[int] = set()
+    captured: set[Value] = set()
     for op in graph:
         for body in (*op.bodies, *op.branches):
             captured |= _fuse(body.ops, body.outputs, fused)
-    found = _Graph(graph, {id(value) for value in outputs}, captured)
+    found = _Graph(graph, set(outputs), captured)
     fused.kernels.update(found.kernels())
     fused.on_integers.update(found.fused)
     fused.obstacles.update(found.obstacles)
@@ -179,30 +179,30 @@ def _fuse(ops: Sequence[Operation], outputs: Iterable[Value], fused: Fused) -> s
 class _Graph:
     """The operations of one graph, bodies left out: a kernel does not reach into a body."""
 
-    def __init__(self, ops: Sequence[Operation], outputs: set[int], captured: set[int]) -> None:
+    def __init__(self, ops: Sequence[Operation], outputs: set[Value], captured: set[Value]) -> None:
         self._ops = ops
         self._captured = captured
         self._kept = kept = outputs | captured
-        self._makers = {id(value): op for op in ops for value in op.outputs}
-        self._edges: dict[int, int] = {}
-        self._quantizers: set[int] = set()
+        self._makers = {value: op for op in ops for value in op.outputs}
+        self._edges: dict[Value, int] = {}
+        self._quantizers: set[Value] = set()
         self._twins = _twins(ops, kept)
         for op in ops:
-            if op.outputs and id(op.outputs[0]) in self._twins:
+            if op.outputs and op.outputs[0] in self._twins:
                 continue
             for value in op.inputs:
                 if value is not None:
-                    self._edges[id(value)] = self._edges.get(id(value), 0) + 1
+                    self._edges[value] = self._edges.get(value, 0) + 1
             if op.kind in QUANTIZES and op.has(0):
-                self._quantizers.add(id(op.input(0)))
+                self._quantizers.add(op.input(0))
         self.read = kept | set(self._edges)
-        self._wanted: dict[int, _Quantized] = {}
-        self._held: dict[int, _Quantized] = {}
+        self._wanted: dict[Value, _Quantized] = {}
+        self._held: dict[Value, _Quantized] = {}
         self.fused: dict[Operation, list[_Quantized]] = {}
         self.obstacles: dict[Operation, Obstacle] = {}
-        self._clamped: dict[int, Value] = {}
-        self._only_quantizes: set[int] = set()
-        self._at_rest: set[int] = set()  # quantizations are moved before operators are left out
+        self._clamped: dict[Value, Value] = {}
+        self._only_quantizes: set[Operation] = set()
+        self._at_rest: set[Value] = set()  # quantizations are moved before operators are left out
 
     def kernels(self) -> dict[Operation, Kernel]:
         """Returns what its operations read and make where it is not what they say."""
@@ -214,7 +214,7 @@ class _Graph:
 
     def _alone(self, value: Value) -> bool:
         """Whether one operand, and nothing outside, reads a value."""
-        return self._edges.get(id(value)) == 1 and id(value) not in self._kept
+        return self._edges.get(value) == 1 and value not in self._kept
 
     def _look_behind(self, op: Operation) -> None:
         """Finds what is quantized as soon as it is made."""
@@ -222,47 +222,47 @@ class _Graph:
             return
         value = op.input(0)
         if op.kind in QUANTIZES:
-            if self._alone(value) and id(op.outputs[0]) not in self._twins:
-                self._wanted[id(value)] = _conversion(op, op.outputs[0])
+            if self._alone(value) and op.outputs[0] not in self._twins:
+                self._wanted[value] = _conversion(op, op.outputs[0])
             return
-        wanted = self._wanted.get(id(op.outputs[0]))
+        wanted = self._wanted.get(op.outputs[0])
         if wanted is None:
             return
         if op.kind in _CLAMPS and _clamps_nothing(op, wanted):
-            maker = self._makers.get(id(value))
+            maker = self._makers.get(value)
             moves = maker is not None and maker.kind in FUSIONS.keys() - CARRIES
             if wanted.node or (moves and self._alone(value)):
-                self._clamped[id(op.outputs[0])] = value
+                self._clamped[op.outputs[0]] = value
                 if self._alone(value):
-                    self._wanted[id(value)] = wanted
-                    self._at_rest.add(id(value))
+                    self._wanted[value] = wanted
+                    self._at_rest.add(value)
             else:  # what is moved has no node that would take this one's place
-                self._only_quantizes.add(id(op))
+                self._only_quantizes.add(op)
         elif (
             op.kind in CARRIES
             and wanted.even
             and self._alone(value)
-            and id(op.outputs[0]) not in self._at_rest
+            and op.outputs[0] not in self._at_rest
         ):
-            maker = self._makers.get(id(value))
+            maker = self._makers.get(value)
             if maker is not None and maker.kind not in DEQUANTIZES:
-                self._wanted[id(value)] = wanted.moved(value)
+                self._wanted[value] = wanted.moved(value)
 
     def _look_ahead(self, op: Operation) -> None:
         """Finds the operators whose operands are integers and whose results will be."""
         if op.kind in DEQUANTIZES:
             if op.has(0) and op.outputs:
-                integers = self._twins.get(id(op.input(0)), op.input(0))
-                self._held[id(op.outputs[0])] = _conversion(op, integers)
+                integers = self._twins.get(op.input(0), op.input(0))
+                self._held[op.outputs[0]] = _conversion(op, integers)
             return
         if not op.outputs or not op.has(0):
             return
         if op.kind in QUANTIZES:
             # Of integers that were dequantized in the same way nothing new is made.
-            source, result = self._held.get(id(self._source(op))), op.outputs[0]
+            source, result = self._held.get(self._source(op)), op.outputs[0]
             same = source is not None and source.equals(_conversion(op, result))
-            if source is not None and same and id(result) not in self._kept:
-                self._twins[id(result)] = source.value
+            if source is not None and same and result not in self._kept:
+                self._twins[result] = source.value
             return
         rule = FUSIONS.get(op.kind)
         value = op.outputs[0]
@@ -272,9 +272,9 @@ class _Graph:
                 self.obstacles[op] = results
             elif results is not None:
                 self.fused[op] = results
-        wanted = self._wanted.get(id(value))
-        if wanted is not None and not wanted.node and id(value) not in self._held:
-            self._held[id(value)] = wanted
+        wanted = self._wanted.get(value)
+        if wanted is not None and not wanted.node and value not in self._held:
+            self._held[value] = wanted
 
     def _results(self, op: Operation, rule: Fusion) -> list[_Quantized] | Obstacle | None:
         """What a kernel makes in place of results; empty for the results.
@@ -296,7 +296,7 @@ class _Graph:
             return _other_types(item.value.dtype for item in held)
         if rule.result == "plain":
             return []
-        wanted = [self._wanted.get(id(value)) for value in _named(op)]
+        wanted = [self._wanted.get(value) for value in _named(op)]
         found = [item for item in wanted if item is not None]
         quantized = len(found) == len(wanted)
         if not self._has_bias(op, rule, quantized=quantized):
@@ -304,7 +304,7 @@ class _Graph:
             name = dtypes.name_of((op.input(rule.bias or 0) if bias is None else bias.value).dtype)
             return Obstacle(f"the bias is {name}", "a bias of int32")
         if not quantized:
-            if rule.result == "either" and id(op.outputs[0]) not in self._quantizers:
+            if rule.result == "either" and op.outputs[0] not in self._quantizers:
                 return []
             carried = self._carried_on(op, held[0]) if rule.result == "equal" else None
             return NOT_QUANTIZED if carried is None else carried
@@ -331,67 +331,69 @@ class _Graph:
             or len(_named(op)) != 1
             or not held.even
             or held.zero_point is None
-            or id(value) in self._captured
-            or id(value) in self._quantizers
-            or (id(value) in self._kept and id(value) in self._edges)
+            or value in self._captured
+            or value in self._quantizers
+            or (value in self._kept and value in self._edges)
         ):
             return None
-        self._held[id(value)] = moved = held.moved(value)
+        self._held[value] = moved = held.moved(value)
         return [moved]
 
     def _operand(self, op: Operation, i: int) -> _Quantized | None:
-        return self._held.get(id(op.input(i))) if op.has(i) else None
+        return self._held.get(op.input(i)) if op.has(i) else None
 
     def _made(self) -> dict[Operation, Kernel]:
         """Kernels, once it is known who still needs floats."""
-        rules = {id(op): FUSIONS[op.kind] for op in self._ops if op in self.fused}
+        rules = {op: FUSIONS[op.kind] for op in self._ops if op in self.fused}
         floats = set(self._kept)
-        reads: dict[int, list[Value | None]] = {}
+        reads: dict[Operation, list[Value | None]] = {}
         for op in self._ops:
-            rule = rules.get(id(op))
+            rule = rules.get(op)
             taken = list(op.inputs)
             if self._twins:
-                taken = [value and self._twins.get(id(value), value) for value in taken]
+                taken = [value and self._twins.get(value, value) for value in taken]
             if rule is not None:
                 for i in _dequantized(op, rule):
                     held = self._operand(op, i)
                     if held is not None:
                         taken[i] = held.value
-            reads[id(op)] = taken
-        made = {id(item.value) for items in self.fused.values() for item in items}
+            reads[op] = taken
+        made = {item.value for items in self.fused.values() for item in items}
         made |= set(self._twins) | set(self._clamped)
-        gone = {id(op) for op in self._ops if op.outputs and self._gone(op, made)}
+        gone = {op for op in self._ops if op.outputs and self._gone(op, made)}
         for op in self._ops:
-            if id(op) in gone:
-                reads[id(op)] = []
+            if op in gone:
+                reads[op] = []
             elif op.kind in QUANTIZES and op.has(0):
-                reads[id(op)] = [self._source(op), *op.inputs[1:]]
-            floats.update(id(value) for value in reads[id(op)] if value is not None)
+                reads[op] = [self._source(op), *op.inputs[1:]]
+            floats.update(value for value in reads[op] if value is not None)
         found: dict[Operation, Kernel] = {}
         for op in self._ops:
             makes = self._makes(op, floats, gone)
             if makes is not None:
-                found[op] = Kernel(reads[id(op)] if makes else [], makes)
+                found[op] = Kernel(reads[op] if makes else [], makes)
         return found
 
     def _source(self, op: Operation) -> Value:
         """What a node quantizes, operators that need not run left out."""
         source = op.input(0)
-        while id(source) in self._clamped:
-            source = self._clamped[id(source)]
+        while source in self._clamped:
+            source = self._clamped[source]
         return source
 
-    def _gone(self, op: Operation, made: set[int]) -> bool:
+    def _gone(self, op: Operation, made: set[Value]) -> bool:
         """Whether an operation's result is made by another, or by none."""
-        return op.kind in QUANTIZES | _CLAMPS and id(op.outputs[0]) in made
+        return op.kind in QUANTIZES | _CLAMPS and op.outputs[0] in made
 
-    def _makes(self, op: Operation, floats: set[int], gone: set[int]) -> Sequence[Value] | None:
+    def _makes(
+        self, op: Operation, floats: set[Value], gone: set[Operation]
+    ) -> Sequence[Value] | None:
         """What an operation writes to memory; None if it is what the file says."""
-        if id(op) in gone:
+        if op in gone:
             return []
         if op.kind in QUANTIZES:
             return op.outputs
-        needed = [value for value in op.outputs if id(value) in floats]
+        needed = [value for value in op.outputs if value in floats]
         if op.kind in DEQUANTIZES:
             return needed
         items = self.fused.get(op)
@@ -402,9 +404,9 @@ class _Graph:
         moved = [
             item.value
             for value in op.outputs
-            if (item := self._wanted.get(id(value))) is not None and not item.node
+            if (item := self._wanted.get(value)) is not None and not item.node
         ]
-        floats_made = needed if id(op) in self._only_quantizes else op.outputs
+        floats_made = needed if op in self._only_quantizes else op.outputs
         return [*floats_made, *moved] if moved else None
 
 
@@ -423,21 +425,21 @@ def _other_types(found: Iterable[int]) -> Obstacle:
     )
 
 
-def _twins(ops: Sequence[Operation], kept: set[int]) -> dict[int, Value]:
+def _twins(ops: Sequence[Operation], kept: set[Value]) -> dict[Value, Value]:
     """Results of nodes that quantize a tensor once more in the same way -> the first's result."""
     firsts: dict[tuple[object, ...], Value] = {}
-    twins: dict[int, Value] = {}
+    twins: dict[Value, Value] = {}
     for op in ops:
         if op.kind not in QUANTIZES or not op.outputs or not op.has(0):
             continue
         result = op.outputs[0]
         how = (
-            None if value is None else (value.dtype, value.data) if value.data else id(value)
+            None if value is None else (value.dtype, value.data) if value.data else value
             for value in op.inputs[1:]
         )
-        first = firsts.setdefault((id(op.input(0)), result.dtype, *how), result)
-        if first is not result and id(result) not in kept:
-            twins[id(result)] = first
+        first = firsts.setdefault((op.input(0), result.dtype, *how), result)
+        if first is not result and result not in kept:
+            twins[result] = first
     return twins
 
 

@@ -84,21 +84,21 @@ class ModelGraph:
             run.op: run for run in executions(self.main, RULE_SETS["corrected"])
         }
         self.ops: Sequence[Operation] = list(self.runs)
-        self._readers: dict[int, list[Operation]] = {}
-        self._makers: dict[int, Operation] = {}
+        self._readers: dict[Value, list[Operation]] = {}
+        self._makers: dict[Value, Operation] = {}
         self._by_tensor = {
             name: op for op in self.main if op.kind != "Constant" for name in op.node.outputs
         }
         for op in self.ops:
             for value in op.outputs:
-                self._makers[id(value)] = op
+                self._makers[value] = op
             for operand in op.inputs:
                 if operand is not None:
-                    self._readers.setdefault(id(operand), []).append(op)
+                    self._readers.setdefault(operand, []).append(op)
 
     def maker(self, value: Value) -> Operation | None:
         """Returns the node that makes a value; None for inputs and constants."""
-        return self._makers.get(id(value))
+        return self._makers.get(value)
 
     def maker_of(self, tensor: str) -> Operation | None:
         """Returns the node of the main graph that makes a tensor; None for constants."""
@@ -106,7 +106,7 @@ class ModelGraph:
 
     def readers(self, value: Value) -> Sequence[Operation]:
         """Returns the nodes that read a value."""
-        return self._readers.get(id(value), ())
+        return self._readers.get(value, ())
 
     def is_output(self, value: Value) -> bool:
         """Whether the model gives a value out."""

@@ -73,7 +73,7 @@ def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSp
     for text in texts:
         name, spec = _parse(text)
         if name in found:
-            raise CostError("input shape", f"{printable(name)!r} is given twice")
+            raise _wrong(f"{printable(name)!r} is given twice")
         found[name] = spec._replace(origin=f"{option} {printable(text)!r}".lstrip())
     return found
 
@@ -129,10 +129,9 @@ def _parse(text: str) -> tuple[str, InputSpec]:
         lengths = _shape(parts[-1], text)
         if lengths is not None:
             return ":".join(parts[:-1]), InputSpec(lengths)
-    raise CostError(
-        "input shape",
+    raise _wrong(
         f"{printable(text)!r} is not understood",
-        expected="name=1x3x224x224 or name:f32:1x3x224x224[:values]",
+        "name=1x3x224x224 or name:f32:1x3x224x224[:values]",
     )
 
 
@@ -156,22 +155,19 @@ def _shape(text: str, whole: str) -> tuple[int | str, ...] | None:
     return tuple(shape)
 
 
+def _wrong(problem: str, expected: str = "") -> CostError:
+    return CostError("input shape", problem, expected=expected)
+
+
 def _too_long(text: str) -> CostError:
-    return CostError(
-        "input shape",
-        f"{printable(text)!r} has a length above {MAX_LENGTH:,}",
-        expected=f"lengths from 0 to {MAX_LENGTH:,}",
-    )
+    problem = f"{printable(text)!r} has a length above {MAX_LENGTH:,}"
+    return _wrong(problem, f"lengths from 0 to {MAX_LENGTH:,}")
 
 
 def refuse_other_values(count: int, shape: Sequence[int], title: str) -> None:
     """Raises CostError if an input of a shape is given another number of values."""
     if count != prod(shape):
-        raise CostError(
-            "input shape",
-            f"{title} has {count} values",
-            expected=f"{prod(shape)} for shape {list(shape)}",
-        )
+        raise _wrong(f"{title} has {count} values", f"{prod(shape)} for shape {list(shape)}")
 
 
 def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
@@ -183,10 +179,9 @@ def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
             return numbers
         raise ValueError(text)
     except ValueError:
-        raise CostError(
-            "input shape",
+        raise _wrong(
             f"{printable(whole)!r} has values {printable(text)!r}",
-            expected=f"{dtypes.name_of(dtype)} numbers joined by x",
+            f"{dtypes.name_of(dtype)} numbers joined by x",
         ) from None
 
 
@@ -407,19 +402,17 @@ def _given(name: str, shape: InputShape, dims: Mapping[str, int]) -> _Given:
     for length in spec.shape:
         found = dims.get(length) if isinstance(length, str) else length
         if found is None:
-            raise CostError(
-                "input shape",
+            raise _wrong(
                 f"{printable(name)!r} has a length {printable(str(length))!r}, which is not given"
                 f"{_by(spec)}",
-                expected=f"{option_text('--dim', f'{length}=LENGTH')} as well",
+                f"{option_text('--dim', f'{length}=LENGTH')} as well",
             )
         lengths.append(found)
     given = _Given(tuple(lengths), spec.dtype, spec.data, spec.origin, spec.if_fits)
     if len(given.shape) > MAX_GIVEN_RANK:
-        raise CostError(
-            "input shape",
+        raise _wrong(
             f"{printable(name)!r} has {len(given.shape):,} dimensions{_by(spec)}",
-            expected=f"at most {MAX_GIVEN_RANK}",
+            f"at most {MAX_GIVEN_RANK}",
         )
     for length in given.shape:
         _check_length("input shape", name, length)

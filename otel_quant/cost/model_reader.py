@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from io import BytesIO
 from math import prod
 from types import MappingProxyType
@@ -171,22 +171,28 @@ class ModelReader:
 
     def _model(self) -> Model:
         reader = self._reader
-        graph: Graph | None = None
-        functions: dict[tuple[str, str, str], Function] = {}
-        opsets: dict[str, int] = {}
-        for number, kind, value in reader.fields(reader.size):
-            if number == 7:
-                stop = self._stop(number, kind, value)
-                self._graph_reached = True
-                graph = self._graph(stop)
-            elif number == 8:
-                self._opset(self._stop(number, kind, value), opsets)
-            elif number == 25:
-                function = self._function(self._stop(number, kind, value))
-                functions[function.domain, function.name, function.overload] = function
-        if graph is None:
+        found = self._collected(reader.size, {7: self._main, 8: self._opset, 25: self._function})
+        if not found[7]:
             raise CostError(reader.source, "it has no graph", expected=MODEL)
-        return Model(reader.source, graph, functions, opsets, reader.size)
+        functions = {(each.domain, each.name, each.overload): each for each in found[25]}
+        return Model(reader.source, found[7][-1], functions, dict(found[8]), reader.size)
+
+    def _collected(
+        self, end: int, messages: Mapping[int, Callable[[int], Any]], names: Collection[int] = ()
+    ) -> dict[int, list[Any]]:
+        """Reads some fields of a message, those that are messages by the methods given."""
+        found: dict[int, list[Any]] = {number: [] for number in (*messages, *names)}
+        for number, kind, value in self._reader.fields(end):
+            read = messages.get(number)
+            if read is not None:
+                found[number].append(read(self._stop(number, kind, value)))
+            elif number in found:
+                found[number].append(self._name(number, kind, value))
+        return found
+
+    def _main(self, end: int) -> Graph:
+        self._graph_reached = True
+        return self._graph(end)
 
     def _graph(self, end: int) -> Graph:
         self._depth += 1
@@ -194,37 +200,13 @@ class ModelReader:
             raise self._too_many(
                 f"graphs nested more than {_MAX_GRAPH_DEPTH} deep", _MAX_GRAPH_DEPTH
             )
-        nodes: list[Node] = []
-        inputs: list[ValueInfo] = []
-        outputs: list[ValueInfo] = []
-        known: list[ValueInfo] = []
-        initializers: list[Tensor] = []
-        sparse: list[SparseTensor] = []
-        for number, kind, value in self._reader.fields(end):
-            if number > 15:
-                continue
-            stop = self._stop(number, kind, value)
-            if number == 1:
-                nodes.append(self._node(stop))
-            elif number == 5:
-                initializers.append(self._tensor(stop))
-            elif number == 13:
-                known.append(self.value_info(stop))
-            elif number == 11:
-                inputs.append(self.value_info(stop))
-            elif number == 12:
-                outputs.append(self.value_info(stop))
-            elif number == 15:
-                sparse.append(self._sparse_tensor(stop))
-        self._depth -= 1
-        return Graph(
-            tuple(nodes),
-            tuple(inputs),
-            tuple(outputs),
-            tuple(known),
-            tuple(initializers),
-            tuple(sparse),
+        info = self.value_info
+        found = self._collected(
+            end,
+            {1: self._node, 5: self._tensor, 11: info, 12: info, 13: info, 15: self._sparse_tensor},
         )
+        self._depth -= 1
+        return Graph(*(tuple(found[number]) for number in (1, 11, 12, 13, 5, 15)))
 
     def _node(self, end: int) -> Node:
         self._count()
@@ -252,7 +234,7 @@ class ModelReader:
         return Node(
             name,
             op_type,
-            "" if domain == "ai.onnx" else domain,
+            _domain(domain),
             tuple(inputs),
             tuple(outputs),
             attributes or _NO_ATTRIBUTES,
@@ -317,36 +299,21 @@ class ModelReader:
         return self._type(end) if number == 14 else self._sparse_tensor(end)
 
     def _function(self, end: int) -> Function:
-        name = domain = overload = ""
-        inputs: list[str] = []
-        outputs: list[str] = []
-        nodes: list[Node] = []
-        defaults: dict[str, Attribute] = {}
-        opsets: dict[str, int] = {}
-        for number, kind, value in self._reader.fields(end):
-            if number == 7:
-                nodes.append(self._node(self._stop(number, kind, value)))
-            elif number == 4:
-                inputs.append(self._name(number, kind, value))
-            elif number == 5:
-                outputs.append(self._name(number, kind, value))
-            elif number == 1:
-                name = self._name(number, kind, value)
-            elif number == 10:
-                domain = self._name(number, kind, value)
-            elif number == 13:
-                overload = self._name(number, kind, value)
-            elif number == 9:
-                self._opset(self._stop(number, kind, value), opsets)
-            elif number == 11:
-                key, attribute = self._attribute(self._stop(number, kind, value))
-                defaults[key] = attribute
-        domain = "" if domain == "ai.onnx" else domain
+        messages = {7: self._node, 9: self._opset, 11: self._attribute}
+        found = self._collected(end, messages, names=(1, 4, 5, 10, 13))
+        name, domain, overload = (found[number][-1:] or [""] for number in (1, 10, 13))
         return Function(
-            name, domain, overload, tuple(inputs), tuple(outputs), tuple(nodes), defaults, opsets
+            name[0],
+            _domain(domain[0]),
+            overload[0],
+            tuple(found[4]),
+            tuple(found[5]),
+            tuple(found[7]),
+            dict(found[11]),
+            dict(found[9]),
         )
 
-    def _opset(self, end: int, opsets: dict[str, int]) -> None:
+    def _opset(self, end: int) -> tuple[str, int]:
         domain = ""
         version = 0
         for number, kind, value in self._reader.fields(end):
@@ -355,19 +322,13 @@ class ModelReader:
             elif number == 2:
                 self._want(number, kind, VARINT)
                 version = signed(value)
-        opsets["" if domain == "ai.onnx" else domain] = version
+        return _domain(domain), version
 
     def value_info(self, end: int) -> ValueInfo:
         """Reads a ValueInfoProto."""
         self._count()
-        name = ""
-        declared = Type()
-        for number, kind, value in self._reader.fields(end):
-            if number == 1:
-                name = self._name(number, kind, value)
-            elif number == 2:
-                declared = self._type(self._stop(number, kind, value))
-        return ValueInfo(name, declared)
+        found = self._collected(end, {2: self._type}, names=(1,))
+        return ValueInfo((found[1] or [""])[-1], (found[2] or [Type()])[-1])
 
     def _type(self, end: int, depth: int = 0) -> Type:
         reader = self._reader
@@ -498,13 +459,8 @@ class ModelReader:
         return found if found is not None and len(found) == count else None
 
     def _entry(self, end: int) -> tuple[str, str]:
-        key = entry = ""
-        for number, kind, value in self._reader.fields(end):
-            if number == 1:
-                key = self._name(number, kind, value)
-            elif number == 2:
-                entry = self._name(number, kind, value)
-        return key, entry
+        found = self._collected(end, {}, names=(1, 2))
+        return (found[1] or [""])[-1], (found[2] or [""])[-1]
 
     def _external(self, name: str, entries: dict[str, str]) -> External:
         found: dict[str, int] = {}
@@ -608,6 +564,10 @@ class ModelReader:
         if self._kept > _MAX_KEPT:
             problem = f"names, lists and small constants of more than {_MAX_KEPT:,} bytes"
             raise self._too_many(problem, _MAX_KEPT)
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
 
 
 def _decode_raw(dtype: int, count: int, data: bytes) -> tuple[int | float, ...] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -275,70 +275,51 @@ class ModelCost(NamedTuple):
         ``overridden_dims``, ``unknown_nodes``, ``in_float``, ``unused_params`` and ``unused_weight_bytes``
         only if there are any.
         """
-        document: JsonObject = {
+        total = [
+            "macs",
+            "macs_contraction",
+            "backward_macs",
+            "params",
+            "weight_bytes",
+            "memory_bytes",
+            "peak_activation_bytes",
+        ]
+        if self.unused_params:
+            total += ["unused_params", "unused_weight_bytes"]
+        lengths = {it.name: {"length": it.length, "option": it.option} for it in self.assumed}
+        overridden = {
+            name: {"model": model, "given": given}
+            for name, (model, given) in self.overridden_dims.items()
+        }
+        in_float = {"of": self.quantized_contractions, "nodes": _counted(self.in_float)}
+        tensors = [
+            {
+                "name": each.name,
+                "dtype": each.dtype,
+                "shape": None if each.shape is None else list(each.shape),
+                "bytes": each.bytes,
+                "node": each.node,
+            }
+            for each in self.tensors or ()
+        ]
+        return {
             "path": self.path,
             "rules": self.rules,
             "view": self.view,
-            **self._assumed(),
-            "total": {
-                "macs": self.macs,
-                "macs_contraction": self.macs_contraction,
-                "backward_macs": self.backward_macs,
-                "params": self.params,
-                "weight_bytes": self.weight_bytes,
-                "memory_bytes": self.memory_bytes,
-                "peak_activation_bytes": self.peak_activation_bytes,
-            },
+            **({"assumed": lengths} if lengths else {}),
+            "total": {name: getattr(self, name) for name in total},
             "views": {name: found._asdict() for name, found in self.views.items()},
             "nodes": [self.node_json(node) for node in self.nodes],
             "precision": dict(self.precision),
             "uncosted_ops": dict(self.uncosted_ops),
-            **self._unknown(),
+            **({"unknown_nodes": _counted(self.unknown_nodes)} if self.unknown_nodes else {}),
             "symbolic_dims": dict(self.symbolic_dims),
             "max_memory_node": self.max_memory_node,
+            **({"overridden_dims": overridden} if overridden else {}),
+            **({"in_float": in_float} if self.in_float else {}),
+            **({"excluded": dict(self.excluded)} if self.excluded else {}),
+            **({} if self.tensors is None else {"tensors": tensors}),
         }
-        if self.overridden_dims:
-            document["overridden_dims"] = {
-                name: {"model": model, "given": given}
-                for name, (model, given) in self.overridden_dims.items()
-            }
-        if self.in_float:
-            document["in_float"] = {
-                "of": self.quantized_contractions,
-                "nodes": [{**each._asdict(), "ops": dict(each.ops)} for each in self.in_float],
-            }
-        if self.excluded:
-            document["excluded"] = dict(self.excluded)
-        if self.tensors is not None:
-            document["tensors"] = [
-                {
-                    "name": each.name,
-                    "dtype": each.dtype,
-                    "shape": None if each.shape is None else list(each.shape),
-                    "bytes": each.bytes,
-                    "node": each.node,
-                }
-                for each in self.tensors
-            ]
-        if self.unused_params:
-            document["total"] |= {
-                "unused_params": self.unused_params,
-                "unused_weight_bytes": self.unused_weight_bytes,
-            }
-        return document
-
-    def _assumed(self) -> JsonObject:
-        if not self.assumed:
-            return {}
-        return {
-            "assumed": {
-                each.name: {"length": each.length, "option": each.option} for each in self.assumed
-            }
-        }
-
-    def _unknown(self) -> JsonObject:
-        nodes = [{**each._asdict(), "ops": dict(each.ops)} for each in self.unknown_nodes]
-        return {"unknown_nodes": nodes} if nodes else {}
 
     def node_json(self, node: NodeCost) -> JsonObject:
         """Returns the object of one node."""
@@ -359,3 +340,7 @@ class ModelCost(NamedTuple):
             zeros = node.sparsity
             found["sparsity"] = zeros and {**zeros._asdict(), "block": list(zeros.block)}
         return found
+
+
+def _counted(groups: Sequence[UnknownNodes] | Sequence[InFloat]) -> list[JsonObject]:
+    return [{**each._asdict(), "ops": dict(each.ops)} for each in groups]

@@ -1,5 +1,6 @@
-"""Measures ONNX models as onnxruntime runs them: latency, memory, kernels, faults, error.
+"""Models at work, for ``otel-quant inference`` and ``bench``: latency, memory, kernels, findings, error.
 
-Each model runs in a process of its own (``child.py``), which does what the parent asks over a pipe
-(``worker.py``). ``measure.py`` asks; the other files make of the answers what ``results.py`` has.
+``measure.py`` has models run in turn, in rounds (``rounds.py``), each in processes of its own
+(``subjects.py``, ``model_process.py``, ``child.py``); ``torch_models.py`` does the same in the process
+that has made them. ``results.py`` is what comes of it.
 """

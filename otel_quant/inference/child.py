@@ -13,6 +13,8 @@ import re
 import shutil
 import signal
 import sys
+import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
@@ -51,6 +53,18 @@ def _take_requests(read: int, requests: SimpleQueue[str], folder: Path) -> None:
             requests.put(line)
     shutil.rmtree(folder, ignore_errors=True)  # the parent may have been killed
     os.killpg(0, signal.SIGKILL)  # a session of its own: itself, and what a compiler has started
+
+
+def timed(
+    call: Callable[[], object], count: int, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
+    """Calls a model so often; returns the seconds of each call."""
+    found = []
+    for _ in range(count):
+        began = clock()
+        call()
+        found.append(clock() - began)
+    return found
 
 
 def status(key: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from otel_quant.cost.graph import (
     CARRIES,
@@ -64,22 +64,13 @@ def listed(names: Sequence[str]) -> str:
 
 _KINDS: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _QUARK: Final = "com.amd.quark:"
-_WEIGHT_ONLY: Final = "MatMul"
 _FLOATS: Final = frozenset({dtypes.FLOAT, dtypes.FLOAT16, dtypes.DOUBLE, dtypes.BFLOAT16})
 
-
 _NOT_HERE: Final = Obstacle("onnxruntime has no kernel on integers for it as it is", "")
-
-
 _SIGNED: Final = Obstacle(
     "its operand is int8, which onnxruntime fuses on x86 only where it can make it uint8",
     "uint8 for what is not a weight",
 )
-
-
-class _Reason(NamedTuple):
-    node: Operation
-    why: Obstacle
 
 
 @FINDINGS.row("unfused", f"{_OPTIMIZER}qdq_transformer/selectors_actions/qdq_selectors.cc")
@@ -90,15 +81,13 @@ def _unfused(evidence: Evidence) -> Iterator[Found]:
         op = kernel.node
         if op is None or kernel.ran.op_type not in _KINDS or op.node.op_type not in _KINDS:
             continue
-        reason = _reason(evidence, op)
-        if reason is not None:
-            groups.setdefault((reason.node, reason.why), []).append(kernel)
+        if (reason := _reason(evidence, op)) is not None:
+            groups.setdefault(reason, []).append(kernel)
     for (node, why), kernels in groups.items():
-        names = list(dict.fromkeys(each.nodes[0].name for each in kernels))
-        what = " and ".join(dict.fromkeys(each.ran.op_type for each in kernels))
+        names = list(dict.fromkeys(each.place for each in kernels))
         text = (
-            f"{what} {listed(names)} {'was' if len(names) == 1 else 'were'} not fused with "
-            f"{title(node)}: {why.reason}"
+            f"{_types_of(kernels)} {listed(names)} {'was' if len(names) == 1 else 'were'} not fused "
+            f"with {title(node)}: {why.reason}"
         )
         yield Found(node.name, kernels, text, why.remedy, f"{node.node.op_type}: {why.reason}")
 
@@ -109,76 +98,66 @@ def _foreign(evidence: Evidence) -> Iterator[Found]:
     kernels = [
         kernel
         for kernel in evidence.kernels
-        if kernel.node is not None
-        and kernel.node.kind.startswith(_QUARK)
-        and converts(kernel.node.kind)
+        if (op := kernel.node) is not None and op.kind.startswith(_QUARK) and converts(op.kind)
     ]
     if kernels:
-        names = [kernel.nodes[0].name for kernel in kernels]
-        what = " and ".join(dict.fromkeys(kernel.ran.op_type for kernel in kernels))
-        text = f"{what} {listed(names)} ran as they are: onnxruntime does not fuse operators of AMD Quark"
-        yield Found(names[0], kernels, text)
+        what = f"{_types_of(kernels)} {listed([kernel.place for kernel in kernels])}"
+        text = f"{what} ran as they are: onnxruntime does not fuse operators of AMD Quark"
+        yield Found(kernels[0].place, kernels, text)
 
 
-def _reason(evidence: Evidence, op: Operation) -> _Reason | None:
+def _types_of(kernels: Sequence[Placed]) -> str:
+    return " and ".join(dict.fromkeys(each.ran.op_type for each in kernels))
+
+
+def _reason(evidence: Evidence, op: Operation) -> tuple[Operation, Obstacle] | None:
     """Returns why a conversion was not fused; None if it has to run whatever is behind it."""
     file = evidence.file
     if op.kind in QUANTIZES:
-        source = op.input(0)
-        if file.is_input(source):
-            return None
-        partner = file.maker(source)
-        return None if partner is None else _reason_at(evidence, partner, op)
-    result = op.outputs[0]
-    if file.is_output(result):
-        return None
-    found: list[_Reason] = []
-    for reader in file.readers(result):
-        reason = _reason_at(evidence, reader, op)
-        if reason is not None:
-            found.append(reason)
-    known = [each for each in found if each.node not in file.fused.on_integers]
+        partner = None if file.is_input(op.input(0)) else file.maker(op.input(0))
+        beside = [] if partner is None else [partner]
+    else:
+        beside = [] if file.is_output(op.outputs[0]) else list(file.readers(op.outputs[0]))
+    found = [(node, why) for node in beside if (why := _why(evidence, node, op)) is not None]
+    known = [each for each in found if each[0] not in file.fused.on_integers]
     return next(iter(known or found), None)
 
 
-def _reason_at(evidence: Evidence, at: Operation, op: Operation) -> _Reason | None:
+def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
     """Returns why there is no kernel on integers for the node next to a conversion."""
     file, fused = evidence.file, evidence.file.fused
     if evidence.level not in _FUSES_QUANTIZED:
         level = f"the level of graph optimization is {evidence.level}"
-        return _Reason(at, Obstacle(level, f"level {' or '.join(_FUSES_QUANTIZED)}"))
+        return Obstacle(level, f"level {' or '.join(_FUSES_QUANTIZED)}")
     if at.kind in QDQ:
         return _of_two_conversions(at, op)
     if at in fused.obstacles:
         why, other = fused.obstacles[at], _also_read(file, at)
-        return _Reason(at, Obstacle(other, why.remedy) if other and why is NOT_QUANTIZED else why)
+        return Obstacle(other, why.remedy) if other and why is NOT_QUANTIZED else why
     rule = fusion_of(at.kind)
     if rule is None:
-        return _Reason(at, NO_KERNEL)
+        return NO_KERNEL
     if at.opset < rule.since:
-        opset = (
-            f"there is a kernel on integers for it from opset {rule.since} on; this is {at.opset}"
-        )
-        return _Reason(at, Obstacle(opset, f"opset {rule.since}"))
+        since = f"from opset {rule.since} on; this is {at.opset}"
+        return Obstacle(f"there is a kernel on integers for it {since}", f"opset {rule.since}")
     if at in fused.on_integers:
-        shared = op.kind in DEQUANTIZES and len(file.readers(op.outputs[0])) > 1
-        if shared:
+        if op.kind in DEQUANTIZES and len(file.readers(op.outputs[0])) > 1:
             return None  # another reader is the reason
-        bias = _made_bias(file, at, rule.bias)
-        if bias is not None:
-            return _Reason(at, bias)
-        signed = any(value is not None and _is_signed(file, value) for value in at.inputs)
-        return _Reason(at, _SIGNED if signed else _NOT_HERE)
-    if at.kind == _WEIGHT_ONLY and op.kind in DEQUANTIZES and op.input(0).constant:
-        return _Reason(at, _of_weights(file, at, op))
-    return _Reason(at, _of_operands(file, at))
+        return _made_bias(file, at, rule.bias) or _of_kernel(file, at)
+    if at.kind == "MatMul" and op.kind in DEQUANTIZES and op.input(0).constant:
+        return _of_weights(file, at, op)
+    return _of_operands(file, at)
+
+
+def _dequantizer(file: FileGraph, value: Value) -> Operation | None:
+    """Returns the DequantizeLinear that makes a value."""
+    maker = file.maker(value)
+    return maker if maker is not None and maker.kind in DEQUANTIZES else None
 
 
 def _made_bias(file: FileGraph, at: Operation, place: int | None) -> Obstacle | None:
     """Says that a bias takes a way round, which not every kernel on integers allows."""
-    if place is None or not at.has(place):
-        return None
-    maker = file.maker(at.input(place))
+    maker = file.maker(at.input(place)) if place is not None and at.has(place) else None
     if maker is None or maker.kind in DEQUANTIZES:
         return None
     return Obstacle(
@@ -187,12 +166,11 @@ def _made_bias(file: FileGraph, at: Operation, place: int | None) -> Obstacle | 
     )
 
 
-def _is_signed(file: FileGraph, value: Value) -> bool:
-    """Whether an activation is int8."""
-    maker = file.maker(value)
-    if maker is None or maker.kind not in DEQUANTIZES or value.constant:
-        return False
-    return maker.dtype(0) == dtypes.INT8
+def _of_kernel(file: FileGraph, at: Operation) -> Obstacle:
+    """Why there is none although operands and results are quantized: int8 activations, on x86."""
+    makers = (_dequantizer(file, value) for value in at.inputs if value and not value.constant)
+    signed = any(maker is not None and maker.dtype(0) == dtypes.INT8 for maker in makers)
+    return _SIGNED if signed else _NOT_HERE
 
 
 def _also_read(file: FileGraph, op: Operation) -> str:
@@ -208,33 +186,24 @@ def _also_read(file: FileGraph, op: Operation) -> str:
     return "its result is quantized twice" if len(readers) > 1 else ""
 
 
-def _of_two_conversions(at: Operation, op: Operation) -> _Reason | None:
+def _of_two_conversions(at: Operation, op: Operation) -> Obstacle | None:
     """A DequantizeLinear right in front of a QuantizeLinear: integers become other integers."""
     first, then = (op, at) if op.kind in DEQUANTIZES else (at, op)
     if first.kind not in DEQUANTIZES or then.kind not in QUANTIZES:
         return None
-    return _Reason(
-        at,
-        Obstacle(
-            f"integers of `{first.name}` become those of another scale",
-            "the same scale and zero point",
-        ),
-    )
+    why = f"integers of `{first.name}` become those of another scale"
+    return Obstacle(why, "the same scale and zero point")
 
 
 def _of_weights(file: FileGraph, at: Operation, op: Operation) -> Obstacle:
     """Why a MatMul of floats by dequantized weights is no MatMulNBits."""
     shared = [each for each in file.readers(op.outputs[0]) if each is not at]
     if shared:
-        return Obstacle(
-            f"the weights `{op.input(0).name}` are also read by {title(shared[0])}",
-            "a DequantizeLinear of its own for each",
-        )
+        why = f"the weights `{op.input(0).name}` are also read by {title(shared[0])}"
+        return Obstacle(why, "a DequantizeLinear of its own for each")
     if _channel_axis(op) == 0 and "block_size" not in op.attributes:
-        return Obstacle(
-            "the weights have scales along axis 0, over which the products are summed",
-            "scales along axis 1",
-        )
+        why = "the weights have scales along axis 0, over which the products are summed"
+        return Obstacle(why, "scales along axis 1")
     return Obstacle("the other operand is not quantized", "")
 
 
@@ -242,12 +211,10 @@ def _of_operands(file: FileGraph, at: Operation) -> Obstacle:
     for i, value in enumerate(at.inputs):
         if value is None or value.dtype not in _FLOATS:
             continue
-        maker = file.maker(value)
-        if maker is None or maker.kind not in DEQUANTIZES:
-            return Obstacle(
-                f"operand {i}, `{value.name}`, does not come from a DequantizeLinear",
-                "QuantizeLinear and DequantizeLinear in front of it",
-            )
+        maker = _dequantizer(file, value)
+        if maker is None:
+            why = f"operand {i}, `{value.name}`, does not come from a DequantizeLinear"
+            return Obstacle(why, "QuantizeLinear and DequantizeLinear in front of it")
         if maker.has(1) and not maker.input(1).constant:
             return Obstacle(f"the scale of operand {i} is no constant", "a constant")
     return _NOT_HERE
@@ -255,31 +222,21 @@ def _of_operands(file: FileGraph, at: Operation) -> Obstacle:
 
 def _channel_axis(op: Operation) -> int | None:
     """Returns the axis along which an operand has several scales; None if it has one."""
-    if not op.has(1) or _single(op.input(1)):
+    axis, shape = op.attributes.get("axis", 1), op.input(0).shape
+    if not op.has(1) or op.input(1).size == 1 or not isinstance(axis, int) or not shape:
         return None
-    axis = op.attributes.get("axis", 1)
-    shape = op.input(0).shape
-    if not isinstance(axis, int) or shape is None:
-        return None
-    return axis % len(shape) if shape else None
-
-
-def _single(value: Value) -> bool:
-    return value.size == 1
+    return axis % len(shape)
 
 
 @FINDINGS.row("axis", "onnxruntime/core/providers/cpu/quantization/qlinearconv.cc")
 def _other_axis(evidence: Evidence) -> Iterator[Found]:
     """Yields convolutions on integers whose weights have scales along another axis than 0."""
     for kernel in evidence.kernels:
-        if kernel.ran.op_type != "QLinearConv":
-            continue
-        for op in kernel.nodes:
+        for op in kernel.nodes if kernel.ran.op_type == "QLinearConv" else ():
             if op.node.op_type != "Conv" or not op.has(1):
                 continue
-            maker = evidence.file.maker(op.input(1))
-            axis = None if maker is None or maker.kind not in DEQUANTIZES else _channel_axis(maker)
-            if axis:
+            maker = _dequantizer(evidence.file, op.input(1))
+            if maker is not None and (axis := _channel_axis(maker)):
                 text = (
                     f"the weights of {title(op)} are quantized along axis {axis}, and its kernel takes "
                     "their scales as those of axis 0: its results are not those of the file"
@@ -291,19 +248,18 @@ def _other_axis(evidence: Evidence) -> Iterator[Found]:
 def _in_float(evidence: Evidence) -> Iterator[Found]:
     """Yields contractions that ran in float although their weights are integers."""
     for kernel in evidence.kernels:
-        if kernel.ran.op_type not in _FLOAT_CONTRACTIONS or not _takes_floats(kernel):
+        operands = kernel.ran.inputs[:2]
+        takes_floats = len(operands) == 2 and all(each.startswith("float") for each in operands)
+        if kernel.ran.op_type not in _FLOAT_CONTRACTIONS or not takes_floats:
             continue
         for op in kernel.nodes:
             weights = _integer_weights(evidence.file, op)
-            if weights is None:
-                continue
-            reason = _reason_at(evidence, op, weights)
-            if reason is None:
+            why = None if weights is None else _why(evidence, op, weights)
+            if weights is None or why is None:
                 continue
             held = dtypes.name_of(weights.input(0).dtype)
-            text = f"{title(op)} ran in float although its weights are {held}: {reason.why.reason}"
-            alike = f"{op.node.op_type}: {reason.why.reason}"
-            yield Found(op.name, [kernel], text, reason.why.remedy, alike)
+            text = f"{title(op)} ran in float although its weights are {held}: {why.reason}"
+            yield Found(op.name, [kernel], text, why.remedy, f"{op.node.op_type}: {why.reason}")
             break
 
 
@@ -315,39 +271,29 @@ _FLOAT_CONTRACTIONS: Final = frozenset(
 )  # fmt: skip
 
 
-def _takes_floats(kernel: Placed) -> bool:
-    operands = kernel.ran.inputs[:2]
-    return len(operands) == 2 and all(each.startswith("float") for each in operands)
-
-
 def _integer_weights(file: FileGraph, op: Operation) -> Operation | None:
     """Returns the DequantizeLinear of a contraction's constant weights."""
     if op.node.op_type not in _FLOAT_CONTRACTIONS or not op.has(1):
         return None
-    maker = file.maker(op.input(1))
-    while maker is not None and maker.kind in CARRIES and maker.has(0):
-        maker = file.maker(maker.input(0))
-    if maker is None or maker.kind not in DEQUANTIZES or not maker.input(0).constant:
-        return None
-    return maker
+    value = op.input(1)
+    while (maker := file.maker(value)) is not None and maker.kind in CARRIES and maker.has(0):
+        value = maker.input(0)
+    found = _dequantizer(file, value)
+    return found if found is not None and found.input(0).constant else None
 
 
 _CPU: Final = "CPUExecutionProvider"
 _MEMCPY: Final = frozenset({"MemcpyFromHost", "MemcpyToHost"})
 
-_WHY: Final[Mapping[str, tuple[str, str]]] = {
-    "Cast": ("converts between types because there is no kernel in the type of the file", ""),
-    "Transpose": (
-        "changes the order of the axes for the kernel next to it, which wants the channels last",
-        "",
-    ),
-    "ReorderInput": ("blocks the channels for the kernel behind it", ""),
-    "ReorderOutput": (
-        "puts the channels back because the kernel behind it does not take them in blocks",
-        "",
-    ),
+_DOES: Final[Mapping[str, str]] = {
+    "Cast": "converts between types because there is no kernel in the type of the file",
+    "Transpose": "changes the order of the axes for the kernel next to it, which wants the channels "
+    "last",
+    "ReorderInput": "blocks the channels for the kernel behind it",
+    "ReorderOutput": "puts the channels back because the kernel behind it does not take them in "
+    "blocks",
 }
-"""Operator -> what it does, and what would change it."""
+"""Operators that the runtime puts in -> what they do."""
 
 
 @FINDINGS.row(
@@ -358,18 +304,15 @@ def _inserted(evidence: Evidence) -> Iterator[Found]:
     moved = _moved(evidence)
     for kernel in evidence.kernels:
         op_type = kernel.ran.op_type
-        if not kernel.inserted or op_type not in _WHY:
+        if not kernel.inserted or op_type not in _DOES:
             continue
         if op_type != "Cast" and _at_an_end(evidence.file, kernel):
             continue
         if moved[op_type] > 0:
             moved[op_type] -= 1
             continue
-        does, remedy = _WHY[op_type]
-        near = kernel.after or kernel.before
-        node = kernel.ran.name if near is None else near.name
-        text = f"onnxruntime put in a {op_type} {_place(kernel)}: it {does}"
-        yield Found(node, [kernel], text, remedy, op_type)
+        text = f"onnxruntime put in a {op_type} {_where(kernel)}: it {_DOES[op_type]}"
+        yield Found(kernel.place, [kernel], text, "", op_type)
 
 
 def _moved(evidence: Evidence) -> Counter[str]:
@@ -379,12 +322,12 @@ def _moved(evidence: Evidence) -> Counter[str]:
         op.node.op_type
         for op in evidence.file.ops
         if op not in ran
-        and op.node.op_type in _WHY
+        and op.node.op_type in _DOES
         and not all(value is None or value.constant for value in op.inputs)
     )
 
 
-def _place(kernel: Placed) -> str:
+def _where(kernel: Placed) -> str:
     before, after = kernel.before, kernel.after
     if before is not None and after is not None and before is not after:
         return f"between {title(before)} and {title(after)}"
@@ -396,15 +339,13 @@ def _place(kernel: Placed) -> str:
 def _at_an_end(file: FileGraph, kernel: Placed) -> bool:
     """Whether nothing but a conversion stands between a kernel and an input or output."""
     before, after = kernel.before, kernel.after
-    at_input = before is None or (before.kind in QUANTIZES and _reads_input(file, before))
+    at_input = before is None or (
+        before.kind in QUANTIZES and before.has(0) and file.is_input(before.input(0))
+    )
     at_output = after is None or (
         after.kind in DEQUANTIZES and any(map(file.is_output, after.outputs))
     )
     return (at_input and after is not None) or (at_output and before is not None)
-
-
-def _reads_input(file: FileGraph, op: Operation) -> bool:
-    return op.has(0) and file.is_input(op.input(0))
 
 
 @FINDINGS.row("memcpy", f"{_OPTIMIZER}transformer_memcpy.cc")
@@ -412,28 +353,23 @@ def _copies(evidence: Evidence) -> Iterator[Found]:
     """Yields copies between the memories of two providers."""
     for kernel in evidence.kernels:
         if kernel.ran.op_type in _MEMCPY:
-            near = kernel.after or kernel.before
-            node = kernel.ran.name if near is None else near.name
-            text = f"a tensor is copied between providers {_place(kernel)}".rstrip()
-            yield Found(node, [kernel], text, "nodes of one provider on either side")
+            text = f"a tensor is copied between providers {_where(kernel)}".rstrip()
+            yield Found(kernel.place, [kernel], text, "nodes of one provider on either side")
 
 
 @FINDINGS.row("fallback", "onnxruntime/core/framework/graph_partitioner.cc")
 def _fallback(evidence: Evidence) -> Iterator[Found]:
     """Yields nodes that ran on the CPU although another provider was asked for before it."""
     wanted = next(iter(evidence.asked), _CPU)
-    if wanted == _CPU:
-        return
     groups: dict[tuple[str, str], list[Placed]] = {}
-    for kernel in evidence.kernels:
-        provider = kernel.ran.provider
-        if provider != wanted and kernel.ran.op_type not in _MEMCPY:
-            groups.setdefault((kernel.ran.op_type, provider), []).append(kernel)
+    for kernel in evidence.kernels if wanted != _CPU else ():
+        ran = kernel.ran
+        if ran.provider != wanted and ran.op_type not in _MEMCPY:
+            groups.setdefault((ran.op_type, ran.provider), []).append(kernel)
     for (op_type, provider), kernels in groups.items():
         names = [kernel.node.name if kernel.node else kernel.ran.name for kernel in kernels]
-        yield Found(
-            names[0], kernels, f"{op_type} {listed(names)} ran on {provider} and not on {wanted}"
-        )
+        text = f"{op_type} {listed(names)} ran on {provider} and not on {wanted}"
+        yield Found(names[0], kernels, text)
 
 
 _ONE_BY_ONE: Final = frozenset(
@@ -448,16 +384,17 @@ _ONE_BY_ONE: Final = frozenset(
 def _scalar(evidence: Evidence) -> Iterator[Found]:
     """Yields kernels without a vectorized path."""
     for kernel in evidence.kernels:
-        profiled = kernel.ran
-        if profiled.op_type in _ONE_BY_ONE and profiled.provider == _CPU:
-            node = profiled.name if kernel.node is None else kernel.node.name
-            of = "" if kernel.node is None else f" of {title(_named(kernel.nodes))}"
-            text = f"the kernel {profiled.op_type}{of} has no vectorized path"
-            yield Found(node, [kernel], text)
+        if kernel.ran.op_type in _ONE_BY_ONE and kernel.ran.provider == _CPU:
+            own = next((op for op in kernel.nodes if op.kind not in QDQ), kernel.node)
+            of = "" if own is None else f" of {title(own)}"
+            text = f"the kernel {kernel.ran.op_type}{of} has no vectorized path"
+            yield Found(kernel.place, [kernel], text)
 
 
-def _named(nodes: Sequence[Operation]) -> Operation:
-    return next((op for op in nodes if op.kind not in QDQ), nodes[0])
+_LENGTHS: Final = frozenset({dtypes.INT64, dtypes.INT32, dtypes.BOOL})
+
+_RANKS: Final = 64
+"""Elements of the largest tensor that is taken for a shape."""
 
 
 @FINDINGS.row("shapes", "onnxruntime.ai/docs/tutorials/mobile/helpers")
@@ -466,39 +403,20 @@ def _computed_shapes(evidence: Evidence) -> Iterator[Found]:
     if not evidence.file.has_open_lengths:
         return
     of_shapes = _from_shapes(evidence.file)
-    kernels = [
-        kernel
-        for kernel in evidence.kernels
-        if kernel.nodes and all(op in of_shapes for op in kernel.nodes)
-    ]
-    if not kernels:
-        return
-    first = next(op for op in evidence.file.ops if any(op in kernel.nodes for kernel in kernels))
-    names = [op.name for op in evidence.file.ops if any(op in kernel.nodes for kernel in kernels)]
-    text = (
-        f"{listed(names)} compute shapes in every run because lengths of the inputs are not fixed"
-    )
-    remedy = "fixed lengths (python -m onnxruntime.tools.make_dynamic_shape_fixed)"
-    yield Found(first.name, kernels, text, remedy)
+    kernels = [each for each in evidence.kernels if each.nodes and of_shapes.issuperset(each.nodes)]
+    ran = {op for kernel in kernels for op in kernel.nodes}
+    if names := [op.name for op in evidence.file.ops if op in ran]:
+        why = "compute shapes in every run because lengths of the inputs are not fixed"
+        remedy = "fixed lengths (python -m onnxruntime.tools.make_dynamic_shape_fixed)"
+        yield Found(names[0], kernels, f"{listed(names)} {why}", remedy)
 
 
 def _from_shapes(file: FileGraph) -> set[Operation]:
     """Returns the nodes that make numbers of a shape, from Shape and constants alone."""
     found: set[Operation] = set()
     for op in file.ops:
-        makers = [
-            file.maker(value) for value in op.inputs if value is not None and not value.constant
-        ]
-        known = [maker for maker in makers if maker is not None]
+        makers = [file.maker(value) for value in op.inputs if value and not value.constant]
         small = all(value.dtype in _LENGTHS and (value.size or 0) <= _RANKS for value in op.outputs)
-        if op.kind == "Shape" or (
-            known and len(known) == len(makers) and small and all(each in found for each in known)
-        ):
+        if op.kind == "Shape" or (makers and small and all(each in found for each in makers)):
             found.add(op)
     return found
-
-
-_LENGTHS: Final = frozenset({dtypes.INT64, dtypes.INT32, dtypes.BOOL})
-
-_RANKS: Final = 64
-"""Elements of the largest tensor that is taken for a shape."""

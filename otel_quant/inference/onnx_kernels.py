@@ -178,6 +178,12 @@ class Placed:
         return self.nodes[0] if self.nodes else None
 
     @property
+    def place(self) -> str:
+        """The node of the file that it is named by or, put in, next to; else its own name."""
+        near = self.node or self.after or self.before
+        return self.ran.name if near is None else near.name
+
+    @property
     def title(self) -> str:
         """Its name in results."""
         return self.ran.name

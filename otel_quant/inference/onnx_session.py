@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import LastResort
-from otel_quant.inference.child import reset_mark, status
+from otel_quant.inference.child import reset_mark, status, timed
 
 _TYPES: Final = {
     "tensor(float)": "float32",
@@ -98,16 +99,6 @@ def _assigned_nodes(session: Any) -> Mapping[str, int] | None:
     return Counter(part.ep_name for part in ask() for _ in part.get_nodes())
 
 
-class _Once:
-    """A reader of calibration data that has one sample."""
-
-    def __init__(self, feeds: Mapping[str, Any]) -> None:
-        self._left = [dict(feeds)]
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._left)
-
-
 def _layer_errors(
     first: str, quantized: str, feeds: Mapping[str, Any], folder: Path
 ) -> dict[str, dict[str, float]]:
@@ -121,7 +112,7 @@ def _layer_errors(
         debug.modify_model_output_intermediate_tensors(
             path, with_outputs, save_as_external_data=True
         )
-        made.append(debug.collect_activations(str(with_outputs), _Once(feeds)))
+        made.append(debug.collect_activations(str(with_outputs), [dict(feeds)]))
     matched = debug.create_activation_matching(made[1], made[0])
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = debug.compute_activation_error(matched)
@@ -134,12 +125,6 @@ def _layer_errors(
     }
 
 
-_LEVELS: Final = {
-    "disable": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "all": "ORT_ENABLE_ALL",
-}
 _QUIET: Final = 3
 """Only errors are logged."""
 
@@ -171,14 +156,18 @@ class Session:
         import onnxruntime
 
         self._path, self._options = path, options
-        _refuse_unknown_providers(options, onnxruntime.get_available_providers())
+        known = onnxruntime.get_available_providers()
+        for name, _ in options["providers"]:
+            if name not in known:
+                expected = f"expected one of {', '.join(known)}"
+                raise MisfitError(f"provider {name!r} is not in this onnxruntime; {expected}")
         names = options["custom_ops"]
         self._libraries = [_of_quark() if name == "quark" else name for name in names]
         before = status("VmRSS")
         began = time.perf_counter()
         self._session = self._new_session(self._plain())
         made = time.perf_counter() - began
-        grown = _difference(status("VmRSS"), before)
+        after = status("VmRSS")
         self._feeds = feeds(self._session.get_inputs(), feed, np)
         first = self._times(1)
         warm = self._times(max(1, options["warmup"]))
@@ -189,7 +178,7 @@ class Session:
             "made": made,
             "first": first[0],
             "warm": sorted(warm)[len(warm) // 2],
-            "grown": grown,
+            "grown": None if after is None or before is None else max(0, after - before),
         }
 
     def run(self, times: int) -> list[float]:
@@ -198,13 +187,7 @@ class Session:
         return self._times(times)
 
     def _times(self, count: int) -> list[float]:
-        run, feeds, clock = self._session.run, self._feeds, time.perf_counter
-        found = []
-        for _ in range(count):
-            began = clock()
-            run(None, feeds)
-            found.append(clock() - began)
-        return found
+        return timed(partial(self._session.run, None, self._feeds), count)
 
     def marks(self, resets: bool) -> Any:
         """Returns the kernel's mark of the highest memory in bytes, and sets it back."""
@@ -235,15 +218,10 @@ class Session:
             session = self._new_session(self._profiled(None))
         plain: list[float] = []
         profiled: list[float] = []
-        clock = time.perf_counter
         session.run(None, self._feeds)
-        for _ in range(-(-runs // _BLOCK)):
-            plain += self._times(_BLOCK)[1:]  # the first is beside threads of the other session
-            for at in range(_BLOCK):
-                began = clock()
-                session.run(None, self._feeds)
-                if at:
-                    profiled.append(clock() - began)
+        for _ in range(-(-runs // _BLOCK)):  # the first is beside threads of the other session
+            plain += self._times(_BLOCK)[1:]
+            profiled += timed(partial(session.run, None, self._feeds), _BLOCK)[1:]
         return {
             "assigned": _assigned_nodes(session),
             "file": session.end_profiling(),
@@ -261,9 +239,9 @@ class Session:
 
         made = onnxruntime.SessionOptions()
         made.log_severity_level = _QUIET
-        made.graph_optimization_level = getattr(
-            onnxruntime.GraphOptimizationLevel, _LEVELS[self._options["level"]]
-        )
+        level = self._options["level"].upper()
+        name = "ORT_DISABLE_ALL" if level == "DISABLE" else f"ORT_ENABLE_{level}"
+        made.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, name)
         if self._options["threads"] is not None:
             made.intra_op_num_threads = self._options["threads"]
         for library in self._libraries:
@@ -301,18 +279,6 @@ def _of_quark() -> str:
     from quark.onnx import get_library_path
 
     return str(get_library_path())
-
-
-def _refuse_unknown_providers(options: Mapping[str, Any], known: list[str]) -> None:
-    for name, _ in options["providers"]:
-        if name not in known:
-            raise MisfitError(
-                f"provider {name!r} is not in this onnxruntime; expected one of {', '.join(known)}"
-            )
-
-
-def _difference(after: int | None, before: int | None) -> int | None:
-    return None if after is None or before is None else max(0, after - before)
 
 
 def text_of(error: Exception) -> str:

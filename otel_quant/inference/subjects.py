@@ -72,6 +72,7 @@ class InProcess(Subject):
     """A model in processes of its own, one after another."""
 
     kind: str  # What runs it
+    says_when = True  # Whether a problem begins with what was being done
 
     def __init__(self, name: str, process: ModelProcess) -> None:
         super().__init__(name)
@@ -111,12 +112,10 @@ class InProcess(Subject):
         try:
             return self.process.ask(request, **arguments)
         except ModelError as error:
-            self.problem = self._problem(doing, str(error))
+            number = len(self.processes)
+            which = f" in process {number}" if number > 1 else ""
+            self.problem = f"{doing}{which} failed: {error}" if self.says_when else str(error)
             return None
-
-    def _problem(self, doing: str, why: str) -> str:
-        number = len(self.processes)
-        return f"{doing}{f' in process {number}' if number > 1 else ''} failed: {why}"
 
     def take_marks(self, resets: bool) -> bool:
         """Takes the marks of the highest memory; returns whether it could."""
@@ -202,6 +201,7 @@ class OnnxModel(InProcess):
     """An ONNX file: its session is timed, and another one is profiled beside it."""
 
     kind = "onnx"
+    says_when = False
 
     def __init__(
         self, path: str, given: OnnxInputs, options: Options, process: ModelProcess | None = None
@@ -220,9 +220,6 @@ class OnnxModel(InProcess):
         self.weights_in_memory: int | None = None  # bytes
         self.trace: list[Mapping[str, Any]] = []
         self.accuracy: Accuracy | None = None
-
-    def _problem(self, doing: str, why: str) -> str:
-        return why
 
     def read(self) -> None:
         """Reads the file, and finds out what it is fed."""
@@ -310,13 +307,13 @@ class OnnxModel(InProcess):
 class OnnxVariant(OnnxModel):
     """An ONNX file beside other variants: timed in rounds of seconds, and not profiled."""
 
+    says_when = True
+
     def __init__(self, name: str, path: str, given: OnnxInputs, options: Options) -> None:
         process = ModelProcess("onnx", with_huge_pages(os.environ))
         super().__init__(path, given, options, process)
         self.name = name
         self._saved = ""
-
-    _problem = InProcess._problem
 
     def take_inputs(self, script: ModelProcess, fed: Sequence[str]) -> None:
         """Has the process of a script leave its inputs for the file."""

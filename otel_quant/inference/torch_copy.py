@@ -1,4 +1,10 @@
-"""Runs a model once more in a forked copy of the process, for what cannot be seen in the process itself."""
+"""Runs a model once more in a forked copy of the process, for what cannot be seen in the process itself.
+
+oneDNN and MKL write what they run to the standard output, which belongs to the program and its other
+threads; the kernel's mark of memory is the program's too. Without the copy nobody would know how much
+memory a run needs on a CPU, nor whether int8 runs on vector instructions made for it. The copy runs the
+model in a thread of its own: OpenMP's threads are not copied, and a new thread gets new ones.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +42,8 @@ _FOR: Final = " for "
 _LONGEST: Final = 120
 
 
-@dataclass(frozen=True, slots=True)
-class VerboseOutput:
-    """What libraries have said of a run."""
-
-    kernels: tuple[BackendKernel, ...]  # Those that did the same together, the most frequent first
-    facts: Mapping[str, str]  # Instruction sets by library
-
-
-def read_verbose(text: str) -> VerboseOutput:
-    """Reads what was written to the standard output of a run."""
+def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str]]:
+    """Reads what was written in a run: kernels, the most frequent first, and instruction sets."""
     facts: dict[str, str] = {}
     modules: dict[tuple[str, str, str, str], list[str]] = {}
     module = ""
@@ -71,7 +69,7 @@ def read_verbose(text: str) -> VerboseOutput:
         BackendKernel(*key, len(within), within[0], len(set(within)))
         for key, within in modules.items()
     ]
-    return VerboseOutput(tuple(sorted(kernels, key=lambda each: -each.calls)), facts)
+    return tuple(sorted(kernels, key=lambda each: -each.calls)), facts
 
 
 def _primitive(fields: list[str]) -> Iterator[tuple[str, str, str, str]]:
@@ -103,8 +101,8 @@ class Copied:
 
     peak: int | None = None  # The kernel's mark while the model ran, in bytes
     growth: int | None = None  # How far it was above what was held before
-    # What libraries have said of the run
-    said: VerboseOutput = field(default_factory=lambda: VerboseOutput((), {}))
+    kernels: tuple[BackendKernel, ...] = ()  # What libraries have said that they ran
+    facts: Mapping[str, str] = field(default_factory=dict)  # Instruction sets by library
     problem: str = ""  # Why nothing was seen; empty if something was
 
 
@@ -122,7 +120,7 @@ def run_in_copy(model: Any, run: Callable[[], object], seconds: float) -> Copied
         said.seek(0)
         text = said.read().decode("utf-8", "replace")
     found = json.loads(answer)
-    return Copied(found["peak"], found["growth"], read_verbose(text))
+    return Copied(found["peak"], found["growth"], *read_verbose(text))
 
 
 def _answer_of_copy(

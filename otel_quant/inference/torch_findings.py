@@ -36,32 +36,16 @@ class Origin(NamedTuple):
     maker: int
 
 
-class InFloat(NamedTuple):
-    """A matrix product or convolution of floats that were integers before."""
-
-    place: int  # The operator
-    # Type of its weights before they were dequantized; empty if only other operands were
-    weights: str
-    dequantized: tuple[int, ...]  # Places of the operators that have dequantized its operands
-
-
-class Between(NamedTuple):
-    """An operator on floats, between one that dequantizes and one that quantizes: their places."""
-
-    dequantized: int
-    place: int
-    quantized: int
-
-
 @dataclass(slots=True)
 class Flow:
-    """What was found in a run."""
+    """What was found in a run; operators by their places in it."""
 
-    in_float: list[InFloat] = field(default_factory=list)  # Products of what was dequantized
-    # What stands between dequantize and quantize
-    between: list[Between] = field(default_factory=list)
-    # Operators that take integers and dequantize within themselves, each with the place of what
-    # dequantizes
+    # Products and convolutions of floats that were integers before: the operator, the type of its
+    # weights before (empty if only other operands were integers), and what has dequantized them
+    in_float: list[tuple[int, str, tuple[int, ...]]] = field(default_factory=list)
+    # What stands between an operator that dequantizes and one that quantizes, in the middle of both
+    between: list[tuple[int, int, int]] = field(default_factory=list)
+    # Operators that take integers and dequantize within themselves -> what dequantizes
     within: dict[int, int] = field(default_factory=dict)
 
 
@@ -107,7 +91,7 @@ class _Walk:
         elif kind == QUANTIZE:
             for operand in kernel.inputs[:1]:
                 if (origin := self._computed.get(operand.storage)) is not None:
-                    self.found.between.append(Between(origin.maker, origin.place, place))
+                    self.found.between.append((origin.maker, origin.place, place))
 
     def _multiplied(self, place: int) -> None:
         origins = [
@@ -119,7 +103,7 @@ class _Walk:
             weights = next((each.dtype for each in origins if each.is_constant), "")
             makers = dict.fromkeys(each.maker for each in origins if each.maker not in self._used)
             self._used.update(makers)
-            self.found.in_float.append(InFloat(place, weights, tuple(makers)))
+            self.found.in_float.append((place, weights, tuple(makers)))
 
     def leave(self, place: int) -> None:
         """Notes what an operator has written."""
@@ -235,16 +219,16 @@ def _within(evidence: Evidence) -> Iterator[Found]:
 @FINDINGS.row("unfused", _X86_GUIDE)
 def _between(evidence: Evidence) -> Iterator[Found]:
     kernels = evidence.kernels
-    for dequantized, place, quantized in evidence.flow.between:
+    for places in evidence.flow.between:
         why = "ran in float between an operator that dequantizes and one that quantizes"
-        found = _found(kernels[place], why)
-        yield found._replace(kernels=[kernels[each] for each in (dequantized, place, quantized)])
+        found = _found(kernels[places[1]], why)
+        yield found._replace(kernels=[kernels[place] for place in places])
 
 
 @FINDINGS.row("inserted", "torch.profiler")
 def _converted(evidence: Evidence) -> Iterator[Found]:
     kernels = evidence.kernels
-    named = {id(kernels[place]) for found in evidence.flow.in_float for place in found.dequantized}
+    named = {id(kernels[place]) for _, _, places in evidence.flow.in_float for place in places}
     for kind, types, kernel in changes_of_type(kernels):
         within = kernel if kernel.parent is None else kernels[kernel.parent]
         if kind == CONVERT and named.isdisjoint({id(kernel), id(within)}):

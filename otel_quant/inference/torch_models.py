@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import Any, Final, TypeVar
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
 from otel_quant.inference.accuracy import arrays_in, compared_outputs
+from otel_quant.inference.child import timed
 from otel_quant.inference.results import (
     Accuracy,
     InferenceResult,
@@ -187,8 +187,8 @@ class TorchModel(Subject):
         kept.enter_context(left_unchanged(self.model))
         if self.on_gpu:
             torch.cuda.reset_peak_memory_stats()
-        self.first = self._times(1)
-        warm = sorted(self._times(max(1, warmup)))
+        self.first = timed(self.call, 1)
+        warm = sorted(timed(self.call, max(1, warmup)))
         self.warm = warm[len(warm) // 2]
 
     def _shown_inputs(self) -> Iterator[tuple[str, str]]:
@@ -202,18 +202,9 @@ class TorchModel(Subject):
 
     def time(self, amount: float) -> None:
         """Adds a round of so many runs; one before them does not count."""
-        found = self._attempt(lambda: self._times(int(amount) + 1)[1:])
+        found = self._attempt(lambda: timed(self.call, int(amount) + 1)[1:])
         if found is not None:
             self.processes[-1].append(found)
-
-    def _times(self, count: int) -> list[float]:
-        call, clock = self.call, time.perf_counter
-        found = []
-        for _ in range(count):
-            began = clock()
-            call()
-            found.append(clock() - began)
-        return found
 
     def call(self) -> Any:
         """Runs the model once, to the end of what it has started on a GPU."""
@@ -244,8 +235,7 @@ class TorchModel(Subject):
         self.profile = profile(self.model, self.call, fitting, self.on_gpu)
         if not self.on_gpu:
             self.copied = run_in_copy(self.model, self.call, self.warm)
-        self.facts = {"quantized engine": self.engine}
-        self.facts |= self.copied.said.facts
+        self.facts = {"quantized engine": self.engine, **self.copied.facts}
         if self.copied.problem:
             self.facts["memory of a run and kernels below the operators"] = (
                 f"not known: {self.copied.problem}"
@@ -324,7 +314,7 @@ def _result(subject: TorchModel, first: TorchModel | None) -> ModelResult:
             if beside is None
             else compared_outputs(beside.outputs, subject.outputs)
         )
-    said = on_gpu(profile) if subject.on_gpu else subject.copied.said.kernels
+    said = on_gpu(profile) if subject.on_gpu else subject.copied.kernels
     evidence = Evidence(
         profile.kernels, said, subject.engine, flow_of(profile.kernels), observers_of(subject.model)
     )

@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -210,21 +210,20 @@ def runs_of(events: Events) -> list[RunTree]:
 
 
 def _run(bound: Event, events: Events) -> RunTree:
-    first, last = bound.begin, bound.begin + bound.length
     found = RunTree(bound.length)
-    threads: dict[int, list[Event]] = {bound.thread: []}
-    for event in _between(events.ranges, first, last):
+    threads: dict[int, list[Event | Allocation]] = {bound.thread: []}
+    until = bound.begin + bound.length
+    for event in _between(events.ranges, bound.begin, until):
         if event.name != RUN:
             threads.setdefault(event.thread, []).append(event)
-    held: dict[int, list[Allocation]] = {}
     alive = 0
-    for each in _between(events.allocations, first, last):
-        held.setdefault(each.thread, []).append(each)
+    for each in _between(events.allocations, bound.begin, until):
+        threads.setdefault(each.thread, []).append(each)
         alive += each.size
         found.alive = max(found.alive, alive)
         found.allocated += max(0, each.size)
-    for thread, within in threads.items():
-        _add_thread(found.operators, within, held.get(thread, ()))
+    for within in threads.values():
+        _add_thread(found.operators, within)
     if events.on_device:
         for operator in found.operators:
             operator.own = sum(length for _, length in events.on_device.get(operator.number, ()))
@@ -247,46 +246,37 @@ class _Open(NamedTuple):
     is_operator: bool
 
 
-def _add_thread(
-    operators: list[Kernel], events: Iterable[Event], allocations: Sequence[Allocation]
-) -> None:
-    """Adds the operators of a thread, each with what ran within it."""
-    left = list(reversed(allocations))
+def _add_thread(operators: list[Kernel], events: Sequence[Event | Allocation]) -> None:
+    """Adds the operators of a thread, each with what ran within it and what it has allocated."""
+    outermost = _Open(0, "", None, False)
     stack: list[_Open] = []
-
-    for event in sorted(events, key=lambda each: (each.begin, -each.length)):
-        _advance(stack, left, operators, event.begin)
-        outer = stack[-1] if stack else None
-        module = outer.module if outer is not None else ""
-        at = outer.operator if outer is not None else None
+    for event in sorted(events, key=_nested):
+        while stack and stack[-1].end <= event.begin:
+            stack.pop()
+        outer = stack[-1] if stack else outermost
+        at = outer.operator
+        if isinstance(event, Allocation):
+            if at is not None:
+                operators[at].allocated += max(0, event.size)
+            continue
+        if outer.is_operator and at is not None:
+            operators[at].own -= event.length
         end = event.begin + event.length
-        if outer is not None and outer.is_operator and outer.operator is not None:
-            operators[outer.operator].own -= event.length
         if event.is_range and event.name.startswith(MODULE):
             stack.append(_Open(end, path_in(event.name[len(MODULE) :]), at, False))
         elif not is_operator(event.name):
-            stack.append(_Open(end, module, at, False))
+            stack.append(_Open(end, outer.module, at, False))
         else:
-            stack.append(_Open(end, module, len(operators), True))
-            operators.append(
-                Kernel(event.name, module, at, event.length, event.length, number=event.number)
-            )
-    _advance(stack, left, operators, max((each.end for each in stack), default=0))
+            stack.append(_Open(end, outer.module, len(operators), True))
+            length, number = event.length, event.number
+            operators.append(Kernel(event.name, outer.module, at, length, length, number=number))
 
 
-def _advance(
-    stack: list[_Open], allocations: list[Allocation], operators: list[Kernel], until: int
-) -> None:
-    """Closes what ends before a moment, and gives each allocation to what was open then."""
-    while True:
-        end = stack[-1].end if stack and stack[-1].end <= until else until
-        while allocations and allocations[-1].begin < end:
-            size = allocations.pop().size
-            if size > 0 and stack and (at := stack[-1].operator) is not None:
-                operators[at].allocated += size
-        if not stack or stack[-1].end > until:
-            return
-        stack.pop()
+def _nested(event: Event | Allocation) -> tuple[int, bool, int]:
+    """Sorts what holds others before them; what is allocated as a range begins is within it."""
+    if isinstance(event, Allocation):
+        return event.begin, True, 0
+    return event.begin, False, -event.length
 
 
 def _add_up(operators: Sequence[Kernel]) -> None:

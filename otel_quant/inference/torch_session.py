@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.inference.accuracy import arrays_in, as_array
-from otel_quant.inference.child import reset_mark, status
+from otel_quant.inference.child import reset_mark, status, timed
 from otel_quant.inference.results import tensor_text
 from otel_quant.inference.torch_models import has_quantized_weights
 from otel_quant.inference.variants import (
@@ -96,11 +96,7 @@ class Session:
         """Calls it for the first times; returns the seconds of each call."""
         from torch.utils.benchmark.utils.timer import timer as clock  # waits for a GPU
 
-        found = []
-        for _ in range(_FIRST_CALLS):
-            began = clock()
-            self._call()
-            found.append(clock() - began)
+        found = timed(self._call, _FIRST_CALLS, clock)
         gc.collect()
         return found
 

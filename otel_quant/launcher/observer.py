@@ -17,8 +17,7 @@ from typing import Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.probes.sampler import Sampler
-from otel_quant.export.recording.curve import Number
-from otel_quant.export.recording.curve_file import CurveFile
+from otel_quant.export.recording.curve import CurveFile, Number
 from otel_quant.export.recording.largest_processes import SMALLEST_SHARE, LargestProcesses
 from otel_quant.export.recording.layout import curve_path
 from otel_quant.launcher.observation import LastSeen, Observation, with_mark

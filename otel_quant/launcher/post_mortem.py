@@ -18,7 +18,7 @@ from otel_quant.recordings.model import Certainty, Ending, RecordedRun, Recorded
 from otel_quant.recordings.summary import Limit
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import size
-from otel_quant.views.forecast import forecast_of
+from otel_quant.views.ending import forecast_of
 
 _AT_THE_LIMIT: Final = 0.95
 """Part of the limit at which memory counts as used up: the kernel's own share is in it as well."""

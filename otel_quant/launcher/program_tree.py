@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.probes.cpu import CpuProbe
+from otel_quant.capture.probes.cpu import CpuProbe, ThreadWaits
 from otel_quant.capture.probes.disk import DiskProbe
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.kernel_files import read_proc
 from otel_quant.capture.probes.memory import MemoryProbe
-from otel_quant.capture.probes.processor_waits import ThreadWaits
-from otel_quant.capture.probes.tree import descendants
+from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.schema.records import CpuReading, DiskReading, GpuReading
 
 _Reading = TypeVar("_Reading")

@@ -17,20 +17,40 @@ from typing import Any, ClassVar, Final, TypeVar
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
-from otel_quant.capture.recorder.open_step import OpenStep
+from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import Activation, as_step, qualified_name
+from otel_quant.export.quark_yaml.columns import checkpoint_columns
 from otel_quant.export.quark_yaml.metrics import Metric
-from otel_quant.export.quark_yaml.path import DEFAULT_PATH
+from otel_quant.export.quark_yaml.request import DEFAULT_PATH
 from otel_quant.instrumentor import QuantInstrumentor
-from otel_quant.quark.records_sink import RECORDS
-from otel_quant.schema.records import Checkpoint, DiskReading, Reading
+from otel_quant.schema.events import Event
+from otel_quant.schema.records import DiskReading, Reading
 from otel_quant.schema.settings import QUARK_PROFILING
+from otel_quant.schema.sink import Sink
 from otel_quant.schema.step_names import ProfileStep as ProfileStep
 
 _GIB: Final = 1024**3
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _RecordsSink(Sink):
+    """Stores the columns of each checkpoint. Only used on request: memory grows with the run."""
+
+    name = "records of the profiler"
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+
+    def checkpoint(self, event: Event) -> None:
+        """Stores a checkpoint."""
+        self.records.append(checkpoint_columns(RUNTIME.metrics, event))
+
+    run_started = step_started = step_ended = run_ended = checkpoint
+
+
+_RECORDS: Final = _RecordsSink()
 
 
 class GlobalProfiler:
@@ -85,11 +105,12 @@ class GlobalProfiler:
         instrumentor = QuantInstrumentor()
         if not instrumentor.is_instrumented_by_opentelemetry:
             instrumentor.instrument()
-        RECORDS.records = self.records
-        if RUNTIME.is_running and (baseline := self._baseline()) is not None:
+        _RECORDS.records = self.records
+        run = RUNTIME.latest_run
+        if RUNTIME.is_running and run is not None and (started := run.started()) is not None:
             # The run began with an earlier step: its start is the first record all the same.
-            RECORDS.point(Checkpoint(0, ProfileStep.START, "start", baseline, baseline))
-        RUNTIME.add_sink(RECORDS)
+            _RECORDS.receive(started)
+        RUNTIME.add_sink(_RECORDS)
         if self.output_path:
             RUNTIME.write_profile(self.output_path)
         RUNTIME.begin_run()

@@ -17,7 +17,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.probes.disk import DiskProbe
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.memory import MemoryProbe
-from otel_quant.capture.probes.tree import descendants
+from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.schema.records import DiskReading, GpuReading
 
 

@@ -10,16 +10,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from otel_quant.export.recording.curve_file import RecordedCurve
+from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.schema.records import AttributeValue, Phase
 
 Attributes = Mapping[str, AttributeValue]
 
 State = Literal["running", "ended", "failed", "killed", "lost"]
 """How a run or a step stands. ``failed``: ended by an exception or a non-zero exit code. ``killed``:
-ended by a signal, as the launcher saw. ``lost``: its process is gone without having said why."""
+ended by a signal, as the launcher saw. ``lost``: its process stopped without an end record."""
+
+WORST_FIRST: Final[tuple[State, ...]] = ("failed", "killed", "lost", "running", "ended")
+
+
+class StateWords(NamedTuple):
+    """How a run or a step stands, in words."""
+
+    cell: str  # In a table
+    verb: str  # After its name: ``was killed``
+    of_several: str  # After "those that": ``were killed``
+
+
+STATES: Final[Mapping[State, StateWords]] = {
+    "running": StateWords("open", "is still running", "are still running"),
+    "ended": StateWords("ok", "has ended", "ended"),
+    "failed": StateWords("failed", "has failed", "failed"),
+    "killed": StateWords("killed", "was killed", "were killed"),
+    "lost": StateWords("lost", "stopped without an end record", "stopped without an end record"),
+}
 
 LAUNCHER: Final = "launcher"
 """Name of the curve that the launcher has made of all processes."""

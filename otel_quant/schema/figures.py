@@ -160,7 +160,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What one probe reads. `capture/probes/registry.py` has the probe of each, by its name."""
+    """What one probe reads. `capture/probes/readers.py` has the probe of each, by its name."""
 
     name: str  # Its name in readings, for example ``disk``
     figures: tuple[Figure, ...]

@@ -175,48 +175,6 @@ class Peaks:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """One reading at a step's boundary."""
-
-    sequence: int  # Position in the order in which checkpoints reach the sinks, from 0
-    name: str  # Its name: ``Start``, ``Calibration Start``, ..
-    phase: Phase  # Start or end of a step or of the run; ``point`` for any other checkpoint
-    reading: Reading  # The reading that was taken
-    baseline: Reading  # The run's first reading; cumulative figures are relative to it
-    step: StepInfo | None = None  # The step that it belongs to; None for the run
-    # Values of the program's own metrics, by name
-    custom: Mapping[str, object] = field(default_factory=dict)
-    error: str | None = None  # Class name of the exception that ended the step
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the run's first checkpoint."""
-        return (self.reading.clock_ns - self.baseline.clock_ns) / 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """A finished step."""
-
-    info: StepInfo  # Its description
-    start: Reading  # Reading at its start
-    end: Reading  # Reading at its end
-    peaks: Peaks  # Highest figures between the two
-    # Attributes of its span, by name
-    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
-    samples: int | None = None  # Calibration samples consumed; None if none were counted
-    items: int | None = None  # Items in these samples; None if one of them did not tell
-    # Last values of custom metrics, by name
-    custom: Mapping[str, object] = field(default_factory=dict)
-    error: BaseException | None = None  # The exception that ended it; None for no error
-
-    @property
-    def duration(self) -> float:
-        """Seconds from start to end."""
-        return (self.end.clock_ns - self.start.clock_ns) / 1e9
-
-
-@dataclass(frozen=True, slots=True)
 class GrowthForecast:
     """Memory that grows with the samples of a step."""
 
@@ -247,17 +205,6 @@ class StepProgress:
     samples: int | None = None  # Calibration samples consumed so far; None if none were counted
     expected_samples: int | None = None  # How many it will consume; None if that is not known
     forecast: Forecast | None = None  # Where it will be after them; None without an expected number
-
-
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """What a run does and uses at a moment between two checkpoints."""
-
-    # The newest reading. It has only the resources that are read between checkpoints.
-    reading: Reading
-    baseline: Reading  # The run's first reading
-    peaks: Peaks  # Highest figures of the run so far
-    steps: tuple[StepProgress, ...]  # The open steps, in the order in which they opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,22 +267,3 @@ class RunInfo:
     parent_carrier: Mapping[str, str] = field(default_factory=dict)
     origin: Origin | None = None  # What made it; None if it was not collected
     paths: bool = True  # Whether paths of files, and texts that may name one, may leave the process
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """A finished run."""
-
-    info: RunInfo  # Its description
-    start: Reading  # Its first reading
-    end: Reading  # Its last reading
-    peaks: Peaks  # Highest figures between the two
-    steps: int  # Number of steps that finished
-    failed_steps: int  # Number of steps that ended with an exception
-    # Values of the program's own metrics, by name: those of the whole run, and the last value of
-    # each checkpoint metric
-    custom: Mapping[str, object] = field(default_factory=dict)
-    error: str | None = None  # Class name of the exception that ended the run; None for no error
-    # Highest figures of the whole run. In a worker, the other fields cover only the time since
-    # the last report.
-    run_peaks: Peaks = field(default_factory=Peaks)

@@ -76,6 +76,7 @@ PROCESS_PID: Final = "process.pid"
 
 EXCEPTION_EVENT: Final = "exception"
 EXCEPTION_TYPE: Final = "exception.type"
+EXCEPTION_MESSAGE: Final = "exception.message"
 
 PROCESS_COMMAND_LINE: Final = "process.command_line"
 PYTHON_VERSION: Final = "process.runtime.version"

@@ -323,7 +323,7 @@ def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
 
 
 def _curves(comparison: Comparison) -> Iterator[Part]:
-    from otel_quant.views.report.comparison_charts import comparison_bands, comparison_charts
+    from otel_quant.views.curves import comparison_bands, comparison_charts
 
     base, new = comparison.sides[0], comparison.sides[-1]
     runs = _median_run(base), _median_run(new)

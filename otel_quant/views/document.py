@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from otel_quant.recordings.model import State
-    from otel_quant.views.report.bands import ShownStep
-    from otel_quant.views.report.charts import Chart
+    from otel_quant.views.charts import Chart
+    from otel_quant.views.shown_steps import ShownStep
 
 ONE: Final = ""
 """``Column.shown_in``: one unit for the column, that fits its largest value."""

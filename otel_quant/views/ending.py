@@ -1,12 +1,13 @@
-"""How a program ended, in words: for the launcher, `show` and the report."""
+"""How a program stands and ended, and what its forecast says, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from otel_quant.recordings.model import Ending, State
-from otel_quant.schema.units import WITHIN, counted, cut, share_text, size
+from otel_quant.recordings.model import STATES, Ending, RecordedRun, RecordedStep, Recording
+from otel_quant.schema import semconv
+from otel_quant.schema.units import WITHIN, counted, cut, duration_text, share_text, size
 from otel_quant.views.text import printable
 
 _LONGEST: Final = 300
@@ -16,23 +17,14 @@ _MOST: Final = 8
 _CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
 
 
-IS: Final[Mapping[State, str]] = {
-    "running": "is running",
-    "ended": "has ended",
-    "failed": "has failed",
-    "killed": "was killed",
-    "lost": "stopped without an end record (killed or crashed)",
-}
-"""How a recording or a run stands, after its name."""
-
-WHY: Final[Mapping[State, str]] = {
-    "ended": "it is still running, or it was killed",
-    "running": "it is still running",
-    "killed": "it was killed",
-    "failed": "the program failed",
-    "lost": "it stopped without an end record (killed or crashed)",
-}
-"""Why a run has no end."""
+def ended_as(recording: Recording) -> str:
+    """Returns how the whole stands: ``killed by SIGKILL``."""
+    ending = recording.ending
+    if recording.state == "killed" and ending is not None and ending.signal:
+        return f"killed by {ending.signal}"
+    if recording.state == "failed" and ending is not None and ending.exit_code:
+        return f"failed with exit code {ending.exit_code}"
+    return STATES["lost"].verb if recording.state == "lost" else recording.state
 
 
 def ending_lines(ending: Ending) -> list[str]:
@@ -113,3 +105,48 @@ def _listed(texts: Sequence[str], between: str) -> str:
     more = len(texts) - _MOST
     shown = between.join(texts[:_MOST])
     return f"{shown} and {counted(more, 'more').removesuffix('s')}" if more > 0 else shown
+
+
+_GROWTHS: Final = (
+    ("memory", semconv.FORECAST_MEMORY, semconv.FORECAST_MEMORY_LIMIT),
+    ("GPU memory", semconv.FORECAST_GPU_MEMORY, semconv.FORECAST_GPU_MEMORY_LIMIT),
+)
+
+
+def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
+    """Returns the attributes of a step's forecast: the newest of one that is open, else the warning."""
+    last = run.last
+    if step.end is None and last is not None and last.open_steps[-1:] == (step.index,):
+        return last.attributes
+    return step.attributes
+
+
+def time_left(attributes: Mapping[str, Any]) -> str:
+    """Returns the time until the last sample; empty if it is not known."""
+    left = attributes.get(semconv.FORECAST_TIME_LEFT)
+    return f"about {duration_text(left)} left" if isinstance(left, int | float) else ""
+
+
+def exceeded(attributes: Mapping[str, Any]) -> str:
+    """Returns a forecast above the limit; empty if there is none."""
+    for what, name, of_limit in _GROWTHS:
+        at_end, limit = attributes.get(name), attributes.get(of_limit)
+        if isinstance(at_end, int) and isinstance(limit, int) and at_end > limit:
+            return (
+                f"{what} would be {size(at_end)} after the last sample (estimated); "
+                f"the limit is {size(limit)}"
+            )
+    return ""
+
+
+def forecast_lines(recording: Recording) -> list[str]:
+    """Returns a line for each step whose forecast is above the limit, or that has time left."""
+    lines: list[str] = []
+    for run in recording.runs:
+        for step in run.steps:
+            attributes = forecast_of(run, step)
+            left = time_left(attributes) if step.state == "running" else ""
+            said = ", ".join(filter(None, (left, exceeded(attributes))))
+            if said:
+                lines.append(printable(f"{step.name}: {said}"))
+    return lines

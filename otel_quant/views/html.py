@@ -143,7 +143,7 @@ class _Parts:
             case Lines():
                 return "lines", part
             case Charts():
-                from otel_quant.views.report.outline import outline_of
+                from otel_quant.views.charts import outline_of
 
                 self.charts.append(part)
                 return "charts", [
@@ -218,7 +218,7 @@ def _data(charts: Sequence[Charts]) -> dict[str, object] | None:
     """Returns what the page's script draws."""
     if not charts:
         return None
-    from otel_quant.views.report.charts import band_data, chart_data
+    from otel_quant.views.charts import band_data, chart_data
 
     return {
         "until": charts[0].until,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import LastReading, RecordedRun, Recording, number
+from otel_quant.recordings.model import STATES, LastReading, RecordedRun, Recording, number
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
@@ -25,8 +25,7 @@ from otel_quant.views.document import (
     Section,
     Table,
 )
-from otel_quant.views.ending import IS, WHY, ending_lines
-from otel_quant.views.forecast import forecast_lines
+from otel_quant.views.ending import ending_lines, forecast_lines
 from otel_quant.views.steps import (
     COLUMNS,
     MESSAGE,
@@ -37,9 +36,6 @@ from otel_quant.views.steps import (
     run_table,
 )
 from otel_quant.views.text import listed
-
-_WHY_OF_FILE: Final = {**WHY, "lost": "it is still running, or it was killed"}
-"""Quark's profiler, which is still running, holds no lock on its file."""
 
 _LIMITS: Final[Mapping[str | None, str]] = {
     "cgroup": " (of the control group)",
@@ -84,7 +80,7 @@ def titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
 
 def _summary_parts(recording: Recording) -> Iterator[Part]:
     """Yields how the whole stands, and how the launcher saw it end."""
-    state = f"{IS[recording.state]}, {recording.duration:,.1f} s"
+    state = f"{STATES[recording.state].verb}, {recording.duration:,.1f} s"
     ending = recording.ending
     if ending is not None and ending.exit_code is not None:
         state += f", exit code {ending.exit_code}"
@@ -266,8 +262,11 @@ def _cost_facts(cost: Mapping[str, object]) -> Facts:
 
 def _missing(recording: Recording, run: RecordedRun) -> Iterator[str]:
     """Yields what a run without an end lacks, its open steps and its last figures."""
-    why = WHY if recording.path.is_dir() else _WHY_OF_FILE
-    yield f"truncated: the run has no End: {why[run.state]}"
+    is_lost = run.state == "lost" and not recording.path.is_dir()
+    # Quark's profiler, which is still running, holds no lock on its file.
+    unknown = is_lost or run.state == "ended"
+    why = "is still running, or was killed" if unknown else STATES[run.state].verb
+    yield f"truncated: the run has no End: it {why}"
     yield f"  open steps:      {' > '.join(_open_steps(run)) or 'none'}"
     if run.checkpoints:
         last = run.checkpoints[-1]

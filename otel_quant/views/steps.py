@@ -9,11 +9,11 @@ from typing import Any, Final, TypeAlias
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
+    STATES,
     RecordedCheckpoint,
     RecordedRun,
     RecordedStep,
     Recording,
-    State,
     number,
 )
 from otel_quant.recordings.steps import placed_steps
@@ -22,8 +22,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.figures import MEMORY, QUANTITIES, RESOURCES, Figure, Part
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table
-from otel_quant.views.report.bands import ShownStep, most_telling
-from otel_quant.views.report.subject import Subject
+from otel_quant.views.shown_steps import ShownStep, Subject, most_telling
 
 _DECIMALS: Final = 9  # of seconds, as in the profile
 _LONGEST_NAME: Final = 120
@@ -279,15 +278,6 @@ def _status_text(row: StepRow) -> str:
 
 # --- in the report ------------------------------------------------------------------------
 
-STATES: Final[dict[State, str]] = {
-    "ended": "ok",
-    "failed": "failed",
-    "killed": "killed",
-    "lost": "lost",
-    "running": "open",
-}
-"""How a step or a process stands, in a table."""
-
 _NOT_IN_REPORT: Final = frozenset(
     {"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"}
 )
@@ -356,7 +346,7 @@ def step_table(recording: Recording, subject: Subject) -> Table:
 
 
 def _state_text(each: ShownStep) -> str:
-    state, error = STATES[each.state], each.step.error
+    state, error = STATES[each.state].cell, each.step.error
     if error is None:
         return state
     message = f": {each.step.error_message}" if each.step.error_message else ""

@@ -14,7 +14,7 @@ def test_the_real_torch_is_left_alone_until_it_starts_cuda() -> None:
     pytest.importorskip("torch")
     code = """
 import json, torch
-from otel_quant.capture.probes.torch_cuda import with_torch_memory
+from otel_quant.capture.probes.gpu import with_torch_memory
 from otel_quant.schema.records import GpuReading
 reading = (GpuReading(0, "GPU-aa", None, 1),)
 same = with_torch_memory(reading, "cuda") == reading

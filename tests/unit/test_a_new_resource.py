@@ -110,13 +110,13 @@ def signals(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any, Any]]:
 
 def run(path: Path, *, strict: bool) -> Recorder:
     """Runs one step of one run; its four readings are those of the probe."""
-    spans = SpansSink(ALL)
+    spans = SpansSink()
     shown = ProgramMetrics(ALL)
     sinks = [
         QuarkYamlSink(path, shown, strict=strict),
         spans,
         MetricsSink(ALL, lambda: recorder.latest, spans.context_of),
-        LogsSink(ALL, lambda: None, spans.context_of),
+        LogsSink(lambda: None, spans.context_of),
     ]
     recorder = Recorder(
         new_run_info({}), Probes(ALL, example=ExampleProbe()), sinks, shown, sample_interval=0

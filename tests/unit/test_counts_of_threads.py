@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 import otel_quant
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.layers import count_layer
+from otel_quant.capture.instruments.shared.samples import count_layer
 from otel_quant.capture.instruments.shared.samples import count_sample
 from otel_quant.capture.runtime import RUNTIME
 

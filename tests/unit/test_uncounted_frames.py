@@ -46,7 +46,7 @@ import asyncio, logging, sys, warnings
 
 if sys.argv[1:] == ["hooked"]:
     from otel_quant.capture.instruments.shared.hooks import HOOKS
-    from otel_quant.capture.instruments.shared.library import (
+    from otel_quant.capture.instruments.shared.hooks import (
         ENTRY_POINT, LAYER, MODEL_QUANTIZATION, SAMPLE, SAMPLES, STEP, Hook, Library,
     )
 
@@ -60,7 +60,7 @@ if sys.argv[1:] == ["hooked"]:
         Library("often", "often", (Hook("tool", "common", STEP, "Step"),), is_common=True),
     ])
     import tool
-    from otel_quant.capture.instruments.shared.library_steps import with_argument_as_step
+    from otel_quant.capture.instruments.shared.steps import with_argument_as_step
     from otel_quant.capture.instruments.shared.samples import CountedLoader
 
     readers = CountedLoader(tool.Reader())

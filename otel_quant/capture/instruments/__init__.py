@@ -1,6 +1,6 @@
 """Instrumentors: what makes a quantization library report its steps.
 
-A library is a table (:class:`~otel_quant.capture.instruments.shared.library.Library`) in the module of
+A library is a table (:class:`~otel_quant.capture.instruments.shared.hooks.Library`) in the module of
 its name. ``hqq.py`` is the one to copy; :data:`PACKAGES` lists them. ``shared`` is what they have in
 common, and ``processes`` hooks the functions of Python that start child processes.
 
@@ -13,12 +13,10 @@ import sys
 
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Final
-
-    from otel_quant.capture.instruments.shared.library import Library
 
 PACKAGES: Final = {
     "quark": "quark",
@@ -38,14 +36,6 @@ PACKAGES: Final = {
 table, if it is imported to quantize."""
 
 
-def library(name: str) -> Library:
-    """Returns the table of a library."""
-    from importlib import import_module
-
-    found: Library = import_module(f"{__name__}.{name.replace('-', '_')}").LIBRARY
-    return found
-
-
 def found_by_others(
     finder: object, fullname: str, path: Sequence[str] | None, target: ModuleType | None
 ) -> ModuleSpec | None:
@@ -58,8 +48,3 @@ def found_by_others(
         if spec is not None:
             return spec
     return None
-
-
-def libraries() -> Iterator[Library]:
-    """Yields the tables of all."""
-    return map(library, PACKAGES)

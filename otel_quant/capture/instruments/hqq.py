@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_quant.capture.instruments.shared.library import LAYER, STEP, Hook, Library
+from otel_quant.capture.instruments.shared.hooks import LAYER, STEP, Hook, Library
 from otel_quant.schema import semconv
 from otel_quant.schema.step_names import ProfileStep
 

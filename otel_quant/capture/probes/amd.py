@@ -12,20 +12,187 @@ the same files, but of every process on the machine.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from types import ModuleType
+from typing import Any, Final
 
 from otel_quant.base.log import LOG
-from otel_quant.capture.probes.amd_activity import read_activity
-from otel_quant.capture.probes.amd_processes import vram_by_device
-from otel_quant.capture.probes.amd_smi import AmdSmi, AmdSmiUnavailableError
 from otel_quant.capture.probes.kernel_files import read_proc
 from otel_quant.capture.probes.visible_devices import select_visible
 from otel_quant.schema.records import GpuActivity, GpuReading
+
+_FILES: Final = (
+    ("utilization", "gpu_busy_percent", 1e-2),
+    ("power", "hwmon/hwmon*/power1_average", 1e-6),
+    ("power", "hwmon/hwmon*/power1_input", 1e-6),
+    ("temperature", "hwmon/hwmon*/temp1_input", 1e-3),
+    ("clock", "hwmon/hwmon*/freq1_input", 1),
+    ("memory_clock", "hwmon/hwmon*/freq2_input", 1),
+)
+"""Field, file below the device's folder, and factor from the file's unit to ours. Of two files of one
+field a device has one."""
+
+
+def read_activity(folder: Path) -> GpuActivity | None:
+    """Returns how busy a device is and how hot; None if the kernel shows neither.
+
+    ``amdsmi`` reads the same files. What slows a device down is only in a binary table whose layout changes
+    with the device, so it is not read.
+    """
+    found: dict[str, float] = {}
+    for field, pattern, factor in _FILES:
+        for path in folder.glob(pattern):
+            try:
+                value = int(read_proc(str(path)))
+            except (OSError, ValueError):
+                continue  # the device sleeps, or does not have it
+            found.setdefault(field, value * factor)
+    if not found:
+        return None
+    return GpuActivity(
+        utilization=found.get("utilization"),
+        power=found.get("power"),
+        temperature=found.get("temperature"),
+        clock=_whole(found.get("clock")),
+        memory_clock=_whole(found.get("memory_clock")),
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+_UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
+
+_VRAM: Final = ("drm-memory-vram", "drm-resident-vram")
+"""The key; newer kernels use the second name."""
+
+
+def vram_by_device(root: Path, pids: Collection[int]) -> Mapping[str, int] | None:
+    """Sums the device memory that processes use on AMD GPUs, as the kernel shows it in ``/proc/PID/fdinfo``.
+
+    Each open file of a GPU belongs to a client of the driver; ``drm-memory-vram`` is the memory that the client
+    uses on the device ``drm-pdev``. Duplicated and inherited files show the same client: it is counted once for
+    each device.
+    """
+    clients: dict[tuple[str, str], int] = {}
+    try:
+        for pid in pids:
+            for number in _gpu_files(f"{root}/proc/{pid}/fd"):
+                _add_client(clients, Path(f"{root}/proc/{pid}/fdinfo/{number}"), pid, number)
+    except (OSError, ValueError):  # no permission, or the kernel does not show the figure
+        return None
+    sums: dict[str, int] = {}
+    for (address, _), size in clients.items():
+        sums[address] = sums.get(address, 0) + size
+    return sums
+
+
+def _gpu_files(folder: str) -> list[str]:
+    try:
+        numbers = os.listdir(folder)  # noqa: PTH208  # pathlib takes ten times as long
+    except FileNotFoundError:
+        return []  # it has exited
+    files = []
+    for number in numbers:
+        try:
+            target = os.readlink(f"{folder}/{number}")  # noqa: PTH115  # same reason
+        except FileNotFoundError:
+            continue  # closed meanwhile
+        if target.startswith("/dev/dri/"):
+            files.append(number)
+    return files
+
+
+def _add_client(clients: dict[tuple[str, str], int], fdinfo: Path, pid: int, number: str) -> None:
+    try:
+        lines = fdinfo.read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return  # closed meanwhile
+    pairs = (line.partition(":") for line in lines)
+    info = {key.strip(): value.strip() for key, _, value in pairs}
+    driver = info.get("drm-driver")
+    if driver not in (None, "amdgpu"):
+        return
+    figure = next((info[key] for key in _VRAM if key in info), None)
+    if driver is None or figure is None or "drm-pdev" not in info:
+        raise ValueError(f"{fdinfo} has no {_VRAM[0]}")
+    client = info.get("drm-client-id", f"{pid}/{number}")
+    clients[info["drm-pdev"], client] = _bytes(figure)
+
+
+def _bytes(figure: str) -> int:
+    number, _, unit = figure.partition(" ")
+    if unit not in _UNITS:
+        raise ValueError(f"unknown size {figure!r}; expected a number, alone or with KiB or MiB")
+    return int(number) * _UNITS[unit]
+
+
+class AmdSmiUnavailableError(Exception):
+    """``amdsmi`` could not read a device."""
+
+
+class AmdSmi:
+    """The program's ``amdsmi`` (6.2 and later), if it is loaded. Devices are named by their PCI address.
+
+    We never import it. ROCm builds of torch contain their own copy of its library, and two copies
+    in one process can corrupt the heap and make torch find no GPU (ROCm/TheRock issue 2269,
+    pytorch issue 186516). We use the program's copy and never shut it down: the program may still
+    need it.
+    """
+
+    def __init__(self, smi: Any) -> None:
+        self._smi = smi
+        self._handles = {
+            str(smi.amdsmi_get_gpu_device_bdf(handle)).lower(): handle
+            for handle in smi.amdsmi_get_processor_handles()
+        }
+
+    @classmethod
+    def from_loaded_module(cls, modules: Mapping[str, ModuleType] = sys.modules) -> AmdSmi | None:
+        """Uses the ``amdsmi`` that the program has loaded."""
+        smi: Any = modules.get("amdsmi")
+        # The last names that the package's __init__ imports are its exceptions.
+        if not hasattr(smi, "AmdSmiException") or not hasattr(smi, "amdsmi_init"):
+            return None
+        try:
+            smi.amdsmi_init(smi.AmdSmiInitFlags.INIT_AMD_GPUS)
+            return cls(smi)
+        except smi.AmdSmiException as error:
+            LOG.debug("amdsmi does not work here; the kernel's files are read instead: %r", error)
+            return None
+
+    def has_device(self, address: str) -> bool:
+        """Returns whether it has found the device at a PCI address."""
+        return address in self._handles
+
+    def used(self, address: str) -> int:
+        """Reads how much memory of a device is in use, in bytes."""
+        smi = self._smi
+        try:
+            return int(
+                smi.amdsmi_get_gpu_memory_usage(self._handles[address], smi.AmdSmiMemoryType.VRAM)
+            )
+        except smi.AmdSmiException as error:
+            raise AmdSmiUnavailableError(repr(error)) from error
+
+    def name(self, address: str) -> str | None:
+        """Reads the product name of a device; None if it has none."""
+        if address not in self._handles:
+            return None
+        try:
+            info = self._smi.amdsmi_get_gpu_asic_info(self._handles[address])
+        except self._smi.AmdSmiException:
+            return None
+        name = str(info.get("market_name", ""))
+        return None if name in ("", "N/A") else name
+
 
 _EVERY: Final = 1.0
 """Seconds between two readings of what a device does: it changes slowly."""

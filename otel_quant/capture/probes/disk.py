@@ -14,9 +14,8 @@ from typing import Final
 
 import psutil
 
-from otel_quant.capture.probes.cumulative import Cumulative, Figures
 from otel_quant.capture.probes.kernel_files import SELF, bytes_read, read_process
-from otel_quant.capture.probes.tree import descendants_now
+from otel_quant.capture.probes.process_tree import Cumulative, Figures, descendants_now
 from otel_quant.schema.records import DiskReading
 
 _LINUX = sys.platform == "linux"

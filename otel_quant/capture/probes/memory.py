@@ -16,7 +16,7 @@ import psutil
 
 from otel_quant.base.files import open_apart
 from otel_quant.capture.probes.kernel_files import SELF, number_in, read_process
-from otel_quant.capture.probes.tree import descendants
+from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.schema.records import MemoryReading
 
 _LINUX = sys.platform == "linux"

@@ -1,19 +1,40 @@
-"""Takes readings: one call reads all probes."""
+"""The probe of each resource, and readings of all of them.
+
+To add a resource, add its figures to the schema, a file here that reads it, and a line to :data:`PROBES`.
+"""
 
 from __future__ import annotations
 
 import itertools
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS, Boundary
-from otel_quant.capture.probes.memory import reset_high_water
-from otel_quant.capture.probes.registry import PROBES, Probe
-from otel_quant.capture.probes.tree import descendants, may_have_children
+from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
+from otel_quant.capture.probes.cpu import CpuProbe
+from otel_quant.capture.probes.disk import DiskProbe
+from otel_quant.capture.probes.gpu import GpuProbe
+from otel_quant.capture.probes.memory import MemoryProbe, reset_high_water
+from otel_quant.capture.probes.process_tree import descendants, may_have_children
 from otel_quant.schema.figures import RESOURCES, Resource
 from otel_quant.schema.records import Reading
+
+Probe: TypeAlias = Callable[[Collection[int]], Any]
+"""Reads a resource, given the process ids of this process's descendants, parents first. Returns
+a record from which the figures are taken; None or an empty tuple if the resource cannot be
+measured. May raise. If it has a method ``sample``, that is called between checkpoints instead."""
+
+PROBES: Final[Mapping[str, Callable[[], Probe]]] = {
+    "memory": MemoryProbe,
+    "gpu": GpuProbe,
+    "disk": DiskProbe,
+    "cpu": CpuProbe,
+    "cache": CACHE_DIRECTORIES.for_new_run,
+}
+"""By the name of the resource in :data:`otel_quant.schema.figures.RESOURCES`."""
+
 
 _LONGEST_GAP: Final = 20_000
 """Nanoseconds that may lie between reading the two clocks; usually there are 1,000."""

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from otel_quant.base.failures import error_type, message_of
-from otel_quant.schema.records import (
-    Checkpoint,
-    CostedModel,
-    CpuReading,
-    DiskReading,
-    Peaks,
-    PeakSource,
-    Reading,
-    RunInfo,
-    RunRecord,
-    StepInfo,
-    StepRecord,
-)
+from otel_quant.schema.events import Attributes, Event
+from otel_quant.schema.records import CostedModel, PeakSource, RunInfo, StepInfo
 from otel_quant.schema.sink import Sink
 
 
@@ -95,24 +82,32 @@ class RunStep(RunFigures):
     error_message: str | None
 
 
-class _Instant(NamedTuple):
-    """What is kept of a reading, which is larger; a `RunStep` takes longer to make."""
-
-    clock_ns: int
-    memory: int | None
-    gpu_memory: int | None
-    disk: DiskReading | None
-    cpu: CpuReading | None
+_FIGURES: Final = {
+    "memory_start": "quant.memory.start",
+    "memory_end": "quant.memory.end",
+    "memory_delta": "quant.memory.delta",
+    "memory_peak": "quant.memory.peak",
+    "memory_peak_source": "quant.memory.peak_source",
+    "gpu_memory_start": "quant.gpu.memory.start",
+    "gpu_memory_end": "quant.gpu.memory.end",
+    "gpu_memory_delta": "quant.gpu.memory.delta",
+    "gpu_memory_peak": "quant.gpu.memory.peak",
+    "disk_read": "quant.disk.read",
+    "disk_write": "quant.disk.write",
+    "cache_disk_peak": "quant.cache.disk.peak",
+    "cpu_user": "quant.cpu.user",
+    "cpu_system": "quant.cpu.system",
+}
+"""The attribute that each field shows."""
 
 
 class _Ended(NamedTuple):
-    """What is kept of a step that has ended."""
+    """What is kept of a step that has ended: a `RunStep` takes longer to make."""
 
     info: StepInfo
-    run_start_ns: int
-    start: _Instant
-    end: _Instant
-    peaks: Peaks
+    start: float  # Seconds from the run's start
+    duration: float
+    figures: tuple[Any, ...]  # In the order of `_FIGURES`
     samples: int | None
     items: int | None
     error: str | None
@@ -131,36 +126,34 @@ class KeptRun(Sink):
         self.total: RunFigures | None = None
         self.text: list[str] = []
 
-    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+    def run_started(self, event: Event) -> None:
         """Keeps the description."""
-        self.info = run
+        self.info = event.run
 
-    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+    def step_ended(self, event: Event) -> None:
         """Keeps the step; of its exception, not what the traceback holds."""
-        error = record.error
-        paths = self.info is None or self.info.paths
+        assert event.step is not None
         self._steps.append(
             _Ended(
-                record.info,
-                checkpoint.baseline.clock_ns,
-                _instant(record.start),
-                _instant(record.end),
-                record.peaks,
-                record.samples,
-                record.items,
-                error_type(error) if error else None,
-                message_of(error, paths=paths) if error else None,
+                event.step,
+                event.elapsed - event.duration,
+                event.duration,
+                _figures(event.attributes),
+                event.samples,
+                event.items,
+                event.error,
+                event.error_message,
             )
         )
 
-    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+    def models_costed(self, event: Event) -> None:
         """Keeps the costs."""
-        self.models.extend(costs)
+        self.models.extend(event.models)
 
-    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+    def run_ended(self, event: Event) -> None:
         """Keeps the totals."""
-        start, end = _instant(checkpoint.baseline), _instant(record.end)
-        self.total = RunFigures(**_figures(start, end, record.run_peaks))
+        figures = dict(zip(_FIGURES, _figures(event.attributes), strict=True))
+        self.total = RunFigures(duration=event.duration, **figures)
 
     def steps(self) -> tuple[RunStep, ...]:
         """Returns the steps that have ended, in the order in which they opened."""
@@ -176,48 +169,15 @@ def _step(ended: _Ended) -> RunStep:
         parent=info.parent,
         library=info.library,
         library_version=info.library_version,
-        start=(ended.start.clock_ns - ended.run_start_ns) / 1e9,
+        start=ended.start,
+        duration=ended.duration,
         samples=ended.samples,
         items=ended.items,
         error=ended.error,
         error_message=ended.message,
-        **_figures(ended.start, ended.end, ended.peaks),
+        **dict(zip(_FIGURES, ended.figures, strict=True)),
     )
 
 
-def _instant(reading: Reading) -> _Instant:
-    memory, gpus = reading.memory, reading.gpus
-    return _Instant(
-        reading.clock_ns,
-        memory.tree_rss if memory is not None else None,
-        sum(gpu.used for gpu in gpus) if gpus else None,
-        reading.resources.get("disk"),
-        reading.resources.get("cpu"),
-    )
-
-
-def _figures(start: _Instant, end: _Instant, peaks: Peaks) -> dict[str, Any]:
-    figures: dict[str, Any] = {
-        "duration": (end.clock_ns - start.clock_ns) / 1e9,
-        "memory_start": start.memory,
-        "memory_end": end.memory,
-        "memory_delta": _difference(start.memory, end.memory),
-        "memory_peak": peaks.figures.get("memory"),
-        "memory_peak_source": peaks.sources.get("memory"),
-        "gpu_memory_start": start.gpu_memory,
-        "gpu_memory_end": end.gpu_memory,
-        "gpu_memory_delta": _difference(start.gpu_memory, end.gpu_memory),
-        "gpu_memory_peak": peaks.figures.get("gpu.memory"),
-        "cache_disk_peak": peaks.figures.get("cache.disk"),
-    }
-    if start.disk is not None and end.disk is not None:
-        figures["disk_read"] = end.disk.read - start.disk.read
-        figures["disk_write"] = end.disk.write - start.disk.write
-    if start.cpu is not None and end.cpu is not None:
-        figures["cpu_user"] = end.cpu.user - start.cpu.user
-        figures["cpu_system"] = end.cpu.system - start.cpu.system
-    return figures
-
-
-def _difference(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else after - before
+def _figures(attributes: Attributes) -> tuple[Any, ...]:
+    return tuple(attributes.get(name) for name in _FIGURES.values())

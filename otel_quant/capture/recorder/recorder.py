@@ -1,6 +1,6 @@
 """The recorder: one run of this process, from its first step to its end.
 
-It opens and closes steps, takes readings from the probes, tracks peaks and passes checkpoints
+It opens and closes steps, takes readings from the probes, tracks peaks and sends events
 to the sinks. It depends on no library and no file format.
 
 Readings are taken and the program's metrics are called without the recorder's lock: a driver
@@ -11,21 +11,19 @@ of other threads. The lock is taken afterwards, to change the recorder's state.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from otel_quant.base.failures import error_type
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.forecast.step_forecast import StepForecast
+from otel_quant.base.log import LOG
+from otel_quant.capture.forecast import StepForecast
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.probes.sampler import Sampler
-from otel_quant.capture.recorder.checkpoints import Checkpoints
-from otel_quant.capture.recorder.checkpoints_under_way import CheckpointsUnderWay
-from otel_quant.capture.recorder.ongoing_figures import OngoingFigures
-from otel_quant.capture.recorder.open_step import OpenStep, current_step
-from otel_quant.capture.recorder.program_metrics import ProgramMetrics
-from otel_quant.capture.recorder.progress import Progress
+from otel_quant.capture.recorder.events import EventMaker, ProgramMetrics, Taken
+from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
 from otel_quant.capture.recorder.sinks import Sinks
+from otel_quant.schema.events import Event
 from otel_quant.schema.records import (
     AttributeValue,
     CostedModel,
@@ -33,10 +31,12 @@ from otel_quant.schema.records import (
     Reading,
     RunInfo,
     StepInfo,
-    StepRecord,
 )
 from otel_quant.schema.sink import Sink
 from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
+
+_LONGEST_WAIT: Final = 1.0
+"""Seconds that the end of a run waits for other threads: a driver may hang."""
 
 
 class UnfinishedStepError(Exception):
@@ -65,49 +65,60 @@ class Recorder:
         completed: Callable[[RunInfo], RunInfo] = lambda info: info,
         described: Describe = lambda info, attributes, time_ns: info,
     ) -> None:
-        self.info = info
         self._completed = completed
         self._described = described
         self.ended = False
         self._ending = False
         self._probes = probes
         self._sinks = Sinks(sinks)
-        self._checkpoints = Checkpoints(metrics)
+        self._events = EventMaker(probes.resources, metrics)
+        self._events.run = info
         self._sampler = Sampler(self._sample, sample_interval)
         self._exact_peaks = exact_peaks
         # Reentrant: a sink may call user code (an exporter, for example) that opens a step.
         self._lock = threading.RLock()
         # Reentrant: a signal handler may end the run while it is being ended.
         self._end_lock = threading.RLock()
-        self._under_way = CheckpointsUnderWay(self._lock)
-        self._figures = OngoingFigures(probes.resources)
-        self._progress = Progress(self._figures)
+        self._under_way = UnderWay(self._lock)
+        self._ongoing = Ongoing(probes.resources)
         self._next_step = 0
 
     # --- the run --------------------------------------------------------------------------
 
     @property
+    def info(self) -> RunInfo:
+        """What is known of the run."""
+        return self._events.run
+
+    @property
     def latest(self) -> Reading | None:
         """The newest reading; None before the run has begun."""
-        return self._figures.latest
+        return self._ongoing.latest
 
     @property
     def baseline(self) -> Reading | None:
         """The run's first reading; None before it has begun."""
-        whole = self._figures.whole
+        whole = self._ongoing.whole
         return whole.start if whole is not None else None
+
+    def started(self) -> Event | None:
+        """Returns the event of the run's start, for a sink that is added later."""
+        baseline = self.baseline
+        if baseline is None:
+            return None
+        return self._events.run_started(Taken(ProfileStep.START, 0, baseline, {}, {}))
 
     @property
     def peaks(self) -> Peaks:
         """Highest figures of the run so far."""
         with self._lock:
-            whole = self._figures.whole
+            whole = self._ongoing.whole
             return whole.tracker.result() if whole is not None else Peaks()
 
     @property
     def idle(self) -> bool:
         """Whether no step is open."""
-        return not self._figures.open
+        return not self._ongoing.open
 
     def reading_now(self) -> Reading:
         """Takes a reading between checkpoints, for metrics that show the run live."""
@@ -117,19 +128,19 @@ class Recorder:
         """Begins the run. Does nothing if it has begun."""
         with FAULTS.kept_in("recorder"):
             with self._lock:  # another thread may just be sending the start to the sinks
-                if self._figures.whole is not None or self._ending:
+                if self._ongoing.whole is not None or self._ending:
                     return
             reading = self._probes.read()
-            custom = self._checkpoints.at_checkpoint(ProfileStep.START, reading, reading)
+            custom = self._events.custom_at(ProfileStep.START, reading, reading)
             with self._lock:
-                if self._figures.whole is not None or self._ending:
+                if self._ongoing.whole is not None or self._ending:
                     return  # another thread or a signal handler has begun or ended the run
-                self._figures.begin(reading)
-                self.info = self._described(self.info, attributes or {}, reading.time_ns)
-                checkpoint = self._checkpoints.make(
-                    ProfileStep.START, "start", reading, reading, custom
-                )
-                self._sinks.each(lambda sink: sink.run_started(self.info, checkpoint))
+                self._ongoing.begin(reading)
+                events = self._events
+                events.run = self._described(events.run, attributes or {}, reading.time_ns)
+                events.baseline = reading
+                taken = events.take(ProfileStep.START, reading, custom)
+                self._sinks.send(events.run_started(taken))
             self._lower_marks(reading)
             with self._lock:
                 if not self._ending:
@@ -148,7 +159,7 @@ class Recorder:
             self._sampler.stop()
             with self._lock:
                 self._under_way.wait_for_others()
-                unfinished = sorted(self._figures.open.values(), key=lambda step: -step.info.index)
+                unfinished = sorted(self._ongoing.open.values(), key=lambda step: -step.info.index)
             with FAULTS.kept_in("recorder"):
                 for step in unfinished:
                     self.close(step, UnfinishedStepError("the run ended while the step was open"))
@@ -167,16 +178,14 @@ class Recorder:
                 return
             reading = self._probes.read()
             with self._lock:
-                whole, unreported = self._figures.whole, self._figures.unreported
+                whole, unreported = self._ongoing.whole, self._ongoing.unreported
                 if whole is None or unreported is None or self._reportable_steps() != ended_before:
                     return  # the thread that has ended a step meanwhile reports it
-                self._figures.fold(reading)
-                record = unreported.record(
-                    self.info, reading, self._checkpoints.last(), whole.tracker.result()
-                )
-                self._figures.reported(reading)
+                self._ongoing.fold(reading)
+                event = self._events.run_reported(unreported, reading)
+                self._ongoing.reported(reading)
                 # Under the lock: the next step belongs to the next root span.
-                self._sinks.each(lambda sink: sink.run_reported(record))
+                self._sinks.send(event)
 
     def forget(self) -> None:
         """Drops the parent's run in a forked child, without writing or sending anything.
@@ -187,8 +196,8 @@ class Recorder:
         self._lock = threading.RLock()
         self._end_lock = threading.RLock()
         self._under_way.use(self._lock)
-        self._figures.open.clear()
-        self._sinks.each(lambda sink: sink.forget())
+        self._ongoing.open.clear()
+        self._sinks.forget()
 
     # --- steps ----------------------------------------------------------------------------
 
@@ -206,7 +215,7 @@ class Recorder:
         """Opens a step; its ``Start`` checkpoint has reached the sinks on return."""
         with FAULTS.kept_in("recorder"):
             self.start(attributes)
-            whole = self._figures.whole
+            whole = self._ongoing.whole
             if self.ended or whole is None:
                 return None
             label = label if label is not None else kind
@@ -230,21 +239,17 @@ class Recorder:
                     )
                     self._next_step += 1
                     its_attributes = dict(attributes or {})
-                    tracker = self._figures.begin_step(reading)
+                    tracker = self._ongoing.begin_step(reading)
                     step = OpenStep(
                         info, self, self._sinks, parent, reading, tracker, its_attributes
                     )
-                    self._figures.open[info.index] = step
+                    self._ongoing.open[info.index] = step
                 is_open = False
                 try:
-                    custom = self._checkpoints.at_checkpoint(name, reading, whole.start)
+                    custom = self._events.custom_at(name, reading, whole.start)
                     with self._lock:
-                        checkpoint = self._checkpoints.make(
-                            name, "start", reading, whole.start, custom, info
-                        )
-                    self._sinks.each(
-                        lambda sink: sink.step_started(info, checkpoint, step.attributes)
-                    )
+                        taken = self._events.take(name, reading, custom)
+                    self._sinks.send(self._events.step_started(info, step.attributes, taken))
                     is_open = True
                 finally:
                     if not is_open:  # Ctrl-C: nobody gets the step, so nobody can close it
@@ -258,7 +263,7 @@ class Recorder:
         if step is None:
             return
         with FAULTS.kept_in("recorder"):
-            whole = self._figures.whole
+            whole = self._ongoing.whole
             with self._lock:
                 if step.closed or self.ended or whole is None:
                     return
@@ -271,57 +276,36 @@ class Recorder:
                     self._drop(step)
                     raise
                 with self._lock:
-                    self._figures.fold(reading)
+                    self._ongoing.fold(reading)
                     self._drop(step)
                     peaks = step.tracker.result()
-                    self._figures.count_step(failed=error is not None)
-                custom = self._checkpoints.at_checkpoint(name, reading, whole.start)
+                    self._ongoing.count_step(failed=error is not None)
+                custom = self._events.custom_at(name, reading, whole.start)
                 with self._lock:
                     if self.ended:
                         return  # the run did not wait any longer
-                    checkpoint = self._checkpoints.make(
-                        name,
-                        "end",
-                        reading,
-                        whole.start,
-                        custom,
-                        step.info,
-                        error_type(error) if error else None,
-                    )
-                    record = StepRecord(
-                        info=step.info,
-                        start=step.start,
-                        end=reading,
-                        peaks=peaks,
-                        attributes=step.attributes,
-                        samples=step.samples or None,
-                        items=step.items or None,
-                        custom=self._checkpoints.last(),
-                        error=error,
-                    )
-                self._sinks.each_in_reverse(lambda sink: sink.step_ended(record, checkpoint))
+                    taken = self._events.take(name, reading, custom)
+                self._sinks.send(self._events.step_ended(step, peaks, error, taken))
                 self._lower_marks(reading)
 
     def point(self, name: str) -> None:
         """Takes a checkpoint that is neither the start nor the end of a step."""
         with FAULTS.kept_in("recorder"):
             self.start()
-            whole = self._figures.whole
+            whole = self._ongoing.whole
             if self._ending or whole is None:
                 return
             current = current_step(self)
             with self._under_way:
                 reading = self._probes.read()
-                custom = self._checkpoints.at_checkpoint(name, reading, whole.start)
+                custom = self._events.custom_at(name, reading, whole.start)
                 with self._lock:
                     if self.ended:
                         return  # the run did not wait any longer
-                    self._figures.fold(reading)
-                    info = current.info if current else None
-                    checkpoint = self._checkpoints.make(
-                        name, "point", reading, whole.start, custom, info
-                    )
-                self._sinks.each(lambda sink: sink.point(checkpoint))
+                    self._ongoing.fold(reading)
+                    taken = self._events.take(name, reading, custom)
+                info = current.info if current else None
+                self._sinks.send(self._events.checkpoint(info, taken))
                 self._lower_marks(reading)
 
     def count_in(self, step: OpenStep, attribute: str) -> None:
@@ -337,19 +321,19 @@ class Recorder:
             if step.expected_samples is None:
                 step.expected_samples = total
                 step.forecast = StepForecast(total, self.info.limits)
-                self._sinks.each(lambda sink: sink.samples_expected(step.info, total))
+                self._sinks.send(self._events.samples_expected(step.info, total, _now()))
 
     def count_sample(self, step: OpenStep, items: int | None) -> None:
         """Counts a calibration sample that a step has consumed."""
         with self._lock:
             step.samples += 1
             step.items = None if items is None or step.items is None else step.items + items
-        self._sinks.each(lambda sink: sink.samples_counted(step.info, 1))
+        self._sinks.samples_counted(step.info, 1)
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Passes the static cost of models to the sinks."""
-        if self._figures.whole is not None and not self.ended:
-            self._sinks.each(lambda sink: sink.models_costed(costs))
+        if self._ongoing.whole is not None and not self.ended:
+            self._sinks.send(self._events.models_costed(costs, _now()))
 
     def add_sink(self, sink: Sink) -> None:
         """Adds a sink; it receives what happens from now on."""
@@ -358,18 +342,16 @@ class Recorder:
     # --- within -----------------------------------------------------------------------------
 
     def _end(self, error: str | None) -> None:
-        whole = self._figures.whole
+        whole = self._ongoing.whole
         if whole is None:
             return
         reading = self._probes.read()
-        custom = self._checkpoints.at_checkpoint(ProfileStep.END, reading, whole.start)
+        custom = self._events.custom_at(ProfileStep.END, reading, whole.start)
         with self._lock:
-            self._figures.fold(reading)
-            checkpoint = self._checkpoints.make(
-                ProfileStep.END, "end", reading, whole.start, custom
-            )
+            self._ongoing.fold(reading)
+            taken = self._events.take(ProfileStep.END, reading, custom)
             peaks = whole.tracker.result()
-        at_end = self._checkpoints.at_end(reading, whole.start, peaks)
+        of_run = self._events.custom_of_run(reading, peaks)
         info = self.info
         with FAULTS.kept_in("description of the run"):
             info = self._completed(info)
@@ -377,36 +359,48 @@ class Recorder:
             if self.ended:
                 return  # a signal handler has ended it
             self.ended = True
-            period = self._figures.unreported or whole
-            custom = {**self._checkpoints.last(), **at_end}
-            record = period.record(info, reading, custom, peaks, error)
-        self._sinks.each_in_reverse(lambda sink: sink.run_ended(record, checkpoint))
+            self._events.run = info
+            unreported = self._ongoing.unreported or whole
+        self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken))
 
     def _sample(self) -> None:
-        is_due = self._progress.is_due()
+        is_due = self._ongoing.is_due()
         reading = self._probes.sample(totals=is_due)
         with self._lock:
             if not self.ended:
-                self._figures.fold(reading)
+                self._ongoing.fold(reading)
             if self._ending:
                 return
-            self._progress.add(reading)
+            self._ongoing.add_to_forecasts(reading)
         self._sinks.sampled(reading)
         if is_due:
-            with self._lock:
-                progress = self._progress.report(reading)
-            self._sinks.each(lambda sink: sink.run_progressed(progress))
+            self._tell_of(reading)
+
+    def _tell_of(self, reading: Reading) -> None:
+        """Sends a reading, without the lock, and which forecasts it makes worth a warning."""
+        with self._lock:
+            steps = self._ongoing.progress(reading)
+            exceeded = [
+                self._events.forecast_exceeded(progress, growth, reading)
+                for step, progress in steps
+                for growth in step.new_warnings(progress)
+            ]
+        for event in exceeded:
+            LOG.warning("%s", event.name)
+            self._sinks.send(event)
+        told = tuple(progress for _, progress in steps)
+        self._sinks.send(self._events.reading_taken(reading, self.peaks, told))
 
     def _take(self, read: Callable[[], Reading]) -> Reading:
         reading = read()
         with self._lock:
             if not self.ended:
-                self._figures.fold(reading)
+                self._ongoing.fold(reading)
         return reading
 
     def _drop(self, step: OpenStep) -> None:
         with self._lock:  # another thread may be going through the open steps
-            self._figures.open.pop(step.info.index, None)
+            self._ongoing.open.pop(step.info.index, None)
 
     def _lower_marks(self, reading: Reading) -> None:
         if not self._exact_peaks:
@@ -416,11 +410,57 @@ class Recorder:
             # Memory is read again: a mark that rose since the reading would be lost.
             lowered = self._probes.lower_marks(reading)
             if lowered is not None:
-                self._figures.marks_lowered(*lowered)
+                self._ongoing.marks_lowered(*lowered)
 
     def _reportable_steps(self) -> int:
         """Returns how many steps a report would cover; 0 while it has to wait."""
-        unreported = self._figures.unreported
-        if self._figures.open or self._under_way or self._ending or unreported is None:
+        unreported = self._ongoing.unreported
+        if self._ongoing.open or self._under_way or self._ending or unreported is None:
             return 0
         return unreported.steps
+
+
+class UnderWay:
+    """Which threads are taking a checkpoint: a run does not end before they have.
+
+    Entered by each with ``with``; a thread may nest them.
+    """
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._threads: list[int] = []
+        self._is_waited_for = False
+        self.use(lock)
+
+    def use(self, lock: threading.RLock) -> None:
+        """Uses another lock: in a forked child a thread that does not exist may hold the first."""
+        self._lock = lock
+        self._one_is_over = threading.Condition(lock)
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._threads.append(threading.get_ident())
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._threads.remove(threading.get_ident())
+            if self._is_waited_for:
+                self._one_is_over.notify_all()
+
+    def __bool__(self) -> bool:
+        return bool(self._threads)
+
+    def wait_for_others(self) -> None:
+        """Waits until no other thread takes a checkpoint, or a second. Called with the run's lock.
+
+        The lock is free meanwhile.
+        """
+        own = threading.get_ident()
+        self._is_waited_for = True
+        self._one_is_over.wait_for(
+            lambda: all(each == own for each in self._threads), _LONGEST_WAIT
+        )
+
+
+def _now() -> tuple[int, int]:
+    """Returns the wall clock and the monotonic clock."""
+    return time.time_ns(), time.perf_counter_ns()

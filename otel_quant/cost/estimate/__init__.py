@@ -14,7 +14,7 @@ docs/estimate.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -224,103 +224,79 @@ def estimate(model: EstimatedModel, method: Method, samples: int) -> Estimate:
         for tensor in model.activations
         if tensor.bytes is not None and tensor.calibrated(library.quantized, library.removed)
     ]
-    return _bounded(
-        Estimate(
-            library.name,
-            method.name,
-            samples,
-            tuple(figure for figure in _memory(model, method, samples, sizes) if figure.bytes),
-            tuple(figure for figure in _disk(model, method, sizes) if figure.bytes),
-            lowest=0,
-            highest=0,
-        ),
-        method.below,
-        None if model.unsized else method.above,
-    )
-
-
-def _memory(
-    model: EstimatedModel, method: Method, samples: int, sizes: Sequence[int]
-) -> Iterator[Figure]:
-    """Yields the parts of the memory; ``sizes`` are those of the calibrated tensors, in bytes."""
-    library, weights = method.library, model.weight_bytes
+    weights, calibrated, count = model.weight_bytes, sum(sizes), len(sizes)
     kept = samples if method.kept is None else min(method.kept, samples)
-    calibrated, largest = sum(sizes), max(sizes, default=0)
-    tensors = counted(len(sizes), "calibrated tensor")
-    yield Figure("libraries", library.base, f"assumed: as measured with {library.versions}")
-    yield Figure(
-        "model copies",
-        library.model_copies * weights,
-        f"{library.model_copies} x {size(weights)} of weights: {library.copies_are}",
+    tensors, kept_samples = counted(count, "calibrated tensor"), counted(kept, "sample")
+    memory = _figures(
+        ("libraries", library.base, f"assumed: as measured with {library.versions}"),
+        (
+            "model copies",
+            library.model_copies * weights,
+            f"{library.model_copies} x {size(weights)} of weights: {library.copies_are}",
+        ),
+        (
+            "session",
+            model.cost.peak_activation_bytes,
+            "largest sum of activations that one run holds at once",
+        ),
+        (
+            "activations kept",
+            kept * calibrated,
+            f"{kept_samples} x {size(calibrated)} of {tensors}",
+        ),
+        (
+            "values of one tensor",
+            method.tensor_copies * kept * max(sizes, default=0),
+            f"{method.tensor_copies} copies x {kept_samples} x {size(max(sizes, default=0))} of the "
+            "largest calibrated tensor",
+        ),
+        (
+            "histograms",
+            method.bins * method.bin_bytes * count,
+            f"{tensors} x {method.bins:,} bins x {method.bin_bytes} B",
+        ),
+        (
+            "inputs kept",
+            samples * model.input_bytes if library.keeps_inputs else 0,
+            f"{counted(samples, 'sample')} x {size(model.input_bytes)} of inputs",
+        ),
     )
-    yield Figure(
-        "session",
-        model.cost.peak_activation_bytes,
-        "largest sum of activations that one run holds at once",
-    )
-    yield Figure(
-        "activations kept",
-        kept * calibrated,
-        f"{counted(kept, 'sample')} x {size(calibrated)} of {tensors}",
-    )
-    yield Figure(
-        "values of one tensor",
-        method.tensor_copies * kept * largest,
-        f"{method.tensor_copies} copies x {counted(kept, 'sample')} x {size(largest)} of the "
-        "largest calibrated tensor",
-    )
-    yield Figure(
-        "histograms",
-        method.bins * method.bin_bytes * len(sizes),
-        f"{tensors} x {method.bins:,} bins x {method.bin_bytes} B",
-    )
-    yield Figure(
-        "inputs kept",
-        samples * model.input_bytes if library.keeps_inputs else 0,
-        f"{counted(samples, 'sample')} x {size(model.input_bytes)} of inputs",
-    )
-
-
-def _disk(model: EstimatedModel, method: Method, sizes: Sequence[int]) -> Iterator[Figure]:
-    """Yields the parts of the disk space; ``sizes`` as for the memory."""
-    library, weights, calibrated = method.library, model.weight_bytes, sum(sizes)
-    tensors = counted(len(sizes), "calibrated tensor")
-    yield Figure(
+    files = (
         "model files",
         library.disk_copies * weights,
         f"{library.disk_copies} x {size(weights)} of weights: {library.disk_copies_are}",
     )
-    yield max(
-        Figure(
-            "activation cache",
-            method.disk_samples * calibrated,
-            f"{counted(method.disk_samples, 'sample')} x {size(calibrated)} of {tensors}",
-        ),
-        Figure(
-            "model being prepared",
-            library.preparing_copies * weights,
-            f"{library.preparing_copies} x {size(weights)} of weights, before the calibration",
-        ),
-        key=lambda figure: figure.bytes,
+    cache = (
+        "activation cache",
+        method.disk_samples * calibrated,
+        f"{counted(method.disk_samples, 'sample')} x {size(calibrated)} of {tensors}",
     )
+    prepared = (
+        "model being prepared",
+        library.preparing_copies * weights,
+        f"{library.preparing_copies} x {size(weights)} of weights, before the calibration",
+    )
+    disk = _figures(files, max(cache, prepared, key=lambda part: part[1]))
+    found = Estimate(library.name, method.name, samples, memory, disk, lowest=0, highest=0)
+    return _bounded(found, method.below, None if model.unsized else method.above)
+
+
+def _figures(*parts: tuple[str, int, str]) -> tuple[Figure, ...]:
+    return tuple(Figure(*part) for part in parts if part[1])
 
 
 def extrapolated(wanted: Estimate, probed: Estimate, measured: int) -> Estimate:
     """Extrapolates from a real run with few samples."""
     further = wanted.samples - probed.samples
-    memory = [
-        Figure(
-            "real run", measured, f"measured: peak of a run of {counted(probed.samples, 'sample')}"
-        ),
-        Figure(
+    memory = _figures(
+        ("real run", measured, f"measured: peak of a run of {counted(probed.samples, 'sample')}"),
+        (
             "further samples",
             wanted.peak - probed.peak,
             f"what the arithmetic adds for {counted(further, 'more sample')}",
         ),
-    ]
-    found = replace(
-        wanted, memory=tuple(figure for figure in memory if figure.bytes), probed=probed.samples
     )
+    found = replace(wanted, memory=memory, probed=probed.samples)
     return _bounded(found, _PROBED_BELOW, None if wanted.highest is None else _PROBED_ABOVE)
 
 

@@ -13,14 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation, UnknownError
-from otel_quant.cost.operators import (
-    contraction,
-    control,
-    elementwise,
-    layout,
-    reductions,
-    windows,
-)
+from otel_quant.cost.operators import contraction, control, elementwise, layout, reductions, windows
 from otel_quant.cost.operators.record import (
     ADD,
     CMP,

@@ -273,9 +273,9 @@ class _Iterations:
     """The values of a loop's body in iteration t, counted from 0."""
 
     def __init__(self, ops: Sequence[Operation], number: Value, carried: Sequence[Carried]) -> None:
-        self._makers = {id(value): op for op in ops for value in op.outputs}
+        self._makers = {value: op for op in ops for value in op.outputs}
         self._number = number
-        self._carried = {id(item.entering): item for item in carried}
+        self._carried = {item.entering: item for item in carried}
         self._steps = 0
 
     def count(self, condition: Value, limit: int | None) -> int | None:
@@ -341,7 +341,7 @@ class _Iterations:
             return shift, 0
         if counter is self._number:
             return shift, factor
-        item = self._carried[id(counter)]
+        item = self._carried[counter]
         first = None if item.first is None else _number(item.first)
         after = self._form(item.leaving)
         if first is None or after is None or after[0] is not counter or after[1] != 1:
@@ -357,7 +357,7 @@ class _Iterations:
                 return None, 0, factor * number + shift
             if value.dtype not in dtypes.INTEGERS or value.size != 1:
                 return None
-            if value is self._number or id(value) in self._carried:
+            if value is self._number or value in self._carried:
                 return value, factor, shift
             op = self._maker(value)
             if op is not None and op.kind in _MOVES:
@@ -382,7 +382,7 @@ class _Iterations:
     def _maker(self, value: Value) -> Operation | None:
         """The operation that makes a value, all of its operands there."""
         self._steps += 1
-        op = self._makers.get(id(value)) if self._steps <= _MAX_STEPS else None
+        op = self._makers.get(value) if self._steps <= _MAX_STEPS else None
         return op if op is not None and op.inputs and None not in op.inputs else None
 
 

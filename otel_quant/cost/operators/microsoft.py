@@ -1,6 +1,8 @@
 """Operators of onnxruntime's own domain, as its ContribOperators.md defines them, but attention.
 
-A fused operator costs what the operators that it fuses cost.
+Here are those that exporters, quantizers and optimizers write into files: without them the models
+that people quantize would have no figures. What exists only in a running session is left out. A
+fused operator costs what the operators that it fuses cost.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from opentelemetry.metrics import Meter
 from opentelemetry.trace import Span, StatusCode, Tracer
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.export.otel.events import emit_event
+from otel_quant.export.otel.logs import emit_event
 from otel_quant.export.otel.providers import PROVIDERS, Providers
 from otel_quant.export.otel.run_name import made_name, model_name
 from otel_quant.inference.results import InferenceResult, ModelResult, OperatorTime, RanKernel

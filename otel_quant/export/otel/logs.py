@@ -8,38 +8,51 @@ is the parent of the steps' spans that did arrive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
-from opentelemetry._logs import LoggerProvider, SeverityNumber, get_logger
+from opentelemetry._logs import Logger, LoggerProvider, LogRecord, SeverityNumber, get_logger
 from opentelemetry.context import Context
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.export.otel import forecasts
-from otel_quant.export.otel.attributes import (
-    FigureAttributes,
-    cost_identity_of,
-    custom_of,
-    run_ids_of,
-)
-from otel_quant.export.otel.events import emit_event
-from otel_quant.export.otel.impairments import Impairments
-from otel_quant.export.otel.readings import Due, attributes_of
+from otel_quant.export.otel.custom import custom_of
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import Resource
-from otel_quant.schema.forecast_warnings import NewWarnings, sentence
-from otel_quant.schema.records import (
-    AttributeValue,
-    Checkpoint,
-    CostedModel,
-    RunInfo,
-    RunProgress,
-    RunRecord,
-    StepInfo,
-    StepRecord,
-)
+from otel_quant.schema.events import Attributes, Event, present, run_ids_of
+from otel_quant.schema.records import AttributeValue, GpuActivity, Reading, StepInfo
 from otel_quant.schema.sink import Sink
 from otel_quant.version import VERSION
+
+_SPACING: Final = 28_000_000_000
+"""Nanoseconds between a record and the next reading's: with the second between two readings and
+the time of delivery, what a backend knows of the memory is at most 30 s old."""
+
+_MOVED: Final = 0.01
+"""Part of the memory by which it has to change."""
+
+_INFO, _WARN, _ERROR = SeverityNumber.INFO, SeverityNumber.WARN, SeverityNumber.ERROR
+
+
+def emit_event(
+    logger: Logger,
+    name: str,
+    body: str | dict[str, Any],
+    attributes: Mapping[str, Any],
+    context: Context | None,
+    time_ns: int,
+    severity: SeverityNumber = _INFO,
+) -> None:
+    """Emits a log record that is an event: with a name, for what happened at a moment."""
+    logger.emit(
+        LogRecord(
+            timestamp=time_ns,
+            context=context,
+            severity_number=severity,
+            severity_text=severity.name,
+            event_name=name,
+            body=body,
+            attributes={key: value for key, value in attributes.items() if value is not None},
+        )
+    )
 
 
 class LogsSink(Sink):
@@ -49,189 +62,177 @@ class LogsSink(Sink):
 
     def __init__(
         self,
-        resources: Sequence[Resource],
         send: Callable[[], None],
         context_of: Callable[[StepInfo | None], Context | None],
         provider: LoggerProvider | None = None,
-        figures: FigureAttributes | None = None,
     ) -> None:
         get = get_logger if provider is None else provider.get_logger
         self._logger = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
-        self._figures = figures or FigureAttributes(resources)
         self._send = send
         self._context_of = context_of
-        self._run: RunInfo | None = None
-        self._due = Due()
-        self._warnings = NewWarnings()
+        self._run_ids: Attributes = {}
+        self._of_run: Mapping[str, Any] = {}  # What each checkpoint says of the run
+        # Monotonic clock of the last record with a reading, and the memory in it
+        self._sent: tuple[int, tuple[Any, Any]] | None = None
         self._impairments = Impairments()
 
-    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+    def run_started(self, event: Event) -> None:
         """Sends ``Start``."""
-        self._run = run
-        self._warnings.clear()
+        run = event.run
+        self._run_ids = run_ids_of(run)
+        self._of_run = {
+            **self._run_ids,
+            semconv.PROCESS_PID: run.pid,
+            semconv.CHECKPOINT_MEMORY_LIMIT: run.limits.memory,
+        }
         self._impairments = Impairments()
-        self._emit(checkpoint)
+        self.checkpoint(event)
 
-    def run_span_started(
-        self, context: Context, attributes: Mapping[str, AttributeValue], start_ns: int
-    ) -> None:
+    def run_span_started(self, context: Context, attributes: Attributes, start_ns: int) -> None:
         """Sends the identity of a run's span, which the span itself may not live to send."""
         # The spans sink calls this: its spans do not depend on log records.
         with FAULTS.kept_in(f"sink {self.name}"):
-            emit_event(
-                self._logger,
-                semconv.RUN_STARTED_EVENT,
-                f"{semconv.ROOT_SPAN} started",
-                attributes,
-                context,
-                start_ns,
-            )
+            text = f"{semconv.ROOT_SPAN} started"
+            self._emit(semconv.RUN_STARTED_EVENT, text, attributes, context, start_ns)
             self._send()
 
-    def step_started(
-        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
-    ) -> None:
+    def step_started(self, event: Event) -> None:
         """Sends the step's start."""
-        self._emit(checkpoint)
+        self.checkpoint(event)
 
-    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+    def step_ended(self, event: Event) -> None:
         """Sends what the step used of each device, and its end."""
-        self._emit_devices(record, checkpoint)
-        self._emit(checkpoint)
+        self._emit_devices(event)
+        self.checkpoint(event)
 
-    def point(self, checkpoint: Checkpoint) -> None:
-        """Sends a checkpoint that is neither the start nor the end of a step."""
-        self._emit(checkpoint)
-
-    def run_progressed(self, progress: RunProgress) -> None:
-        """Sends new warnings, and a reading if memory has moved since the last record."""
-        run, reading = self._run, progress.reading
-        if run is None:
-            return
-        self._send_warnings(run, progress)
-        for sentence_of_gpu, impaired in self._impairments.new_in(reading):
-            emit_event(
-                self._logger,
-                semconv.IMPAIRED_EVENT,
-                sentence_of_gpu,
-                {**self._run_id(), **impaired},
-                self._context_of(None),
-                reading.time_ns,
-                SeverityNumber.WARN,
-            )
-            self._send()
-        if not self._due.is_due(reading):
-            return
-        self._due.note(reading)
-        innermost = progress.steps[-1].info if progress.steps else None
-        emit_event(
-            self._logger,
-            semconv.READING_EVENT,
-            innermost.label if innermost is not None else semconv.ROOT_SPAN,
-            attributes_of(progress, run, self._figures),
-            self._context_of(innermost),
-            reading.time_ns,
-        )
-        self._send()
-
-    def models_costed(self, costs: Sequence[CostedModel]) -> None:
-        """Sends the heaviest nodes of each model, or why it could not be costed."""
-        for cost in costs:
-            costed = cost.error is None
-            emit_event(
-                self._logger,
-                semconv.MODEL_COST_EVENT if costed else semconv.COST_FAILED_EVENT,
-                {"heaviest": [dict(node) for node in cost.heaviest]}
-                if costed
-                else {"message": cost.error},
-                {**self._run_id(), **cost_identity_of(cost)},
-                self._context_of(None),
-                cost.end_ns,
-                SeverityNumber.INFO if costed else SeverityNumber.WARN,
-            )
-        self._send()
-
-    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+    def run_ended(self, event: Event) -> None:
         """Sends what the run used of each device, and ``End``."""
-        self._emit_devices(record, checkpoint)
-        self._emit(checkpoint)
-        self._run = None
+        self._emit_devices(event)
+        self.checkpoint(event)
+        self._sent = None
 
     def forget(self) -> None:
         """Drops the parent's run."""
-        self._run = None
+        self._sent = None
 
-    def _send_warnings(self, run: RunInfo, progress: RunProgress) -> None:
-        for step, growth in self._warnings.of(progress):
-            emit_event(
-                self._logger,
-                semconv.FORECAST_EVENT,
-                sentence(step, growth, run.limits),
-                {
-                    **self._run_id(),
-                    **_step_of(step.info),
-                    semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
-                    semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
-                    semconv.FORECAST_TIME_LEFT: step.forecast and step.forecast.time_left,
-                    **forecasts.attributes_of(growth),
-                },
-                self._context_of(step.info),
-                progress.reading.time_ns,
-                SeverityNumber.WARN,
-            )
-            self._send()
-
-    def _emit(self, checkpoint: Checkpoint) -> None:
-        self._due.note(checkpoint.reading)
-        emit_event(
-            self._logger,
+    def checkpoint(self, event: Event) -> None:
+        """Sends a checkpoint."""
+        self._sent = event.clock_ns, _memory(event.checkpoint, semconv.CHECKPOINT_PREFIX)
+        # The program's own first: the SDK keeps a limited number of attributes, the last ones.
+        attributes = {
+            **custom_of(event.custom),
+            semconv.CHECKPOINT_NAME: event.name,
+            semconv.CHECKPOINT_PHASE: event.phase,
+            semconv.CHECKPOINT_SEQUENCE: event.sequence,
+            semconv.CHECKPOINT_ELAPSED: event.elapsed,
+            **self._of_run,
+            **_labels_of(event.step),
+            **event.checkpoint,
+            semconv.ERROR_TYPE: event.error,
+        }
+        self._emit(
             semconv.CHECKPOINT_EVENT,
-            checkpoint.name,
-            self._attributes(checkpoint),
-            self._context_of(checkpoint.step),
-            checkpoint.reading.time_ns,
-            SeverityNumber.INFO if checkpoint.error is None else SeverityNumber.ERROR,
+            event.name,
+            attributes,
+            self._context_of(event.step),
+            event.time_ns,
+            _INFO if event.error is None else _ERROR,
         )
         self._send()
 
-    def _emit_devices(self, record: StepRecord | RunRecord, checkpoint: Checkpoint) -> None:
-        for device in self._figures.of_devices(record.start, record.end, record.peaks):
-            emit_event(
-                self._logger,
+    def reading_taken(self, event: Event) -> None:
+        """Sends what slows GPUs down, and a reading if memory has moved since the last record."""
+        impaired = self._impairments.new_in(event.reading) if event.reading is not None else ()
+        for text, attributes in impaired:
+            known = {**self._run_ids, **attributes}
+            context = self._context_of(None)
+            self._emit(semconv.IMPAIRED_EVENT, text, known, context, event.time_ns, _WARN)
+            self._send()
+        if self._is_due(event):
+            self.send_reading(event)
+
+    def send_reading(self, event: Event) -> None:
+        """Sends a reading."""
+        self._sent = event.clock_ns, _memory(event.attributes, semconv.READING_PREFIX)
+        label = event.step.label if event.step is not None else semconv.ROOT_SPAN
+        context = self._context_of(event.step)
+        self._emit(semconv.READING_EVENT, label, event.attributes, context, event.time_ns)
+        self._send()
+
+    def forecast_exceeded(self, event: Event) -> None:
+        """Sends that memory will not suffice."""
+        context, name = self._context_of(event.step), semconv.FORECAST_EVENT
+        self._emit(name, event.name, event.attributes, context, event.time_ns, _WARN)
+        self._send()
+
+    def models_costed(self, event: Event) -> None:
+        """Sends the heaviest nodes of each model, or why it could not be costed."""
+        for cost in event.models:
+            name, severity = semconv.MODEL_COST_EVENT, _INFO
+            body: dict[str, Any] = {"heaviest": [dict(node) for node in cost.heaviest]}
+            if cost.error is not None:
+                name, severity = semconv.COST_FAILED_EVENT, _WARN
+                body = {"message": cost.error}
+            known = {
+                **self._run_ids,
+                semconv.MODEL_ROLE: cost.role,
+                semconv.MODEL_PATH: cost.path,
+            }
+            self._emit(name, body, known, self._context_of(None), cost.end_ns, severity)
+        self._send()
+
+    def run_killed(self, event: Event) -> None:
+        """Sends how the program ended, if somebody has seen it."""
+        if event.name:
+            innermost = event.steps[-1] if event.steps else None
+            step = innermost.info if innermost is not None else None
+            attributes = {
+                **event.attributes,
+                **_labels_of(step),
+                semconv.CALIBRATION_SAMPLE_COUNT: innermost and innermost.samples,
+                semconv.CALIBRATION_SAMPLE_TOTAL: innermost and innermost.expected_samples,
+            }
+            context = self._context_of(step)
+            name = semconv.ENDING_EVENT
+            self._emit(name, event.name, attributes, context, event.time_ns, _ERROR)
+
+    def _emit_devices(self, event: Event) -> None:
+        for device in event.devices:
+            self._emit(
                 semconv.DEVICE_EVENT,
-                f"{checkpoint.name}: {device[semconv.HW_ID]}",
-                {**self._run_id(), **_step_of(checkpoint.step), **device},
-                self._context_of(checkpoint.step),
-                checkpoint.reading.time_ns,
+                f"{event.name}: {device[semconv.HW_ID]}",
+                {**self._run_ids, **_labels_of(event.step), **device},
+                self._context_of(event.step),
+                event.time_ns,
             )
 
-    def _run_id(self) -> dict[str, Any]:
-        return dict(run_ids_of(self._run)) if self._run is not None else {}
+    def _emit(
+        self,
+        name: str,
+        body: str | dict[str, Any],
+        attributes: Mapping[str, Any],
+        context: Context | None,
+        time_ns: int,
+        severity: SeverityNumber = _INFO,
+    ) -> None:
+        emit_event(self._logger, name, body, attributes, context, time_ns, severity)
 
-    def _attributes(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        # The program's own first: the SDK keeps a limited number of attributes, the last ones.
-        attributes: dict[str, Any] = {
-            **custom_of(checkpoint.custom),
-            semconv.CHECKPOINT_NAME: checkpoint.name,
-            semconv.CHECKPOINT_PHASE: checkpoint.phase,
-            semconv.CHECKPOINT_SEQUENCE: checkpoint.sequence,
-            semconv.CHECKPOINT_ELAPSED: checkpoint.elapsed,
-        }
-        if self._run is not None:
-            attributes |= {
-                **run_ids_of(self._run),
-                semconv.PROCESS_PID: self._run.pid,
-                semconv.CHECKPOINT_MEMORY_LIMIT: self._run.limits.memory,
-            }
-        attributes |= {
-            **_step_of(checkpoint.step),
-            **self._figures.at_checkpoint(checkpoint.reading, checkpoint.baseline),
-            semconv.ERROR_TYPE: checkpoint.error,
-        }
-        return attributes
+    def _is_due(self, event: Event) -> bool:
+        """Whether memory, that of the processes or of the GPUs, has moved since the last record."""
+        if self._sent is None or event.clock_ns - self._sent[0] < _SPACING:
+            return False
+        now = _memory(event.attributes, semconv.READING_PREFIX)
+        return any(
+            abs(after - before) > _MOVED * before
+            for before, after in zip(self._sent[1], now, strict=True)
+        )
 
 
-def _step_of(step: StepInfo | None) -> dict[str, Any]:
+def _memory(attributes: Attributes, prefix: str) -> tuple[Any, Any]:
+    return attributes.get(f"{prefix}memory", 0), attributes.get(f"{prefix}gpu_memory", 0)
+
+
+def _labels_of(step: StepInfo | None) -> dict[str, Any]:
     if step is None:
         return {}
     return {
@@ -240,3 +241,35 @@ def _step_of(step: StepInfo | None) -> dict[str, Any]:
         semconv.STEP_INDEX: step.index,
         semconv.LIBRARY_NAME: step.library,
     }
+
+
+class Impairments:
+    """GPUs that something slows down, or whose memory fails: said when it begins."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, GpuActivity] = {}
+
+    def new_in(self, reading: Reading) -> Iterator[tuple[str, dict[str, AttributeValue]]]:
+        """Yields what is new: a sentence, and the attributes of its log record.
+
+        Errors of memory from before the first reading of a device are not new.
+        """
+        for gpu in reading.gpus:
+            activity = gpu.activity
+            if activity is None:
+                continue
+            before, self._known[gpu.id] = self._known.get(gpu.id), activity
+            reasons = set(activity.slowed_by or ()) - set((before and before.slowed_by) or ())
+            errors = activity.memory_errors or 0
+            failed = before is not None and errors > (before.memory_errors or 0)
+            if not reasons and not failed:
+                continue
+            texts = [f"slowed down by {', '.join(sorted(reasons))}"] if reasons else []
+            texts += [f"{errors} errors of its memory that could not be corrected"] * failed
+            attributes = {
+                semconv.HW_ID: gpu.id,
+                semconv.HW_NAME: gpu.name,
+                semconv.GPU_SLOWED_BY: activity.slowed_by or None,
+                semconv.GPU_MEMORY_ERRORS: activity.memory_errors,
+            }
+            yield f"GPU {gpu.index} ({gpu.id}): {'; '.join(texts)}", present(attributes)

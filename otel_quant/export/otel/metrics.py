@@ -7,30 +7,17 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import CallbackOptions, Instrument, MeterProvider, Observation
 
-from otel_quant.base.failures import error_type
-from otel_quant.export.otel.custom_gauges import CustomGauges
-from otel_quant.export.otel.run_times import RunTimes
+from otel_quant.export.otel.custom import CustomGauges
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.figures import Metric, Resource
-from otel_quant.schema.records import (
-    AttributeValue,
-    Checkpoint,
-    CostedModel,
-    Forecast,
-    Peaks,
-    Reading,
-    RunInfo,
-    RunProgress,
-    RunRecord,
-    StepInfo,
-    StepRecord,
-)
+from otel_quant.schema.events import Event
+from otel_quant.schema.figures import Metric, Number, Resource
+from otel_quant.schema.records import Forecast, Reading, RunInfo, StepInfo
 from otel_quant.schema.sink import Sink
 from otel_quant.schema.step_names import ALL_STEPS
 from otel_quant.version import VERSION
@@ -47,6 +34,9 @@ _MODEL_GAUGES: Final = (
 
 _Kind: TypeAlias = tuple[str, str | None, str | None]
 """What the points of a step's metrics are told apart by: values of `semconv.STEP_LABELS`."""
+
+_Row: TypeAlias = tuple[str, Callable[..., None], Mapping[str, str]]
+"""An attribute of an event, what writes it to the metric that shows it, and the point's labels."""
 
 
 @dataclass(slots=True)
@@ -76,25 +66,26 @@ class MetricsSink(Sink):
     def __init__(
         self,
         resources: Sequence[Resource],
-        latest: Callable[[], Reading | None],
+        read_now: Callable[[], Reading | None],
         context_of: Callable[[StepInfo | None], Context | None],
         provider: MeterProvider | None = None,
-        peaks: Callable[[], Peaks | None] = lambda: None,
+        peak_now: Callable[[], Number | None] = lambda: None,
     ) -> None:
         self._resources = resources
         self._of_steps = tuple(
-            (resource.name, figure)
+            (figure.attribute(series.part), series)
             for resource in resources
             for figure in resource.figures
-            if figure.steps
+            for series in figure.steps
         )
         self._of_devices = tuple(
-            (resource, figure)
+            (figure.attribute(series.part, resource.device_stem), series)
             for resource in resources
             for figure in resource.device_figures
-            if figure.steps
+            for series in figure.steps
         )
-        self._latest = latest
+        self._rows: dict[tuple[_Kind, str | None], tuple[_Row, ...]] = {}
+        self._readings = _OnePerCollection(read_now)
         self._context_of = context_of
         get = metrics.get_meter if provider is None else provider.get_meter
         self._meter = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
@@ -106,7 +97,7 @@ class MetricsSink(Sink):
         self._calibrations: dict[_Kind, _Calibration] = {}
         self._forecasts: dict[_Kind, Forecast] = {}
         self._custom = CustomGauges(self._meter)
-        self._runs = RunTimes(peaks)
+        self._runs = _RunTimes(peak_now)
         observers: dict[str, _Observe] = {
             semconv.STEP_ACTIVE: self._observe_active,
             semconv.RUN_MEMORY_LIMIT: self._observe_limit,
@@ -130,68 +121,59 @@ class MetricsSink(Sink):
                 if metric.instrument in _WRITES:
                     self._write[metric.name] = getattr(instrument, _WRITES[metric.instrument])
 
-    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+    def run_started(self, event: Event) -> None:
         """Starts to observe the run."""
-        self._run, self._baseline = run, checkpoint.reading
+        self._run, self._baseline = event.run, event.reading
         span = trace.get_current_span(self._context_of(None)).get_span_context()
         trace_id = trace.format_trace_id(span.trace_id) if span.is_valid else None
-        self._runs.began(run, checkpoint.reading, trace_id)
+        self._runs.began(event, trace_id)
         with self._lock:
             self._active.clear()
             self._calibrations.clear()
             self._forecasts = {}
-        self._record_custom(checkpoint)
+        self.checkpoint(event)
 
-    def step_started(
-        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
-    ) -> None:
+    def step_started(self, event: Event) -> None:
         """Counts the step as open."""
-        kind = _kind_of(step)
+        assert event.step is not None
+        kind = _kind_of(event.step)
         with self._lock:
             self._active[kind] += 1
             self._calibrations.pop(kind, None)
-        self._record_custom(checkpoint)
+        self.checkpoint(event)
 
-    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+    def step_ended(self, event: Event) -> None:
         """Records the step's figures, in the context of its span."""
-        info = record.info
-        kind = _kind_of(info)
+        assert event.step is not None
+        kind, error = _kind_of(event.step), event.error
         with self._lock:
             self._active[kind] -= 1
-            self._forecasts = {key: each for key, each in self._forecasts.items() if key != kind}
-        labels = _labels_of(kind)
-        if record.error is not None:
-            labels[semconv.ERROR_TYPE] = error_type(record.error)
-        context = self._context_of(info)
-        self._record(semconv.STEP_DURATION, record.duration, labels, context)
-        for resource, figure in self._of_steps:
-            first, last = record.start.resources.get(resource), record.end.resources.get(resource)
-            peak = record.peaks.figures.get(figure.name)
-            if first is None and last is None and peak is None:
-                continue
-            parts = figure.between(first, last, peak, record.duration)
-            for series in figure.steps:
-                value = parts[series.part]
-                if value is not None:
-                    directed = {**labels, **series.labels} if series.labels else labels
-                    self._record(series.metric.name, value, directed, context)
-        for owner, figure in self._of_devices:
-            records = (each.resources.get(owner.name) for each in (record.start, record.end))
-            for before, after in owner.devices(*records):
-                device = after or before
-                highest = record.peaks.devices.get(owner.name, {}).get(device.index, {})
-                parts = figure.between(before, after, highest.get(figure.name), record.duration)
-                for series in figure.steps:
-                    value = parts[series.part]
-                    if value is not None:
-                        of_device = {**labels, **series.labels, semconv.HW_ID: device.id}
-                        self._record(series.metric.name, value, of_device, context)
-        self._record_custom(checkpoint)
+            if kind in self._forecasts:
+                self._forecasts = {key: it for key, it in self._forecasts.items() if key != kind}
+        rows = self._rows.get((kind, error))
+        if rows is None:
+            rows = self._rows[kind, error] = self._rows_of(kind, error)
+        context, attributes = self._context_of(event.step), event.attributes
+        self._write[semconv.STEP_DURATION](event.duration, _labels_of(kind, error), context)
+        for name, write, labels in rows:
+            value = attributes.get(name)
+            if value is not None:
+                write(value, labels, context)
+        for device in event.devices:
+            for name, series in self._of_devices:
+                if name in device:
+                    labels = {**_labels_of(kind, error), **series.labels}
+                    labels[semconv.HW_ID] = str(device[semconv.HW_ID])
+                    self._write[series.metric.name](device[name], labels, context)
+        self.checkpoint(event)
 
-    def samples_expected(self, step: StepInfo, total: int) -> None:
+    def samples_expected(self, event: Event) -> None:
         """Starts to observe the step's progress."""
+        assert event.step is not None
+        assert event.samples is not None
         with self._lock:
-            self._calibrations[_kind_of(step)] = _Calibration(step.index, total)
+            progress = _Calibration(event.step.index, event.samples)
+            self._calibrations[_kind_of(event.step)] = progress
 
     def samples_counted(self, step: StepInfo, count: int) -> None:
         """Adds to the calibration samples."""
@@ -199,35 +181,35 @@ class MetricsSink(Sink):
             calibration = self._calibrations.get(_kind_of(step))
             if calibration is not None and calibration.step == step.index:
                 calibration.samples += count
-        self._record(semconv.CALIBRATION_SAMPLES, count, _labels_of(_kind_of(step)), None)
+        self._write[semconv.CALIBRATION_SAMPLES](count, _labels_of(_kind_of(step)), None)
 
-    def run_progressed(self, progress: RunProgress) -> None:
+    def reading_taken(self, event: Event) -> None:
         """Starts to observe the newest forecasts."""
-        steps = [step for step in progress.steps if step.forecast is not None]
-        if steps or self._forecasts:
+        newest = {
+            _kind_of(step.info): step.forecast for step in event.steps if step.forecast is not None
+        }
+        if newest or self._forecasts:
             with self._lock:
-                self._forecasts = {
-                    _kind_of(step.info): step.forecast
-                    for step in steps
-                    if step.forecast is not None and self._active[_kind_of(step.info)]
-                }
+                self._forecasts = {kind: it for kind, it in newest.items() if self._active[kind]}
 
-    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+    def models_costed(self, event: Event) -> None:
         """Records the totals of each model."""
-        for cost in costs:
+        for cost in event.models:
             for metric in _MODEL_GAUGES:
                 value = cost.figures.get(metric.rpartition(".")[2])
                 if isinstance(value, int):
-                    self._record(metric, value, {semconv.MODEL_ROLE: cost.role}, None)
+                    self._write[metric](value, {semconv.MODEL_ROLE: cost.role}, None)
 
-    def point(self, checkpoint: Checkpoint) -> None:
+    def checkpoint(self, event: Event) -> None:
         """Records the values of custom metrics."""
-        self._record_custom(checkpoint)
+        if event.custom:
+            kind = _kind_of(event.step)[:2] if event.step is not None else None
+            self._custom.set(event.custom, _labels_of((*kind, None)) if kind is not None else {})
 
-    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+    def run_ended(self, event: Event) -> None:
         """Records the last values of custom metrics, and when the run ended."""
-        self._runs.ended(record)
-        self._custom.set(record.custom, {})
+        self._runs.ended(event)
+        self._custom.set(event.latest_custom, {})
 
     def forget(self) -> None:
         """Drops the run. In a forked child, a thread that does not exist may hold the lock."""
@@ -254,21 +236,12 @@ class MetricsSink(Sink):
         instrument: Instrument = create(metric.name, **described)
         return instrument
 
-    def _record(
-        self,
-        name: str,
-        value: float,
-        labels: Mapping[str, str],
-        context: Context | None,
-    ) -> None:
-        self._write[name](value, labels, context)
-
-    def _record_custom(self, checkpoint: Checkpoint) -> None:
-        if not checkpoint.custom:
-            return
-        step = checkpoint.step
-        labels = _labels_of((*_kind_of(step)[:2], None)) if step is not None else {}
-        self._custom.set(checkpoint.custom, labels)
+    def _rows_of(self, kind: _Kind, error: str | None) -> tuple[_Row, ...]:
+        labels = _labels_of(kind, error)
+        return tuple(
+            (name, self._write[series.metric.name], {**labels, **series.labels})
+            for name, series in self._of_steps
+        )
 
     def _observe_active(self, options: CallbackOptions) -> Iterable[Observation]:
         with self._lock:
@@ -296,14 +269,14 @@ class MetricsSink(Sink):
                     yield Observation(growth.at_end, {**_labels_of(kind), **device})
 
     def _observe_limit(self, options: CallbackOptions) -> Iterable[Observation]:
-        if self._latest() is None:
+        if self._readings.of(semconv.RUN_MEMORY_LIMIT) is None:
             return  # no run
         if self._run is not None and self._run.limits.memory is not None:
             yield Observation(self._run.limits.memory)
 
     def _observe_figures(self, metric: str, options: CallbackOptions) -> Iterable[Observation]:
         """Yields the figures of resources and devices that a metric shows."""
-        reading, baseline = self._latest(), self._baseline
+        reading, baseline = self._readings.of(metric), self._baseline
         if reading is None or self._run is None:
             return
         for resource in self._resources:
@@ -328,11 +301,118 @@ def _kind_of(step: StepInfo) -> _Kind:
     return step.kind, step.label if step.label in ALL_STEPS else None, step.library
 
 
-def _labels_of(kind: _Kind) -> dict[str, str]:
+def _labels_of(kind: _Kind, error: str | None = None) -> dict[str, str]:
     name, label, library = kind
     labels = {semconv.STEP_KIND: name}
     if label is not None:
         labels[semconv.STEP_NAME] = label
     if library is not None:
         labels[semconv.LIBRARY_NAME] = library
+    if error is not None:
+        labels[semconv.ERROR_TYPE] = error
     return labels
+
+
+class _OnePerCollection:
+    """A reading for all instruments of one collection.
+
+    The SDK calls instruments one after the other and does not say when a collection begins: one
+    that asks again belongs to the next. A reading costs a millisecond, and a collection would
+    take one for each of a dozen instruments.
+    """
+
+    def __init__(self, read_now: Callable[[], Reading | None]) -> None:
+        self._read_now = read_now
+        # Replaced as a whole: readers of several threads may collect at the same time.
+        self._kept: tuple[Reading | None, set[str]] = None, set()
+
+    def of(self, metric: str) -> Reading | None:
+        """Returns the reading of the collection that asks for a metric."""
+        reading, asked = self._kept
+        if reading is None or metric in asked:
+            reading, asked = self._kept = self._read_now(), set()
+        asked.add(metric)
+        return reading
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run."""
+
+    began: float  # Seconds since the epoch
+    identity: dict[str, str | int]  # Attributes of the point that says when it began
+    ended: float | None = None  # Seconds since the epoch; None while it goes on
+    # Highest memory of a run that has ended, in bytes; None if it was not measured
+    peak: Any = None
+
+    @property
+    def name(self) -> dict[str, str | int]:
+        """Attributes of its other points."""
+        return {semconv.RUN_NAME: self.identity[semconv.RUN_NAME]}
+
+
+class _RunTimes:
+    """Keeps the latest run, and those that ended since the last collection.
+
+    A run may begin and end between two collections, and the next one begin before the second:
+    without its end in the metrics it would be taken for one that was killed.
+    """
+
+    def __init__(self, peak_now: Callable[[], Number | None]) -> None:
+        self._peak_now = peak_now
+        self.forget()
+
+    def began(self, event: Event, trace_id: str | None) -> None:
+        """Notes that a run has begun."""
+        run = event.run
+        described: dict[str, str | int | None] = {
+            semconv.RUN_NAME: run.name,
+            semconv.RUN_RANK: run.rank,
+            semconv.PROCESS_PID: run.pid,
+            semconv.RUN_TRACE_ID: trace_id,
+            semconv.INPUT_NAME: run.model,
+            semconv.CALIBRATION_METHOD: run.method,
+            semconv.CONFIG_NAME: run.config,
+        }
+        identity = {key: value for key, value in described.items() if value is not None}
+        with self._lock:
+            self._runs[run.id] = _Run(event.time_ns / 1e9, identity)
+
+    def ended(self, event: Event) -> None:
+        """Notes that a run has ended."""
+        with self._lock:
+            run = self._runs.get(event.run.id)
+            if run is not None:
+                run.ended = event.time_ns / 1e9
+                run.peak = event.attributes.get(semconv.MEMORY_PEAK)
+
+    def observe_starts(self, options: CallbackOptions) -> Iterable[Observation]:
+        """Yields the start of each run."""
+        return [Observation(run.began, run.identity) for run in self._kept()]
+
+    def observe_peaks(self, options: CallbackOptions) -> Iterable[Observation]:
+        """Yields the highest memory of each run so far."""
+        for run in self._kept():
+            peak = run.peak
+            if run.ended is None:
+                peak = self._peak_now()
+            if peak is not None:
+                yield Observation(peak, run.name)
+
+    def observe_ends(self, options: CallbackOptions) -> Iterable[Observation]:
+        """Yields the end of each run that has ended, and drops all but the latest run."""
+        kept = self._kept()
+        with self._lock:
+            # The rest has been observed: instruments are in the order in which they were made.
+            for run in tuple(self._runs)[:-1]:
+                del self._runs[run]
+        return [Observation(run.ended, run.name) for run in kept if run.ended is not None]
+
+    def forget(self) -> None:
+        """Drops the runs. In a forked child, a thread that does not exist may hold the lock."""
+        self._lock = threading.Lock()
+        self._runs: dict[str, _Run] = {}
+
+    def _kept(self) -> tuple[_Run, ...]:
+        with self._lock:
+            return tuple(self._runs.values())

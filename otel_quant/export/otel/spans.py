@@ -3,48 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import Token
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
-from otel_quant.base.failures import error_type
 from otel_quant.base.log import LOG
-from otel_quant.export.otel import forecasts
-from otel_quant.export.otel.attributes import (
-    FigureAttributes,
-    cost_identity_of,
-    cost_of,
-    custom_of,
-    gpus_of,
-    identity_of,
-    origin_of,
-    progress_of,
-    run_identity_of,
-    run_ids_of,
-    shown_of,
-)
-from otel_quant.export.otel.span_ids import SpanIds
+from otel_quant.export.otel.custom import custom_of
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import Resource
-from otel_quant.schema.forecast_warnings import NewWarnings
-from otel_quant.schema.records import (
-    AttributeValue,
-    Checkpoint,
-    CostedModel,
-    RunInfo,
-    RunProgress,
-    RunRecord,
-    StepInfo,
-    StepRecord,
-)
+from otel_quant.schema.events import Attributes, Event, cost_of, identity_of, present, run_ids_of
+from otel_quant.schema.records import AttributeValue, CostedModel, StepInfo
 from otel_quant.schema.sink import Sink
 from otel_quant.version import VERSION
+
+
+class SpanIds(NamedTuple):
+    """The identifiers of a span, in hexadecimal digits."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None  # The span above; None for a root
+    # Attributes of what the telemetry comes from; of the run's span only
+    resource: Attributes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +38,6 @@ class _RunSpan:
 
     span: Span  # The span
     context: Context  # The context whose current span it is
-    # Its attributes that must not be dropped; copies from steps are added
-    identity: dict[str, AttributeValue]
     # Whether a provider has made it. Without one, it stands for the parent or nothing.
     is_own: bool
 
@@ -71,60 +54,48 @@ class SpansSink(Sink):
 
     def __init__(
         self,
-        resources: Sequence[Resource],
         provider_found: Callable[[], None] = lambda: None,
         run_span_started: Callable[
-            [Context, Mapping[str, AttributeValue], int], None
+            [Context, Attributes, int], None
         ] = lambda context, attributes, start_ns: None,
         provider: TracerProvider | None = None,
-        figures: FigureAttributes | None = None,
     ) -> None:
-        self._figures = figures or FigureAttributes(resources)
-        self._provider_found = provider_found
-        self._run_span_started = run_span_started
         get = trace.get_tracer if provider is None else provider.get_tracer
         self._tracer: Tracer = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
-        self._run: RunInfo | None = None
-        # Reentrant: a signal handler, or a span processor, may open a step.
-        self._root_lock = threading.RLock()
+        self._provider_found = provider_found
+        self._run_span_started = run_span_started
+        self._run: Event | None = None  # Its start
+        self._ids: dict[str, AttributeValue] = {}  # What every span of the run has
         self._root: _RunSpan | None = None
         self._started_ns = 0
+        # Reentrant: starting a span may call user code that opens a step.
+        self._root_lock = threading.RLock()
         self._spans: dict[int, Span] = {}
-        self._totals: dict[str, dict[str, AttributeValue]] = {}
         self._costs: list[tuple[CostedModel, Span]] = []
-        self._warnings = NewWarnings()
 
-    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+    def run_started(self, event: Event) -> None:
         """Starts the root span."""
-        self._run = run
-        self._warnings.clear()
-        self._root_for(run, checkpoint)
+        self._run, self._ids = event, run_ids_of(event.run)
+        self._root_for(event)
 
-    def step_started(
-        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
-    ) -> None:
+    def step_started(self, event: Event) -> None:
         """Starts the step's span."""
-        run = self._run
-        if run is None:
+        step = event.step
+        if self._run is None or step is None:
             return
-        root = self._root_for(run, checkpoint)
-        known: dict[str, AttributeValue] = {
-            **shown_of(attributes),
-            **run_ids_of(run),
-            **identity_of(step),
-        }
-        memory = checkpoint.reading.memory
+        root = self._root_for(event)
+        known = {**event.attributes, **self._ids}
+        memory = event.checkpoint.get(semconv.CHECKPOINT_MEMORY)
         if memory is not None:
-            known[semconv.MEMORY_START] = memory.tree_rss
+            known[semconv.MEMORY_START] = memory
         context = self._context_for(step)
-        span = self._start(step.label, context, known, checkpoint.reading.time_ns)
+        span = self._start(step.label, context, known, event.time_ns)
         # A provider may have turned up between the two spans.
         if not root.is_own and _is_own(span, context):
-            self._root_for(run, checkpoint)
+            self._root_for(event)
             context = self._context_for(step)
-            span = self._start(step.label, context, known, checkpoint.reading.time_ns)
+            span = self._start(step.label, context, known, event.time_ns)
         self._spans[step.index] = span
-        self._copy_to_run(known)
 
     def step_entered(self, step: StepInfo) -> Token[Any] | None:
         """Makes the step's span the current one."""
@@ -138,80 +109,64 @@ class SpansSink(Sink):
         if token is not None:
             otel_context.detach(token)
 
-    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+    def step_ended(self, event: Event) -> None:
         """Sets the figures on the step's span and ends it."""
-        span = self._spans.pop(record.info.index, None)
-        if span is None or self._run is None:
+        step = event.step
+        span = self._spans.pop(step.index, None) if step is not None else None
+        if span is None or step is None:
             return
-        self._copy_to_run(record.attributes)
         if span.is_recording():
-            span.set_attributes(
-                {
-                    **custom_of(record.custom),
-                    **shown_of(record.attributes),
-                    **self._figures.between(
-                        record.start,
-                        record.end,
-                        record.peaks,
-                        self._run.limits.memory,
-                    ),
-                    **progress_of(record),
-                }
-            )
-            if record.error is not None:
-                _set_error(span, record.error, record.end.time_ns, texts=self._run.paths)
+            span.set_attributes({**custom_of(event.latest_custom), **event.attributes})
+            if event.error is not None:
+                _set_error(span, event)
             if _has_dropped(span):
-                span.set_attributes({**run_ids_of(self._run), **identity_of(record.info)})
-        # By the monotonic clock: the wall clock may have been set during the step.
-        span.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
+                span.set_attributes({**self._ids, **identity_of(step)})
+        span.end(end_time=event.ended_ns)
 
-    def run_progressed(self, progress: RunProgress) -> None:
-        """Puts new warnings on their steps' spans."""
-        for step, growth in self._warnings.of(progress):
-            span = self._spans.get(step.info.index)
-            if span is not None:
-                span.set_attributes(forecasts.attributes_of(growth))
-
-    def models_costed(self, costs: Sequence[CostedModel]) -> None:
-        """Adds a span for each model that was costed.
-
-        When the root span ends, it gets the totals of the last model of each role.
-        """
+    def models_costed(self, event: Event) -> None:
+        """Adds a span for each model that was costed."""
         self._costs = []
         if self._run is None:
             return
-        for cost in costs:
-            totals = cost_of(cost)
-            identity = cost_identity_of(cost)
-            if identity.get(semconv.MODEL_ROLE) == "float" and semconv.MODEL_PATH in identity:
-                self._copy_to_run({semconv.INPUT_PATH: identity[semconv.MODEL_PATH]})
+        for cost in event.models:
+            identity = {semconv.MODEL_ROLE: cost.role, semconv.MODEL_PATH: cost.path}
             span = self._tracer.start_span(
                 semconv.COST_SPAN,
                 context=self.context_of(None),
-                attributes={
-                    **totals,
-                    **run_ids_of(self._run),
-                    **identity,
-                },
+                attributes={**cost_of(cost), **self._ids, **present(identity)},
                 start_time=cost.start_ns,
             )
             if cost.error is not None:
                 span.add_event(semconv.COST_FAILED_EVENT, {"message": cost.error}, cost.end_ns)
             span.end(end_time=cost.end_ns)
             self._costs.append((cost, span))
-            # Set when the root ends: an attribute cannot be removed, and the next quantization of
-            # the run may have other ones.
-            self._totals[cost.role] = totals
 
-    def run_reported(self, record: RunRecord) -> None:
+    def run_reported(self, event: Event) -> None:
         """Ends the root span; the next step begins another."""
-        self._end_root(record)
+        self._end_root(event, event.attributes)
 
-    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+    def run_ended(self, event: Event) -> None:
         """Ends the root span."""
-        self._end_root(record)
+        self._end_root(event, event.attributes if event.of_span is None else event.of_span)
         self._run = None
         self._spans.clear()
+
+    def run_killed(self, event: Event) -> None:
+        """Ends the spans that were open, the innermost first."""
+        status = Status(StatusCode.ERROR, event.error_message)
+        for step in reversed(event.steps):
+            span = self._spans.pop(step.info.index, None)
+            if span is not None:
+                found = {
+                    semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
+                    semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
+                    semconv.ERROR_TYPE: event.error,
+                }
+                span.set_attributes(present(found))
+                span.set_status(status)
+                span.end(end_time=max(event.time_ns, getattr(span, "start_time", 0)))
+        self._end_root(event, event.attributes if event.of_span is None else event.of_span)
+        self._run = None
 
     def forget(self) -> None:
         """Drops the parent's spans; the parent ends them."""
@@ -242,7 +197,7 @@ class SpansSink(Sink):
             trace.format_trace_id(made.trace_id),
             trace.format_span_id(made.span_id),
             trace.format_span_id(parent.span_id) if parent is not None else None,
-            getattr(getattr(span, "resource", None), "attributes", None) if item is None else None,
+            _resource_of(span) if item is None else None,
         )
 
     def carrier(self) -> dict[str, str]:
@@ -255,53 +210,23 @@ class SpansSink(Sink):
             propagate.inject(headers, context)
         return headers
 
-    def _copy_to_run(self, attributes: Mapping[str, AttributeValue]) -> None:
-        found = {key: attributes[key] for key in semconv.COPIED_TO_RUN if key in attributes}
-        if not found:
-            return
-        with self._root_lock:  # of two threads, one gives the value
-            root = self._root
-            if root is None:
-                return
-            new = {key: value for key, value in found.items() if key not in root.identity}
-            if new:
-                root.identity.update(new)
-                root.span.set_attributes(new)
-
-    def _end_root(self, record: RunRecord) -> None:
+    def _end_root(self, event: Event, totals: Attributes) -> None:
         """Sets the totals on the root span and ends it."""
         with self._root_lock:
             root, self._root = self._root, None
-        if root is None:
+        if root is None or self._run is None:
             return
-        totals = dict(custom_of(record.custom))
-        for models in self._totals.values():
-            totals |= models
-        self._totals = {}
-        totals |= {
-            **self._figures.between(
-                record.start,
-                record.end,
-                record.peaks,
-                record.info.limits.memory,
-            ),
-            **origin_of(record.info, record.start),  # more is known at the end
-            semconv.RUN_STEPS: record.steps,
-            semconv.RUN_FAILED_STEPS: record.failed_steps,
-        }
-        if record.peaks.process_memory is not None:
-            totals[semconv.MEMORY_PROCESS_PEAK] = record.peaks.process_memory
         span = root.span
-        span.set_attributes(totals)
-        if record.error is not None:
-            span.set_attribute(semconv.ERROR_TYPE, record.error)
-            span.set_status(StatusCode.ERROR, record.error)
+        span.set_attributes({**custom_of(event.latest_custom), **totals})
+        if event.error is not None:
+            span.set_attribute(semconv.ERROR_TYPE, event.error)
+            span.set_status(StatusCode.ERROR, event.error_message or event.error)
         if _has_dropped(span):
-            span.set_attributes(root.identity)
-        # By the monotonic clock: the wall clock may have been set during the step.
-        span.end(end_time=record.start.time_ns + record.end.clock_ns - record.start.clock_ns)
+            copied = {key: totals[key] for key in semconv.COPIED_TO_RUN if key in totals}
+            span.set_attributes({**_without_origin(self._run.attributes), **copied})
+        span.end(end_time=event.ended_ns)
 
-    def _root_for(self, run: RunInfo, checkpoint: Checkpoint) -> _RunSpan:
+    def _root_for(self, event: Event) -> _RunSpan:
         """Returns the run's span, and starts it if there is none yet or any more.
 
         The program may have configured OpenTelemetry after its first step. If there is a provider
@@ -316,9 +241,10 @@ class SpansSink(Sink):
             if earlier is not None and earlier.is_own:
                 return earlier
             if earlier is None:
-                self._started_ns = checkpoint.reading.time_ns
+                self._started_ns = event.time_ns
             start_ns = self._started_ns
-            made = self._make_root(run, checkpoint, start_ns)
+            known = self._run.attributes if self._run is not None else {}
+            made = self._make_root(event, known, start_ns)
             if self._root is not earlier and self._root is not None:
                 return self._root  # a step that was opened meanwhile in this thread has made it
             self._root = made
@@ -326,25 +252,22 @@ class SpansSink(Sink):
             # Without the lock: the log record that tells of it may take any time to be sent.
             if earlier is not None:
                 self._provider_found()
-            origin = origin_of(run, checkpoint.baseline)
-            self._run_span_started(made.context, {**origin, **made.identity}, start_ns)
+            self._run_span_started(made.context, known, start_ns)
         return made
 
-    def _make_root(self, run: RunInfo, checkpoint: Checkpoint, start_ns: int) -> _RunSpan:
+    def _make_root(self, event: Event, known: Attributes, start_ns: int) -> _RunSpan:
         parent = otel_context.get_current()
         if not trace.get_current_span(parent).get_span_context().is_valid:
-            parent = _context_from(run.parent_carrier, parent)
-        identity = {**gpus_of(checkpoint.baseline), **run_identity_of(run)}
-        known = {**origin_of(run, checkpoint.baseline), **identity}
+            parent = _context_from(event.run.parent_carrier, parent)
         span = self._start(semconv.ROOT_SPAN, parent, known, start_ns)
         context = trace.set_span_in_context(span, parent)
-        return _RunSpan(span, context, identity, _is_own(span, parent))
+        return _RunSpan(span, context, _is_own(span, parent))
 
     def _start(
         self,
         name: str,
         parent: Context,
-        attributes: dict[str, AttributeValue],
+        attributes: Attributes,
         start_ns: int,
     ) -> Span:
         return self._tracer.start_span(
@@ -416,13 +339,26 @@ def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:
     return extracted
 
 
-def _set_error(span: Span, error: BaseException, time_ns: int, *, texts: bool) -> None:
+def _resource_of(span: Span) -> Attributes | None:
+    resource = getattr(span, "resource", None)
+    return dict(resource.attributes) if resource is not None else None
+
+
+def _without_origin(attributes: Attributes) -> dict[str, AttributeValue]:
+    return {name: value for name, value in attributes.items() if name not in semconv.ORIGIN}
+
+
+def _set_error(span: Span, event: Event) -> None:
     """Says on a span what ended its step."""
-    kind = error_type(error)
-    span.set_attribute(semconv.ERROR_TYPE, kind)
-    if texts:
-        span.record_exception(error, timestamp=time_ns)
-        span.set_status(StatusCode.ERROR, str(error) or None)
-    else:
-        span.add_event(semconv.EXCEPTION_EVENT, {semconv.EXCEPTION_TYPE: kind}, time_ns)
-        span.set_status(StatusCode.ERROR)
+    assert event.error is not None
+    span.set_attribute(semconv.ERROR_TYPE, event.error)
+    if event.exception is not None and event.run.paths:
+        span.record_exception(event.exception, timestamp=event.time_ns)
+        span.set_status(StatusCode.ERROR, str(event.exception) or None)
+        return
+    raised = {
+        semconv.EXCEPTION_TYPE: event.error,
+        semconv.EXCEPTION_MESSAGE: event.error_message,
+    }
+    span.add_event(semconv.EXCEPTION_EVENT, present(raised), event.time_ns)
+    span.set_status(StatusCode.ERROR, event.error_message)

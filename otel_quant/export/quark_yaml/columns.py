@@ -8,25 +8,28 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.quark_yaml import metric_contexts
 from otel_quant.export.quark_yaml.metrics import FigureMetric, Metric, MetricContext
 from otel_quant.export.quark_yaml.program_metrics import BUILT_IN, ProgramMetrics, is_added
-from otel_quant.schema.records import Checkpoint, RunRecord
+from otel_quant.schema.events import Event
 
 
 def checkpoint_columns(
-    metrics: ProgramMetrics, checkpoint: Checkpoint, *, strict: bool = False
+    metrics: ProgramMetrics, event: Event, *, strict: bool = False
 ) -> dict[str, object]:
     """Returns the columns of a checkpoint, by key, in the order of the metrics."""
+    assert event.reading is not None
+    assert event.baseline is not None
     context = metric_contexts.at_checkpoint(
-        checkpoint.name, checkpoint.reading, checkpoint.baseline, metrics.figures
+        event.name, event.reading, event.baseline, metrics.figures
     )
-    return _columns(metrics.every("checkpoint_metrics"), context, checkpoint.custom, strict)
+    return _columns(metrics.every("checkpoint_metrics"), context, event.custom, strict)
 
 
-def summary_columns(
-    metrics: ProgramMetrics, record: RunRecord, end: Checkpoint
-) -> dict[str, object]:
+def summary_columns(metrics: ProgramMetrics, end: Event) -> dict[str, object]:
     """Returns the figures of a run, by key, in the order of the metrics."""
-    context = metric_contexts.at_end(end.reading, end.baseline, record.run_peaks)
-    return _columns(metrics.every("summary_metrics"), context, record.custom, strict=False)
+    assert end.reading is not None
+    assert end.baseline is not None
+    assert end.peaks is not None
+    context = metric_contexts.at_end(end.reading, end.baseline, end.peaks)
+    return _columns(metrics.every("summary_metrics"), context, end.latest_custom, strict=False)
 
 
 def definitions(metrics: Iterable[Metric], *, strict: bool = False) -> list[tuple[str, str]]:

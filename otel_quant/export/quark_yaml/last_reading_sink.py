@@ -18,9 +18,10 @@ from typing import Final
 
 from otel_quant.base.files import PAGE, PageFile
 from otel_quant.export.quark_yaml.columns import checkpoint_columns
-from otel_quant.export.quark_yaml.path import LAST_READING
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
-from otel_quant.schema.records import Checkpoint, RunInfo, RunProgress, RunRecord
+from otel_quant.export.quark_yaml.request import LAST_READING
+from otel_quant.schema.events import Event
+from otel_quant.schema.records import RunInfo
 from otel_quant.schema.sink import Sink
 
 _SCHEMA: Final = 1
@@ -42,17 +43,17 @@ class LastReadingSink(Sink):
         # Held by the sampler's thread while it writes, and while the run ends.
         self._lock = threading.RLock()
 
-    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+    def run_started(self, event: Event) -> None:
         """Notes the run. The file is made with the first reading."""
-        self._run = run
+        self._run = event.run
 
-    def run_progressed(self, progress: RunProgress) -> None:
+    def reading_taken(self, event: Event) -> None:
         """Writes the reading over the one before."""
         run, profile = self._run, self._profile_path()
         if run is None or not profile.is_file():
             return  # the local file could not be made, or it is a device
         path = profile.with_name(f"{profile.stem}.{run.id}{LAST_READING}")
-        text = _text(self._content(run, progress), _open_steps(progress))
+        text = _text(self._content(event), _open_steps(event))
         with self._lock:
             if self._run is None:
                 return  # the run has ended meanwhile
@@ -61,7 +62,7 @@ class LastReadingSink(Sink):
                 self._file = PageFile(path)
             self._file.write(text)
 
-    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+    def run_ended(self, event: Event) -> None:
         """Removes the file: the local file is complete."""
         with self._lock:
             self._run = None
@@ -80,11 +81,13 @@ class LastReadingSink(Sink):
             self._file.remove()
             self._file = None
 
-    def _content(self, run: RunInfo, progress: RunProgress) -> dict[str, object]:
-        checkpoint = Checkpoint(0, "", "point", progress.reading, progress.baseline)
-        columns = checkpoint_columns(self._metrics, checkpoint)
+    def _content(self, event: Event) -> dict[str, object]:
+        run, peaks = event.run, event.peaks
+        assert peaks is not None
+        assert event.baseline is not None
+        columns = checkpoint_columns(self._metrics, event)
         columns.pop("step", None)
-        memory, gpu = (progress.peaks.figures.get(name) for name in ("memory", "gpu.memory"))
+        memory, gpu = (peaks.figures.get(name) for name in ("memory", "gpu.memory"))
         megabytes = {
             "peak_memory_mb": memory,
             "peak_gpu_memory_mb": gpu,
@@ -94,13 +97,13 @@ class LastReadingSink(Sink):
             "schema": _SCHEMA,
             "run_id": run.id,
             "pid": run.pid,
-            "run_started": progress.baseline.time_ns / 1_000_000_000,
+            "run_started": event.baseline.time_ns / 1_000_000_000,
             **columns,
             **{key: round(value / _MIB, 2) for key, value in megabytes.items() if value},
         }
 
 
-def _open_steps(progress: RunProgress) -> list[dict[str, object]]:
+def _open_steps(event: Event) -> list[dict[str, object]]:
     return [
         {
             key: value
@@ -111,7 +114,7 @@ def _open_steps(progress: RunProgress) -> list[dict[str, object]]:
             )
             if value is not None
         }
-        for step in progress.steps
+        for step in event.steps
     ]
 
 

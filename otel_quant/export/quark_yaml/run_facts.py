@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
-from otel_quant.schema.records import AttributeValue, StepInfo
-
-_METHOD: Final = "quant.calibration.method"
-"""`semconv.CALIBRATION_METHOD`; the names of telemetry are above this package."""
+from otel_quant.schema import semconv
+from otel_quant.schema.events import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +20,14 @@ class RunFacts:
     calibration_samples: int | None = None
     calibration_items: int | None = 0  # Items in these samples; None if one of them did not tell
 
-    def with_step(
-        self,
-        step: StepInfo,
-        attributes: Mapping[str, AttributeValue],
-        samples: int | None = None,
-        items: int | None = None,
-    ) -> RunFacts:
+    def with_step(self, event: Event) -> RunFacts:
         """Returns what is known with a step that has begun or ended."""
-        facts = self
-        if step.library is not None:
+        facts, step, samples, items = self, event.step, event.samples, event.items
+        if step is not None and step.library is not None:
             library = " ".join(filter(None, (step.library, step.library_version)))
             if library not in facts.libraries:
                 facts = dataclasses.replace(facts, libraries=(*facts.libraries, library))
-        method = attributes.get(_METHOD)
+        method = event.attributes.get(semconv.CALIBRATION_METHOD)
         if method is not None and facts.calibration_method is None:
             facts = dataclasses.replace(facts, calibration_method=str(method))
         if samples:

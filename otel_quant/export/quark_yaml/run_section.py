@@ -10,15 +10,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from otel_quant.export.quark_yaml.run_facts import RunFacts
-from otel_quant.schema.records import Peaks, Reading, RunInfo, RunRecord
+from otel_quant.schema.events import Event
+from otel_quant.schema.records import Peaks, Reading
 from otel_quant.version import VERSION
 
 _MIB: Final = 1 << 20
 _SHARE_DIGITS: Final = 4
 
 
-def at_start(run: RunInfo, first: Reading) -> dict[str, object]:
+def at_start(event: Event) -> dict[str, object]:
     """Returns the section ``run``."""
+    run, first = event.run, event.reading
+    assert first is not None
     origin = run.origin
     return _present(
         {
@@ -47,12 +50,14 @@ def of_facts(facts: RunFacts) -> dict[str, object]:
     )
 
 
-def at_end(record: RunRecord, facts: RunFacts) -> dict[str, object]:
+def at_end(event: Event, facts: RunFacts) -> dict[str, object]:
     """Returns the section ``run_end``."""
-    peaks, limit = record.run_peaks, record.info.limits.memory
+    peaks, limit = event.peaks, event.run.limits.memory
+    assert peaks is not None
+    assert event.baseline is not None
     memory = peaks.figures.get("memory")
     return {
-        "ended": f"with {record.error}" if record.error else "without an exception",
+        "ended": f"with {event.error}" if event.error else "without an exception",
         **of_facts(facts),
         **_present(
             {
@@ -63,7 +68,7 @@ def at_end(record: RunRecord, facts: RunFacts) -> dict[str, object]:
                 "memory_limit_share": round(memory / limit, _SHARE_DIGITS)
                 if memory is not None and limit
                 else None,
-                "gpu_memory_limit_share": _highest_gpu_share(peaks, record.start),
+                "gpu_memory_limit_share": _highest_gpu_share(peaks, event.baseline),
             }
         ),
     }

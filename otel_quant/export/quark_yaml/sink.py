@@ -12,29 +12,21 @@ of the models.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from otel_quant.base.failures import message_of
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.quark_yaml import file as profile_file
 from otel_quant.export.quark_yaml import run_section
 from otel_quant.export.quark_yaml.columns import checkpoint_columns, definitions, summary_columns
-from otel_quant.export.quark_yaml.path import beside
 from otel_quant.export.quark_yaml.program_metrics import Kind, ProgramMetrics
+from otel_quant.export.quark_yaml.request import beside
 from otel_quant.export.quark_yaml.run_facts import RunFacts
 from otel_quant.export.quark_yaml.yaml_text import comment, inline, key, quoted
-from otel_quant.schema.records import (
-    AttributeValue,
-    Checkpoint,
-    CostedModel,
-    Peaks,
-    RunInfo,
-    RunRecord,
-    StepInfo,
-    StepRecord,
-)
+from otel_quant.schema import semconv
+from otel_quant.schema.events import Attributes, Event
+from otel_quant.schema.records import CostedModel
 from otel_quant.schema.sink import Sink
 
 _HEADER: Final = "# Quark Profiling Results\n\n"
@@ -55,7 +47,6 @@ class ProfileTextSink(Sink):
     def __init__(self, metrics: ProgramMetrics, *, strict: bool = False) -> None:
         self._metrics = metrics
         self._strict = strict
-        self._paths = True
         self._output: Callable[[str], None] | None = None
         self._kept: list[str] | None = None
         self._costs: list[CostedModel] = []
@@ -73,15 +64,12 @@ class ProfileTextSink(Sink):
         """Writes the first piece somewhere else than to memory."""
         return None
 
-    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+    def run_started(self, event: Event) -> None:
         """Writes the header and the first record."""
-        self._paths = run.paths
         text = _HEADER
         if not self._strict:
-            text += (
-                _RUN + _mapping(run_section.at_start(run, checkpoint.reading), "  ", "  ") + "\n"
-            )
-        text += _RECORDS + self._record(checkpoint)
+            text += _RUN + _mapping(run_section.at_start(event), "  ", "  ") + "\n"
+        text += _RECORDS + self._record(event)
         if self._kept is not None:
             self._kept.append(text)
         self._output = self.begin(text)
@@ -96,46 +84,40 @@ class ProfileTextSink(Sink):
         if self._output is not None:
             self._output(text)
 
-    def step_started(
-        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
-    ) -> None:
+    def step_started(self, event: Event) -> None:
         """Writes the record; a strict file contains only the steps that Quark's file has."""
-        if self._is_on and not (self._strict and step.filled_in):
-            self._put(self._record(checkpoint) + self._new_facts(step, attributes))
+        if self._is_on and not self._leaves_out(event):
+            self._put(self._record(event) + self._new_facts(event))
 
-    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+    def step_ended(self, event: Event) -> None:
         """Writes the record, and below it the step's peaks."""
-        if not self._is_on or (self._strict and record.info.filled_in):
-            return
-        message = message_of(record.error, paths=self._paths) if record.error else None
-        text = self._record(checkpoint, checkpoint.error, message)
-        if text and not self._strict:
-            text += _peaks(record.peaks)
-        self._put(
-            text + self._new_facts(record.info, record.attributes, record.samples, record.items)
-        )
+        if self._is_on and not self._leaves_out(event):
+            text = self._record(event)
+            if text and not self._strict:
+                text += _peaks(event.attributes)
+            self._put(text + self._new_facts(event))
 
-    def point(self, checkpoint: Checkpoint) -> None:
+    def checkpoint(self, event: Event) -> None:
         """Writes the record."""
         if self._is_on:
-            self._put(self._record(checkpoint))
+            self._put(self._record(event))
 
-    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+    def models_costed(self, event: Event) -> None:
         """Stores the costs; they are written at the end of the file, after all records."""
-        self._costs.extend(costs)
+        self._costs.extend(event.models)
 
-    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+    def run_ended(self, event: Event) -> None:
         """Writes the last record, the summary, the definitions and the costs."""
         if not self._is_on:
             return
-        for piece in self._last_pieces(record, checkpoint):
+        for piece in self._last_pieces(event):
             # If the disk has no room for one piece, the next ones are still tried.
             with FAULTS.kept_in(f"sink {self.name}"):
                 self._put(piece)
 
-    def _last_pieces(self, record: RunRecord, checkpoint: Checkpoint) -> Iterator[str]:
-        yield self._record(checkpoint, record.error)
-        yield _SUMMARY + _mapping(summary_columns(self._metrics, record, checkpoint), "", "")
+    def _last_pieces(self, event: Event) -> Iterator[str]:
+        yield self._record(event)
+        yield _SUMMARY + _mapping(summary_columns(self._metrics, event), "", "")
         yield (
             _DEFINITIONS
             + _RECORD_DEFINITIONS
@@ -144,7 +126,7 @@ class ProfileTextSink(Sink):
             + self._definitions("summary_metrics")
         )
         if not self._strict:
-            yield _RUN_END + _mapping(run_section.at_end(record, self._facts), "  ", "  ")
+            yield _RUN_END + _mapping(run_section.at_end(event, self._facts), "  ", "  ")
         if self._costs and not self._strict:
             yield _COST + "".join(_mapping(_cost_values(cost), "- ", "  ") for cost in self._costs)
 
@@ -152,32 +134,24 @@ class ProfileTextSink(Sink):
         """Writes nothing more."""
         self._output = self._kept = None
 
-    def _record(
-        self, checkpoint: Checkpoint, error: str | None = None, message: str | None = None
-    ) -> str:
-        columns = checkpoint_columns(self._metrics, checkpoint, strict=self._strict)
+    def _leaves_out(self, event: Event) -> bool:
+        return self._strict and event.step is not None and event.step.filled_in
+
+    def _record(self, event: Event) -> str:
+        columns = checkpoint_columns(self._metrics, event, strict=self._strict)
         text = _mapping(columns, "- ", "  ")
-        if text and error and not self._strict:
-            for name, value in (("error_message", message), ("error", error)):
+        if text and event.error and not self._strict:
+            for name, value in (("error_message", event.error_message), ("error", event.error)):
                 if value and name not in columns:
                     text += f"  {name}: {quoted(value)}\n"
         return text
 
-    def _new_facts(
-        self,
-        step: StepInfo,
-        attributes: Mapping[str, AttributeValue],
-        samples: int | None = None,
-        items: int | None = None,
-    ) -> str:
+    def _new_facts(self, event: Event) -> str:
         """Returns, as comments, what a step says of the run that was not known before it."""
         if self._strict:
             return ""
         with self._lock:  # steps of several threads may begin and end at the same time
-            before, self._facts = (
-                self._facts,
-                self._facts.with_step(step, attributes, samples, items),
-            )
+            before, self._facts = self._facts, self._facts.with_step(event)
             now = self._facts
         if now is before:
             return ""
@@ -235,10 +209,10 @@ class QuarkYamlSink(ProfileTextSink):
         self._file = profile_file.create(self._requested, text, parents=self._makes_folders)
         return self._file.append
 
-    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+    def run_ended(self, event: Event) -> None:
         """Writes the end of the file and closes it."""
         try:
-            super().run_ended(record, checkpoint)
+            super().run_ended(event)
         finally:
             if self._file is not None:
                 self._file.close()
@@ -251,13 +225,17 @@ class QuarkYamlSink(ProfileTextSink):
             self._file = None
 
 
-def _peaks(peaks: Peaks) -> str:
+def _peaks(attributes: Attributes) -> str:
     """Writes a step's peaks as comments: Quark's file has no key for them."""
-    return "".join(
-        f"  # {name}: {value / _MIB:.2f}\n"
-        for name, figure in (("peak_memory_mb", "memory"), ("peak_gpu_memory_mb", "gpu.memory"))
-        if (value := peaks.figures.get(figure)) is not None
-    )
+    text = ""
+    for key_of, name in (
+        ("peak_memory_mb", semconv.MEMORY_PEAK),
+        ("peak_gpu_memory_mb", semconv.GPU_MEMORY_PEAK),
+    ):
+        value = attributes.get(name)
+        if isinstance(value, int | float):
+            text += f"  # {key_of}: {value / _MIB:.2f}\n"
+    return text
 
 
 def _cost_values(cost: CostedModel) -> dict[str, object]:

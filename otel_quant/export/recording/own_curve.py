@@ -7,8 +7,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from otel_quant.export.recording.curve import Number
-from otel_quant.export.recording.curve_file import CurveFile
+from otel_quant.export.recording.curve import CurveFile, Number
 from otel_quant.export.recording.largest_processes import LargestProcesses
 from otel_quant.schema import series
 from otel_quant.schema.records import CpuReading, DiskReading, Reading

@@ -6,45 +6,20 @@ import os
 import re
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.base.failures import error_type, message_of
-from otel_quant.export.otel import forecasts
-from otel_quant.export.otel.attributes import (
-    FigureAttributes,
-    custom_value,
-    gpus_of,
-    identity_of,
-    origin_of,
-    progress_of,
-    run_identity_of,
-)
-from otel_quant.export.otel.readings import attributes_of
+from otel_quant.export.otel.custom import custom_value
 from otel_quant.export.otel.service_name import name_of_program
-from otel_quant.export.otel.span_ids import SpanIds
+from otel_quant.export.otel.spans import SpanIds
 from otel_quant.export.recording import layout, manifest
-from otel_quant.export.recording.event_file import EventFile
+from otel_quant.export.recording.event_file import EventFile, StateFile, open_events
 from otel_quant.export.recording.own_curve import OwnCurve
-from otel_quant.export.recording.own_files import open_events
-from otel_quant.export.recording.state_file import StateFile
 from otel_quant.schema import semconv
-from otel_quant.schema.forecast_warnings import NewWarnings
-from otel_quant.schema.records import (
-    AttributeValue,
-    Checkpoint,
-    CostedModel,
-    Peaks,
-    Reading,
-    RunInfo,
-    RunProgress,
-    RunRecord,
-    StepInfo,
-    StepRecord,
-)
+from otel_quant.schema.events import Event
+from otel_quant.schema.records import CostedModel, Reading, RunInfo, StepInfo
 from otel_quant.schema.series import CACHE_GROWTH
 from otel_quant.schema.sink import Sink
 
@@ -69,7 +44,6 @@ class _OpenStep:
     expected: int | None = None
     told: int = 0  # samples in the last event
     told_ns: int = 0
-    warning: dict[str, Any] = field(default_factory=dict)  # of the forecast
 
 
 class RecordingSink(Sink):
@@ -80,184 +54,93 @@ class RecordingSink(Sink):
     def __init__(
         self,
         folder: Path,
-        figures: FigureAttributes,
         ids_of: Callable[[StepInfo | CostedModel | None], SpanIds | None],
         *,
         takes_curve: bool,
         interval: float,
     ) -> None:
         self.folder = folder
-        self._figures = figures
         self._ids_of = ids_of
         self._takes_curve = takes_curve
         self._interval = interval
         self._run: RunInfo | None = None
         self._run_ids: SpanIds | None = None
         self._steps: dict[int, _OpenStep] = {}
-        self._of_steps: dict[str, AttributeValue] = {}  # what the run's span has of its steps
-        self._of_models: dict[str, dict[str, AttributeValue]] = {}  # by role
         self._events: EventFile | None = None
         self._state: StateFile | None = None
         self._curve: OwnCurve | None = None
         self._made_manifest = False
         self._has_failed = False
-        self._warnings = NewWarnings()
         self._heartbeat_ns = 0
         self._newest: tuple[int, int, Mapping[str, Any]] = 0, 0, {}
         # Reentrant: a signal handler may close a step while another is being written.
         self._lock = threading.RLock()
 
-    # --- the run --------------------------------------------------------------------------
-
-    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+    def run_started(self, event: Event) -> None:
         """Makes the files, if this is the first run, and writes the start."""
-        reading = checkpoint.reading
+        run = event.run
         self._run, self._run_ids = run, self._ids_of(None)
-        self._steps, self._of_steps, self._of_models = {}, {}, {}
-        self._warnings.clear()
-        self._newest = reading.time_ns, reading.clock_ns, {}
-        self._heartbeat_ns = reading.clock_ns
+        self._steps = {}
+        self._newest = event.time_ns, event.clock_ns, {}
+        self._heartbeat_ns = event.clock_ns
         if self._events is None and not self._has_failed:
-            self._open(run, reading)
-        self._write(
-            "run.started",
-            reading,
-            {
-                "rank": run.rank,
-                "world_size": run.world_size,
-                **(_fields_of(self._run_ids) or _fields_without_sdk(run)),
-                "attributes": {
-                    **run_identity_of(run),
-                    **origin_of(run, reading),
-                    **gpus_of(reading),
-                },
-                **self._of_checkpoint(checkpoint),
-            },
-        )
+            self._open(event)
+        ids = _ids_in(self._run_ids) or _ids_without_sdk(run)
+        of_run = {"rank": run.rank, "world_size": run.world_size}
+        self._write(event, {**of_run, **ids, "attributes": event.attributes, **_checkpoint(event)})
 
-    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
+    def run_ended(self, event: Event) -> None:
         """Writes the end."""
-        alone = record.run_peaks.process_memory
-        self._write(
-            "run.ended",
-            checkpoint.reading,
-            {
-                "attributes": {
-                    **self._of_steps,
-                    **{
-                        name: value for of in self._of_models.values() for name, value in of.items()
-                    },
-                    **self._figures.between(
-                        record.start, record.end, record.run_peaks, record.info.limits.memory
-                    ),
-                    **origin_of(record.info, checkpoint.baseline),  # more is known at the end
-                    **({semconv.MEMORY_PROCESS_PEAK: alone} if alone is not None else {}),
-                    semconv.RUN_STEPS: record.steps,
-                    semconv.RUN_FAILED_STEPS: record.failed_steps,
-                },
-                "devices": self._devices_of(record.start, record.end, record.run_peaks),
-                "error": record.error,
-                **self._of_checkpoint(checkpoint),
-                "custom": _shown(record.custom),
-            },
-        )
+        end = {**_ending(event), **_checkpoint(event), "custom": _shown(event.latest_custom)}
+        self._write(event, end)
         with self._lock:
             self._run = None
         if self._made_manifest:
-            manifest.complete(
-                self.folder,
-                ended=checkpoint.reading.time_ns,
-                origin=origin_of(record.info, checkpoint.baseline),
-            )
-        if self._curve is not None:
-            self._curve.flush(checkpoint.reading)
+            origin = {
+                name: value for name, value in event.attributes.items() if name in semconv.ORIGIN
+            }
+            manifest.complete(self.folder, ended=event.time_ns, origin=origin)
+        if self._curve is not None and event.reading is not None:
+            self._curve.flush(event.reading)
 
-    def forget(self) -> None:
-        """In a forked child: leaves the files to the parent."""
-        self._lock = threading.RLock()
-        self._run = None
-        self._has_failed = True
-        for file in (self._events, self._state, self._curve):
-            if file is not None:
-                file.forget()
-        self._events = self._state = self._curve = None
-
-    # --- steps ----------------------------------------------------------------------------
-
-    def step_started(
-        self, step: StepInfo, checkpoint: Checkpoint, attributes: Mapping[str, AttributeValue]
-    ) -> None:
+    def step_started(self, event: Event) -> None:
         """Writes that a step has begun."""
+        step = event.step
+        assert step is not None
         ids = self._ids_of(None)
         if ids is not None and (self._run_ids is None or ids.span_id != self._run_ids.span_id):
             self._run_ids = ids  # a provider has turned up, or a worker has begun another root span
-            self._write("run.attributes", checkpoint.reading, _fields_of(ids))
-        self._steps[step.index] = _OpenStep(checkpoint.reading.clock_ns)
-        known = {**attributes, **identity_of(step)}
-        self._copy_to_run(known)
-        self._write(
-            "step.started",
-            checkpoint.reading,
-            {
-                "index": step.index,
-                "name": step.label,
-                "step_kind": step.kind,
-                "parent": step.parent,
-                **_fields_of(self._ids_of(step)),
-                "attributes": known,
-                **self._of_checkpoint(checkpoint),
-            },
-        )
+            self._write(event, _ids_in(ids), "run.attributes")
+        self._steps[step.index] = _OpenStep(event.clock_ns)
+        of_step = {
+            "index": step.index,
+            "name": step.label,
+            "step_kind": step.kind,
+            "parent": step.parent,
+            **_ids_in(self._ids_of(step)),
+        }
+        self._write(event, {**of_step, "attributes": event.attributes, **_checkpoint(event)})
 
-    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
+    def step_ended(self, event: Event) -> None:
         """Writes what a step's span says."""
-        run = self._run
-        if run is None:
-            return
-        known = self._steps.pop(record.info.index, None)
-        self._copy_to_run(record.attributes)
-        error = record.error
-        self._write(
-            "step.ended",
-            checkpoint.reading,
-            {
-                "index": record.info.index,
-                "attributes": {
-                    **record.attributes,
-                    **self._figures.between(
-                        record.start, record.end, record.peaks, run.limits.memory
-                    ),
-                    **progress_of(record),
-                    **(known.warning if known is not None else {}),
-                },
-                "devices": self._devices_of(record.start, record.end, record.peaks),
-                "samples": record.samples,
-                "items": record.items,
-                "error": error_type(error) if error else None,
-                "error_message": message_of(error, paths=run.paths) if error else None,
-                **self._of_checkpoint(checkpoint),
-            },
-        )
+        assert event.step is not None
+        self._steps.pop(event.step.index, None)
+        end = {"index": event.step.index, "samples": event.samples, "items": event.items}
+        self._write(event, {**end, **_ending(event), **_checkpoint(event)})
 
-    def point(self, checkpoint: Checkpoint) -> None:
+    def checkpoint(self, event: Event) -> None:
         """Writes a checkpoint that is neither the start nor the end of a step."""
-        self._write(
-            "checkpoint",
-            checkpoint.reading,
-            {
-                "name": checkpoint.name,
-                "step": checkpoint.step.index if checkpoint.step else None,
-                **self._of_checkpoint(checkpoint),
-            },
-        )
+        step = event.step.index if event.step is not None else None
+        self._write(event, {"name": event.name, "step": step, **_checkpoint(event)})
 
-    def samples_expected(self, step: StepInfo, total: int) -> None:
+    def samples_expected(self, event: Event) -> None:
         """Writes how many samples a step will consume."""
-        known = self._steps.get(step.index)
+        assert event.step is not None
+        known = self._steps.get(event.step.index)
         if known is None:
             return
-        known.expected = total
-        self._write("samples.expected", None, {"index": step.index, "total": total})
+        known.expected = event.samples
+        self._write(event, {"index": event.step.index, "total": event.samples})
         with self._lock:
             self._write_state()
 
@@ -271,7 +154,7 @@ class RecordingSink(Sink):
             if not state.count(step.index, known.samples):
                 self._write_state()
 
-    def models_costed(self, costs: Sequence[CostedModel]) -> None:
+    def models_costed(self, event: Event) -> None:
         """Writes what models cost."""
         models = [
             {
@@ -282,20 +165,14 @@ class RecordingSink(Sink):
                 "error": cost.error,
                 "began": cost.start_ns,
                 "ended": cost.end_ns,
-                "span_id": _fields_of(self._ids_of(cost)).get("span_id"),
+                "span_id": _ids_in(self._ids_of(cost)).get("span_id"),
             }
-            for cost in costs
+            for cost in event.models
         ]
         present = [
             {name: value for name, value in model.items() if value is not None} for model in models
         ]
-        self._write("models.costed", None, {"models": present})
-        for cost in costs:
-            if cost.role == "float" and cost.path is not None:
-                self._copy_to_run({semconv.INPUT_PATH: cost.path})
-            self._of_models[cost.role] = {
-                f"quant.model.{cost.role}.{name}": value for name, value in cost.figures.items()
-            }
+        self._write(event, {"models": present})
 
     # --- between checkpoints ----------------------------------------------------------------
 
@@ -304,63 +181,57 @@ class RecordingSink(Sink):
         if self._curve is not None:
             self._curve.add(reading)
 
-    def run_progressed(self, progress: RunProgress) -> None:
+    def reading_taken(self, event: Event) -> None:
         """Writes the newest figures over, and what is due of samples and heartbeats."""
-        run, reading = self._run, progress.reading
-        if run is None:
+        if self._run is None:
             return
-        attributes = dict(attributes_of(progress, run, self._figures))
-        cache = progress.peaks.figures.get("cache.disk")
+        attributes = dict(event.attributes)
+        cache = event.peaks.figures.get("cache.disk") if event.peaks is not None else None
         if cache is not None:  # no log record has it, but a launcher cannot measure it
             attributes[CACHE_GROWTH] = cache
         with self._lock:
-            self._newest = reading.time_ns, reading.clock_ns, attributes
+            self._newest = event.time_ns, event.clock_ns, attributes
             self._write_state()
-        for step, growth in self._warnings.of(progress):
-            if step.info.index in self._steps:
-                self._steps[step.info.index].warning |= forecasts.attributes_of(growth)
-        for step in progress.steps:
-            self._tell_samples(step.info.index, reading)
-        if reading.clock_ns - self._heartbeat_ns >= _HEARTBEAT:
-            self._heartbeat_ns = reading.clock_ns
-            samples = {
-                str(step.info.index): step.samples for step in progress.steps if step.samples
-            }
-            self._write("heartbeat", reading, {"attributes": attributes, "samples": samples})
+        for step in event.steps:
+            self._tell_samples(step.info.index, event)
+        if event.clock_ns - self._heartbeat_ns >= _HEARTBEAT:
+            self._heartbeat_ns = event.clock_ns
+            samples = {str(step.info.index): step.samples for step in event.steps if step.samples}
+            self._write(event, {"attributes": attributes, "samples": samples}, "heartbeat")
+
+    def forget(self) -> None:
+        """In a forked child: leaves the files to the parent."""
+        self._lock = threading.RLock()
+        self._run = None
+        self._has_failed = True
+        for file in (self._events, self._state, self._curve):
+            if file is not None:
+                file.forget()
+        self._events = self._state = self._curve = None
 
     # --- within -----------------------------------------------------------------------------
 
-    def _open(self, run: RunInfo, reading: Reading) -> None:
+    def _open(self, event: Event) -> None:
+        assert event.reading is not None
         self._has_failed = True  # until it has not
         process, events = open_events(self.folder)
-        self._made_manifest = manifest.create(
-            self.folder, reading.time_ns, "process", origin_of(run, reading)
-        )
+        origin = {name: value for name, value in event.attributes.items() if name in semconv.ORIGIN}
+        self._made_manifest = manifest.create(self.folder, event.time_ns, "process", origin)
         self._has_failed = False
         self._events = events
         self._state = StateFile(layout.state_path(self.folder, process))
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
-        fields = {"pid": run.pid, "parent_pid": os.getppid(), "argv0": argv0}
-        events.write("process.started", reading.time_ns, reading.clock_ns, fields)
+        fields = {"pid": event.run.pid, "parent_pid": os.getppid(), "argv0": argv0}
+        events.write("process.started", event.time_ns, event.clock_ns, fields)
         if self._takes_curve:
             path = layout.curve_path(self.folder, process)
-            self._curve = OwnCurve(path, reading, self._interval)
+            self._curve = OwnCurve(path, event.reading, self._interval)
 
-    def _write(self, kind: str, reading: Reading | None, fields: Mapping[str, Any]) -> None:
-        """Writes an event: at the time of a reading, or now."""
+    def _write(self, event: Event, fields: Mapping[str, Any], kind: str = "") -> None:
         run, events = self._run, self._events
-        if run is None or events is None:
-            return
-        event = {"run": run.id, **fields}
-        if reading is None:
-            events.write(kind, time.time_ns(), time.perf_counter_ns(), event)
-        else:
-            events.write(kind, reading.time_ns, reading.clock_ns, event)
-
-    def _copy_to_run(self, attributes: Mapping[str, AttributeValue]) -> None:
-        for name in semconv.COPIED_TO_RUN:
-            if name in attributes:
-                self._of_steps.setdefault(name, attributes[name])
+        if run is not None and events is not None:
+            known = {"run": run.id, **fields}
+            events.write(kind or event.kind, event.time_ns, event.clock_ns, known)
 
     def _write_state(self) -> None:
         """Writes the state; the caller has the lock."""
@@ -370,23 +241,27 @@ class RecordingSink(Sink):
         steps = [(index, step.samples, step.expected) for index, step in self._steps.copy().items()]
         state.write(run.id, *self._newest, steps)
 
-    def _tell_samples(self, index: int, reading: Reading) -> None:
+    def _tell_samples(self, index: int, event: Event) -> None:
         step = self._steps.get(index)
         if step is None or step.samples == step.told:
             return
-        between = _SAMPLES_SHARE * (reading.clock_ns - step.started_ns)
-        if reading.clock_ns - step.told_ns >= between:
-            step.told, step.told_ns = step.samples, reading.clock_ns
-            self._write("samples.consumed", reading, {"index": index, "samples": step.told})
+        between = _SAMPLES_SHARE * (event.clock_ns - step.started_ns)
+        if event.clock_ns - step.told_ns >= between:
+            step.told, step.told_ns = step.samples, event.clock_ns
+            self._write(event, {"index": index, "samples": step.told}, "samples.consumed")
 
-    def _devices_of(
-        self, start: Reading, end: Reading, peaks: Peaks
-    ) -> list[Mapping[str, AttributeValue]] | None:
-        return list(self._figures.of_devices(start, end, peaks)) or None
 
-    def _of_checkpoint(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        figures = self._figures.at_checkpoint(checkpoint.reading, checkpoint.baseline)
-        return {"checkpoint": figures, "custom": _shown(checkpoint.custom)}
+def _checkpoint(event: Event) -> dict[str, Any]:
+    return {"checkpoint": event.checkpoint, "custom": _shown(event.custom)}
+
+
+def _ending(event: Event) -> dict[str, Any]:
+    return {
+        "attributes": event.attributes,
+        "devices": event.devices or None,
+        "error": event.error,
+        "error_message": event.error_message,
+    }
 
 
 def _shown(custom: Mapping[str, object]) -> dict[str, Any] | None:
@@ -397,18 +272,14 @@ def _shown(custom: Mapping[str, object]) -> dict[str, Any] | None:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _fields_of(ids: SpanIds | None) -> Mapping[str, Any]:
+def _ids_in(ids: SpanIds | None) -> Mapping[str, Any]:
+    """Returns the fields of a line that have the ids of a span."""
     if ids is None:
         return _NO_IDS
-    fields: dict[str, Any] = {"trace_id": ids.trace_id, "span_id": ids.span_id}
-    if ids.parent_span_id is not None:
-        fields["parent_span_id"] = ids.parent_span_id
-    if ids.resource is not None:
-        fields["resource"] = dict(ids.resource)
-    return fields
+    return {name: value for name, value in ids._asdict().items() if value is not None}
 
 
-def _fields_without_sdk(run: RunInfo) -> Mapping[str, Any]:
+def _ids_without_sdk(run: RunInfo) -> Mapping[str, Any]:
     """Returns what a span would have had from outside: where `otel-quant send` is to put it."""
     fields: dict[str, Any] = {}
     name = name_of_program()

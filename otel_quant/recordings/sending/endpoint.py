@@ -47,7 +47,7 @@ def configured_endpoint() -> Endpoint:
             "no endpoint is set; expected one in OTEL_EXPORTER_OTLP_ENDPOINT, "
             "such as http://localhost:4317, or other settings of OpenTelemetry"
         )
-    with LastResort() as end, _Said():  # any distribution may be there, and raise anything
+    with LastResort() as end, _CapturedLog():  # any distribution may be there, and raise anything
         for group, chosen in (
             ("opentelemetry_distro", os.environ.get("OTEL_PYTHON_DISTRO")),
             ("opentelemetry_configurator", os.environ.get("OTEL_PYTHON_CONFIGURATOR")),
@@ -76,7 +76,7 @@ def send(exporters: Iterable[Any], batch: Any) -> None:
     """Sends a batch to each exporter."""
     for exporter in exporters:
         reason, failed = type(exporter).__name__, True
-        with _Said() as said:
+        with _CapturedLog() as said:
             try:
                 failed = getattr(exporter.export(batch), "name", "") == "FAILURE"
             except OSError as error:  # in 1.38 those over HTTP raise it if nothing listens
@@ -85,8 +85,22 @@ def send(exporters: Iterable[Any], batch: Any) -> None:
             raise NotSentError(said.last or reason)
 
 
-class _Said(logging.Handler):
-    """Keeps from standard error what exporters log while they send, and has the last of it."""
+class Kept:
+    """An exporter that keeps what it gets."""
+
+    def __init__(self, made: list[Any]) -> None:
+        self._made = made
+
+    def export(self, batch: Iterable[Any]) -> None:
+        """Keeps a batch."""
+        self._made.extend(batch)
+
+    def shutdown(self) -> None:
+        """Nothing is open."""
+
+
+class _CapturedLog(logging.Handler):
+    """Captures what exporters log; `last` is the latest message."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -96,7 +110,7 @@ class _Said(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         self.last = " ".join(record.getMessage().split())
 
-    def __enter__(self) -> _Said:
+    def __enter__(self) -> _CapturedLog:
         self._propagated, self._log.propagate = self._log.propagate, False
         self._log.addHandler(self)
         return self

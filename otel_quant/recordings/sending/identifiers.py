@@ -55,9 +55,12 @@ class Identifiers:
         recorded = run.models[number].get("span_id")
         return self._context(run, recorded or _made(run, f"model {number}", 8))
 
-    def earlier_root(self, run: RecordedRun, span_id: str) -> SpanContext:
-        """Returns the ids of a root span that a worker has ended before its last."""
-        return self._context(run, span_id)
+    def root_of(self, run: RecordedRun, step: RecordedStep | None) -> SpanContext:
+        """Returns the ids of the root span that an outermost step is in: a worker has several."""
+        above = step.parent_span_id if step is not None else None
+        if run.span_id is None or above is None:
+            return self.of_run(run)
+        return self._context(run, above)
 
     def _context(self, run: RecordedRun, span_id: str) -> SpanContext:
         return SpanContext(int(self._trace(run), 16), int(span_id, 16), False, _SAMPLED)

@@ -23,9 +23,8 @@ from otel_quant.export.otel.providers import Providers
 from otel_quant.export.otel.run_name import made_name
 from otel_quant.inference.results import InferenceResult
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.sending.endpoint import configured_endpoint, send
+from otel_quant.recordings.sending.endpoint import Kept, configured_endpoint, send
 from otel_quant.recordings.sending.identifiers import Identifiers
-from otel_quant.recordings.sending.records import Kept
 from otel_quant.schema import semconv
 from otel_quant.schema.settings import Settings
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 
 from opentelemetry.instrumentation.utils import suppress_instrumentation
@@ -12,9 +11,7 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.sending.endpoint import NotSentError, configured_endpoint, send
 from otel_quant.recordings.sending.identifiers import Identifiers
-from otel_quant.recordings.sending.points import Points
-from otel_quant.recordings.sending.records import Records
-from otel_quant.recordings.sending.spans import Spans
+from otel_quant.recordings.sending.replay import Replay
 
 _BATCH: Final = 512
 """Spans or log records of one request, as the SDK sends by default."""
@@ -32,8 +29,13 @@ class Sent:
         return f"{self.spans} spans, {self.records} log records, {self.points} points of metrics"
 
 
-def send_recording(recording: Recording, *, only_unended: bool = False) -> Sent:
-    """Sends the telemetry of a recording to where the environment says."""
+def send_recording(
+    recording: Recording, *, ending_lines: Sequence[str] = (), only_unended: bool = False
+) -> Sent:
+    """Sends the telemetry of a recording to where the environment says.
+
+    `ending_lines` say how the program ended, the most important first.
+    """
     runs = unended(recording) if only_unended else [
         run for run in recording.runs if run.state != "running"
     ]  # fmt: skip
@@ -45,17 +47,15 @@ def send_recording(recording: Recording, *, only_unended: bool = False) -> Sent:
     try:
         with suppress_instrumentation():  # no spans for the requests
             for run in runs:
-                spans = Spans(run, recording, identifiers)
-                for batch in _batches(spans.unended() if only_unended else spans.all()):
+                replay = Replay(run, recording, identifiers, ending_lines)
+                replay.play(only_unended=only_unended)
+                for batch in _batches(replay.spans):
                     send(endpoint.spans, batch)
                     sent.spans += len(batch) if endpoint.spans else 0
-                records = Records(run, recording, identifiers)
-                for batch in _batches(iter(records.ending() if only_unended else records.all())):
+                for batch in _batches(replay.records):
                     send(endpoint.records, batch)
                     sent.records += len(batch) if endpoint.records else 0
-                for data, number in (
-                    () if only_unended else Points(run, recording, identifiers).all()
-                ):
+                for data, number in replay.meters.all():
                     send(endpoint.points, data)
                     sent.points += number if endpoint.points else 0
     except NotSentError as error:
@@ -75,6 +75,5 @@ def unended(recording: Recording) -> list[RecordedRun]:
     ]
 
 
-def _batches(items: Iterator[Any]) -> Iterator[Sequence[Any]]:
-    while batch := list(islice(items, _BATCH)):
-        yield batch
+def _batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    return (items[first : first + _BATCH] for first in range(0, len(items), _BATCH))

@@ -11,7 +11,6 @@ import pytest
 from onnx import numpy_helper
 from onnx.inliner import inline_local_functions
 
-from otel_quant.cost import analyze
 from otel_quant.cost.operation import Value
 from tests.integration.cost import reference
 from tests.integration.cost.backend_data import light_models, recorded_models
@@ -95,33 +94,3 @@ def test_every_result_of_the_backend_test_data_is_as_recorded() -> None:
     assert wrong == []
     assert exact > 2000
     assert not {"Reshape", "Conv", "MatMul", "Slice", "Resize", "Gather", "LSTM", "If"} & unknown
-
-
-def test_a_shape_that_depends_on_data_is_null_and_not_guessed() -> None:
-    model = onnx.parser.parse_model(
-        """
-        <ir_version: 9, opset_import: ["": 19]>
-        g (float[4, 6] x) => (float[N, 2] y) {
-            where = NonZero (x)
-            y = Transpose (where)
-        }
-        """
-    )
-    cost = analyze(model.SerializeToString()).to_json_dict()
-    assert [node["outputs"] for node in cost["nodes"]] == [[[2, None]], [[None, 2]]]
-    assert [node["memory_bytes"] for node in cost["nodes"]] == [None, None]
-
-
-def test_a_tensor_of_which_nothing_is_known_has_shape_null() -> None:
-    model = onnx.parser.parse_model(
-        """
-        <ir_version: 9, opset_import: ["": 19, "mine": 1]>
-        g (float[4, 6] x) => (float[] y) {
-            made = mine.Strange (x)
-            y = Relu (made)
-        }
-        """
-    )
-    cost = analyze(model.SerializeToString()).to_json_dict()
-    assert [node["outputs"] for node in cost["nodes"]] == [[None], [None]]
-    assert cost["uncosted_ops"] == {"mine:Strange": 1, "Relu": 1}

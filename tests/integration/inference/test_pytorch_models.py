@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from otel_quant import MeasuredInference, measure_inference
 from otel_quant.cost.graph import printable
-from otel_quant.inference.results import ModelResult, read_result
+from otel_quant.inference.results import ModelResult
 from otel_quant.inference.torch_models import has_quantized_weights
 from otel_quant.inference.torch_operators import is_operator
 from otel_quant.inference.torch_profile import RUN, events_of, runs_of
@@ -253,14 +252,6 @@ def test_kernels_operators_and_what_is_between_make_a_run(images: MeasuredInfere
         assert model.latency.runs == 2
         assert (model.latency.ratio is None) == (model.path == "float")
         assert model.latency.profiled is not None
-
-
-def test_a_result_is_read_again_and_small(images: MeasuredInference) -> None:
-    text = images.to_json()
-    assert len(text) < 1_000_000
-    document = json.loads(text)
-    assert (document["runtime"], document["version"]) == ("torch", torch.__version__)
-    assert json.loads(read_result(text).to_json())["models"] == document["models"]
 
 
 @pytest.mark.slow

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from otel_quant.export.recording.curve_file import CurveFile, read_curve
+from otel_quant.export.recording.curve import CurveFile, read_curve
 from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.reader import read
 from otel_quant.views.html import page_text
 from otel_quant.views.inference import document
-from otel_quant.views.report.render import render
+from otel_quant.views.report import render
 from tests.fixtures import built_recordings as built
 from tests.fixtures.browser import Opened
 from tests.fixtures.recorded import RecordedFolder

@@ -120,7 +120,7 @@ def test_a_killed_run_says_what_made_it_and_how_near_the_limit_it_was_seen(
         "host          node7, Linux 6.1.0 x86_64\n"
         "Python        3.11.2, otel-quant 0.2.0\n"
         "\n"
-        "truncated: the run has no End: it is still running, or it was killed\n"
+        "truncated: the run has no End: it is still running, or was killed\n"
         "  open steps:      none\n"
         "  last checkpoint: Last (5.00 s, 315 MB)\n"
     )
@@ -200,7 +200,7 @@ def test_a_killed_run_shows_its_open_steps_and_last_figures(
         "\n"
         "memory peak  at least 210 MB\n"
         "\n"
-        "truncated: the run has no End: it is still running, or it was killed\n"
+        "truncated: the run has no End: it is still running, or was killed\n"
         "  open steps:      Model Quantization > Calibration\n"
         "  last checkpoint: Calibration Start (2.00 s, 210 MB, 944 MB on GPUs)\n"
     )
@@ -222,7 +222,7 @@ def test_a_run_without_steps_shows_no_steps(
     assert show(capsys, complete) == (
         "no steps\n"
         "\n"
-        "truncated: the run has no End: it is still running, or it was killed\n"
+        "truncated: the run has no End: it is still running, or was killed\n"
         "  open steps:      none\n"
         "  last checkpoint: Start (0.00 s)\n"
     )

@@ -68,7 +68,7 @@ def test_the_last_reading_is_printed_with_its_age_and_the_samples(
     killed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert end_of(show(capsys, str(killed))) == (
-        "truncated: the run has no End: it is still running, or it was killed\n"
+        "truncated: the run has no End: it is still running, or was killed\n"
         "  open steps:      Model Quantization > Calibration (37 of 512 samples)\n"
         "  last checkpoint: Calibration Start (2.00 s, 160 MB)\n"
         "  last reading:    5 min ago (62.00 s, 423 MB, 36.7 MB on GPUs, peak 430 MB, "
@@ -107,7 +107,7 @@ def test_a_file_that_is_no_reading_of_this_run_is_not_printed(
 ) -> None:
     (killed.parent / "profile.0123456789abcdef.last_reading.json").write_text(content)
     assert end_of(show(capsys, str(killed))) == (
-        "truncated: the run has no End: it is still running, or it was killed\n"
+        "truncated: the run has no End: it is still running, or was killed\n"
         "  open steps:      Model Quantization > Calibration\n"
         "  last checkpoint: Calibration Start (2.00 s, 160 MB)\n"
     )

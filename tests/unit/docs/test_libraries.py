@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from otel_quant.capture.instruments import libraries
 from otel_quant.capture.instruments.processes import PROCESSES
-from otel_quant.capture.instruments.shared.hooks import load
+from otel_quant.capture.instruments.shared.hooks import libraries, load
 from otel_quant.schema.step_names import ALL_STEPS
 
 HOOKS = [hook for library in libraries() for hook in library.hooks]

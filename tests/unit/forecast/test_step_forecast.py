@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from otel_quant.capture.forecast.step_forecast import StepForecast
+from otel_quant.capture.forecast import StepForecast
 from otel_quant.schema.records import (
     Forecast,
     GpuReading,

@@ -21,7 +21,7 @@ from otel_quant.inference.results import (
 from otel_quant.recordings.reader import read
 from otel_quant.views.html import page_text
 from otel_quant.views.inference import document
-from otel_quant.views.report.render import render
+from otel_quant.views.report import render
 from otel_quant.views.writers import written
 from tests.fixtures.recorded import RecordedFolder
 

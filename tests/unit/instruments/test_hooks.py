@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.capture.instruments.shared.hooks import Hooks
-from otel_quant.capture.instruments.shared.library import Hook, Library, Wrapper
+from otel_quant.capture.instruments.shared.hooks import Hook, Hooks, Library, Wrapper
 
 WRAPPER = Wrapper(f"{__name__}:wrapped", "a pair of the library's name and the result")
 

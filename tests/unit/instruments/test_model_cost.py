@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from otel_quant.capture.instruments.shared.model_cost import cost_models
-from otel_quant.capture.instruments.shared.operations import operating
 from otel_quant.capture.instruments.shared.samples import note_shapes
+from otel_quant.capture.instruments.shared.steps import operating
 from otel_quant.schema.records import CostedModel
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from otel_quant.capture.instruments.shared.onnx_models import models_of
+from otel_quant.capture.instruments.shared.arguments import models_of
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from otel_quant.capture.instruments.neural_compressor import LIBRARY as NEURAL_COMPRESSOR
-from otel_quant.capture.instruments.shared.library_steps import version_of
+from otel_quant.capture.instruments.shared.steps import version_of
 
 
 @pytest.fixture(autouse=True)

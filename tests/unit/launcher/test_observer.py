@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.export.recording.curve_file import RecordedCurve, read_curve
+from otel_quant.export.recording.curve import RecordedCurve, read_curve
 from otel_quant.export.recording.largest_processes import short_name
 from otel_quant.launcher.observer import Observer
 from otel_quant.launcher.program import Program

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_quant.capture.probes.cumulative import Cumulative
+from otel_quant.capture.probes.process_tree import Cumulative
 
 
 class Tree:

@@ -13,7 +13,7 @@ import pytest
 
 from otel_quant.capture.probes import amd
 from otel_quant.capture.probes.amd import open_amd
-from otel_quant.export.otel.impairments import Impairments
+from otel_quant.export.otel.logs import Impairments
 from otel_quant.schema.records import GpuActivity, GpuReading, Reading
 from tests.fixtures.amd_sysfs import add_gpu
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml
@@ -21,14 +21,14 @@ from tests.fixtures.fake_nvml import FakeGpu, FakeNvml
 PROGRAM = """
 import json, os, shutil, sys
 from dataclasses import asdict
-from otel_quant.capture.probes import nvml_activity
+from otel_quant.capture.probes import nvidia
 from otel_quant.capture.probes.gpu import GpuProbe
 probe = GpuProbe()
 first = probe()
 shutil.copy(sys.argv[1], "new.txt")
 os.replace("new.txt", os.environ["FAKE_NVML_STATE"])
 soon = probe()
-nvml_activity._EVERY = 0
+nvidia._EVERY = 0
 later = probe()
 print(json.dumps([[asdict(gpu)["activity"] for gpu in read] for read in (first, soon, later)]))
 """

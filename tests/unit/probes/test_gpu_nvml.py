@@ -12,7 +12,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from otel_quant.capture.probes.pid_namespace import PidNamespace
+from otel_quant.capture.probes.nvidia import PidNamespace
 from otel_quant.schema.records import GpuReading
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu
 from tests.fixtures.fake_nvml import (

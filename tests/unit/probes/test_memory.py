@@ -16,7 +16,7 @@ import pytest
 
 from otel_quant.capture.probes import memory
 from otel_quant.capture.probes.memory import MemoryProbe
-from otel_quant.capture.probes.tree import descendants_now
+from otel_quant.capture.probes.process_tree import descendants_now
 
 MIB = 1 << 20
 

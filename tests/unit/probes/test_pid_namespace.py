@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.probes.pid_namespace import INITIAL_PID_NAMESPACE, PidNamespace
+from otel_quant.capture.probes.nvidia import INITIAL_PID_NAMESPACE, PidNamespace
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.capture.probes.torch_cuda import with_torch_memory
+from otel_quant.capture.probes.gpu import with_torch_memory
 from otel_quant.schema.records import GpuReading
 
 READINGS = (GpuReading(0, "GPU-aa", "A", 10), GpuReading(1, "GPU-bb", "B", 20))

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 
-from otel_quant.capture.probes import tree
-from otel_quant.capture.probes.tree import descendants, descendants_now
+from otel_quant.capture.probes import process_tree as tree
+from otel_quant.capture.probes.process_tree import descendants, descendants_now
 
 WAIT = "import sys; sys.stdin.read()"
 WITH_CHILD = (

@@ -5,25 +5,21 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from otel_quant.base.failures import error_type
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import DISK, GPU, MEMORY
 from otel_quant.schema.records import (
-    Checkpoint,
     DiskReading,
     Limits,
     MemoryReading,
     Origin,
     Peaks,
-    Phase,
     Reading,
     RunInfo,
-    RunRecord,
     StepInfo,
-    StepRecord,
 )
+from tests.fixtures.sent import SentRun
 
 MIB = 1024 * 1024
 MEASURED_BY_QUARK = (MEMORY, GPU, DISK)
@@ -55,22 +51,22 @@ class Script:
     def __init__(self, path: Path, *, strict: bool = False, paths: bool = True) -> None:
         self.metrics = ProgramMetrics(MEASURED_BY_QUARK)
         self.sink = QuarkYamlSink(path, self.metrics, strict=strict)
-        self.run = dataclasses.replace(RUN, paths=paths)
+        run = dataclasses.replace(RUN, paths=paths)
+        self.sent = SentRun(run, reading(0), self.sink, metrics=self.metrics)
         self.second = 0
 
-    def checkpoint(self, name: str, phase: Phase, error: str | None = None) -> Checkpoint:
-        now = reading(self.second)
-        custom = self.metrics.at_checkpoint(name, now, reading(0))
+    def now(self) -> Reading:
         self.second += 1
-        return Checkpoint(self.second, name, phase, now, reading(0), None, custom, error)
+        return reading(self.second - 1)
 
     def start(self) -> None:
-        self.sink.run_started(self.run, self.checkpoint("Start", "start"))
+        self.now()
+        self.sent.began()
 
     def open(self, name: str, library: str | None = None, method: str | None = None) -> None:
         info = StepInfo(0, name, name, library=library, library_version="0.13")
         attributes = {semconv.CALIBRATION_METHOD: method} if method else {}
-        self.sink.step_started(info, self.checkpoint(f"{name} Start", "start"), attributes)
+        self.sent.opened(info, self.now(), attributes)
 
     def close(
         self,
@@ -80,15 +76,13 @@ class Script:
         samples: int | None = None,
         items: int | None = None,
     ) -> None:
-        now = reading(self.second)
-        info = StepInfo(0, name, name)
-        record = StepRecord(info, now, now, peaks or Peaks(), {}, samples, items, error=error)
-        kind = error_type(error) if error else None
-        self.sink.step_ended(record, self.checkpoint(f"{name} End", "end", kind))
+        step = StepInfo(0, name, name)
+        self.sent.closed(step, self.now(), peaks, samples=samples, items=items, error=error)
+
+    def point(self, name: str) -> None:
+        self.sent.point(name, self.now())
 
     def end(self, error: str | None = None) -> None:
-        checkpoint = self.checkpoint("End", "end")
-        peaks = Peaks({"memory": 100 * MIB}, {"memory": "kernel"})
-        custom = self.metrics.at_end(checkpoint.reading, reading(0), peaks)
-        record = RunRecord(RUN, reading(0), checkpoint.reading, peaks, 1, 0, custom, error, peaks)
-        self.sink.run_ended(record, checkpoint)
+        now, peaks = self.now(), Peaks({"memory": 100 * MIB}, {"memory": "kernel"})
+        custom = self.metrics.at_end(now, reading(0), peaks)
+        self.sent.ended(now, peaks, of_run=custom, error=error)

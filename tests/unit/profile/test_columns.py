@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -25,15 +26,14 @@ from otel_quant.export.quark_yaml.metrics import (
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
 from otel_quant.schema.figures import DISK, GPU, MEMORY
 from otel_quant.schema.records import (
-    Checkpoint,
     DiskReading,
     GpuReading,
     MemoryReading,
     Peaks,
     Reading,
     RunInfo,
-    RunRecord,
 )
+from tests.fixtures.sent import SentRun
 
 MIB = 1024 * 1024
 MEASURED_BY_QUARK = (MEMORY, GPU, DISK)
@@ -69,16 +69,14 @@ def at_checkpoint(
     metrics: ProgramMetrics, name: str, reading: Reading, baseline: Reading
 ) -> Columns:
     custom = metrics.at_checkpoint(name, reading, baseline)
-    checkpoint = Checkpoint(0, name, "point", reading, baseline, custom=custom)
-    return checkpoint_columns(metrics, checkpoint), custom
+    event = SentRun(RunInfo("f00d", 1), baseline, metrics=metrics).point(name, reading)
+    return checkpoint_columns(metrics, replace(event, custom=custom)), custom
 
 
 def at_end(metrics: ProgramMetrics, reading: Reading, baseline: Reading, peaks: Peaks) -> Columns:
     custom = metrics.at_end(reading, baseline, peaks)
-    run = RunInfo(id="0123456789abcdef", pid=1)
-    record = RunRecord(run, baseline, reading, Peaks(), 1, 0, custom, run_peaks=peaks)
-    end = Checkpoint(0, "End", "end", reading, baseline)
-    return summary_columns(metrics, record, end), custom
+    run = SentRun(RunInfo("f00d", 1), baseline)
+    return summary_columns(metrics, run.ended(reading, peaks, of_run=custom)), custom
 
 
 @pytest.fixture(autouse=True)

@@ -18,20 +18,19 @@ from otel_quant.export.quark_yaml.last_reading_sink import LastReadingSink
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.recordings.reader import read
+from otel_quant.schema.events import Event
 from otel_quant.schema.figures import GPU, MEMORY
 from otel_quant.schema.records import (
-    Checkpoint,
     GpuReading,
     Limits,
     MemoryReading,
     Peaks,
     Reading,
     RunInfo,
-    RunProgress,
-    RunRecord,
     StepInfo,
     StepProgress,
 )
+from tests.fixtures.sent import SentRun
 
 MIB = 1 << 20
 RUN = RunInfo(id="0123456789abcdef", pid=4711, limits=Limits(8000 * MIB, "cgroup"))
@@ -52,9 +51,9 @@ def reading(second: int, memory: int) -> Reading:
 START = reading(0, 100)
 
 
-def progress(second: int, memory: int, *steps: StepProgress) -> RunProgress:
+def progress(second: int, memory: int, *steps: StepProgress) -> Event:
     peaks = Peaks({"memory": (memory + 7) * MIB, "gpu.memory": 40 * MIB})
-    return RunProgress(reading(second, memory), START, peaks, steps)
+    return SentRun(RUN, START).went_on(reading(second, memory), peaks, *steps)
 
 
 class Run:
@@ -66,13 +65,10 @@ class Run:
         self.sink = LastReadingSink(lambda: self.profile.path, metrics)
 
     def start(self) -> None:
-        for sink in (self.sink, self.profile):
-            sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
+        SentRun(RUN, START, self.sink, self.profile).began()
 
     def end(self) -> None:
-        record = RunRecord(RUN, START, START, Peaks(), 0, 0)
-        for sink in (self.profile, self.sink):
-            sink.run_ended(record, Checkpoint(1, "End", "end", START, START))
+        SentRun(RUN, START, self.profile, self.sink).ended(START)
 
 
 @pytest.fixture
@@ -92,10 +88,10 @@ def content_of(path: Path) -> Any:
 
 def test_the_file_has_the_newest_reading_and_the_open_steps(run: Run, tmp_path: Path) -> None:
     assert files_in(tmp_path) == ["profile.yaml"]
-    run.sink.run_progressed(progress(1, 200))
+    run.sink.reading_taken(progress(1, 200))
     step = StepInfo(0, "Model Quantization", "Model Quantization")
     inner = StepInfo(1, 'My "calibration"', "Calibration")
-    run.sink.run_progressed(
+    run.sink.reading_taken(
         progress(2, 300, StepProgress(step), StepProgress(inner, samples=37, expected_samples=512))
     )
     assert files_in(tmp_path) == [NAME, "profile.yaml"]
@@ -123,7 +119,7 @@ def test_the_file_is_within_a_page_and_says_how_many_steps_it_leaves_out(
     run: Run, tmp_path: Path, label: str, kept: int
 ) -> None:
     steps = [StepProgress(StepInfo(n, label, "x"), samples=n + 1) for n in range(1000)]
-    run.sink.run_progressed(progress(1, 200, *steps))
+    run.sink.reading_taken(progress(1, 200, *steps))
     assert (tmp_path / NAME).stat().st_size <= 4096
     content = content_of(tmp_path / NAME)
     assert content["open_steps"] == [
@@ -133,18 +129,17 @@ def test_the_file_is_within_a_page_and_says_how_many_steps_it_leaves_out(
 
 
 def test_a_file_that_was_removed_is_made_again(run: Run, tmp_path: Path) -> None:
-    run.sink.run_progressed(progress(1, 200, StepProgress(StepInfo(0, "A", "A"))))
+    run.sink.reading_taken(progress(1, 200, StepProgress(StepInfo(0, "A", "A"))))
     (tmp_path / NAME).unlink()
-    run.sink.run_progressed(progress(2, 300))
+    run.sink.reading_taken(progress(2, 300))
     assert content_of(tmp_path / NAME)["cpu_memory_mb"] == 300.0
 
 
 def test_what_was_not_measured_is_absent(run: Run, tmp_path: Path) -> None:
-    run.sink.run_started(
-        RunInfo("0123456789abcdef", 4711), Checkpoint(0, "", "start", START, START)
-    )
+    unlimited = SentRun(RunInfo("0123456789abcdef", 4711), START, run.sink)
+    unlimited.began()
     nothing = Reading(START.time_ns + 1_000_000_000, START.clock_ns + 1_000_000_000)
-    run.sink.run_progressed(RunProgress(nothing, START, Peaks(), ()))
+    unlimited.went_on(nothing)
     assert content_of(tmp_path / NAME) == {
         "schema": 1,
         "run_id": "0123456789abcdef",
@@ -157,18 +152,18 @@ def test_what_was_not_measured_is_absent(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_end_of_the_run_removes_the_file_for_good(run: Run, tmp_path: Path) -> None:
-    run.sink.run_progressed(progress(1, 200))
+    run.sink.reading_taken(progress(1, 200))
     run.end()
     assert files_in(tmp_path) == ["profile.yaml"]
-    run.sink.run_progressed(progress(2, 200))  # the sampler's last, which has come late
+    run.sink.reading_taken(progress(2, 200))  # the sampler's last, which has come late
     assert files_in(tmp_path) == ["profile.yaml"]
 
 
 def test_the_file_moves_with_the_profile(run: Run, tmp_path: Path) -> None:
-    run.sink.run_progressed(progress(1, 200))
+    run.sink.reading_taken(progress(1, 200))
     (tmp_path / "out").mkdir()
     run.profile.move(tmp_path / "out" / "other.yaml")
-    run.sink.run_progressed(progress(2, 200))
+    run.sink.reading_taken(progress(2, 200))
     assert files_in(tmp_path) == ["out"]
     assert files_in(tmp_path / "out") == [
         "other.0123456789abcdef.last_reading.json", "other.yaml",
@@ -176,11 +171,11 @@ def test_the_file_moves_with_the_profile(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_forked_child_leaves_the_file_alone(run: Run, tmp_path: Path) -> None:
-    run.sink.run_progressed(progress(1, 200))
+    run.sink.reading_taken(progress(1, 200))
     pid = os.fork()
     if pid == 0:
         run.sink.forget()
-        run.sink.run_progressed(progress(2, 900))
+        run.sink.reading_taken(progress(2, 900))
         run.end()
         os._exit(0)
     os.waitpid(pid, 0)
@@ -189,18 +184,19 @@ def test_a_forked_child_leaves_the_file_alone(run: Run, tmp_path: Path) -> None:
 
 def test_there_is_no_file_without_a_profile(tmp_path: Path) -> None:
     run = Run(tmp_path / "profile.yaml")
-    run.sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
-    run.sink.run_progressed(progress(1, 200))
+    SentRun(RUN, START, run.sink).began()
+    run.sink.reading_taken(progress(1, 200))
     assert files_in(tmp_path) == []
 
 
 def test_a_later_run_at_the_same_path_keeps_the_last_reading_of_one_that_was_killed(
     run: Run, tmp_path: Path
 ) -> None:
-    run.sink.run_progressed(progress(1, 200))
+    run.sink.reading_taken(progress(1, 200))
     later = LastReadingSink(lambda: tmp_path / "profile.yaml", ProgramMetrics((MEMORY,)))
-    later.run_started(RunInfo("later", 4712), Checkpoint(0, "Start", "start", START, START))
-    later.run_progressed(progress(1, 300))
+    second = SentRun(RunInfo("later", 4712), START, later)
+    second.began()
+    second.went_on(reading(1, 300))
     assert files_in(tmp_path) == [NAME, "profile.later.last_reading.json", "profile.yaml"]
     assert content_of(tmp_path / NAME)["cpu_memory_mb"] == 200.0
 
@@ -214,7 +210,7 @@ run = Run(Path("profile.yaml"))
 run.start()
 steps = [StepProgress(StepInfo(n, "x" * 200, "x")) for n in range(16)]
 for number in range(1, 10_000_000):
-    run.sink.run_progressed(progress(number, number % 1000 + 1, *steps[number % 16 :]))
+    run.sink.reading_taken(progress(number, number % 1000 + 1, *steps[number % 16 :]))
     if number == 1:
         print(flush=True)
 """
@@ -252,7 +248,7 @@ def profile(path: Path, *seconds: int, end: str = "") -> Path:
 def test_a_reading_is_found_beside_its_profile_also_under_another_name(
     run: Run, tmp_path: Path
 ) -> None:
-    run.sink.run_progressed(progress(5, 200))
+    run.sink.reading_taken(progress(5, 200))
     (tmp_path / "profile.a.last_reading.json").write_text("{")
     (tmp_path / "profile.b.last_reading.json").write_text('["run_started"]')
     (tmp_path / "profile.c.last_reading.json").write_text('{"run_started": 1.5}')
@@ -264,7 +260,7 @@ def test_a_reading_is_found_beside_its_profile_also_under_another_name(
 def test_a_reading_is_not_shown_for_a_profile_that_is_newer_or_complete_or_another(
     run: Run, tmp_path: Path
 ) -> None:
-    run.sink.run_progressed(progress(5, 200))
+    run.sink.reading_taken(progress(5, 200))
     path = tmp_path / "other.yaml"
     ended = '- step: "End"\n  timestamp: 1700000004.5\ntotal: 1\n# - step: A\n# - timestamp: A\n# - total: A\n'
     for seconds, end in (((0, 6), ""), ((0, 4), ended), ((1, 4), "")):

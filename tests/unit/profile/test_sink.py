@@ -18,9 +18,9 @@ from otel_quant.schema.records import (
     Peaks,
     Reading,
     RunInfo,
-    RunRecord,
 )
 from otel_quant.version import VERSION
+from tests.fixtures.sent import SentRun
 from tests.unit.profile.script import MIB, Script
 
 HEADER = "# Quark Profiling Results\n\n"
@@ -185,10 +185,12 @@ def test_the_fullest_gpu_says_how_near_the_limit_the_gpus_came() -> None:
     first = Reading(0, 0, {"gpu": gpus})
     peaks = Peaks(devices={"gpu": {0: {"memory": 25 * MIB}, 1: {"memory": 90 * MIB}}})
 
-    assert run_section.at_start(RunInfo("f00d", 1), first)["gpus"] == ["GPU-0", "GPU-1"]
-    assert run_section.at_end(
-        RunRecord(RunInfo("f00d", 1), first, first, peaks, 0, 0, run_peaks=peaks), RunFacts()
-    ) == {"ended": "without an exception", "gpu_memory_limit_share": 0.9}
+    run = SentRun(RunInfo("f00d", 1), first)
+    assert run_section.at_start(run.began())["gpus"] == ["GPU-0", "GPU-1"]
+    assert run_section.at_end(run.ended(first, peaks), RunFacts()) == {
+        "ended": "without an exception",
+        "gpu_memory_limit_share": 0.9,
+    }
 
 
 def test_every_checkpoint_is_in_the_file_at_once(tmp_path: Path) -> None:
@@ -209,10 +211,10 @@ def test_errors_and_model_costs_are_written_unless_strict(tmp_path: Path, strict
     script.start()
     script.open("Calibration")
     script.close("Calibration", error=ValueError("no such\n\tlayer"))
-    script.sink.models_costed([CostedModel("float", 'a "b".onnx', 0, 1, {"macs": 12})])
+    script.sent.costed(CostedModel("float", 'a "b".onnx', 0, 1, {"macs": 12}))
     figures = {"precision.int8": 0.75, "uncosted_ops": ("Custom:2",)}
-    script.sink.models_costed([CostedModel("quantized", None, 0, 1, figures)])
-    script.sink.models_costed([CostedModel("float", None, 0, 1, {}, (), "no graph")])
+    script.sent.costed(CostedModel("quantized", None, 0, 1, figures))
+    script.sent.costed(CostedModel("float", None, 0, 1, {}, (), "no graph"))
     script.end()
 
     error = '  error_message: "no such layer"\n  error: "ValueError"\n'

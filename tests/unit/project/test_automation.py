@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from otel_quant.capture.instruments import libraries
+from otel_quant.capture.instruments.shared.hooks import libraries
 from scripts.tested_libraries import TESTED
 
 ROOT = Path(__file__).resolve().parents[3]

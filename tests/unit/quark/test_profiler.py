@@ -14,8 +14,8 @@ import yaml
 
 from otel_quant import quark
 from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.recorder.ongoing import Period
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
-from otel_quant.capture.recorder.period import Period
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.quark import GlobalProfiler
@@ -305,7 +305,7 @@ def test_the_memory_of_gpus_can_be_read_from_the_profiler(
     for reading in readings:
         tracker.fold(reading)
     recorder = Recorder(RunInfo("", 0), Probes(()), ())
-    monkeypatch.setattr(recorder._figures, "whole", Period(readings[0], tracker))
+    monkeypatch.setattr(recorder._ongoing, "whole", Period(readings[0], tracker))
     monkeypatch.setattr(RUNTIME, "_recorder", recorder)
     monkeypatch.setattr(GlobalProfiler, "_instance", None)
     monkeypatch.setenv("QUARK_PROFILING", "0")

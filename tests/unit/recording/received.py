@@ -7,17 +7,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.recorder.program_metrics import ProgramMetrics
+from otel_quant.capture.recorder.events import ProgramMetrics
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
-from otel_quant.schema.records import (
-    Checkpoint,
-    MemoryReading,
-    Peaks,
-    Reading,
-    RunRecord,
-    StepRecord,
-)
+from otel_quant.schema.events import Attributes, Event
+from otel_quant.schema.records import MemoryReading, Peaks, Reading, RunInfo
 from otel_quant.schema.sink import Sink
 
 
@@ -26,35 +20,36 @@ class Received(Sink):
 
     Attributes:
         names: Names of the checkpoints and "reported" for a report, in order of arrival.
-        steps: Records of the steps that ended, in order of arrival.
-        runs: Records of the reports and of the run's end, in order of arrival.
+        steps: Ends of steps, in order of arrival.
+        runs: Reports and the run's end, in order of arrival.
     """
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.steps: list[StepRecord] = []
-        self.runs: list[RunRecord] = []
+        self.steps: list[Event] = []
+        self.runs: list[Event] = []
 
-    def run_started(self, run: object, checkpoint: Checkpoint) -> None:
-        self.names.append(checkpoint.name)
+    def run_started(self, event: Event) -> None:
+        self.names.append(event.name)
 
-    def step_started(self, step: object, checkpoint: Checkpoint, attributes: object) -> None:
-        self.names.append(checkpoint.name)
+    step_started = checkpoint = run_started
 
-    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
-        self.names.append(checkpoint.name)
-        self.steps.append(record)
+    def step_ended(self, event: Event) -> None:
+        self.names.append(event.name)
+        self.steps.append(event)
 
-    def point(self, checkpoint: Checkpoint) -> None:
-        self.names.append(checkpoint.name)
-
-    def run_reported(self, record: RunRecord) -> None:
+    def run_reported(self, event: Event) -> None:
         self.names.append("reported")
-        self.runs.append(record)
+        self.runs.append(event)
 
-    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
-        self.names.append(checkpoint.name)
-        self.runs.append(record)
+    def run_ended(self, event: Event) -> None:
+        self.names.append(event.name)
+        self.runs.append(event)
+
+
+def of_span(event: Event) -> Attributes:
+    """Returns the attributes of the span that ends with a run or a report."""
+    return event.attributes if event.of_span is None else event.of_span
 
 
 class Metric(ProgramMetrics):
@@ -86,13 +81,14 @@ def recorder_of(
     memory: Callable[[Collection[int]], MemoryReading | None] = lambda pids: None,
     metrics: ProgramMetrics | None = None,
     *,
+    info: RunInfo | None = None,
     sample_interval: float = 0,
     **probes: Any,
 ) -> Recorder:
     """Returns a recorder that reads memory as a test says, and no disk or CPU time."""
     nothing = dict.fromkeys(("disk", "cpu"), lambda pids: None)
     return Recorder(
-        new_run_info({}),
+        info or new_run_info({}),
         Probes(memory=memory, **nothing, **probes),
         sinks,
         metrics,

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from otel_quant.capture.recorder import checkpoints_under_way
-from otel_quant.capture.recorder.checkpoints_under_way import CheckpointsUnderWay
+from otel_quant.capture.recorder import recorder
+from otel_quant.capture.recorder.recorder import UnderWay
 
 LONG = 60
 """Seconds after which a thread counts as one that hangs."""
@@ -16,10 +16,10 @@ LONG = 60
 def test_the_end_waits_for_other_threads_and_not_for_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checkpoints_under_way, "_LONGEST_WAIT", 1000)
+    monkeypatch.setattr(recorder, "_LONGEST_WAIT", 1000)
     lock, order = threading.RLock(), []
     under_way, begun, holds, goes_on = (
-        CheckpointsUnderWay(lock),
+        UnderWay(lock),
         *(threading.Event() for _ in range(3)),
     )
 
@@ -50,7 +50,7 @@ def test_the_end_waits_for_other_threads_and_not_for_its_own(
 
 def test_the_end_goes_on_without_a_thread_that_hangs() -> None:
     lock, hangs, begun = threading.RLock(), threading.Event(), threading.Event()
-    under_way = CheckpointsUnderWay(lock)
+    under_way = UnderWay(lock)
 
     def take() -> None:
         with under_way:

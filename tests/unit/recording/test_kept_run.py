@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from otel_quant.capture.recorder.kept_run import KeptRun, RunFigures, RunStep
 from otel_quant.schema.records import (
-    Checkpoint,
     CpuReading,
     DiskReading,
     GpuReading,
@@ -12,10 +11,9 @@ from otel_quant.schema.records import (
     Peaks,
     Reading,
     RunInfo,
-    RunRecord,
     StepInfo,
-    StepRecord,
 )
+from tests.fixtures.sent import SentRun
 
 
 def reading(second: int) -> Reading:
@@ -31,26 +29,17 @@ def reading(second: int) -> Reading:
     )
 
 
-def checkpoint(now: Reading, baseline: Reading) -> Checkpoint:
-    return Checkpoint(0, "any", "end", now, baseline)
-
-
 def test_steps_have_their_figures_in_bytes_and_seconds_in_the_order_of_opening() -> None:
     kept = KeptRun()
-    kept.run_started(RunInfo("f00d", 1), checkpoint(reading(0), reading(0)))
+    run = SentRun(RunInfo("f00d", 1), reading(0), kept)
+    run.began()
     inner = StepInfo(1, "Mine", "User-Defined", 0, "torch", "2.4")
     peaks = Peaks({"memory": 500, "gpu.memory": 60, "cache.disk": 70}, {"memory": "kernel"})
-    kept.step_ended(
-        StepRecord(
-            inner, reading(2), reading(4), peaks, samples=8, items=64, error=KeyError("a\nb")
-        ),
-        checkpoint(reading(4), reading(0)),
-    )
+    run.opened(inner, reading(2))
+    run.closed(inner, reading(4), peaks, samples=8, items=64, error=KeyError("a\nb"))
     outer = StepInfo(0, "Calibration", "Calibration")
-    kept.step_ended(
-        StepRecord(outer, reading(1), Reading(0, 10**12 + 5 * 10**9), Peaks()),
-        checkpoint(reading(5), reading(0)),
-    )
+    run.opened(outer, reading(1))
+    run.closed(outer, Reading(0, 10**12 + 5 * 10**9))
 
     figures = {
         "duration": 2.0,
@@ -86,10 +75,9 @@ def test_steps_have_their_figures_in_bytes_and_seconds_in_the_order_of_opening()
 
 def test_the_total_covers_the_whole_run() -> None:
     kept = KeptRun()
-    record = RunRecord(
-        RunInfo("f00d", 1), reading(3), reading(4), Peaks(), 0, 0, run_peaks=Peaks({"memory": 9})
-    )  # as in a worker, which has reported what was before
-    kept.run_ended(record, checkpoint(reading(4), reading(0)))
+    run = SentRun(RunInfo("f00d", 1), reading(0), kept)
+    run.began()
+    run.ended(reading(4), Peaks({"memory": 9}))
 
     assert kept.total == RunFigures(
         duration=4.0, memory_start=100, memory_end=104, memory_delta=4, memory_peak=9,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_quant.capture.recorder.ongoing_figures import OngoingFigures
+from otel_quant.capture.recorder.ongoing import Ongoing
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import GpuReading, MemoryReading, Peaks, Reading
@@ -207,7 +207,7 @@ def ordered(order: int, of: MemoryReading) -> Reading:
 
 
 def test_a_step_begins_with_the_newest_reading_although_an_older_one_comes_late() -> None:
-    figures = OngoingFigures(RESOURCES)
+    figures = Ongoing(RESOURCES)
     figures.begin(ordered(1, memory(100, 100)))
     newest = ordered(3, memory(500, 500))
     assert figures.fold(newest) is newest
@@ -216,7 +216,7 @@ def test_a_step_begins_with_the_newest_reading_although_an_older_one_comes_late(
 
 
 def test_a_report_begins_to_count_anew_and_the_run_goes_on() -> None:
-    figures = OngoingFigures(RESOURCES)
+    figures = Ongoing(RESOURCES)
     assert figures.fold(ordered(0, memory(50, 50))).order == 0  # before the run: counted nowhere
     figures.begin(ordered(1, memory(100, 100)))
     figures.count_step(failed=True)

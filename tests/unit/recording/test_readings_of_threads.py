@@ -13,7 +13,8 @@ from otel_quant.capture.probes import readers
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
-from otel_quant.schema.records import Checkpoint, GpuReading, MemoryReading, StepRecord
+from otel_quant.schema.events import Event
+from otel_quant.schema.records import GpuReading, MemoryReading
 from otel_quant.schema.sink import Sink
 from tests.fixtures.programs import run_script
 
@@ -24,10 +25,10 @@ class Ended(Sink):
     """Stores the records of the steps that ended."""
 
     def __init__(self) -> None:
-        self.records: list[StepRecord] = []
+        self.records: list[Event] = []
 
-    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
-        self.records.append(record)
+    def step_ended(self, event: Event) -> None:
+        self.records.append(event)
 
 
 def test_a_mark_read_by_another_thread_just_before_a_reset_does_not_count(
@@ -70,7 +71,7 @@ def test_a_mark_read_by_another_thread_just_before_a_reset_does_not_count(
     recorder.close(step)
     recorder.end()
     (record,) = sink.records
-    assert record.peaks.figures["memory"] == 100 * MIB
+    assert record.attributes["quant.memory.peak"] == 100 * MIB
 
 
 READS_BESIDE = """

@@ -10,16 +10,9 @@ from typing import Any
 import pytest
 
 from otel_quant.capture.recorder.recorder import Recorder
-from otel_quant.schema.records import (
-    Checkpoint,
-    MemoryReading,
-    Peaks,
-    Reading,
-    RunRecord,
-    StepInfo,
-    StepRecord,
-)
-from tests.unit.recording.received import Metric, Received, in_thread, recorder_of
+from otel_quant.schema.events import Event
+from otel_quant.schema.records import MemoryReading, Peaks, Reading, StepInfo
+from tests.unit.recording.received import Metric, Received, in_thread, of_span, recorder_of
 
 
 class Checkpoints(Received):
@@ -29,30 +22,31 @@ class Checkpoints(Received):
         super().__init__()
         self.name = name
         self.events: list[Any] = [] if events is None else events
-        self.checkpoints: list[Checkpoint] = []
+        self.checkpoints: list[Event] = []
 
-    def run_started(self, run: object, checkpoint: Checkpoint) -> None:
-        self.checkpoints.append(checkpoint)
+    def run_started(self, event: Event) -> None:
+        self.checkpoints.append(event)
 
-    def step_started(self, step: object, checkpoint: Checkpoint, attributes: object) -> None:
-        self.checkpoints.append(checkpoint)
-        self.events.append((self.name, checkpoint.name))
+    def step_started(self, event: Event) -> None:
+        self.checkpoints.append(event)
+        self.events.append((self.name, event.name))
 
-    def step_ended(self, record: StepRecord, checkpoint: Checkpoint) -> None:
-        super().step_ended(record, checkpoint)
-        self.checkpoints.append(checkpoint)
-        self.events.append((self.name, checkpoint.name))
+    def step_ended(self, event: Event) -> None:
+        super().step_ended(event)
+        self.checkpoints.append(event)
+        self.events.append((self.name, event.name))
 
-    def run_ended(self, record: RunRecord, checkpoint: Checkpoint) -> None:
-        super().run_ended(record, checkpoint)
-        self.checkpoints.append(checkpoint)
-        self.events.append((self.name, checkpoint.name))
+    def run_ended(self, event: Event) -> None:
+        super().run_ended(event)
+        self.checkpoints.append(event)
+        self.events.append((self.name, event.name))
 
-    def samples_expected(self, step: StepInfo, total: int) -> None:
-        self.events.append((self.name, step.label, total))
+    def samples_expected(self, event: Event) -> None:
+        assert event.step is not None
+        self.events.append((self.name, event.step.label, event.samples))
 
-    def models_costed(self, costs: object) -> None:
-        self.events.append((self.name, costs))
+    def models_costed(self, event: Event) -> None:
+        self.events.append((self.name, event.models))
 
     def step_entered(self, step: StepInfo) -> object:
         self.events.append((self.name, "entered", step.label))
@@ -80,10 +74,11 @@ def test_checkpoints_are_numbered_and_say_which_error_has_ended_a_step() -> None
         (2, "A End", "end", "ValueError"),
         (3, "B Start", "start", None),
         (4, "B End", "end", None),
-        (5, "End", "end", None),
+        (5, "End", "end", "KeyError"),
     ]
     (run,) = sink.runs
-    assert (run.steps, run.failed_steps, run.error) == (2, 1, "KeyError")
+    assert run.attributes["quant.run.steps"] == 2
+    assert run.attributes["quant.run.failed_steps"] == 1
 
 
 def test_a_metric_that_fails_loses_no_checkpoint() -> None:
@@ -106,8 +101,8 @@ def test_the_value_of_a_metric_at_the_end_replaces_that_of_its_last_checkpoint()
     recorder = recorder_of([received], metrics=Totals(lambda name: name))
     closed(recorder, "A")
     recorder.end()
-    assert received.steps[0].custom == {"m": "A End"}
-    assert received.runs[0].custom == {"m": "total"}
+    assert received.steps[0].latest_custom == {"m": "A End"}
+    assert received.runs[0].latest_custom == {"m": "total"}
 
 
 def test_each_report_counts_the_steps_since_the_last_and_the_peaks_of_the_run_go_on() -> None:
@@ -124,9 +119,11 @@ def test_each_report_counts_the_steps_since_the_last_and_the_peaks_of_the_run_go
     recorder.report()  # waits for the step
     recorder.end()
     assert [
-        (each.steps, each.peaks.figures["memory"], (each.run_peaks or Peaks()).figures["memory"])
+        (of_span(each)["quant.run.steps"], of_span(each)["quant.memory.peak"])
         for each in received.runs
-    ] == [(1, 900, 900), (2, 900, 900), (2, 100, 900)]
+    ] == [(1, 900), (2, 900), (2, 100)]
+    whole = received.runs[-1].attributes
+    assert (whole["quant.run.steps"], whole["quant.memory.peak"]) == (5, 900)
 
 
 def test_a_step_belongs_to_the_innermost_open_step_of_its_own_run() -> None:

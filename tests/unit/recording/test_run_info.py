@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from otel_quant.capture.recorder.attributes import origin_of
 from otel_quant.capture.recorder.origin import SYSTEMS, ci_of
 from otel_quant.capture.recorder.run_info import completed, new_run_info
-from otel_quant.export.otel.attributes import origin_of
 from otel_quant.schema import semconv
 from otel_quant.schema.records import Reading
 

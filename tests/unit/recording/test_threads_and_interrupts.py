@@ -17,14 +17,8 @@ from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
-from otel_quant.schema.records import (
-    Checkpoint,
-    GpuReading,
-    MemoryReading,
-    Reading,
-    RunInfo,
-    RunRecord,
-)
+from otel_quant.schema.events import Event
+from otel_quant.schema.records import GpuReading, MemoryReading, Reading
 from otel_quant.schema.sink import Sink
 from tests.unit.recording.received import Metric, Received, in_thread, recorder_of
 
@@ -41,7 +35,7 @@ class AtStart(Sink):
     def __init__(self, act: Callable[[], object]) -> None:
         self._act = act
 
-    def run_started(self, run: RunInfo, checkpoint: Checkpoint) -> None:
+    def run_started(self, event: Event) -> None:
         self._act()
 
 
@@ -167,13 +161,13 @@ def test_a_run_ends_after_the_checkpoints_that_other_threads_are_taking(checkpoi
     recorder.end()
     worker.join()
     assert received.names[: received.names.index("End")][-1] == checkpoint
-    assert received.runs[-1].steps == 1
+    assert received.runs[-1].attributes["quant.run.steps"] == 1
 
 
 def test_a_run_waits_for_a_driver_that_hangs_only_so_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("otel_quant.capture.recorder.checkpoints_under_way._LONGEST_WAIT", 0.1)
+    monkeypatch.setattr("otel_quant.capture.recorder.recorder._LONGEST_WAIT", 0.1)
     hangs, goes_on, received = threading.Event(), threading.Event(), Received()
     closing = False
 
@@ -214,7 +208,7 @@ def test_memory_that_is_used_after_the_last_reading_of_a_step_is_not_its_peak() 
 
     recorder = recorder_of([received], lambda pids: memory_of(used), Metric(spike))
     recorder.close(recorder.open("A"))
-    assert received.steps[0].peaks.figures == {"memory": 100}
+    assert received.steps[0].attributes["quant.memory.peak"] == 100
 
 
 def test_a_childs_mark_that_only_the_last_reading_of_a_step_has_is_its_peak() -> None:
@@ -235,8 +229,8 @@ def test_a_childs_mark_that_only_the_last_reading_of_a_step_has_is_its_peak() ->
     step = recorder.open("A")
     children = ((7, 10, 800),)
     recorder.close(step)
-    peaks = received.steps[0].peaks
-    assert (peaks.figures, peaks.sources) == ({"memory": 900}, {"memory": "sampled"})
+    found = received.steps[0].attributes
+    assert (found["quant.memory.peak"], found["quant.memory.peak_source"]) == (900, "sampled")
 
 
 def test_a_value_that_arrives_late_does_not_replace_a_newer_one() -> None:
@@ -262,8 +256,8 @@ def test_a_value_that_arrives_late_does_not_replace_a_newer_one() -> None:
     recorder.close(second)
     done.set()
     closing.join()
-    assert [(each.info.label, each.custom) for each in received.steps] == [
-        ("B", {"m": 5}), ("A", {"m": 5}),
+    assert [(each.name, each.latest_custom) for each in received.steps] == [
+        ("B End", {"m": 5}), ("A End", {"m": 5}),
     ]  # fmt: skip
 
 
@@ -341,14 +335,14 @@ def test_a_worker_reports_after_a_metric_was_interrupted() -> None:
     assert recorder.idle
     recorder.close(recorder.open("B"))
     recorder.report()
-    assert [record.steps for record in received.runs] == [2]
+    assert [each.attributes["quant.run.steps"] for each in received.runs] == [2]
 
 
 def test_a_step_that_opens_during_a_report_starts_after_it() -> None:
     received, threads = Received(), []
 
     class Opens(Sink):
-        def run_reported(self, record: RunRecord) -> None:
+        def run_reported(self, event: Event) -> None:
             threads.append(in_thread(lambda: recorder.open("B"), 0.2))
 
     recorder = recorder_of([Opens(), received])
@@ -378,5 +372,5 @@ def test_a_report_ends_after_the_last_step_that_it_counts(
     recorder.report()  # takes its reading before B has ended
     recorder.report()  # as B's thread does
     (record,) = received.runs
-    assert record.steps == 2
-    assert record.end.clock_ns >= max(step.end.clock_ns for step in received.steps)
+    assert record.attributes["quant.run.steps"] == 2
+    assert record.clock_ns >= max(step.clock_ns for step in received.steps)

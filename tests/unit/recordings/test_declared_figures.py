@@ -32,7 +32,7 @@ series.TOTALS |= {"example.received"}
 if sys.argv[1] == "used":
     from pathlib import Path
     from otel_quant.recordings.reader import read
-    from otel_quant.views.watch.figures import others
+    from otel_quant.views.watch import others
     print([(each.name, each.now, each.unit) for each in others(read(Path(sys.argv[2])))])
     sys.exit()
 from otel_quant.cli import main

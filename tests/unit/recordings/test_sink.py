@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.export.otel.attributes import FigureAttributes
+from otel_quant.capture.recorder.attributes import FigureAttributes
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
@@ -150,7 +150,7 @@ print(json.dumps([json.loads(span.to_json()) for span in exporter.get_finished_s
 
 def test_steps_and_the_run_have_what_they_used_of_each_gpu(tmp_path: Path) -> None:
     figures = FigureAttributes(RESOURCES)
-    sink = RecordingSink(tmp_path, figures, lambda step: None, takes_curve=False, interval=0.05)
+    sink = RecordingSink(tmp_path, lambda step: None, takes_curve=False, interval=0.05)
     send_run(sink)
     sink.forget()
     (run_,) = recording_at(tmp_path).runs

@@ -18,8 +18,8 @@ from otel_quant.recordings.comparison.runs import compared_run
 from otel_quant.recordings.model import Ending, Recording
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.steps import path_text
-from otel_quant.views.report.answer import answer_of
-from otel_quant.views.watch.figures import memory
+from otel_quant.views.report import answer_of
+from otel_quant.views.watch import memory
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import COMPLETE
 
@@ -127,8 +127,8 @@ def test_every_command_has_the_same_peak_and_limit(
     assert [side["values"] for side in compared["sides"]] == [[expected], [expected]]
     live = memory(recording)
     assert (live.peak, live.limit) == (expected, limit.value if limit else None)
-    _, meters = answer_of(recording, None, ())
-    assert [row[1:] for row in meters.rows[:1]] == [(expected, limit.value if limit else None)]
+    _, *meter = answer_of(recording, None, ())[1].rows[0]
+    assert meter == [expected, limit.value if limit else None]
 
 
 # --- the rules ----------------------------------------------------------------------------
@@ -199,18 +199,18 @@ def test_a_run_that_ended_has_said_what_its_curve_has_and_a_recording_without_fi
 
 
 @pytest.mark.parametrize(
-    ("is_program", "end", "expected"),
+    ("parent", "end", "expected"),
     [
-        (True, 3, 9),  # the program itself: the launcher may have seen more than it did
-        (False, 3, 5),  # a process below it: the curve has others too
-        (False, None, 9),  # of an open step nothing else is known
+        (os.getpid(), 3, 9),  # the program itself: the launcher may have seen more than it did
+        (1, 3, 5),  # a process below it: the curve has others too
+        (1, None, 9),  # of an open step nothing else is known
     ],
 )
 def test_the_launchers_curve_counts_for_a_step_of_the_program(
-    tmp_path: Path, is_program: bool, end: float | None, expected: int
+    tmp_path: Path, parent: int, end: float | None, expected: int
 ) -> None:
     folder = RecordedFolder(tmp_path / "r", by_launcher=True)
-    process = folder.process(parent=os.getpid() if is_program else 1).begin(0)
+    process = folder.process(parent=parent).begin(0)
     step = process.step("Calibration", 1)
     if end is not None:
         process.close(step, end, attributes={PEAK: 5})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from otel_quant.recordings.comparison.runs import ComparedRun, common_time, compared_run
 from otel_quant.recordings.reader import read
-from otel_quant.views.report.comparison_charts import comparison_charts
+from otel_quant.views.curves import comparison_charts
 from tests.fixtures.recorded import RecordedFolder
 
 MB = 10**6

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.export.recording.curve import Curve
-from otel_quant.export.recording.curve_file import RecordedCurve
+from otel_quant.export.recording.curve import Curve, RecordedCurve
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.steps import step_at
-from otel_quant.views.report.bands import shown_steps
-from otel_quant.views.report.grid import Peak, grid_of
-from otel_quant.views.report.resource_charts import charts_of
-from otel_quant.views.report.subject import subject_of
+from otel_quant.views.charts import Peak, grid_of
+from otel_quant.views.curves import charts_of
+from otel_quant.views.shown_steps import shown_steps, subject_of
 from tests.fixtures import built_recordings as built
 
 

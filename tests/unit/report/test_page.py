@@ -15,7 +15,7 @@ import pytest
 
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
-from otel_quant.views.report.render import render
+from otel_quant.views.report import render
 from tests.fixtures import built_recordings as built
 from tests.fixtures.recorded import RecordedFolder
 

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.sending.identifiers import Identifiers
-from otel_quant.recordings.sending.spans import Spans
+from otel_quant.recordings.sending.replay import Replay
 from tests.fixtures.recorded import BEGAN, RecordedFolder
 
 TRACE = "0123456789abcdef" * 2
@@ -19,7 +19,9 @@ ROOTS = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
 def spans_in(folder: RecordedFolder) -> list[ReadableSpan]:
     recording = read(folder.path)
     identifiers = Identifiers(recording)
-    return [span for run in recording.runs for span in Spans(run, recording, identifiers).all()]
+    return [
+        span for run in recording.runs for span in Replay(run, recording, identifiers).play().spans
+    ]
 
 
 def told(span: ReadableSpan) -> dict[str, Any]:
@@ -97,9 +99,9 @@ def test_each_root_span_of_a_worker_has_its_own_steps(tmp_path: Path) -> None:
         for span in spans_in(folder)
     ]
     assert found == [
-        ("Calibration", "1" * 16, ROOTS[1], 3.5),
         ("Calibration", "0" * 16, ROOTS[0], 2.5),
         ("quantization", ROOTS[0], "c" * 16, 2.5),
+        ("Calibration", "1" * 16, ROOTS[1], 3.5),
         ("quantization", ROOTS[1], "c" * 16, 5.0),
     ]
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from otel_quant.schema.records import (
-    Checkpoint,
     CostedModel,
     CpuReading,
     DiskReading,
@@ -16,11 +15,10 @@ from otel_quant.schema.records import (
     Peaks,
     Reading,
     RunInfo,
-    RunRecord,
     StepInfo,
-    StepRecord,
 )
 from otel_quant.schema.sink import Sink
+from tests.fixtures.sent import SentRun
 
 SECOND: Final = 1_000_000_000
 BEGAN: Final = 1_700_000_000 * SECOND
@@ -149,53 +147,32 @@ def send_run(
     peaks: Peaks = PEAKS,
     error: Exception | None = None,
 ) -> None:
-    """Calls a sink for a run with one step, in which a custom metric gave a number and a text."""
+    """Sends a sink a run with one step, in which a custom metric gave a number and a text."""
     custom = {"accuracy": 97.5, "note": "fine", "matrix": [1, 2]}
-    name = type(error).__name__ if error is not None else None
-    sink.run_started(RUN, Checkpoint(0, "Start", "start", start, start))
-    sink.step_started(
-        step,
-        Checkpoint(1, f"{step.label} Start", "start", start, start, step),
-        {"quant.calibration.method": "Percentile"},
-    )
+    run = SentRun(RUN, start, sink)
+    run.began()
+    run.opened(step, start, {"quant.calibration.method": "Percentile"}, {})
     token = sink.step_entered(step)
-    sink.samples_expected(step, 8)
+    run.expects(step, 8)
     sink.samples_counted(step, 5)
     sink.step_left(step, token)
-    sink.step_ended(
-        StepRecord(
-            info=step,
-            start=start,
-            end=later,
-            peaks=peaks,
-            attributes={"quant.calibration.sample_total": 8},
-            samples=5,
-            items=40,
-            custom=custom,
-            error=error,
-        ),
-        Checkpoint(2, f"{step.label} End", "end", later, start, step, custom, name),
+    run.closed(
+        step,
+        later,
+        peaks,
+        attributes={"quant.calibration.sample_total": 8},
+        samples=5,
+        items=40,
+        custom=custom,
+        error=error,
     )
-    sink.models_costed([COSTED, UNCOSTED])
-    sink.point(Checkpoint(3, "Mine", "point", later, start))
-    sink.run_ended(
-        RunRecord(
-            info=RUN,
-            start=start,
-            end=later,
-            peaks=peaks,
-            steps=1,
-            failed_steps=int(error is not None),
-            custom=custom,
-            run_peaks=peaks,
-            error=name,
-        ),
-        Checkpoint(4, "End", "end", later, start),
-    )
+    run.costed(COSTED, UNCOSTED)
+    run.point("Mine", later)
+    run.ended(later, peaks, error=type(error).__name__ if error is not None else None)
 
 
 def send_unmeasured_run(sink: Sink) -> None:
-    """Calls a sink for a run of which nothing could be measured."""
+    """Sends a sink a run of which nothing could be measured."""
     send_run(sink, step=BARE, start=UNMEASURED_START, later=UNMEASURED_LATER, peaks=Peaks())
 
 

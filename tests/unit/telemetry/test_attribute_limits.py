@@ -13,12 +13,13 @@ from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_quant.export.otel import attributes as attributes_module
+from otel_quant.capture.recorder import attributes as attributes_module
+from otel_quant.export.otel import custom as custom_module
 from otel_quant.export.otel import logs as logs_module
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.spans import SpansSink
-from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.records import Checkpoint, CostedModel, RunRecord, StepRecord
+from otel_quant.schema.records import CostedModel
+from tests.fixtures.sent import SentRun
 from tests.unit.telemetry.literal_run import (
     BEGAN,
     LATER,
@@ -43,20 +44,19 @@ FIGURES_OF_STEP = {"quant.memory.peak": 4000, "quant.gpu.memory.peak": 700}
 
 
 def send(sink: SpansSink | LogsSink, models: bool = False) -> None:
-    """Calls a sink for a run with one step, to which the program adds what it can."""
-    sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
-    sink.step_started(STEP, Checkpoint(1, "A Start", "start", START, START, STEP), OF_STEP)
-    record = StepRecord(STEP, START, LATER, PEAKS, OF_STEP, samples=5, custom=CUSTOM)
-    sink.step_ended(record, Checkpoint(2, "A End", "end", LATER, START, STEP, CUSTOM))
+    """Sends a sink a run with one step, to which the program adds what it can."""
+    run = SentRun(RUN, START, sink)
+    run.began()
+    run.opened(STEP, START, OF_STEP)
+    run.closed(STEP, LATER, PEAKS, samples=5, custom=CUSTOM)
     if models:
-        sink.models_costed(
-            [
+        run.costed(
+            *(
                 CostedModel(role, "m.onnx", BEGAN, BEGAN, dict.fromkeys(FIGURES, 1))
                 for role in ("float", "quantized")
-            ]
+            )
         )
-    end = Checkpoint(3, "End", "end", LATER, START, None, CUSTOM)
-    sink.run_ended(RunRecord(RUN, START, LATER, PEAKS, 1, 0, CUSTOM), end)
+    run.ended(LATER, PEAKS, custom=CUSTOM)
 
 
 def spans_of(monkeypatch: pytest.MonkeyPatch, limits: SpanLimits | None = None) -> dict[str, Any]:
@@ -65,14 +65,15 @@ def spans_of(monkeypatch: pytest.MonkeyPatch, limits: SpanLimits | None = None) 
     provider = TracerProvider(span_limits=limits)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
-    send(SpansSink(RESOURCES), models=True)
+    send(SpansSink(), models=True)
     return {span.name: span for span in exporter.get_finished_spans()}
 
 
 def test_no_attribute_of_ours_is_dropped_for_those_of_the_program(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    attributes_module._say_that_some_are_left_out.cache_clear()
+    attributes_module._warn_of_attributes.cache_clear()
+    custom_module._warn_of_many.cache_clear()
     with caplog.at_level(logging.WARNING):
         spans = spans_of(monkeypatch)
     step, root = spans["My calibration"], spans["quantization"]
@@ -89,8 +90,8 @@ def test_no_attribute_of_ours_is_dropped_for_those_of_the_program(
         shown
     )
     assert [record.getMessage() for record in caplog.records] == [
-        "only the first 64 attributes of a step are on spans and log records; set fewer to choose them",
-        "only the first 32 custom metrics are on spans and log records; set fewer to choose them",
+        "only the first 64 attributes of a step are kept; set fewer to choose them",
+        "only the first 32 custom metrics are on spans and log records; add fewer to choose them",
     ]
 
 
@@ -111,7 +112,7 @@ def test_a_checkpoint_record_loses_nothing_to_custom_metrics(
     provider = LoggerProvider()
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
     monkeypatch.setattr(logs_module, "get_logger", provider.get_logger)
-    send(LogsSink(RESOURCES, lambda: None, lambda step: None))
+    send(LogsSink(lambda: None, lambda step: None))
     records = exporter.get_finished_logs()
     assert {record.dropped_attributes for record in records} == {0}
     last = dict(records[-1].log_record.attributes or {})

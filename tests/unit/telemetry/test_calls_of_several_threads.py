@@ -10,16 +10,12 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import TracerProvider
 
 from otel_quant.base.threads import start_thread
 from otel_quant.export.otel import delivery
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.export.otel.delivery import Delivery
-from otel_quant.export.otel.spans import SpansSink
-from otel_quant.schema import semconv
-from otel_quant.schema.figures import RESOURCES
-from tests.unit.recording.received import recorder_of
 
 THREADS = 4
 
@@ -69,40 +65,3 @@ def test_threads_that_send_first_begin_one_thread_for_delivery(
     sent = Delivery()
     call_line_by_line(Delivery.soon.__code__, [sent.soon] * THREADS)
     assert begun == ["otel-quant-delivery", "otel-quant-flush-traces"]
-
-
-class RunSpans(SpanProcessor):
-    """Keeps each library name that the span of a run gets."""
-
-    def __init__(self) -> None:
-        self.names: list[Any] = []
-
-    def on_start(self, span: Any, parent_context: object = None) -> None:
-        if span.name == semconv.ROOT_SPAN:
-            give = span.set_attributes
-
-            def given(attributes: Any) -> None:
-                self.names += [attributes.get(semconv.LIBRARY_NAME)]
-                give(attributes)
-
-            span.set_attributes = given
-
-    def on_end(self, span: ReadableSpan) -> None:
-        if span.name == semconv.ROOT_SPAN and span.attributes is not None:
-            assert span.attributes[semconv.LIBRARY_NAME] == self.names[0]
-
-
-def test_the_run_gets_the_library_of_one_step_of_those_that_begin_at_once() -> None:
-    provider, spans = TracerProvider(), RunSpans()
-    provider.add_span_processor(spans)
-    sink = SpansSink(RESOURCES, provider=provider)
-    recorder = recorder_of([sink])
-    recorder.start()
-
-    def step(library: str) -> Callable[[], None]:
-        return lambda: recorder.close(recorder.open("step", library=library))
-
-    call_line_by_line(SpansSink._copy_to_run.__code__, [step(f"l{n}") for n in range(THREADS)])
-    assert len(spans.names) == 1
-    recorder.end()
-    provider.shutdown()

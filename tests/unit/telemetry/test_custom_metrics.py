@@ -15,8 +15,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.export.otel.attributes import custom_of
-from otel_quant.export.otel.custom_gauges import CustomGauges
+from otel_quant.export.otel.custom import CustomGauges, custom_of
 
 LABELS = {"quant.step.name": "Calibration"}
 

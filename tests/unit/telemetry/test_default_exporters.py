@@ -52,11 +52,10 @@ def run(workshop: Workshop, source: str, *arguments: str, variables: Mapping[str
     """Runs a script as a user does who has set nothing but the variables."""
     script = workshop.script(source)
     env = {k: v for k, v in script.environment().items() if not k.startswith("OTEL_")}
-    ended = subprocess.run(
+    return subprocess.run(
         [*script.command(), *arguments], cwd=workshop.folder, env={**env, **variables},
         capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
-    return Finished(ended.returncode, ended.stdout, ended.stderr)
 
 
 def steps_of(profile: Path) -> list[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
@@ -15,8 +13,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_quant.capture.recorder.forecast_warning import ForecastWarningSink
-from otel_quant.export.otel.attributes import FigureAttributes
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.spans import SpansSink
@@ -24,15 +20,12 @@ from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.recordings.reader import read
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import (
-    Checkpoint,
     Forecast,
     GrowthForecast,
-    Peaks,
-    RunProgress,
     StepProgress,
-    StepRecord,
 )
 from otel_quant.schema.sink import Sink
+from tests.fixtures.sent import SentRun
 from tests.unit.telemetry.literal_run import BEGAN, LATER, RUN, SECOND, START, STEP
 
 FITS: Final = GrowthForecast("memory", at_end=7_000, per_sample=10, limit=8_000)
@@ -48,33 +41,28 @@ WORDS: Final = (
 LABELS: Final = {"quant.step.kind": "Calibration", "quant.library.name": "amd-quark"}
 
 
-def begin(sink: Sink) -> None:
-    sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
-    sink.step_started(STEP, Checkpoint(1, "My Start", "start", START, START, STEP), {})
+def begun(sink: Sink) -> SentRun:
+    run = SentRun(RUN, START, sink)
+    run.began()
+    run.opened(STEP)
+    return run
 
 
-def go_on(sink: Sink, *growths: GrowthForecast, time_left: float | None = 60.5) -> None:
-    step = StepProgress(STEP, 37, 512, Forecast(time_left, growths))
-    sink.run_progressed(RunProgress(LATER, START, Peaks(), (step,)))
-
-
-def end(sink: Sink) -> None:
-    record = StepRecord(STEP, START, LATER, Peaks())
-    sink.step_ended(record, Checkpoint(2, "My End", "end", LATER, START, STEP))
+def go_on(run: SentRun, *growths: GrowthForecast, time_left: float | None = 60.5) -> None:
+    run.went_on(LATER, None, StepProgress(STEP, 37, 512, Forecast(time_left, growths)))
 
 
 def test_a_recording_has_the_warning_on_its_step_as_the_span_has(tmp_path: Path) -> None:
     sink = RecordingSink(
         tmp_path,
-        FigureAttributes(RESOURCES),
         lambda step: None,
         takes_curve=False,
         interval=0,
     )
-    begin(sink)
-    go_on(sink, EXCEEDS)
-    go_on(sink, FITS)
-    end(sink)
+    run = begun(sink)
+    go_on(run, EXCEEDS)
+    go_on(run, FITS)
+    run.closed(STEP, LATER)
     (step,) = read(tmp_path).runs[0].steps
     assert {k: v for k, v in step.attributes.items() if k.startswith("quant.forecast.")} == {
         "quant.forecast.memory.at_end": 31_000_000_000,
@@ -102,33 +90,26 @@ def test_gauges_show_the_newest_forecast_until_the_step_ends() -> None:
             if metric.name.startswith("quant.forecast.")
         }
 
-    begin(sink)
+    run = begun(sink)
     assert shown() == {}
-    go_on(sink, time_left=None)
+    go_on(run, time_left=None)
     assert shown() == {}
-    go_on(sink, FITS, GPU)
+    go_on(run, FITS, GPU)
     assert shown() == {
         "quant.forecast.time_left": [(LABELS, 60.5)],
         "quant.forecast.memory.at_end": [(LABELS, 7_000)],
         "quant.forecast.gpu.memory.at_end": [({**LABELS, "hw.id": "GPU-1"}, 90_000_000_000)],
     }
-    end(sink)
+    run.closed(STEP, LATER)
     assert shown() == {}
 
 
-def test_a_warning_is_one_log_record_and_one_line_of_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_warning_is_one_log_record() -> None:
     exporter, provider = InMemoryLogRecordExporter(), LoggerProvider()
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
-    logs = LogsSink(RESOURCES, lambda: None, lambda step: None, provider)
-    for sink in (logs, ForecastWarningSink()):
-        with caplog.at_level(logging.WARNING, logger="otel_quant"):
-            begin(sink)
-            go_on(sink, FITS)
-            go_on(sink, EXCEEDS)
-            go_on(sink, EXCEEDS)
-    assert caplog.messages == [WORDS]
+    run = begun(LogsSink(lambda: None, lambda step: None, provider))
+    for growth in (FITS, EXCEEDS, EXCEEDS):
+        go_on(run, growth)
     records = [each.log_record for each in exporter.get_finished_logs()]
     assert [
         (record.body, record.severity_text, record.timestamp, dict(record.attributes or {}))
@@ -159,12 +140,12 @@ def test_a_warning_is_one_log_record_and_one_line_of_the_log(
 def test_a_warning_is_on_the_span_of_its_step() -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    sink = SpansSink(RESOURCES, provider=provider)
-    begin(sink)
-    go_on(sink, FITS)
-    go_on(sink, GPU)
-    go_on(sink, GrowthForecast("gpu", 91_000_000_000, 1, 2, "GPU-1", True))
-    end(sink)
+    sink = SpansSink(provider=provider)
+    run = begun(sink)
+    go_on(run, FITS)
+    go_on(run, GPU)
+    go_on(run, GrowthForecast("gpu", 91_000_000_000, 1, 2, "GPU-1", True))
+    run.closed(STEP, LATER)
     (span,) = exporter.get_finished_spans()
     assert {
         name: value

@@ -10,7 +10,6 @@ from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogR
 
 from otel_quant.export.otel import logs as logs_module
 from otel_quant.export.otel.logs import LogsSink
-from otel_quant.schema.figures import RESOURCES
 from tests.unit.telemetry.literal_run import (
     BEGAN,
     CUSTOM,
@@ -125,7 +124,7 @@ def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
     records: InMemoryLogRecordExporter,
 ) -> None:
     sent: list[None] = []
-    send_run(LogsSink(RESOURCES, lambda: sent.append(None), lambda step: None))
+    send_run(LogsSink(lambda: sent.append(None), lambda step: None))
     later, event = BEGAN + 2 * SECOND, "quant.checkpoint.taken"
     first, last = "My calibration Start", "My calibration End"
     assert seen(records) == [
@@ -171,7 +170,7 @@ def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
 
 
 def test_the_record_of_a_failed_step_is_an_error(records: InMemoryLogRecordExporter) -> None:
-    send_run(LogsSink(RESOURCES, lambda: None, lambda step: None), error=MemoryError("too big"))
+    send_run(LogsSink(lambda: None, lambda step: None), error=MemoryError("too big"))
     severities = [(body, severity) for _, body, severity, _, _ in seen(records)]
     assert ("My calibration End", "ERROR") in severities
     (attributes,) = (a for _, body, _, _, a in seen(records) if body == "My calibration End")
@@ -181,7 +180,7 @@ def test_the_record_of_a_failed_step_is_an_error(records: InMemoryLogRecordExpor
 def test_a_log_record_without_figures_still_has_the_step(
     records: InMemoryLogRecordExporter,
 ) -> None:
-    send_unmeasured_run(LogsSink(RESOURCES, lambda: None, lambda step: None))
+    send_unmeasured_run(LogsSink(lambda: None, lambda step: None))
     _, _, _, _, attributes = seen(records)[1]
     assert attributes == {
         **checkpoint(1, "Bare Start", "start", 0.0),

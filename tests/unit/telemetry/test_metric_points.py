@@ -12,7 +12,8 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.records import Checkpoint, Peaks, Reading, StepInfo
+from otel_quant.schema.records import Reading
+from tests.fixtures.sent import SentRun
 from tests.unit.recording.received import recorder_of
 from tests.unit.telemetry.literal_run import (
     LATER,
@@ -112,10 +113,10 @@ def test_live_metrics_end_with_the_run_and_the_others_stay(
 def test_live_metrics_show_the_present_figures_of_a_run(
     reader: InMemoryMetricReader,
 ) -> None:
-    peaks = Peaks(figures={"memory": 3000})
-    sink = MetricsSink(RESOURCES, lambda: LATER, lambda step: None, peaks=lambda: peaks)
-    sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
-    sink.step_started(STEP, Checkpoint(1, "My Start", "start", START, START, STEP), {})
+    sink = MetricsSink(RESOURCES, lambda: LATER, lambda step: None, peak_now=lambda: 3000)
+    run = SentRun(RUN, START, sink)
+    run.began()
+    run.opened(STEP)
     assert points_of(reader) == {
         ("quant.run.start", "s"): [(BEGAN_POINT, 1_700_000_000.0)],
         ("quant.run.memory.peak", "By"): [(NAME, 3000)],
@@ -145,19 +146,17 @@ def test_the_progress_of_a_calibration_is_shown_until_the_next_one_starts(
     def shown() -> list[tuple[dict[str, Any], float]]:
         return points_of(reader).get(("quant.calibration.progress", "1"), [])
 
-    def started(step: StepInfo) -> None:
-        sink.step_started(step, Checkpoint(1, "My Start", "start", START, START, step), {})
-
-    sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
-    started(STEP)
-    sink.samples_expected(STEP, 4)
+    run = SentRun(RUN, START, sink)
+    run.began()
+    run.opened(STEP)
+    run.expects(STEP, 4)
     assert shown() == [(STEP_LABELS, 0.0)]
     sink.samples_counted(STEP, 3)
     assert shown() == [(STEP_LABELS, 0.75)]
     second = replace(STEP, index=STEP.index + 1)
-    started(second)
+    run.opened(second)
     assert shown() == []
-    sink.samples_expected(second, 2)
+    run.expects(second, 2)
     sink.samples_counted(STEP, 1)  # a thread that still runs the first one
     sink.samples_counted(second, 2)
     assert shown() == [(STEP_LABELS, 1.0)]
@@ -169,10 +168,11 @@ def test_there_is_no_progress_without_the_readers_length(
     reader: InMemoryMetricReader,
 ) -> None:
     sink = MetricsSink(RESOURCES, lambda: None, lambda step: None)
-    sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
-    sink.step_started(STEP, Checkpoint(1, "My Start", "start", START, START, STEP), {})
+    run = SentRun(RUN, START, sink)
+    run.began()
+    run.opened(STEP)
     sink.samples_counted(STEP, 3)
-    sink.samples_expected(replace(STEP, label="Empty"), 0)
+    run.expects(replace(STEP, label="Empty"), 0)
     assert set(points_of(reader)) == {
         ("quant.run.start", "s"),
         ("quant.step.active", "{step}"),
@@ -221,3 +221,17 @@ def test_a_figure_that_could_not_be_measured_has_no_metric_point(
         "quant.model.macs_contraction",
         "quant.custom.accuracy",
     }
+
+
+def test_one_collection_takes_one_reading(reader: InMemoryMetricReader) -> None:
+    taken: list[Reading] = []
+
+    def read_now() -> Reading:
+        taken.append(LATER)
+        return LATER
+
+    run = SentRun(RUN, START, MetricsSink(RESOURCES, read_now, lambda step: None))
+    run.began()
+    for collections in (1, 2, 3):
+        assert ("quant.run.memory.usage", "By") in points_of(reader)
+        assert len(taken) == collections

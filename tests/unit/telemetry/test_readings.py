@@ -10,17 +10,15 @@ from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogR
 
 from otel_quant.export.otel import logs as logs_module
 from otel_quant.export.otel.logs import LogsSink
-from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import (
-    Checkpoint,
     GpuReading,
     MemoryReading,
     Peaks,
     Reading,
-    RunProgress,
     StepInfo,
     StepProgress,
 )
+from tests.fixtures.sent import SentRun
 from tests.unit.telemetry.literal_run import BEGAN, RUN, SECOND, STEP
 
 OUTER = StepInfo(2, "Model Quantization", "Model Quantization")
@@ -49,18 +47,19 @@ class Run:
         provider.add_log_record_processor(SimpleLogRecordProcessor(self.exporter))
         monkeypatch.setattr(logs_module, "get_logger", provider.get_logger)
         self.sent = 0
-        self.sink = LogsSink(RESOURCES, self.count, lambda step: None)
-        self.sink.run_started(RUN, Checkpoint(0, "Start", "start", START, START))
+        self.sink = LogsSink(self.count, lambda step: None)
+        self.run = SentRun(RUN, START, self.sink)
+        self.run.began()
 
     def count(self) -> None:
         self.sent += 1
 
     def go_on(self, second: float, memory: int, gpu: int = 100, *steps: StepProgress) -> None:
         peaks = Peaks({"memory": memory + 500})
-        self.sink.run_progressed(RunProgress(reading(second, memory, gpu), START, peaks, steps))
+        self.run.went_on(reading(second, memory, gpu), peaks, *steps)
 
     def checkpoint(self, second: float, memory: int) -> None:
-        self.sink.point(Checkpoint(1, "Mine", "point", reading(second, memory), START))
+        self.run.point("Mine", reading(second, memory))
 
     def records(self) -> list[tuple[Any, ...]]:
         return [

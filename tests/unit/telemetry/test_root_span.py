@@ -16,7 +16,6 @@ from opentelemetry.trace import format_span_id, format_trace_id
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.export.otel.spans import SpansSink
-from otel_quant.schema.figures import RESOURCES
 from tests.unit.recording.received import recorder_of
 
 THREADS = 8
@@ -91,7 +90,7 @@ def open_at_once(recorder: Recorder, label: str) -> None:
 def test_threads_that_open_steps_when_a_provider_turns_up_start_one_root(
     spans: Spans, set_provider: Callable[[], None]
 ) -> None:
-    recorder = recorder_of([SpansSink(RESOURCES)])
+    recorder = recorder_of([SpansSink()])
     recorder.close(recorder.open("early"))
     set_provider()
     open_at_once(recorder, "step")
@@ -105,7 +104,7 @@ def test_threads_that_open_steps_after_a_report_of_a_worker_start_one_root(
     spans: Spans, set_provider: Callable[[], None]
 ) -> None:
     set_provider()
-    recorder = recorder_of([SpansSink(RESOURCES)])
+    recorder = recorder_of([SpansSink()])
     for task in ("first", "second", "third"):
         open_at_once(recorder, task)
         recorder.report()
@@ -122,7 +121,7 @@ def test_threads_that_open_steps_after_a_report_of_a_worker_start_one_root(
 def test_a_step_is_below_the_root_if_the_provider_turns_up_between_the_two(
     monkeypatch: pytest.MonkeyPatch, spans: Spans, set_provider: Callable[[], None]
 ) -> None:
-    sink = SpansSink(RESOURCES)
+    sink = SpansSink()
     start = sink._start
 
     def then_set_provider(*args: Any) -> Any:
@@ -142,8 +141,7 @@ def test_a_step_is_below_the_root_if_the_provider_turns_up_between_the_two(
 def test_a_late_provider_gets_the_root_also_where_the_run_continues_a_trace(
     spans: Spans, set_provider: Callable[[], None]
 ) -> None:
-    recorder = recorder_of([SpansSink(RESOURCES)])
-    recorder.info = new_run_info({}, CARRIER)
+    recorder = recorder_of([SpansSink()], info=new_run_info({}, CARRIER))
     recorder.close(recorder.open("early"))
     set_provider()
     recorder.close(recorder.open("step"))
@@ -166,7 +164,7 @@ def test_a_step_that_is_opened_while_the_root_starts_shares_its_root(
 
     set_provider()
     spans.at_root = open_inner
-    recorder = recorder_of([SpansSink(RESOURCES)])
+    recorder = recorder_of([SpansSink()])
     recorder.close(recorder.open("step"))
     recorder.end()
     assert len(spans.roots()) == 1

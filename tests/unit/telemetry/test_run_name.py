@@ -104,8 +104,7 @@ def test_runs_between_two_collections_are_all_in_the_next_one_and_the_last_stays
         }
 
     def begin(name: str) -> Recorder:
-        recorder = recorder_of([sink])
-        recorder.info = replace(recorder.info, name=name)
+        recorder = recorder_of([sink], info=replace(new_run_info({}), name=name))
         recorder.start()
         return recorder
 

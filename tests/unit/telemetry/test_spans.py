@@ -12,8 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from otel_quant.export.otel.spans import SpansSink
-from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.records import Checkpoint, Peaks, RunRecord
+from tests.fixtures.sent import SentRun
 from tests.unit.telemetry.literal_run import (
     BEGAN,
     COSTED,
@@ -88,7 +87,7 @@ def by_name(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
 
 
 def test_a_step_is_a_span_with_all_its_figures(spans: InMemorySpanExporter) -> None:
-    send_run(SpansSink(RESOURCES))
+    send_run(SpansSink())
     span, root = by_name(spans)["My calibration"], by_name(spans)["quantization"]
     assert plain(span.attributes) == {**STEP_ATTRIBUTES, **USAGE, **CUSTOM}
     assert (span.start_time, span.end_time) == (BEGAN, BEGAN + 2 * SECOND)
@@ -103,7 +102,7 @@ def test_a_step_is_a_span_with_all_its_figures(spans: InMemorySpanExporter) -> N
 def test_a_run_is_a_root_span_with_limits_totals_and_attributes_of_its_steps(
     spans: InMemorySpanExporter,
 ) -> None:
-    send_run(SpansSink(RESOURCES))
+    send_run(SpansSink())
     root = by_name(spans)["quantization"]
     assert plain(root.attributes) == {
         **RUN_ATTRIBUTES,
@@ -122,7 +121,7 @@ def test_a_run_is_a_root_span_with_limits_totals_and_attributes_of_its_steps(
 
 
 def test_a_span_lacks_figures_that_could_not_be_measured(spans: InMemorySpanExporter) -> None:
-    send_unmeasured_run(SpansSink(RESOURCES))
+    send_unmeasured_run(SpansSink())
     assert plain(by_name(spans)["Bare"].attributes) == {
         **RUN_IDS,
         "quant.step.name": "Bare",
@@ -146,7 +145,7 @@ def test_a_span_lacks_figures_that_could_not_be_measured(spans: InMemorySpanExpo
 
 
 def test_the_span_of_a_failed_step_has_the_exception(spans: InMemorySpanExporter) -> None:
-    send_run(SpansSink(RESOURCES), error=MemoryError("too big"))
+    send_run(SpansSink(), error=MemoryError("too big"))
     span, root = by_name(spans)["My calibration"], by_name(spans)["quantization"]
     assert plain(span.attributes) == {
         **STEP_ATTRIBUTES,
@@ -167,7 +166,7 @@ def test_the_span_of_a_failed_step_has_the_exception(spans: InMemorySpanExporter
 
 
 def test_each_costed_model_is_a_span(spans: InMemorySpanExporter) -> None:
-    send_run(SpansSink(RESOURCES))
+    send_run(SpansSink())
     good, bad = (span for span in spans.get_finished_spans() if span.name == "model cost")
     run = RUN_IDS
     identity = {"quant.model.role": "float", "quant.model.path": "m.onnx"}
@@ -182,12 +181,11 @@ def test_each_costed_model_is_a_span(spans: InMemorySpanExporter) -> None:
 def test_the_root_span_has_only_the_totals_of_the_last_quantization(
     spans: InMemorySpanExporter,
 ) -> None:
-    sink = SpansSink(RESOURCES)
-    sink.run_started(RUN, Checkpoint(0, "Start", "start", UNMEASURED_START, UNMEASURED_START))
+    run = SentRun(RUN, UNMEASURED_START, SpansSink())
+    run.began()
     for figures in ({"params": 1, "precision.int8": 1.0}, {"params": 2, "precision.float16": 1.0}):
-        sink.models_costed([replace(COSTED, figures=figures)])
-    record = RunRecord(RUN, UNMEASURED_START, UNMEASURED_LATER, Peaks(), 0, 0)
-    sink.run_ended(record, Checkpoint(1, "End", "end", UNMEASURED_LATER, UNMEASURED_START))
+        run.costed(replace(COSTED, figures=figures))
+    run.ended(UNMEASURED_LATER)
 
     attributes = plain(by_name(spans)["quantization"].attributes)
     assert {key: value for key, value in attributes.items() if key.startswith("quant.model.")} == {

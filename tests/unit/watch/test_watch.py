@@ -13,10 +13,9 @@ from otel_quant.cli import main
 from otel_quant.export.recording.event_file import EXPECTED
 from otel_quant.recordings.model import Advice, Ending
 from otel_quant.recordings.reader import read
-from otel_quant.views.watch.figures import memory
-from otel_quant.views.watch.follow import last_lines
-from otel_quant.views.watch.plain import PlainView
-from otel_quant.views.watch.screen import screen
+from otel_quant.views.follow import last_lines
+from otel_quant.views.screen import screen
+from otel_quant.views.watch import PlainView, memory
 from tests.fixtures.recorded import RecordedFolder, RecordedProcess
 
 GB: Final = 10**9
@@ -152,7 +151,7 @@ def test_ranks_are_told_apart_and_the_largest_peak_counts(tmp_path: Path) -> Non
 def test_what_is_not_known_is_not_shown(tmp_path: Path) -> None:
     RecordedFolder(tmp_path / "r", ORIGIN).process().begin(0).gone()
     assert shown(tmp_path / "r") == [
-        "? gone without having said why  0 ms  python quantize.py",
+        "? stopped without an end record  0 ms  python quantize.py",
         "",
         "no step has begun",
         "",

@@ -1,11 +1,11 @@
-"""Wrappers that count the samples that a calibration takes.
+"""Wrappers that count: the samples that a calibration takes, and layers.
 
 A sample is one call of a reader that returned data, or one item of a loader: a batch, as a rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, Sized
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,11 +13,13 @@ import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.shared.arguments import with_argument
-from otel_quant.capture.instruments.shared.batches import items_in
-from otel_quant.capture.instruments.shared.library import Hook, Library
-from otel_quant.capture.instruments.shared.nesting import enclosing_steps
-from otel_quant.capture.instruments.shared.operations import around
-from otel_quant.capture.recorder.open_step import OpenStep
+from otel_quant.capture.instruments.shared.hooks import Hook, Library
+from otel_quant.capture.instruments.shared.steps import (
+    around,
+    distributions_built_on,
+    enclosing_steps,
+)
+from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation
 from otel_quant.capture.uncounted_frames import uncounted, wraps
@@ -138,3 +140,52 @@ def with_counted_loader(
         return None if loader is None else CountedLoader(loader, open_pass)
 
     return with_argument(function, parameter, change)
+
+
+def layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Counts each call as one layer of the step around it."""
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        count_layer({library.distribution, *distributions_built_on(library)})
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def count_layer(owners: Collection[str]) -> None:
+    """Counts one layer for the innermost open step of some distributions, if there is one."""
+    with FAULTS.kept_in("counting layers"):
+        if not RUNTIME.is_running:
+            return
+        for step in enclosing_steps():
+            if step.info.library in owners:
+                step.recorder.count_in(step, semconv.LAYER_COUNT)
+                return
+
+
+_MOST_PARTS: Final = 64
+"""A longer list has data in it, not the inputs of a model."""
+
+
+def items_in(batch: object) -> int | None:
+    """Returns the first dimension of a batch's tensors.
+
+    Only shapes are looked at. They come from arrays of any library, alone, in a mapping (as readers
+    of ONNX Runtime return them) or in a list or tuple (as data loaders of torch do).
+    """
+    parts = batch if isinstance(batch, list | tuple) else (batch,)
+    if len(parts) > _MOST_PARTS:
+        return None
+    shapes = [shape for part in parts for shape in _shapes_in(part)]
+    if len(parts) > 1 and len(shapes) > 1 and len({len(shape) for shape in shapes}) == 1:
+        return None
+    sizes = {shape[0] for shape in shapes}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return size if isinstance(size, int) else None
+
+
+def _shapes_in(part: object) -> list[tuple[object, ...]]:
+    values = part.values() if isinstance(part, Mapping) else (part,)
+    shapes = (getattr(value, "shape", None) for value in values)
+    return [shape for shape in shapes if isinstance(shape, tuple) and shape]

@@ -31,8 +31,8 @@ from quark.onnx import quantize_dynamic
 from quark.onnx.quantization import quantize as defining
 
 from otel_quant import QuantInstrumentor
-from otel_quant.capture.instruments import libraries
 from otel_quant.capture.instruments.processes import PROCESSES
+from otel_quant.capture.instruments.shared.hooks import libraries
 
 Place = tuple[str, str]
 

@@ -1,0 +1,151 @@
+"""Child processes: links them to the trace, and has them send their telemetry before they end.
+
+A child finds the trace context in its own environment or in its process object; the environment of this
+process is never changed. Loaded in every instrumented Python program, since nearly all of them import
+``subprocess``: it must load nothing heavy. Until a quantization library (or otel-quant's own API) has loaded
+:mod:`otel_quant.capture.runtime`, it only passes on the trace context of the current span.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments.shared.arguments import Arguments, Call
+from otel_quant.capture.instruments.shared.hooks import Hook, Library, Wrapper
+from otel_quant.capture.parent_process import PARENT
+from otel_quant.capture.uncounted_frames import wraps
+
+if TYPE_CHECKING:
+    from otel_quant.capture.runtime import Runtime
+
+_CALLS: Final = "otel_quant.capture.instruments.processes:"
+_POPEN: Final = Wrapper(_CALLS + "popen", "the child's environment has the trace context")
+_START: Final = Wrapper(_CALLS + "start", "the process object has the trace context")
+_BOOTSTRAP: Final = Wrapper(_CALLS + "bootstrap", "the child sends its telemetry at its end")
+
+_PROCESS: Final = "multiprocessing.process"
+
+PROCESSES: Final = Library(
+    name="processes",
+    distribution="python",
+    hooks=(
+        Hook("subprocess", "Popen.__init__", _POPEN),
+        Hook(_PROCESS, "BaseProcess.start", _START),
+        Hook(_PROCESS, "BaseProcess._bootstrap", _BOOTSTRAP),
+    ),
+)
+
+
+_CARRIER: Final = "_otel_quant_carrier"
+
+
+def popen(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps ``Popen.__init__``: puts the trace context into the child's environment."""
+    arguments = Arguments(original)
+
+    @wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        call: Call = (args, kwargs)
+        with FAULTS.kept_in("linking a child process"):
+            command = arguments.bound(args, kwargs).get("args")
+            change = functools.partial(_child_environment, command)
+            call = arguments.replaced(args, kwargs, "env", change)
+        return original(*call[0], **call[1])
+
+    return wrapper
+
+
+def start(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps ``Process.start``: the process object takes the trace context along."""
+
+    @wraps(original)
+    def wrapper(self: Any) -> Any:
+        with FAULTS.kept_in("linking a child process"):
+            target = getattr(getattr(self, "_target", None), "__module__", None) or ""
+            # A data loader's workers do not quantize: no run is begun for them.
+            carrier = _carrier(begin=not target.startswith("torch."))
+            if carrier:
+                setattr(self, _CARRIER, carrier)
+        return original(self)
+
+    return wrapper
+
+
+def bootstrap(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+    """Wraps ``Process._bootstrap``, the child's main function.
+
+    A forked child calls ``os._exit`` when this returns: no exit handler runs, and what it
+    has not sent by then is lost.
+    """
+
+    @wraps(original)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        PARENT.is_worker = True
+        PARENT.carrier = getattr(self, _CARRIER, None) or PARENT.carrier
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            with FAULTS.kept_in("end of a child process"):
+                runtime = _runtime()
+                if runtime is not None:
+                    runtime.at_process_end()
+
+    return wrapper
+
+
+def _child_environment(command: Any, passed: Mapping[Any, Any] | None) -> Mapping[Any, Any] | None:
+    """Returns the environment for a child."""
+    inherited = os.environ.get("TRACEPARENT")
+    if passed is not None and passed.get("TRACEPARENT", inherited) != inherited:
+        return passed  # the program has set a trace context for the child
+    carrier = _carrier(begin=_is_python(command))
+    if not carrier:
+        return passed
+    env = dict(os.environ if passed is None else passed)
+    if passed is not None and any(isinstance(key, bytes) for key in passed):
+        env.update({k.upper().encode(): v.encode() for k, v in carrier.items()})
+    else:
+        env.update({header.upper(): value for header, value in carrier.items()})
+    return env
+
+
+def _carrier(begin: bool) -> dict[str, str]:
+    """Returns the trace context for a child, by header name.
+
+    It is that of the current span, which may be the program's own, or else that of the run.
+    """
+    runtime = _runtime()
+    carrier = runtime.child_carrier(begin) if runtime is not None else {}
+    return carrier or _of_current_span()
+
+
+def _of_current_span() -> dict[str, str]:
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None or not trace.get_current_span().get_span_context().is_valid:
+        return {}
+    # Imported here: it loads the propagators, which a program without spans does not need.
+    from opentelemetry import propagate
+
+    headers: dict[str, str] = {}
+    propagate.inject(headers)
+    return headers
+
+
+def _is_python(command: Any) -> bool:
+    """Whether a command runs this interpreter: only such a child can be instrumented."""
+    program = command[0] if isinstance(command, list | tuple) and command else command
+    try:
+        return Path(program).samefile(sys.executable)
+    except (TypeError, OSError, ValueError):
+        return False
+
+
+def _runtime() -> Runtime | None:
+    module = sys.modules.get("otel_quant.capture.runtime")
+    return getattr(module, "RUNTIME", None)

@@ -1,0 +1,275 @@
+"""Attributes of events, made of what was measured. Steps and runs use the same keys."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+from otel_quant.base.log import LOG
+from otel_quant.schema import semconv
+from otel_quant.schema.events import present, run_ids_of
+from otel_quant.schema.figures import Figure, Number, Part, Resource
+from otel_quant.schema.records import (
+    AttributeValue,
+    GrowthForecast,
+    Peaks,
+    Reading,
+    RunInfo,
+    StepProgress,
+)
+from otel_quant.version import VERSION
+
+_Row: TypeAlias = tuple[Figure, tuple[tuple[Part, str], ...]]
+"""A figure, and the attribute of each of its parts."""
+
+_DIGITS: Final = 6
+"""Decimals that are kept of seconds and of other fractions."""
+
+MOST_OF_STEP: Final = 64
+"""Attributes of a step, the program's and the library's together, that are kept. With the 32 metrics
+of the program that a span shows and all of ours they stay below the 128 that the SDK keeps by default;
+it drops those that were set first."""
+
+_FORECASTS: Final = {"memory": "quant.forecast.memory.", "gpu": "quant.forecast.gpu.memory."}
+
+
+def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
+    """Returns the attributes that identify a run, and its limits."""
+    return present(
+        {
+            **run_ids_of(run),
+            semconv.RUN_WORLD_SIZE: run.world_size,
+            semconv.PROCESS_PID: run.pid,
+            semconv.MEMORY_LIMIT: run.limits.memory,
+            semconv.MEMORY_LIMIT_SOURCE: run.limits.memory_source,
+        }
+    )
+
+
+_OF_CI: Final = {
+    "pipeline": semconv.CI_PIPELINE,
+    "run": semconv.CI_RUN,
+    "run_url": semconv.CI_RUN_URL,
+    "task": semconv.CI_TASK,
+    "task_run": semconv.CI_TASK_RUN,
+    "worker": semconv.CI_WORKER,
+    "revision": semconv.VCS_REVISION,
+    "ref": semconv.VCS_REF,
+    "change": semconv.VCS_CHANGE,
+    "repository": semconv.VCS_REPOSITORY,
+}
+"""The names of what :mod:`otel_quant.capture.recorder.origin` reads."""
+
+
+def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
+    """Returns the attributes that say what made a run."""
+    origin = run.origin
+    if origin is None:
+        return {}
+    ci = {_OF_CI[field]: value for field, value in origin.ci.items()}
+    return present(
+        {
+            **ci,
+            semconv.PROCESS_COMMAND_LINE: origin.command or None,
+            semconv.PYTHON_VERSION: origin.python,
+            semconv.HOST_NAME: origin.host,
+            semconv.OS_DESCRIPTION: origin.system,
+            semconv.CPU_MODEL: origin.cpu_model,
+            semconv.CPU_COUNT: origin.cpu_count,
+            semconv.CPU_LIMIT: origin.cpu_limit,
+            semconv.ADDRESS_SPACE_LIMIT: origin.address_space_limit,
+            semconv.FILE_SIZE_LIMIT: origin.file_size_limit,
+            semconv.OTEL_QUANT_VERSION: VERSION,
+            semconv.GPU_NAMES: tuple(gpu.name for gpu in first.gpus if gpu.name) or None,
+            semconv.GPU_DRIVERS: origin.gpu_drivers or None,
+            semconv.VCS_REVISION: origin.revision or ci.get(semconv.VCS_REVISION),
+            semconv.VCS_REF: origin.ref or ci.get(semconv.VCS_REF),
+            semconv.LIBRARIES: origin.libraries or None,
+        }
+    )
+
+
+def gpus_of(reading: Reading) -> dict[str, AttributeValue]:
+    """Returns the attributes that describe the visible GPUs; none if there are none."""
+    if not reading.gpus:
+        return {}
+    limits = [gpu.limit for gpu in reading.gpus]
+    attributes: dict[str, AttributeValue | None] = {
+        semconv.GPU_COUNT: len(reading.gpus),
+        semconv.GPU_MEMORY_LIMIT: None if None in limits else sum(filter(None, limits)),
+    }
+    return present(attributes)
+
+
+class FigureAttributes:
+    """The figures of resources as attributes. Their names are made once: they are many."""
+
+    def __init__(self, resources: Sequence[Resource]) -> None:
+        self._rows = tuple(
+            (resource.name, _rows(semconv.PREFIX, resource.figures)) for resource in resources
+        )
+        self._devices = tuple(
+            (resource, stem, _rows(stem, resource.device_figures))
+            for resource in resources
+            if resource.device_figures
+            for stem in (resource.device_stem,)
+        )
+        self._of_checkpoints = _on_records(resources, semconv.CHECKPOINT_PREFIX)
+        self._of_readings = _on_records(
+            [resource for resource in resources if resource.is_sampled], semconv.READING_PREFIX
+        )
+
+    def between(
+        self, start: Reading, end: Reading, peaks: Peaks, memory_limit: int | None
+    ) -> dict[str, AttributeValue]:
+        """Returns what was used between two readings."""
+        seconds = (end.clock_ns - start.clock_ns) / 1e9
+        found: dict[str, AttributeValue] = {}
+        for name, rows in self._rows:
+            first, last = start.resources.get(name), end.resources.get(name)
+            _add(found, rows, first, last, peaks.figures, seconds)
+        for name, source in peaks.sources.items():
+            found[f"{semconv.PREFIX}{name}.peak_source"] = source
+        memory = peaks.figures.get("memory")
+        if memory is not None and memory_limit:
+            found[semconv.MEMORY_PEAK_RATIO] = round(memory / memory_limit, _DIGITS)
+        return found
+
+    def of_devices(
+        self, start: Reading, end: Reading, peaks: Peaks
+    ) -> Iterator[dict[str, AttributeValue]]:
+        """Yields what was used of each device between two readings."""
+        seconds = (end.clock_ns - start.clock_ns) / 1e9
+        for resource, stem, rows in self._devices:
+            first, last = start.resources.get(resource.name), end.resources.get(resource.name)
+            for before, after in resource.devices(first, last):
+                device = after or before
+                found = present(
+                    {
+                        semconv.HW_ID: device.id,
+                        semconv.HW_NAME: device.name,
+                        stem + semconv.DEVICE_INDEX: device.index,
+                    }
+                )
+                highest = peaks.devices.get(resource.name, {}).get(device.index, {})
+                _add(found, rows, before, after, highest, seconds)
+                yield found
+
+    def at_checkpoint(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
+        """Returns what was in use at a checkpoint, and what had been used since the run began."""
+        return _since(baseline, reading, self._of_checkpoints)
+
+    def at_reading(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
+        """Returns what was in use at a reading between checkpoints."""
+        return _since(baseline, reading, self._of_readings)
+
+
+def progress_of(samples: int, items: int | None, seconds: float) -> dict[str, AttributeValue]:
+    """Returns the samples that a step has consumed; none if it counted none."""
+    if not samples:
+        return {}
+    rate = round(samples / seconds, 3) if seconds > 0 else None
+    return present(
+        {
+            semconv.CALIBRATION_SAMPLE_COUNT: samples,
+            semconv.CALIBRATION_ITEM_COUNT: items,
+            semconv.CALIBRATION_SAMPLE_RATE: rate,
+        }
+    )
+
+
+def growth_of(growth: GrowthForecast) -> dict[str, AttributeValue]:
+    """Returns where memory that grows will be after the last sample."""
+    stem = _FORECASTS[growth.resource]
+    return present(
+        {
+            f"{stem}at_end": growth.at_end,
+            f"{stem}per_sample": growth.per_sample,
+            f"{stem}limit": growth.limit,
+            semconv.HW_ID: growth.device,
+        }
+    )
+
+
+def open_step_of(step: StepProgress) -> dict[str, AttributeValue]:
+    """Returns how far an open step is, and of several growths the one that is nearest its limit."""
+    info, forecast = step.info, step.forecast
+    found = {
+        semconv.STEP_NAME: info.label,
+        semconv.STEP_KIND: info.kind,
+        semconv.STEP_INDEX: info.index,
+        semconv.LIBRARY_NAME: info.library,
+        semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
+        semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
+        semconv.FORECAST_TIME_LEFT: forecast and forecast.time_left,
+    }
+    growths = forecast.growths if forecast is not None else ()
+    for growth in sorted(growths, key=lambda each: each.at_end / each.limit):
+        found |= growth_of(growth)
+    return present(found)
+
+
+def kept_of(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """Returns the attributes that a program and a library give a step, as many as are kept."""
+    if len(attributes) <= MOST_OF_STEP:
+        return dict(attributes)
+    _warn_of_attributes()
+    return dict(islice(attributes.items(), MOST_OF_STEP))
+
+
+@functools.cache  # once
+def _warn_of_attributes() -> None:
+    LOG.warning(
+        "only the first %d attributes of a step are kept; set fewer to choose them", MOST_OF_STEP
+    )
+
+
+def _on_records(resources: Sequence[Resource], prefix: str) -> tuple[tuple[str, str, Figure], ...]:
+    return tuple(
+        (resource.name, prefix + figure.checkpoint, figure)
+        for resource in resources
+        for figure in resource.figures
+        if figure.checkpoint
+    )
+
+
+def _since(
+    baseline: Reading, reading: Reading, figures: tuple[tuple[str, str, Figure], ...]
+) -> dict[str, AttributeValue]:
+    found: dict[str, AttributeValue] = {}
+    for resource, name, figure in figures:
+        now = reading.resources.get(resource)
+        if now is not None:
+            value = figure.since(baseline.resources.get(resource), now)
+            if value is not None:
+                found[name] = value
+    return found
+
+
+def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Row, ...]:
+    return tuple(
+        (figure, tuple((part, figure.attribute(part, stem)) for part in figure.parts))
+        for figure in figures
+        if figure.parts
+    )
+
+
+def _add(
+    found: dict[str, AttributeValue],
+    rows: tuple[_Row, ...],
+    first: Any,
+    last: Any,
+    peaks: Mapping[str, Number],
+    seconds: float,
+) -> None:
+    unread = first is None and last is None
+    for figure, names in rows:
+        if unread and figure.name not in peaks:
+            continue
+        parts = figure.between(first, last, peaks.get(figure.name), seconds)
+        for part, name in names:
+            value = parts[part]
+            if value is not None:
+                found[name] = round(value, _DIGITS) if isinstance(value, float) else value

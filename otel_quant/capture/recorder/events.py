@@ -1,0 +1,324 @@
+"""Makes the events of one run: what sinks need of a checkpoint or a reading is computed here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
+from otel_quant.capture.forecast import sentence
+from otel_quant.capture.recorder.attributes import (
+    FigureAttributes,
+    gpus_of,
+    growth_of,
+    kept_of,
+    open_step_of,
+    origin_of,
+    progress_of,
+    run_identity_of,
+)
+from otel_quant.capture.recorder.ongoing import OpenStep, Period
+from otel_quant.schema import semconv
+from otel_quant.schema.events import (
+    Attributes,
+    Event,
+    EventKind,
+    cost_of,
+    identity_of,
+    present,
+    run_ids_of,
+)
+from otel_quant.schema.figures import Resource
+from otel_quant.schema.records import (
+    AttributeValue,
+    CostedModel,
+    GrowthForecast,
+    Peaks,
+    Reading,
+    RunInfo,
+    StepInfo,
+    StepProgress,
+)
+
+_ORIGIN = "metrics of the program"
+
+
+class ProgramMetrics(Protocol):
+    """Metrics that the program has added. Several threads may call it at the same time."""
+
+    def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
+        """Returns their values at a checkpoint, by name."""
+
+    def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
+        """Returns the values of the metrics of the whole run, by name."""
+
+
+class Taken(NamedTuple):
+    """A checkpoint that has been taken."""
+
+    name: str
+    sequence: int
+    reading: Reading
+    custom: Mapping[str, object]  # Values of the program's metrics at it
+    latest: Mapping[str, object]  # The last value of each
+
+
+class _OfRun:
+    """What a run's span has of its steps and models: of a step the first value, of a role the last."""
+
+    def __init__(self) -> None:
+        self._of_steps: dict[str, AttributeValue] = {}
+        self._of_models: dict[str, dict[str, AttributeValue]] = {}
+
+    def add(self, attributes: Attributes) -> None:
+        """Adds those of a step."""
+        for name in semconv.COPIED_TO_RUN:
+            if name in attributes:
+                self._of_steps.setdefault(name, attributes[name])
+
+    def add_model(self, cost: CostedModel) -> None:
+        """Adds the totals of a model."""
+        if cost.role == "float" and cost.path is not None:
+            self.add({semconv.INPUT_PATH: cost.path})
+        self._of_models[cost.role] = cost_of(cost)
+
+    def all(self) -> dict[str, AttributeValue]:
+        """Returns them."""
+        found = dict(self._of_steps)
+        for totals in self._of_models.values():
+            found |= totals
+        return found
+
+
+class EventMaker:
+    """Numbers the checkpoints of a run, keeps the last value of each metric of the program."""
+
+    run: RunInfo
+    baseline: Reading
+
+    def __init__(self, resources: Sequence[Resource], metrics: ProgramMetrics | None) -> None:
+        self._figures = FigureAttributes(resources)
+        self._metrics = metrics
+        self._next = 0
+        # By name, with the order of the reading: a slow metric may return after a newer one.
+        self._latest: dict[str, tuple[int, object]] = {}
+        self._of_run, self._of_period = _OfRun(), _OfRun()
+
+    def custom_at(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
+        """Asks the program's metrics for their values at a checkpoint, without any lock."""
+        if self._metrics is not None:
+            with FAULTS.kept_in(_ORIGIN):
+                return self._metrics.at_checkpoint(name, reading, baseline)
+        return {}
+
+    def custom_of_run(self, reading: Reading, peaks: Peaks) -> dict[str, object]:
+        """Asks for the values of the whole run."""
+        if self._metrics is not None:
+            with FAULTS.kept_in(_ORIGIN):
+                return self._metrics.at_end(reading, self.baseline, peaks)
+        return {}
+
+    def take(self, name: str, reading: Reading, custom: Mapping[str, object]) -> Taken:
+        """Numbers a checkpoint. Called with the recorder's lock."""
+        for metric, value in custom.items():
+            order, _ = self._latest.get(metric, (0, None))
+            if reading.order >= order:
+                self._latest[metric] = reading.order, value
+        latest = {metric: value for metric, (_, value) in self._latest.items()}
+        self._next += 1
+        return Taken(name, self._next - 1, reading, custom, latest)
+
+    # --- the events -----------------------------------------------------------------------
+
+    def run_started(self, taken: Taken) -> Event:
+        """Returns the start of the run."""
+        reading = taken.reading
+        known = {**origin_of(self.run, reading), **gpus_of(reading), **run_identity_of(self.run)}
+        return self._event("run.started", taken, attributes=known)
+
+    def step_started(
+        self, step: StepInfo, attributes: Mapping[str, AttributeValue], taken: Taken
+    ) -> Event:
+        """Returns the start of a step."""
+        known = {**kept_of(attributes), **identity_of(step)}
+        self._copy_to_run(known)
+        return self._event("step.started", taken, step, attributes=known)
+
+    def step_ended(
+        self, step: OpenStep, peaks: Peaks, error: BaseException | None, taken: Taken
+    ) -> Event:
+        """Returns the end of a step."""
+        start, end = step.start, taken.reading
+        lasted_ns = end.clock_ns - start.clock_ns
+        known = kept_of(step.attributes)
+        self._copy_to_run(known)
+        known |= self._figures.between(start, end, peaks, self.run.limits.memory)
+        known |= progress_of(step.samples, step.items or None, lasted_ns / 1e9)
+        known |= step.warnings
+        return self._event(
+            "step.ended",
+            taken,
+            step.info,
+            attributes=known,
+            devices=tuple(self._figures.of_devices(start, end, peaks)),
+            began_ns=start.time_ns,
+            lasted_ns=lasted_ns,
+            samples=step.samples or None,
+            items=step.items or None,
+            error=error_type(error) if error is not None else None,
+            error_message=message_of(error, paths=self.run.paths) if error is not None else None,
+            exception=error,
+            peaks=peaks,
+        )
+
+    def checkpoint(self, step: StepInfo | None, taken: Taken) -> Event:
+        """Returns a checkpoint that is neither the start nor the end of a step."""
+        return self._event("checkpoint", taken, step)
+
+    def samples_expected(self, step: StepInfo, total: int, now: tuple[int, int]) -> Event:
+        """Returns how many samples a step will consume."""
+        return Event(
+            kind="samples.expected",
+            time_ns=now[0],
+            clock_ns=now[1],
+            run=self.run,
+            step=step,
+            samples=total,
+        )
+
+    def models_costed(self, costs: Sequence[CostedModel], now: tuple[int, int]) -> Event:
+        """Returns what models cost."""
+        for cost in costs:
+            self._of_run.add_model(cost)
+            self._of_period.add_model(cost)
+        return Event(
+            kind="models.costed",
+            time_ns=now[0],
+            clock_ns=now[1],
+            run=self.run,
+            models=tuple(costs),
+        )
+
+    def reading_taken(
+        self, reading: Reading, peaks: Peaks, steps: tuple[StepProgress, ...]
+    ) -> Event:
+        """Returns what a run does and uses between two checkpoints."""
+        run, elapsed = self.run, (reading.clock_ns - self.baseline.clock_ns) / 1e9
+        known = {
+            **run_ids_of(run),
+            semconv.PROCESS_PID: run.pid,
+            semconv.READING_ELAPSED: elapsed,
+            semconv.READING_MEMORY_LIMIT: run.limits.memory,
+            semconv.READING_MEMORY_PEAK: peaks.figures.get("memory"),
+            semconv.READING_OPEN_STEPS: tuple(step.info.label for step in steps) or None,
+            **self._figures.at_reading(reading, self.baseline),
+            **(open_step_of(steps[-1]) if steps else {}),
+        }
+        return Event(
+            kind="reading.taken",
+            time_ns=reading.time_ns,
+            clock_ns=reading.clock_ns,
+            run=run,
+            step=steps[-1].info if steps else None,
+            elapsed=elapsed,
+            attributes=present(known),
+            steps=steps,
+            reading=reading,
+            baseline=self.baseline,
+            peaks=peaks,
+        )
+
+    def forecast_exceeded(
+        self, step: StepProgress, growth: GrowthForecast, reading: Reading
+    ) -> Event:
+        """Returns that memory will not suffice for the samples that are left."""
+        known = {
+            **run_ids_of(self.run),
+            **open_step_of(step),
+            **growth_of(growth),
+        }
+        return Event(
+            kind="forecast.exceeded",
+            time_ns=reading.time_ns,
+            clock_ns=reading.clock_ns,
+            run=self.run,
+            step=step.info,
+            name=sentence(step, growth, self.run.limits),
+            attributes=known,
+        )
+
+    def run_reported(self, period: Period, reading: Reading) -> Event:
+        """Returns the end of a worker's task, and begins the next one's part of the run."""
+        of_period = self._totals(period, reading, self._of_period)
+        self._of_period = _OfRun()
+        return Event(
+            kind="run.reported",
+            time_ns=reading.time_ns,
+            clock_ns=reading.clock_ns,
+            run=self.run,
+            attributes=of_period,
+            latest_custom={metric: value for metric, (_, value) in self._latest.items()},
+            began_ns=period.start.time_ns,
+            lasted_ns=reading.clock_ns - period.start.clock_ns,
+        )
+
+    def run_ended(
+        self,
+        whole: Period,
+        unreported: Period,
+        custom: Mapping[str, object],
+        error: str | None,
+        taken: Taken,
+    ) -> Event:
+        """Returns the end of the run; `custom` are the values of the whole run."""
+        reading, peaks = taken.reading, whole.tracker.result()
+        of_span = self._totals(unreported, reading, self._of_period)
+        return self._event(
+            "run.ended",
+            taken._replace(latest={**taken.latest, **custom}),
+            attributes=self._totals(whole, reading, self._of_run),
+            of_span=of_span if unreported is not whole else None,
+            devices=tuple(self._figures.of_devices(whole.start, reading, peaks)),
+            began_ns=whole.start.time_ns,
+            lasted_ns=reading.clock_ns - whole.start.clock_ns,
+            error=error,
+            peaks=peaks,
+        )
+
+    # --- within -----------------------------------------------------------------------------
+
+    def _event(
+        self, kind: EventKind, taken: Taken, step: StepInfo | None = None, **more: Any
+    ) -> Event:
+        reading, baseline = taken.reading, self.baseline
+        return Event(
+            kind=kind,
+            time_ns=reading.time_ns,
+            clock_ns=reading.clock_ns,
+            run=self.run,
+            step=step,
+            name=taken.name,
+            sequence=taken.sequence,
+            elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
+            checkpoint=self._figures.at_checkpoint(reading, baseline),
+            custom=taken.custom,
+            latest_custom=taken.latest,
+            reading=reading,
+            baseline=baseline,
+            **more,
+        )
+
+    def _totals(self, period: Period, end: Reading, of_run: _OfRun) -> dict[str, AttributeValue]:
+        peaks = period.tracker.result()
+        return {
+            **of_run.all(),
+            **self._figures.between(period.start, end, peaks, self.run.limits.memory),
+            **origin_of(self.run, self.baseline),  # more is known at the end
+            **present({semconv.MEMORY_PROCESS_PEAK: peaks.process_memory}),
+            semconv.RUN_STEPS: period.steps,
+            semconv.RUN_FAILED_STEPS: period.failed,
+        }
+
+    def _copy_to_run(self, attributes: Attributes) -> None:
+        self._of_run.add(attributes)
+        self._of_period.add(attributes)

@@ -1,0 +1,202 @@
+"""What a run does and has used so far: its open steps, and the highest figures of each.
+
+Nothing here has a lock: methods are called with the recorder's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from otel_quant.capture.forecast import StepForecast
+from otel_quant.capture.recorder.attributes import growth_of
+from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
+from otel_quant.capture.recorder.sinks import Sinks, SinkTokens
+from otel_quant.schema.figures import Resource
+from otel_quant.schema.records import (
+    AttributeValue,
+    GrowthForecast,
+    Reading,
+    StepInfo,
+    StepProgress,
+)
+
+_BETWEEN: Final = 1_000_000_000
+"""Nanoseconds between two readings that the sinks are told of. With the sampler's longest pause the
+last one of a run that is killed is less than 2 s old."""
+
+
+@dataclass(slots=True, eq=False)
+class OpenStep:
+    """A step that has begun and not ended. Made by ``Recorder.open``."""
+
+    info: StepInfo
+    recorder: _Run  # The run that it belongs to
+    sinks: Sinks  # The sinks of that run
+    parent: OpenStep | None  # The step that contains it; None for an outermost one
+    start: Reading  # The reading at its start
+    tracker: PeakTracker  # Its peaks
+    # Attributes of its span; more may be added until the step closes
+    attributes: dict[str, AttributeValue]
+    samples: int = 0  # Calibration samples consumed so far
+    items: int | None = 0  # Items in these samples; None if one of them did not tell
+    # How many samples it will consume; None if that is not known
+    expected_samples: int | None = None
+    # Where it will be after them; None if their number is not known
+    forecast: StepForecast | None = None
+    # Attributes of the warnings that memory will not suffice, and of which devices they were
+    warnings: dict[str, AttributeValue] = field(default_factory=dict)
+    warned_of: set[str | None] = field(default_factory=set)
+    closed: bool = False  # Whether its end has begun
+
+    def outwards(self) -> Iterator[OpenStep]:
+        """Yields this step, then the step that contains it, and so on to the outermost."""
+        step: OpenStep | None = self
+        while step is not None:
+            yield step
+            step = step.parent
+
+    def enter(self) -> Entered:
+        """Makes it the current step of the calling context; returns what :meth:`leave` needs."""
+        return _CURRENT.set(self), self.sinks.enter(self.info)
+
+    def leave(self, entered: Entered) -> None:
+        """Undoes :meth:`enter`; does nothing in another context."""
+        token, tokens = entered
+        try:
+            _CURRENT.reset(token)
+        except ValueError:
+            return  # a generator was garbage-collected in a context that never entered the step
+        self.sinks.leave(self.info, tokens)
+
+    def progress(self, clock_ns: int) -> StepProgress:
+        """Returns how far it is."""
+        return StepProgress(
+            self.info,
+            self.samples or None,
+            self.expected_samples,
+            self.forecast.result(clock_ns) if self.forecast else None,
+        )
+
+    def new_warnings(self, progress: StepProgress) -> Iterator[GrowthForecast]:
+        """Yields the growths beyond a limit, each once."""
+        for growth in progress.forecast.growths if progress.forecast is not None else ():
+            if growth.is_warning and growth.device not in self.warned_of:
+                self.warned_of.add(growth.device)
+                self.warnings |= growth_of(growth)
+                yield growth
+
+
+Entered = tuple[Token[OpenStep | None], SinkTokens]
+"""What is needed to leave a step that was entered."""
+
+_CURRENT: Final[ContextVar[OpenStep | None]] = ContextVar("otel_quant_step", default=None)
+
+
+def current_step(recorder: object) -> OpenStep | None:
+    """Returns the innermost open step of the calling context."""
+    step = _CURRENT.get()
+    while step is not None and (step.recorder is not recorder or step.closed):
+        step = step.parent
+    return step
+
+
+class _Run(Protocol):
+    """What those who hold a step ask of its run. ``Recorder`` says what each method does."""
+
+    def close(self, step: OpenStep | None, error: BaseException | None = None) -> None: ...
+
+    def count_in(self, step: OpenStep, attribute: str) -> None: ...
+
+    def expect_samples(self, step: OpenStep, total: int) -> None: ...
+
+    def count_sample(self, step: OpenStep, items: int | None) -> None: ...
+
+
+@dataclass(slots=True)
+class Period:
+    """The run, or a part of it, since a reading."""
+
+    start: Reading
+    tracker: PeakTracker  # Peaks since then
+    steps: int = 0  # Number of steps that ended
+    failed: int = 0  # Number of steps that ended with an error
+
+
+class Ongoing:
+    """Passes each reading to all that tracks peaks and growth."""
+
+    def __init__(self, resources: Sequence[Resource]) -> None:
+        self._with_peaks = with_peaks(resources)
+        self._told_ns = 0  # monotonic clock of the last reading that sinks were told of
+        self.latest: Reading | None = None
+        self.whole: Period | None = None
+        self.unreported: Period | None = None  # The part that a worker has not reported yet
+        self.open: dict[int, OpenStep] = {}
+
+    def begin(self, reading: Reading) -> None:
+        """Begins the run with its first reading."""
+        self.whole = self.unreported = Period(reading, PeakTracker(reading, self._with_peaks))
+        self.latest = reading
+        self._told_ns = reading.clock_ns
+
+    def reported(self, reading: Reading) -> None:
+        """Begins the part that the next report will cover with the last reading of this one."""
+        self.unreported = Period(reading, PeakTracker(reading, self._with_peaks))
+
+    def begin_step(self, reading: Reading) -> PeakTracker:
+        """Returns the tracker of a step that begins with a reading."""
+        tracker = PeakTracker(reading, self._with_peaks)
+        tracker.fold(self.fold(reading))
+        return tracker
+
+    def fold(self, reading: Reading) -> Reading:
+        """Adds a reading to the peaks of the run and of the open steps; returns the newest one."""
+        newest = self.latest
+        if newest is None or reading.order >= newest.order:
+            newest = self.latest = reading
+        for tracker in self._trackers():
+            tracker.fold(reading)
+        return newest
+
+    def marks_lowered(self, before: Reading, after: Reading) -> None:
+        """Notes that the kernel's memory marks have been lowered to the memory in use now."""
+        for tracker in self._trackers():
+            tracker.fold(before)
+            tracker.marks_lowered(after)
+
+    def count_step(self, *, failed: bool) -> None:
+        """Counts a step that has ended."""
+        for period in self._periods():
+            period.steps += 1
+            period.failed += failed
+
+    def is_due(self) -> bool:
+        """Returns whether the sinks are to be told of the next sample."""
+        return time.perf_counter_ns() - self._told_ns >= _BETWEEN
+
+    def add_to_forecasts(self, reading: Reading) -> None:
+        """Adds a sample to the forecasts of the open steps."""
+        for step in self.open.values():
+            if step.forecast is not None and step.samples:
+                step.forecast.add(step.samples, reading)
+
+    def progress(self, reading: Reading) -> list[tuple[OpenStep, StepProgress]]:
+        """Returns how far the open steps are at a reading that the sinks are told of."""
+        self._told_ns = reading.clock_ns
+        return [(step, step.progress(reading.clock_ns)) for step in self.open.values()]
+
+    def _periods(self) -> tuple[Period, ...]:
+        if self.whole is None or self.unreported is None:
+            return ()
+        if self.whole is self.unreported:
+            return (self.whole,)
+        return (self.whole, self.unreported)
+
+    def _trackers(self) -> list[PeakTracker]:
+        trackers = [period.tracker for period in self._periods()]
+        trackers += [step.tracker for step in self.open.values()]
+        return trackers

@@ -1,0 +1,400 @@
+"""Makes the events of a recorded run again, and gives them to the sinks of spans, log records and metrics.
+
+The sinks are those of a live run. What they write to has the recorded ids and times: see
+:mod:`otel_quant.recordings.sending.points` for metrics.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from opentelemetry import context as otel_context
+from opentelemetry.context import Context
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider, sampling
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
+
+from otel_quant.export.otel.logs import LogsSink
+from otel_quant.export.otel.metrics import MetricsSink
+from otel_quant.export.otel.run_name import model_name
+from otel_quant.export.otel.spans import SpansSink
+from otel_quant.recordings.model import (
+    Ending,
+    RecordedCheckpoint,
+    RecordedRun,
+    RecordedStep,
+    Recording,
+)
+from otel_quant.recordings.sending.endpoint import Kept
+from otel_quant.recordings.sending.identifiers import Identifiers
+from otel_quant.recordings.sending.points import RecordedMeters
+from otel_quant.schema import semconv
+from otel_quant.schema.events import Event, EventKind, present, run_ids_of
+from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.records import CostedModel, Limits, Phase, RunInfo, StepInfo, StepProgress
+from otel_quant.schema.sink import Sink
+
+_KNOWN_AT_START: Final = semconv.ORIGIN | {
+    semconv.RUN_ID, semconv.RUN_NAME, semconv.RUN_RANK, semconv.RUN_WORLD_SIZE, semconv.PROCESS_PID,
+    semconv.MEMORY_LIMIT, semconv.MEMORY_LIMIT_SOURCE, semconv.GPU_COUNT, semconv.GPU_MEMORY_LIMIT,
+}  # fmt: skip
+"""Attributes of a run's span that it has from its start."""
+
+_LOST: Final = ("the process is gone and has not said why",)
+
+_NAME: Final = "service.name"
+_INSTANCE: Final = "service.instance.id"
+
+
+_KINDS: Final[Mapping[tuple[Phase, bool], EventKind]] = {
+    ("start", False): "run.started",
+    ("start", True): "step.started",
+    ("end", True): "step.ended",
+    ("end", False): "run.ended",
+}
+"""The event of a checkpoint, by its phase and whether it is of a step."""
+
+_NO_LIMITS: Final = SpanLimits(*[SpanLimits.UNSET] * 8)
+
+
+class _RecordedIds(IdGenerator):
+    """Gives spans the ids that are put in."""
+
+    def __init__(self) -> None:
+        self.next: deque[SpanContext] = deque()
+
+    def generate_trace_id(self) -> int:
+        return self.next[0].trace_id
+
+    def generate_span_id(self) -> int:
+        return self.next.popleft().span_id
+
+
+class Replay:
+    """The telemetry of one run: its spans and log records, and its points in `meters`."""
+
+    def __init__(
+        self,
+        run: RecordedRun,
+        recording: Recording,
+        identifiers: Identifiers,
+        ending_lines: Sequence[str] = (),
+    ) -> None:
+        self.spans: list[Any] = []
+        self.records: list[Any] = []
+        self._run, self._ids = run, identifiers
+        self._began_ns = recording.began_ns
+        self._ending, self._ending_lines = recording.ending, ending_lines
+        self._info = _info_of(run)
+        self._infos = {step.index: _step_of(step) for step in run.steps}
+        self._steps = {step.index: step for step in run.steps}
+        resource = resource_of(run)
+        self._next_ids = _RecordedIds()
+        self._root: SpanContext | None = None
+        tracers = TracerProvider(
+            sampler=sampling.ALWAYS_ON,
+            resource=resource,
+            shutdown_on_exit=False,
+            id_generator=self._next_ids,
+            span_limits=_NO_LIMITS,
+        )
+        loggers = LoggerProvider(resource, shutdown_on_exit=False)
+        kept_spans: Any = Kept(self.spans)
+        kept_records: Any = Kept(self.records)
+        tracers.add_span_processor(SimpleSpanProcessor(kept_spans))
+        loggers.add_log_record_processor(SimpleLogRecordProcessor(kept_records))
+        self._tracers, self._loggers = tracers, loggers
+        self.meters = RecordedMeters(resource, self._ns(run.start))
+
+    def play(self, *, only_unended: bool = False) -> Replay:
+        """Replays everything, or only the spans that were open at a kill, and how the run was ended."""
+        meters: Any = self.meters
+        logs = LogsSink(lambda: None, self._context_of, self._loggers)
+        self._spans = spans = SpansSink(
+            run_span_started=(lambda *_: None) if only_unended else logs.run_span_started,
+            provider=self._tracers,
+        )
+        metrics = MetricsSink(
+            RESOURCES, lambda: None, self._context_of, meters, lambda: _peak_of(self._run)
+        )
+        for event in self._events():
+            self.meters.now_ns = event.time_ns
+            step = self._steps.get(event.step.index) if event.step is not None else None
+            if only_unended and not _is_of_unended(event, step):
+                continue
+            token = otel_context.attach(_context(self._place(event, step, only_unended)))
+            if event.kind == "run.killed":
+                sinks: tuple[Sink, ...] = (logs, spans)
+            elif only_unended:
+                sinks = (spans,)
+            elif event.kind == "reading.taken":
+                logs.send_reading(event)
+                sinks = ()
+            elif event.kind in ("step.ended", "run.ended"):
+                sinks = (metrics, logs, spans)  # a span ends after what refers to it
+                if event.step is not None and event.samples:
+                    metrics.samples_counted(event.step, event.samples)
+            else:
+                sinks = (spans, metrics, logs)
+            for sink in sinks:
+                sink.receive(event)
+            otel_context.detach(token)
+        if not only_unended:
+            self._add_points_of_run(metrics)
+        return self
+
+    def _place(self, event: Event, step: RecordedStep | None, last: bool) -> SpanContext | None:
+        """Puts in the ids of the spans that an event begins; returns what the first is within."""
+        run, ids, following = self._run, self._ids, self._next_ids.next
+        if event.kind == "models.costed":
+            following.append(ids.of_cost(run, event.sequence))
+        elif event.kind == "run.started":
+            first = next((each for each in run.steps if each.parent is None), None)
+            self._root = ids.root_of(run, None if last else first)
+            following.append(self._root)
+            return ids.above_run(run)
+        elif event.kind == "step.started" and step is not None:
+            root = ids.root_of(run, step) if step.parent is None else self._root
+            if root is not None and root != self._root:
+                # A worker has ended its span after a task, and begins another.
+                self._spans.receive(self._event("run.reported", self._end_of_task(step)))
+                self._root = root
+                following.extend((root, ids.of_step(run, step)))
+                return ids.above_run(run)
+            following.append(ids.of_step(run, step))
+            return ids.above_step(run, step)
+        return None
+
+    def _add_points_of_run(self, metrics: MetricsSink) -> None:
+        run = self._run
+        for step in run.steps:
+            if step.end is None and step.samples:
+                self.meters.now_ns = self._ns(step.progress[-1][0] if step.progress else step.start)
+                metrics.samples_counted(self._infos[step.index], step.samples)
+        if self._info.name:
+            latest = max((step.start for step in run.steps), default=run.start)
+            self.meters.now_ns = self._ns(latest if run.end is None else run.end)
+            self.meters.observe_run()
+
+    # --- the events -------------------------------------------------------------------------
+
+    def _events(self) -> Iterator[Event]:
+        """Yields the events in the order in which they were written."""
+        run = self._run
+        latest: dict[str, Any] = {}
+        end: Event | None = None
+        for number, checkpoint in enumerate(run.checkpoints):
+            event = self._checkpoint(number, checkpoint, latest)
+            if event.kind == "run.ended":
+                end = event
+            else:
+                yield event
+        for number in self._costed():
+            model = _model_of(run.models[number])
+            ended = (model.end_ns - self._began_ns) / 1e9
+            yield self._event("models.costed", ended, models=(model,), sequence=number)
+        if end is not None:
+            yield end
+        elif run.state != "running":
+            if run.last is not None:
+                yield self._last_reading()
+            yield self._killed()
+
+    def _checkpoint(
+        self, number: int, checkpoint: RecordedCheckpoint, latest: dict[str, Any]
+    ) -> Event:
+        run, prefix = self._run, semconv.CUSTOM_PREFIX
+        step = None if checkpoint.step is None else self._steps.get(checkpoint.step)
+        kind = _KINDS.get((checkpoint.phase, step is not None), "checkpoint")
+        item: RecordedRun | RecordedStep = run if step is None else step
+        custom = {
+            name.removeprefix(prefix): value
+            for name, value in checkpoint.attributes.items()
+            if name.startswith(prefix)
+        }
+        latest |= custom
+        known: dict[str, Any] = {}
+        if kind == "run.started":
+            known["attributes"] = {
+                name: value for name, value in run.attributes.items() if name in _KNOWN_AT_START
+            }
+        elif kind != "checkpoint":
+            known["attributes"] = item.attributes
+        if kind.endswith("ended"):
+            known |= {
+                "began_ns": self._ns(item.start),
+                "lasted_ns": self._ns(checkpoint.time) - self._ns(item.start),
+                "error": item.error,
+                "latest_custom": dict(run.custom if step is None else latest),
+            }
+        if kind == "step.ended" and step is not None:
+            known |= {"samples": step.samples, "error_message": step.error_message}
+        return self._event(
+            kind,
+            checkpoint.time,
+            step=None if step is None else self._infos[step.index],
+            name=checkpoint.name,
+            sequence=number,
+            elapsed=round(checkpoint.time - run.start, 9),
+            checkpoint={
+                name: value
+                for name, value in checkpoint.attributes.items()
+                if not name.startswith(prefix)
+            },
+            custom=custom,
+            **known,
+        )
+
+    def _last_reading(self) -> Event:
+        last = self._run.last
+        assert last is not None
+        return self._event(
+            "reading.taken",
+            last.time,
+            step=self._infos.get(last.open_steps[-1]) if last.open_steps else None,
+            attributes={**run_ids_of(self._info), **last.attributes},
+        )
+
+    def _killed(self) -> Event:
+        """Returns how a run was cut that has not ended."""
+        run, ending = self._run, self._ending
+        time = _latest(run) if ending is None else max(run.start, ending.time)
+        cause = None if ending is None else ending.signal or ending.process_signal
+        attributes = {} if ending is None else _attributes_of(ending)
+        lines = _LOST if ending is None else tuple(self._ending_lines) or _LOST
+        of_run = {**run_ids_of(self._info), **present({semconv.PROCESS_PID: run.pid})}
+        return self._event(
+            "run.killed",
+            time,
+            name="\n".join(self._ending_lines) if ending is not None else "",
+            attributes={**of_run, **attributes},
+            of_span={**run.attributes, **attributes},
+            latest_custom=run.custom,
+            began_ns=self._ns(time),
+            error=cause or "lost",
+            error_message=lines[0],
+            steps=tuple(
+                StepProgress(self._infos[step.index], step.samples, step.expected_samples)
+                for step in run.steps
+                if step.end is None
+            ),
+        )
+
+    def _event(self, kind: EventKind, time: float, **known: Any) -> Event:
+        time_ns = self._ns(time)
+        known.setdefault("began_ns", time_ns)
+        return Event(kind=kind, time_ns=time_ns, clock_ns=time_ns, run=self._info, **known)
+
+    # --- within -----------------------------------------------------------------------------
+
+    def _context_of(self, step: StepInfo | None) -> Context | None:
+        return self._spans.context_of(step)
+
+    def _costed(self) -> list[int]:
+        models = enumerate(self._run.models)
+        return [number for number, model in models if "began" in model and "ended" in model]
+
+    def _end_of_task(self, next_step: RecordedStep) -> float:
+        """Returns when the task before a step was over."""
+        before = [each for each in self._run.steps if each.start < next_step.start]
+        return max(each.start if each.end is None else each.end for each in before)
+
+    def _ns(self, time: float) -> int:
+        return self._began_ns + round(time * 1e9)
+
+
+def resource_of(run: RecordedRun) -> Resource:
+    """Returns what a run's telemetry comes from."""
+    if run.span_id is not None:
+        return Resource(run.resource)
+    now = Resource.create()
+    added = {_INSTANCE: str(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:otel-quant:run:{run.id}"))}
+    if str(now.attributes.get(_NAME)).startswith("unknown_service"):
+        added |= {name: str(value) for name, value in run.resource.items()}
+    return now.merge(Resource(added))
+
+
+def _is_of_unended(event: Event, step: RecordedStep | None) -> bool:
+    is_open = event.kind == "step.started" and step is not None and step.end is None
+    return is_open or event.kind in ("run.started", "run.killed")
+
+
+def _context(above: SpanContext | None) -> Context:
+    return Context() if above is None else set_span_in_context(NonRecordingSpan(above), Context())
+
+
+def _info_of(run: RecordedRun) -> RunInfo:
+    known, pid = run.attributes, run.pid
+    first: Mapping[str, Any] = run.steps[0].attributes if run.steps else {}
+    model, limit = first.get(semconv.INPUT_PATH), known.get(semconv.MEMORY_LIMIT)
+    return RunInfo(
+        id=run.id,
+        pid=pid,  # type: ignore[arg-type]  # None for a process that has no number
+        name=str(known.get(semconv.RUN_NAME, "")),
+        model=model_name(model) if isinstance(model, str) else None,
+        method=first.get(semconv.CALIBRATION_METHOD),
+        config=first.get(semconv.CONFIG_NAME),
+        limits=Limits(limit if isinstance(limit, int) else None),
+        rank=run.rank,
+        world_size=run.world_size,
+    )
+
+
+def _step_of(step: RecordedStep) -> StepInfo:
+    library = step.attributes.get(semconv.LIBRARY_NAME)
+    return StepInfo(
+        index=step.index,
+        label=step.name,
+        kind=step.kind,
+        parent=step.parent,
+        library=None if library is None else str(library),
+    )
+
+
+def _model_of(model: Mapping[str, Any]) -> CostedModel:
+    return CostedModel(
+        role=model.get("role", "float"),
+        path=model.get("path"),
+        start_ns=model["began"],
+        end_ns=model["ended"],
+        figures=model.get("figures", {}),
+        heaviest=tuple(model.get("heaviest", ())),
+        error=model.get("error"),
+    )
+
+
+def _attributes_of(ending: Ending) -> Mapping[str, Any]:
+    return present(
+        {
+            semconv.ENDING_SIGNAL: ending.signal or ending.process_signal,
+            semconv.ENDING_OUT_OF_MEMORY: ending.out_of_memory,
+            semconv.ENDING_EVIDENCE: ending.evidence,
+            semconv.ENDING_OPEN_STEPS: ending.open_steps or None,
+            semconv.ENDING_MEMORY: ending.memory,
+            semconv.ENDING_MEMORY_LIMIT: ending.memory_limit,
+            semconv.ENDING_MEMORY_LIMIT_SOURCE: ending.memory_limit_source,
+            semconv.ENDING_MEMORY_PER_SAMPLE: ending.memory_per_sample,
+        }
+    )
+
+
+def _latest(run: RecordedRun) -> float:
+    """Returns the last time that is known of a run."""
+    return max(
+        run.start,
+        *(checkpoint.time for checkpoint in run.checkpoints),
+        *(time for step in run.steps for time, _ in step.progress[-1:]),
+        *([run.last.time] if run.last is not None else []),
+    )
+
+
+def _peak_of(run: RecordedRun) -> int | None:
+    peak = run.attributes.get(semconv.MEMORY_PEAK)
+    return peak if isinstance(peak, int) else None

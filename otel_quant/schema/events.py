@@ -1,0 +1,135 @@
+"""What happens in a run: made once by the recorder, received by every sink, held by a recording.
+
+The attributes have the names of the telemetry. `otel-quant send` makes the same events of a
+recording and gives them to the same sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from otel_quant.schema import semconv
+from otel_quant.schema.records import (
+    AttributeValue,
+    CostedModel,
+    Peaks,
+    Phase,
+    Reading,
+    RunInfo,
+    StepInfo,
+    StepProgress,
+)
+
+EventKind = Literal[
+    "run.started",
+    "step.started",
+    "samples.expected",
+    "step.ended",
+    "checkpoint",
+    "models.costed",
+    "reading.taken",
+    "forecast.exceeded",
+    "run.reported",
+    "run.ended",
+    "run.killed",
+]
+"""``checkpoint``: one that is neither the start nor the end of a step. ``reading.taken``: about once
+a second. ``forecast.exceeded``: memory will not suffice, once for a step. ``run.reported``: a worker
+process is between two tasks and may be terminated at any time; the run goes on. ``run.killed``: the
+program was killed, as `otel-quant send` learns from a recording."""
+
+_PHASES: Final[Mapping[str, Phase]] = {
+    "run.started": "start",
+    "step.started": "start",
+    "step.ended": "end",
+    "run.ended": "end",
+}
+
+Attributes = Mapping[str, AttributeValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One event of a run."""
+
+    kind: EventKind
+    time_ns: int  # Wall clock, nanoseconds since the epoch
+    clock_ns: int  # Monotonic clock, nanoseconds
+    run: RunInfo
+    step: StepInfo | None = None  # The step that it is about; None for the run
+    # Of the checkpoint: ``Start``, ``Calibration Start``, ..; of a forecast or a kill, what is said
+    name: str = ""
+    sequence: int = 0  # Position of the checkpoint in the run, from 0
+    elapsed: float = 0.0  # Seconds since the run's first checkpoint
+    # Attributes of the span of the step or the run, or of the log record of anything else
+    attributes: Attributes = field(default_factory=dict)
+    # Of a run: those of its last span, if that began after a report; else the same as `attributes`
+    of_span: Attributes | None = None
+    checkpoint: Attributes = field(default_factory=dict)  # What was in use at the checkpoint
+    # Values of the program's own metrics at the checkpoint, by name
+    custom: Mapping[str, object] = field(default_factory=dict)
+    # The last value of each of them so far; at the end of a run those of the whole run too
+    latest_custom: Mapping[str, object] = field(default_factory=dict)
+    devices: tuple[Attributes, ...] = ()  # What was used of each GPU
+    began_ns: int = 0  # Of what has ended: wall clock at its start
+    lasted_ns: int = 0  # Of what has ended: by the monotonic clock
+    samples: int | None = None  # Calibration samples that the step has consumed, or is to consume
+    items: int | None = None  # Items in them; None if one of them did not tell
+    error: str | None = None  # Class name of the exception, or the signal, that ended it
+    error_message: str | None = None  # Its message, on one line
+    models: tuple[CostedModel, ...] = ()
+    steps: tuple[StepProgress, ...] = ()  # The open steps, in the order in which they opened
+
+    # What only the program that is measured has, and what no recording holds:
+    exception: BaseException | None = None  # What ended the step
+    reading: Reading | None = None  # What was read
+    baseline: Reading | None = None  # The run's first reading; what only rises is relative to it
+    peaks: Peaks | None = None  # Highest figures of the step, or of the run so far
+
+    @property
+    def phase(self) -> Phase:
+        """What kind of checkpoint it is."""
+        return _PHASES.get(self.kind, "point")
+
+    @property
+    def ended_ns(self) -> int:
+        """When it ended, by the clock of its start: the wall clock may have been set since."""
+        return self.began_ns + self.lasted_ns
+
+    @property
+    def duration(self) -> float:
+        """Seconds that it lasted."""
+        return self.lasted_ns / 1e9
+
+
+def identity_of(step: StepInfo) -> dict[str, AttributeValue]:
+    """Returns the attributes that identify a step."""
+    return present(
+        {
+            semconv.STEP_NAME: step.label,
+            semconv.STEP_KIND: step.kind,
+            semconv.STEP_INDEX: step.index,
+            semconv.LIBRARY_NAME: step.library,
+            semconv.LIBRARY_VERSION: step.library_version,
+            semconv.CODE_FUNCTION_NAME: step.function,
+        }
+    )
+
+
+def run_ids_of(run: RunInfo) -> dict[str, AttributeValue]:
+    """Returns what every span and log record of a run has."""
+    return present(
+        {semconv.RUN_ID: run.id, semconv.RUN_NAME: run.name or None, semconv.RUN_RANK: run.rank}
+    )
+
+
+def cost_of(cost: CostedModel) -> dict[str, AttributeValue]:
+    """Returns the totals of a costed model."""
+    return {f"quant.model.{cost.role}.{name}": value for name, value in cost.figures.items()}
+
+
+def present(attributes: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns attributes without those that are None."""
+    return {key: value for key, value in attributes.items() if value is not None}

@@ -1,0 +1,422 @@
+"""A recording as a document: the answer first, the evidence, what made it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Final
+
+from otel_quant.recordings import summary
+from otel_quant.recordings.model import Recording
+from otel_quant.schema import semconv
+from otel_quant.schema.units import (
+    WITHIN,
+    clock_text,
+    counted,
+    cut,
+    duration_text,
+    share_text,
+    size,
+)
+from otel_quant.views.charts import Chart
+from otel_quant.views.curves import charts_of
+from otel_quant.views.document import Charts, Document, Facts, Lines, Meters, Part, Section
+from otel_quant.views.ending import ending_facts, forecast_lines, headline, is_worth_telling
+from otel_quant.views.html import page_text
+from otel_quant.views.inference import recorded_sections
+from otel_quant.views.report_tables import models_of, processes_of
+from otel_quant.views.shown_steps import (
+    ShownStep,
+    Subject,
+    memory_limit,
+    most_telling,
+    process_name,
+    subject_of,
+)
+from otel_quant.views.steps import step_table
+from otel_quant.views.text import listed
+
+_MOST_PROBLEMS = 20
+
+
+def render(recording: Recording) -> str:
+    """Returns the report of a recording as a page."""
+    return page_text(document(recording))
+
+
+def document(recording: Recording) -> Document:
+    """Returns the report of a recording."""
+    subject = subject_of(recording)
+    return Document(
+        tuple(_parts(recording, subject)),
+        title=outcome_of(recording, subject),
+        over=f"Quantization run {began_text(recording)}",
+        is_bad=recording.state in ("failed", "killed", "lost"),
+    )
+
+
+def _parts(recording: Recording, subject: Subject | None) -> Iterator[Part]:
+    charts = charts_of(recording, subject)
+    processes, process_tables = processes_of(recording)
+    sentences, meters = answer_of(recording, subject, charts)
+    lines = Lines((*sentences, *([processes] if processes else [])))
+    yield Section("Summary", (lines, meters), layout="answer")
+    yield from _problems(recording)
+    yield from _post_mortem(recording)
+    yield Section("Over time", tuple(_curves(recording, subject, charts)))
+    if subject is not None and subject.steps:
+        yield Section("Steps", (step_table(recording, subject),))
+    if process_tables:
+        yield Section("Processes", process_tables)
+    yield from models_of(recording)
+    yield from recorded_sections(recording.path)
+    yield origin_of(recording, subject)
+
+
+def _problems(recording: Recording) -> Iterator[Part]:
+    if recording.problems:
+        more = len(recording.problems) - _MOST_PROBLEMS
+        rest = [f"and {more} more"] if more > 0 else []
+        yield Lines(("Parts of this recording could not be read:",))
+        yield Lines((*recording.problems[:_MOST_PROBLEMS], *rest), is_bad=True)
+
+
+def _post_mortem(recording: Recording) -> Iterator[Section]:
+    """Yields what is known of a program that was killed, and what would help."""
+    ending = recording.ending
+    if ending is None or not is_worth_telling(ending):
+        return
+    parts: list[Part] = [
+        Lines((f"{_capital(headline(ending))}.",)),
+        Facts([(_capital(name), text) for name, text in ending_facts(ending)]),
+    ]
+    if ending.advice:
+        advice = [f"{each.text} [{each.source}]" for each in ending.advice]
+        parts.append(Section("What would help", (Lines(advice, is_list=True),)))
+    yield Section("Post-mortem", parts, id="post-mortem", layout="post-mortem")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _curves(recording: Recording, subject: Subject | None, charts: list[Chart]) -> Iterator[Part]:
+    if not charts:
+        yield Lines(("No curve was recorded.",))
+        return
+    if subject is not None and subject.why:
+        yield Lines((f"The bands are the steps of {subject.name}.",))
+    until = max((recording.duration, *(time for chart in charts for time in chart.times[-1:])))
+    bands = most_telling(subject.steps) if subject is not None else []
+    yield Charts(charts, bands, until)
+
+
+_LONGEST_NAME: Final = 120
+_LONGEST_MESSAGE: Final = 400
+_MOST_PATHS: Final = 3
+
+
+def answer_of(
+    recording: Recording, subject: Subject | None, charts: Sequence[Chart]
+) -> tuple[tuple[str, ...], Meters]:
+    """Returns what stands first, the most important sentence first, and peaks beside their limits."""
+    peak = summary.peak(recording)
+    sentences = (
+        *_error(subject),
+        *_peak_sentence(recording, peak),
+        *_time(recording, subject),
+        *_written(recording, subject),
+        *(f"{line}." for line in forecast_lines(recording)),
+    )
+    return sentences, Meters(tuple(_meters(recording, peak, charts)))
+
+
+def program_of(recording: Recording) -> str:
+    """Returns the name of the program, or of the recording where its command is not known."""
+    for name in ("process.command_args", "process.command_line", "command"):
+        command = recording.origin.get(name)
+        words = command.split() if isinstance(command, str) else []
+        if isinstance(command, list | tuple):
+            words = list(map(str, command))
+        scripts = [word for word in words if word.endswith((".py", ".sh"))]
+        if words:
+            return cut(PurePath((scripts or words)[0]).name, _LONGEST_NAME)
+    return cut(recording.path.name or str(recording.path), _LONGEST_NAME)
+
+
+def outcome_of(recording: Recording, subject: Subject | None) -> str:
+    """Returns how it ended, one sentence without its full stop."""
+    program, ending = program_of(recording), recording.ending
+    length = duration_text(recording.duration).replace(" ", "\u00a0")  # on one line
+    where = _where(recording, subject)
+    match recording.state:
+        case "ended":
+            return f"{program} finished in {length}"
+        case "running":
+            doing = f": {where}" if where else ""
+            return f"{program} had been running for {length} when this was made{doing}"
+        case "killed":
+            by = f" by {ending.signal}" if ending is not None and ending.signal else ""
+            return f"{program} was killed{by} after {length}{_during(where)}"
+        case "failed":
+            code = ""
+            if ending is not None and ending.exit_code:
+                code = f" with exit code {ending.exit_code}"
+            return f"{program} failed{code} after {length}{_during(where)}"
+        case "lost":
+            return f"{program} stopped without an end record after {length}{_during(where)}"
+
+
+def _during(where: str) -> str:
+    return f" in {where}" if where else ""
+
+
+def _where(recording: Recording, subject: Subject | None) -> str:
+    """Returns what it was doing at the end, or which step failed."""
+    if recording.ending is not None and recording.ending.where:
+        return cut(recording.ending.where, _LONGEST_NAME)
+    steps = subject.steps if subject is not None else ()
+    stopped = [each for each in steps if each.state != "ended"]
+    # Innermost of those that are still open, before that the one that counts samples.
+    last = max(
+        stopped,
+        key=lambda each: (
+            each.step.end is None,
+            each.step.samples is not None,
+            each.depth,
+            each.end,
+        ),
+        default=None,
+    )
+    if last is None:
+        return ""
+    name, step = cut(last.step.name, _LONGEST_NAME), last.step
+    if step.samples is None or step.end is not None:
+        return name
+    total = "" if step.expected_samples is None else f" of {step.expected_samples:,}"
+    return f"{name}, sample {step.samples:,}{total}"
+
+
+def _error(subject: Subject | None) -> Iterator[str]:
+    for run in subject.runs if subject is not None else ():
+        if run.error is not None:
+            yield f"{_error_text(run.error, run.error_message)}."
+            return
+    for each in subject.steps if subject is not None else ():
+        if each.step.error is not None:
+            error = _error_text(each.step.error, each.step.error_message)
+            yield f"{cut(each.step.name, _LONGEST_NAME)} raised {error}."
+            return
+
+
+def _error_text(error: str, message: str | None) -> str:
+    said = f": {cut(message, _LONGEST_MESSAGE)}" if message else ""
+    return f"{cut(error, _LONGEST_NAME)}{said}"
+
+
+def _path(names: Sequence[str]) -> str:
+    """Returns the name of a step behind that of the one around it."""
+    return WITHIN.join(cut(name, _LONGEST_NAME) for name in names[-2:])
+
+
+def _peak_sentence(recording: Recording, peak: summary.Known | None) -> Iterator[str]:
+    if peak is None:
+        return
+    names = tuple(name for name, _ in peak.path)
+    where = f" in {_path(names)}" if names else ""
+    when = f", {clock_text(peak.time)} after the start" if peak.time is not None else ""
+    limit = memory_limit(recording)
+    near = ""
+    if limit:
+        near = f": {share_text(peak.value / limit)} of the limit of {size(limit)}"
+    yield f"Memory{_whose(recording, peak)} peaked at {size(peak.value)}{where}{when}{near}."
+
+
+def _whose(recording: Recording, peak: summary.Known) -> str:
+    """Returns which of several processes a peak is of; empty if it is of all of them."""
+    if peak.run is None or peak.source in ("launcher", "ending"):
+        return ""
+    is_single = len({run.process for run in recording.runs}) == 1
+    return "" if is_single else f" of {process_name(peak.run)}"
+
+
+def _time(recording: Recording, subject: Subject | None) -> Iterator[str]:
+    steps = subject.steps if subject is not None else ()
+    if not steps:
+        yield "No step was recorded."
+        return
+    most = max(steps, key=lambda each: each.own)
+    within = duration_text(_covered(steps))
+    all_of = f" of {duration_text(recording.duration)}" if recording.duration else ""
+    yield (
+        f"{counted(len(steps), 'step')} took {within}{all_of}, most of it "
+        f"{_path(most.names)}: {duration_text(most.own)}."
+    )
+
+
+def _covered(steps: Sequence[ShownStep]) -> float:
+    """Returns the seconds in which a step was open."""
+    seconds, until = 0.0, -math.inf
+    for each in sorted(steps, key=lambda step: step.step.start):
+        seconds += max(0.0, each.end - max(each.step.start, until))
+        until = max(until, each.end)
+    return seconds
+
+
+def _written(recording: Recording, subject: Subject | None) -> Iterator[str]:
+    written = summary.value(recording, summary.DISK_WRITE)
+    cache = summary.value(recording, summary.CACHE_PEAK)
+    parts = [f"wrote {size(written)} to disk"] if written else []
+    parts += [f"filled its cache directory with {size(cache)}"] if cache else []
+    if parts:
+        yield f"It {' and '.join(parts)}."
+    steps = subject.steps if subject is not None else ()
+    paths = dict.fromkeys(
+        path
+        for each in steps
+        # The path is known before the model is written.
+        if each.run.state == "ended"
+        and (path := listed(each.step.attributes.get(semconv.OUTPUT_PATH, "")))
+    )
+    if paths:
+        shown = ", ".join(cut(path, _LONGEST_NAME) for path in list(paths)[:_MOST_PATHS])
+        more = (
+            f" and {counted(len(paths) - _MOST_PATHS, 'more')}" if len(paths) > _MOST_PATHS else ""
+        )
+        yield f"Models written: {shown}{more}."
+
+
+def _meters(
+    recording: Recording, peak: summary.Known | None, charts: Sequence[Chart]
+) -> Iterator[tuple[str, float, float | None]]:
+    if peak is not None:
+        yield f"Memory peak{_whose(recording, peak)}", peak.value, memory_limit(recording)
+    for chart in charts:
+        if chart.id.startswith("gpu-") and chart.mark is not None:
+            limit = chart.limit.value if chart.limit is not None else None
+            yield f"GPU {chart.id.removeprefix('gpu-')} peak", chart.mark.value, limit
+
+
+def began_text(recording: Recording) -> str:
+    """Returns when a recording began, in UTC."""
+    return datetime.fromtimestamp(recording.began_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+_LONGEST: Final = 1_000
+_MOST_OTHERS: Final = 60
+
+_GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("Program", ("process.command", "process.executable", "service.")),
+    (
+        "Machine",
+        ("host.", "os.", "hw.", "quant.host.", "quant.memory.", "quant.gpu.", "container.", "k8s."),
+    ),
+    (
+        "Versions",
+        (
+            "process.runtime.",
+            "quant.otel_quant.",
+            "quant.libraries",
+            "quant.library.",
+            "telemetry.",
+        ),
+    ),
+    ("Source and pipeline", ("vcs.", "quant.vcs.", "cicd.")),
+    (
+        "Quantization",
+        ("quant.input.", "quant.output.", "quant.calibration.", "quant.config.", "quant.run."),
+    ),
+)
+"""Title of a group and how the names of its attributes begin."""
+
+_GROUPED: Final = tuple(beginning for _, beginnings in _GROUPS for beginning in beginnings)
+
+_NAMES: Final = {
+    "process.command_line": "command",
+    "process.runtime.version": "Python",
+    "host.name": "host",
+    "os.description": "system",
+    "host.cpu.model.name": "CPU",
+    "quant.host.cpu_count": "cores",
+    "quant.host.cpu_limit": "limit of cores",
+    "quant.memory.limit": "limit of memory",
+    "quant.memory.limit_source": "limit by",
+    "quant.gpu.count": "GPUs",
+    "quant.gpu.names": "GPU models",
+    "quant.gpu.drivers": "GPU drivers",
+    "quant.gpu.memory.limit": "memory of all GPUs",
+    "quant.otel_quant.version": "otel-quant",
+    "quant.libraries": "libraries",
+    "quant.library.name": "library",
+    "vcs.ref.head.revision": "commit",
+    "vcs.ref.head.name": "branch",
+    "vcs.repository.url.full": "repository",
+    "quant.vcs.dirty": "uncommitted changes",
+    "quant.calibration.method": "calibration",
+    "quant.config.name": "configuration",
+    "quant.run.world_size": "ranks",
+    "quant.input.path": "model read",
+    "quant.input.size": "size of it",
+}
+"""Names for people; any other attribute is shown by its own."""
+
+_SIZES: Final = frozenset(
+    {
+        semconv.MEMORY_LIMIT,
+        semconv.GPU_MEMORY_LIMIT,
+        "host.memory.size",
+        "quant.input.size",
+        "quant.output.size",
+    }
+)
+
+_MEASURED: Final = (
+    "quant.memory.",
+    "quant.gpu.memory.",
+    "quant.calibration.",
+    "quant.run.",
+)
+"""Beginnings of names that are figures of the run, except for those below."""
+
+_NOT_MEASURED: Final = frozenset(
+    {
+        semconv.MEMORY_LIMIT,
+        semconv.MEMORY_LIMIT_SOURCE,
+        semconv.GPU_MEMORY_LIMIT,
+        semconv.CALIBRATION_METHOD,
+        semconv.RUN_WORLD_SIZE,
+    }
+)
+
+
+def origin_of(recording: Recording, subject: Subject | None) -> Section:
+    """Returns what made a recording, in groups; empty ones are left out."""
+    facts = dict(recording.origin)
+    for run in subject.runs if subject is not None else ():
+        for name, value in run.attributes.items():
+            if name in _NOT_MEASURED or (
+                name.startswith(_GROUPED) and not name.startswith(_MEASURED)
+            ):
+                facts.setdefault(name, value)
+    lists = []
+    for title, beginnings in _GROUPS:
+        names = [name for name in facts if name.startswith(beginnings)]
+        rows = tuple((_NAMES.get(name, name), _shown(name, facts.pop(name))) for name in names)
+        lists.append(Facts(rows, title))
+    others = [(_NAMES.get(name, name), _shown(name, value)) for name, value in facts.items()]
+    left_out = len(others) - _MOST_OTHERS
+    more = [("", f"{left_out:,} more are left out")] if left_out > 0 else []
+    lists.append(Facts((*others[:_MOST_OTHERS], *more), "Other"))
+    lists.append(Facts((("folder or file", str(recording.path)),), "Recording"))
+    shown = [each for each in lists if each.rows]
+    return Section("What made this run", (Section("", shown, layout="facts"),))
+
+
+def _shown(name: str, value: object) -> str:
+    if name in _SIZES and isinstance(value, int | float):
+        return size(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return cut(listed(value), _LONGEST)

@@ -1,1 +1,0 @@
-"""The report: a recording as one HTML page that needs no network."""

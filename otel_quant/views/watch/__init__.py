@@ -1,1 +1,0 @@
-"""The live view of a recording. It reads files only, so any number may look, from anywhere."""

@@ -12,8 +12,9 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.model import LAUNCHER, Attributes, RecordedStep, Recording, number
 from otel_quant.recordings.steps import PlacedStep, placed_steps
 from otel_quant.schema import semconv, series
-from otel_quant.schema.figures import QUANTITIES
-from otel_quant.schema.units import BY_UNIT, count_text, duration_text, share_text, size
+from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.units import duration_text, share_text, size
+from otel_quant.views.cells import number_text
 from otel_quant.views.ending import ended_as, exceeded, forecast_of, time_left
 from otel_quant.views.shown_steps import process_name
 from otel_quant.views.text import printable
@@ -21,13 +22,13 @@ from otel_quant.views.text import printable
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Something that is used; None for what is not known."""
+    """Something that is used. Bytes, or whatever the name says; None for what is not known."""
 
     name: str  # What it is
     now: float | None  # The newest figure
     peak: float | None = None  # The highest so far
     limit: float | None = None  # What there is
-    unit: str = "By"  # UCUM unit
+    unit: str = "By"
 
 
 def steps_of(recording: Recording) -> list[PlacedStep]:
@@ -76,19 +77,16 @@ def others(recording: Recording) -> Iterator[Usage]:
     for name in names:
         if name.startswith("gpu.") and name.endswith(".used"):
             yield Usage(f"GPU {name.split('.')[1]}", _newest(curve, name), _peak(curve, name))
+    cache = _peak(curve, series.CACHE)
+    if cache:
+        yield Usage("caches", _newest(curve, series.CACHE), cache)
     newest = max(curve.curve.buckets.values(), key=lambda each: each.position, default=None)
     totals = newest.totals if newest is not None else {}
-    for quantity in QUANTITIES:
-        name = _WORDS.get(quantity.name, quantity.heading.removesuffix(" PEAK").lower())
-        if not quantity.curve or not quantity.heading or quantity.name == summary.MEMORY_PEAK:
-            continue
-        if peak := _peak(curve, quantity.curve):
-            yield Usage(name, _newest(curve, quantity.curve), peak, unit=quantity.unit)
-        elif quantity.curve in totals:
-            yield Usage(name, totals[quantity.curve], unit=quantity.unit)
-
-
-_WORDS: Final = {"disk.read": "disk read", "disk.write": "disk written", "cpu.time": "CPU time"}
+    for resource in RESOURCES:
+        for figure in resource.figures:
+            if figure.heading and figure.is_total and figure.curve in totals:
+                name = f"{resource.name} {figure.heading.lower()}"
+                yield Usage(name, totals[figure.curve], unit=figure.unit)
 
 
 def columns(curve: RecordedCurve, name: str, count: int) -> Sequence[float | None]:
@@ -146,13 +144,12 @@ def samples_text(step: RecordedStep) -> str:
 
 def usage_text(use: Usage) -> str:
     """Returns figures in words: ``7.52 GB, peak 8.10 GB, limit 16.0 GB (50.6 % of it)``."""
-    text = BY_UNIT.get(use.unit, count_text)
-    texts = [text(use.now)] if use.now is not None else []
+    texts = [number_text(use.now, use.unit)] if use.now is not None else []
     if use.peak is not None:
-        texts.append(f"peak {text(use.peak)}")
+        texts.append(f"peak {number_text(use.peak, use.unit)}")
     if use.limit is not None:
         share = f" ({share_text(use.peak / use.limit)} of it)" if use.peak and use.limit else ""
-        texts.append(f"limit {text(use.limit)}{share}")
+        texts.append(f"limit {size(use.limit)}{share}")
     return ", ".join(texts)
 
 

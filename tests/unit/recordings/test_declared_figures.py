@@ -92,4 +92,4 @@ def test_a_declared_series_counts_for_the_whole_and_is_in_the_live_view(tmp_path
     (row,) = json.loads(run(tmp_path, *arguments))["runs"]
     assert row["example.received"] == 3_000_000
     used = run(tmp_path, "used", "r")
-    assert used == "[('received', 3000000, 'By')]\n"
+    assert used == "[('example received', 3000000, 'By')]\n"

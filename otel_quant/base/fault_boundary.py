@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Final
 
+_LONGEST: Final = 500
+"""Characters of a message that are kept."""
+
 
 class Faults:
     """Suppresses exceptions and logs the first of each origin."""
@@ -152,3 +155,20 @@ FAULTS: Final = Faults()
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=FAULTS.after_fork_in_child)
+
+
+def message_of(error: BaseException, *, paths: bool) -> str | None:
+    """Returns the message of an exception on one line of 500 characters at most."""
+    if not paths:
+        return None
+    with FAULTS.kept_in("message of an exception"):
+        text = " ".join(str(error)[: 2 * _LONGEST].split())
+        return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…") or None
+    return None
+
+
+def error_type(error: BaseException) -> str:
+    """Returns the qualified name of an exception's class, for `error.type`."""
+    kind = type(error)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from otel_quant.base.failures import error_type, message_of
-from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
 from otel_quant.capture.recorder.kept_run import KeptRun, RunFigures, RunStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import is_failure

@@ -41,17 +41,18 @@ from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 from otel_quant.export.otel.service_name import name_service
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.last_reading_sink import LastReadingSink
-from otel_quant.export.quark_yaml.path import profile_path, quark_own_path
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
 from otel_quant.export.quark_yaml.request import (
     PROGRAM_REQUEST,
     ProfileRequest,
+    profile_path,
+    quark_own_path,
     request_of_run,
     requested_by,
 )
 from otel_quant.export.quark_yaml.sink import ProfileTextSink, QuarkYamlSink
 from otel_quant.export.recording import layout
-from otel_quant.export.recording.own_files import choose_folder, make_folder
+from otel_quant.export.recording.event_file import choose_folder, make_folder
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.schema.figures import RESOURCES, Number
 from otel_quant.schema.records import Reading, RunInfo, StepInfo

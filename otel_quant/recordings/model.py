@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from otel_quant.export.recording.curve_file import RecordedCurve
+from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.schema.records import AttributeValue, Phase
 
 Attributes = Mapping[str, AttributeValue]

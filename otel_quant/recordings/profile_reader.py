@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.files import is_held
-from otel_quant.export.quark_yaml.path import LAST_READING
+from otel_quant.export.quark_yaml.request import LAST_READING
 from otel_quant.export.recording.event_file import EXPECTED, NotARecordingError
 from otel_quant.recordings.model import Recording, State
 from otel_quant.recordings.process_reader import ReadRun

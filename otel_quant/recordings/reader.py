@@ -6,21 +6,33 @@ is read. What could not be read is said in ``Recording.problems``.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from otel_quant.base.files import is_held
 from otel_quant.export.recording import layout, manifest
-from otel_quant.export.recording.curve_file import RecordedCurve, read_curve
+from otel_quant.export.recording.curve import Curve, RecordedCurve, read_curve
 from otel_quant.export.recording.event_file import (
     EXPECTED,
     NewerSchemaError,
     NotARecordingError,
     read_events,
 )
-from otel_quant.recordings.model import LAUNCHER, Attributes, Ending, RecordedRun, Recording, State
+from otel_quant.recordings.model import (
+    LAUNCHER,
+    Advice,
+    Attributes,
+    Ending,
+    RecordedRun,
+    Recording,
+    State,
+)
 from otel_quant.recordings.process_reader import as_attributes, read_process
 from otel_quant.schema import semconv
+from otel_quant.schema.series import TOTALS
 
 
 def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) -> Recording:
@@ -45,7 +57,7 @@ def _read_folder(folder: Path, ending: Ending | None, in_brief: bool) -> Recordi
     if not isinstance(began_ns, int):
         problems.append(f"{layout.MANIFEST} is missing or has been cut")
         began_ns = _earliest(folder, processes)
-    ending = manifest.ending_of(made) or ending
+    ending = _ending_of(made) or ending
     runs: list[RecordedRun] = []
     curves: dict[str, RecordedCurve] = {}
     latest = 0.0
@@ -55,7 +67,7 @@ def _read_folder(folder: Path, ending: Ending | None, in_brief: bool) -> Recordi
         runs += found.runs
         problems += found.problems
         latest = max(latest, found.latest)
-    summary = manifest.summary_of(made) if in_brief else None
+    summary = _summary_of(made) if in_brief else None
     if summary is not None:
         curves[LAUNCHER] = RecordedCurve(began_ns, 0, summary)
     for process in _with_curves(processes, runs, in_brief, summary is not None):
@@ -151,3 +163,34 @@ def _earliest(folder: Path, processes: list[str]) -> int:
         if first is not None and isinstance(first.get("time"), int):
             times.append(first["time"])
     return min(times, default=0)
+
+
+def _ending_of(manifest: Mapping[str, Any]) -> Ending | None:
+    """Returns how the program ended, as the launcher saw it."""
+    found = manifest.get("ending")
+    if not isinstance(found, dict) or "time" not in found:
+        return None
+    known = {field.name for field in dataclasses.fields(Ending)}
+    values = {name: value for name, value in found.items() if name in known}
+    for name in ("open_steps", "processes", "disk"):
+        values[name] = tuple(
+            tuple(each) if isinstance(each, list) else each for each in values.get(name, ())
+        )
+    values["advice"] = tuple(
+        Advice(text=str(each.get("text")), source=str(each.get("source")))
+        for each in values.get("advice", ())
+        if isinstance(each, dict)
+    )
+    return Ending(**values)
+
+
+def _summary_of(manifest: Mapping[str, Any]) -> Curve | None:
+    """Returns what the launcher's curve comes to, as a curve of one bucket."""
+    found = manifest.get("summary")
+    if not isinstance(found, dict):
+        return None
+    known = {name: value for name, value in found.items() if isinstance(value, int | float)}
+    curve = Curve(1)
+    levels = {name: value for name, value in known.items() if name not in TOTALS}
+    curve.add(0, levels, {name: known[name] for name in TOTALS & known.keys()})
+    return curve

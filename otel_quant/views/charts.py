@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from otel_quant.export.recording.curve import Level, Number
-from otel_quant.export.recording.curve_file import RecordedCurve
+from otel_quant.export.recording.curve import Level, Number, RecordedCurve
 from otel_quant.recordings.model import State
 from otel_quant.schema import series
 from otel_quant.schema.units import clock_text, count_text, cut, digits_text, size

@@ -22,11 +22,6 @@ _FORMULA: Final = re.compile("(^|[,;|])(?=[\\s\"']*[=+\\-@\uff1d\uff0b\uff0d\uff
 _LARGE: Final = 100_000.0
 
 
-def csv_text(document: Document) -> str:
-    """Returns a document's table as CSV."""
-    return "".join(csv_lines(document))
-
-
 def csv_lines(document: Document) -> Iterator[str]:
     """Yields a document's table as CSV, a row at a time.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final, TypeAlias
 
-from otel_quant.export.recording.curve_file import RecordedCurve
+from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.recordings.comparison.runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import Recording, number
 from otel_quant.recordings.steps import step_at

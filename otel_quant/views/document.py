@@ -12,8 +12,8 @@ Programs get ``Document.sheet`` as CSV (one table, by default the first of the p
 ``Document.data`` as JSON (what the command documents). The writers:
 
 - :func:`otel_quant.views.terminal.terminal_lines` (leaves out spare columns of a narrow terminal)
-- :func:`otel_quant.views.markdown.markdown_lines_of`
-- :func:`otel_quant.views.csv.csv_text`
+- :func:`otel_quant.views.markdown.markdown_lines`
+- :func:`otel_quant.views.csv.csv_lines`
 - :func:`otel_quant.views.json.json_lines`
 - :func:`otel_quant.views.html.page_text`, and ``fragment`` for notebooks
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from typing import Any, Final
 
@@ -123,10 +124,7 @@ def _data(
         "input_shapes": {tensor.name: list(tensor.shape) for tensor in model.inputs},
         "notes": _notes(model),
         "unsized_tensors": model.unsized,
-        "layers": {
-            whose: {"name": layer.name, "bytes": layer.bytes, "computed_from": layer.computed_from}
-            for whose, layer in model.layers.items()
-        },
+        "layers": {whose: asdict(layer) for whose, layer in model.layers.items()},
         "limit_bytes": limit,
         "estimates": [
             {
@@ -139,17 +137,8 @@ def _data(
                 "highest_bytes": each.highest,
                 "disk_bytes": each.disk_bytes,
                 "fits": None if limit is None else each.fits(limit),
-                **{
-                    kind: [
-                        {
-                            "name": figure.name,
-                            "bytes": figure.bytes,
-                            "computed_from": figure.computed_from,
-                        }
-                        for figure in figures
-                    ]
-                    for kind, figures in (("memory", each.memory), ("disk", each.disk))
-                },
+                "memory": list(map(asdict, each.memory)),
+                "disk": list(map(asdict, each.disk)),
             }
             for each in estimates
         ],

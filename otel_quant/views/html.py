@@ -207,6 +207,7 @@ class _Parts:
             "id": table.id or f"table-{next(self._numbers)}",
             "caption": caption,
             "is_hidden": caption == heading,
+            "is_heat": any(heat),
             "columns": columns,
             "rows": rows,
             "note": table.note,
@@ -251,7 +252,7 @@ def _heading(text: str) -> str:
     if not text.isupper():
         return text
     words = (word if word in _ACRONYMS else word.lower() for word in text.split())
-    shown = " ".join(words).replace("macs", "MACs")
+    shown = " ".join(words).replace("macs", "MACs").replace("mem ", "memory ")
     return shown[:1].upper() + shown[1:]
 
 

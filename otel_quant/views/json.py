@@ -14,11 +14,6 @@ _DEEPEST: Final = 4
 """How deep objects and lists have a line for each item: a line for a number would be thousands."""
 
 
-def json_text(document: Document) -> str:
-    """Returns a document's data as JSON."""
-    return "".join(json_lines(document))
-
-
 def json_lines(document: Document) -> Iterator[str]:
     """Yields a document's data as JSON; an item of a list or an object of the fourth level on a line."""
     data = document.data() if document.data is not None else dict(_data(document.parts))

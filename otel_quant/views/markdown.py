@@ -25,12 +25,7 @@ from otel_quant.views.text import printable
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>|~#@!&$])")
 
 
-def markdown_text(document: Document) -> str:
-    """Returns a document as Markdown."""
-    return "".join(markdown_lines_of(document))
-
-
-def markdown_lines_of(document: Document) -> Iterator[str]:
+def markdown_lines(document: Document) -> Iterator[str]:
     """Yields a document as Markdown, piece by piece."""
     return _parted(document.parts, 2)
 

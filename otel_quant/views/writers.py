@@ -19,9 +19,9 @@ def written(document: Document, form: str, width: int | None = None) -> Iterator
 
             return terminal_lines(document, width)
         case "markdown":
-            from otel_quant.views.markdown import markdown_lines_of
+            from otel_quant.views.markdown import markdown_lines
 
-            return markdown_lines_of(document)
+            return markdown_lines(document)
         case "csv":
             from otel_quant.views.csv import csv_lines
 

@@ -38,7 +38,6 @@ FLOOR: Final = {room: floor for floor, rooms in enumerate(ROOMS) for room in roo
 
 NOT_YET: Final = {
     ("export.recording.largest_processes", "capture"),
-    ("export.recording.manifest", "recordings"),
 }
 """Arrows that still point up. Nothing may be added."""
 

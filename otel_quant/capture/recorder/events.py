@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from otel_quant.base.failures import error_type, message_of
-from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
 from otel_quant.capture.forecast import sentence
 from otel_quant.capture.recorder.attributes import (
     FigureAttributes,

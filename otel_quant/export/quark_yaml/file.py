@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.base.files import PAGE, HeldFile, try_lock
-from otel_quant.export.quark_yaml.path import beside
+from otel_quant.export.quark_yaml.request import beside
 
 _TRIES: Final = 100
 

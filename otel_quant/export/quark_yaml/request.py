@@ -1,14 +1,25 @@
-"""Requests for the local file, by the environment or by the program."""
+"""Requests for the local file, by the environment or by the program, and its path."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.schema.settings import Settings
+from otel_quant.schema.settings import QUARK_PROFILING, Settings
+
+DEFAULT_PATH: Final = "quark_profile.yaml"
+"""Default path of Quark's profiler, and ours."""
+
+LAST_READING: Final = ".last_reading.json"
+"""How the names of files end that have the newest reading of a run beside its profile."""
+
+_QUARKS_PROFILER: Final = "quark.common.profiler.profiler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +67,44 @@ def request_of_run(path: str | None = None) -> ProfileRequest | None:
             return ProfileRequest(path, strict=settings.yaml_strict, is_exact=True)
         return requested_by(settings, PROGRAM_REQUEST.latest)
     return None
+
+
+def beside(path: Path, tag: str) -> Path:
+    """Returns a path in the same folder with a tag before the suffix."""
+    return path.with_name(f"{path.stem}.{tag}{path.suffix}")
+
+
+def profile_path(
+    request: ProfileRequest, rank: int | None, is_child: bool, quark_own_path: str | None
+) -> Path:
+    """Returns the path of a run's local file."""
+    named = request.path or DEFAULT_PATH
+    path = Path(named)
+    if request.is_exact:
+        return path
+    if named.endswith("/") or path.is_dir():
+        path /= DEFAULT_PATH
+    if rank is not None:
+        path = beside(path, f"rank{rank}")
+    if is_child:
+        path = beside(path, str(os.getpid()))
+    if quark_own_path is not None and path.resolve() == Path(quark_own_path).resolve():
+        path = beside(path, "otel")
+    return path
+
+
+def quark_own_path(
+    environ: Mapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules
+) -> str | None:
+    """Returns the path to which Quark's own profiler writes, or will write, in this process.
+
+    Quark's profiler chooses its path on first use, perhaps after our run has begun. Until then
+    its default path is assumed if it is loaded and switched on.
+    """
+    module = modules.get(_QUARKS_PROFILER)
+    if module is None:
+        return None
+    instance = getattr(getattr(module, "GlobalProfiler", None), "_instance", None)
+    if instance is not None and getattr(instance, "_initialized", False):
+        return str(instance.output_path) if instance.enabled else None
+    return DEFAULT_PATH if environ.get(QUARK_PROFILING) == "1" else None

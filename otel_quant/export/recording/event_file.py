@@ -1,18 +1,27 @@
-"""The events of one process: JSON lines, one ``write`` each, so that a kill loses none.
+"""The files of one process in a recording: its events and its state, and where they are.
+
+``events.<pid>.jsonl``: JSON lines, one ``write`` each, so that a kill loses none.
 
 A line has ``schema``, ``time`` (nanoseconds since the epoch), ``clock`` (monotonic, in nanoseconds),
 ``kind``, and the names of :mod:`otel_quant.schema.semconv`.
+
+``state.<pid>.json``: the newest figures of a process, written over in place.
+
+The number of samples of a step has a place of fixed width, so that a sample costs one small write.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.base.files import HeldFile
+from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held
+from otel_quant.export.recording import layout
 from otel_quant.export.recording.layout import SCHEMA
 
 _ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",", ":")).encode
@@ -114,3 +123,151 @@ class NewerSchemaError(ValueError):
             f"{where}; this otel-quant reads {SCHEMA} and less: read it with a newer one"
         )
         self.schema = schema
+
+
+_DIGITS: Final = 15
+"""Characters for a number of samples."""
+
+_SAMPLES: Final = '"samples":'
+
+
+class StateFile:
+    """Writes the file. It is made with the first write."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = PageFile(path)
+        self._places: dict[int, int] = {}
+
+    def write(
+        self,
+        run: str,
+        time_ns: int,
+        clock_ns: int,
+        attributes: Mapping[str, Any],
+        steps: Sequence[tuple[int, int, int | None]],
+    ) -> None:
+        """Writes everything."""
+        head = as_json(
+            {
+                "schema": SCHEMA,
+                "time": time_ns,
+                "clock": clock_ns,
+                "run": run,
+                "attributes": attributes,
+            }
+        )
+        for first in range(len(steps) + 1):
+            text, places = _with_steps(head, steps[first:])
+            if len(text) < PAGE:
+                break
+        else:
+            return  # attributes of a program that fill a page by themselves
+        self._file.write(text)
+        self._places = places
+
+    def count(self, index: int, samples: int) -> bool:
+        """Writes the samples of one step over."""
+        place = self._places.get(index)
+        if place is None:
+            return False
+        self._file.write_at(place, f"{samples:{_DIGITS}d}")
+        return True
+
+    def forget(self) -> None:
+        """In a forked child: closes its copy."""
+        self._file.forget()
+
+
+def _with_steps(
+    head: str, steps: Sequence[tuple[int, int, int | None]]
+) -> tuple[str, dict[int, int]]:
+    """Returns the whole text, and where in it each step's samples are."""
+    text, places = head[:-1] + ',"steps":[', {}
+    for number, (index, samples, expected) in enumerate(steps):
+        text += f'{"," if number else ""}{{"index":{index},{_SAMPLES}'
+        places[index] = len(text)
+        text += f"{samples:{_DIGITS}d}"
+        text += f',"expected":{json.dumps(expected)}}}'
+    return text + "]}", places
+
+
+_TRIES: Final = 10_000
+
+
+def choose_folder(asked: Path, *, is_ours: bool, rank: int | None, names_paths: bool) -> Path:
+    """Returns the folder for the recording of this process.
+
+    Processes that run at the same time, and ranks that one launcher has started, share a recording.
+    Any other recording that is at the path stays as it is.
+    """
+    folder = asked.absolute()
+    if is_ours:
+        return folder
+    for number in range(_TRIES):
+        numbered = folder.with_name(f"{folder.name}-{number}") if number else folder
+        if not _is_another(numbered, rank):
+            break
+    if number:
+        from otel_quant.base.log import LOG  # readers of recordings do not need it
+
+        LOG.warning(
+            "%s holds another recording, which is kept; this one is in %s",
+            folder if names_paths else "the folder of OTEL_QUANT_RECORD",
+            numbered if names_paths else numbered.name,
+        )
+    return numbered
+
+
+def make_folder(folder: Path, *, names_paths: bool) -> bool:
+    """Makes the folder of a recording, and those above it."""
+    reason = "no permission to write there"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return True
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    from otel_quant.base.log import LOG
+
+    LOG.warning(
+        "%s cannot be written: %s; the program goes on without a recording: set "
+        "OTEL_QUANT_RECORD to a folder that can be written",
+        f"the recording {folder}" if names_paths else "the recording",
+        reason,
+    )
+    return False
+
+
+def open_events(folder: Path) -> tuple[str, EventFile]:
+    """Makes the file of this process's events."""
+    pid = os.getpid()
+    for number in itertools.count():
+        process = f"{pid}-{number}" if number else str(pid)
+        try:
+            return process, EventFile(layout.events_path(folder, process))
+        except FileExistsError:
+            continue
+    raise AssertionError("unreachable")
+
+
+def _is_another(folder: Path, rank: int | None) -> bool:
+    """Whether there is a recording to which this process does not belong."""
+    try:
+        processes = layout.processes_in(folder)
+    except OSError:
+        return False
+    if not processes:
+        return (folder / layout.MANIFEST).exists()
+    events = [layout.events_path(folder, process) for process in processes]
+    if any(is_held(path) for path in events):
+        return False
+    return rank is None or not any(_is_sibling(path) for path in events)
+
+
+def _is_sibling(path: Path) -> bool:
+    """Whether a process had the parent that this one has."""
+    try:
+        first = next(read_events(path), {})
+    except (OSError, ValueError):
+        return False
+    return first.get("parent_pid") == os.getppid()

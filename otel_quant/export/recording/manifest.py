@@ -17,11 +17,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from otel_quant.base.files import replace_whole
-from otel_quant.export.recording.curve import Curve
 from otel_quant.export.recording.event_file import NewerSchemaError, as_json
 from otel_quant.export.recording.layout import MANIFEST, SCHEMA
-from otel_quant.recordings.model import Advice, Ending
-from otel_quant.schema.series import TOTALS
 
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
@@ -59,7 +56,8 @@ def complete(folder: Path, **fields: Any) -> None:
         if name == "origin":
             known[name] = {**known.get(name, {}), **value}
         else:
-            known[name] = dataclasses.asdict(value) if isinstance(value, Ending) else value
+            is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
+            known[name] = dataclasses.asdict(value) if is_record else value
     replace_whole(folder / MANIFEST, as_json(known).encode() + b"\n")
 
 
@@ -76,34 +74,3 @@ def load(folder: Path) -> dict[str, Any]:
     if isinstance(schema, int) and schema > SCHEMA:
         raise NewerSchemaError(f"{path}: schema {schema}", schema)
     return found
-
-
-def ending_of(manifest: Mapping[str, Any]) -> Ending | None:
-    """Returns how the program ended, as the launcher saw it."""
-    found = manifest.get("ending")
-    if not isinstance(found, dict) or "time" not in found:
-        return None
-    known = {field.name for field in dataclasses.fields(Ending)}
-    values = {name: value for name, value in found.items() if name in known}
-    for name in ("open_steps", "processes", "disk"):
-        values[name] = tuple(
-            tuple(each) if isinstance(each, list) else each for each in values.get(name, ())
-        )
-    values["advice"] = tuple(
-        Advice(text=str(each.get("text")), source=str(each.get("source")))
-        for each in values.get("advice", ())
-        if isinstance(each, dict)
-    )
-    return Ending(**values)
-
-
-def summary_of(manifest: Mapping[str, Any]) -> Curve | None:
-    """Returns what the launcher's curve comes to, as a curve of one bucket."""
-    found = manifest.get("summary")
-    if not isinstance(found, dict):
-        return None
-    known = {name: value for name, value in found.items() if isinstance(value, int | float)}
-    curve = Curve(1)
-    levels = {name: value for name, value in known.items() if name not in TOTALS}
-    curve.add(0, levels, {name: known[name] for name in TOTALS & known.keys()})
-    return curve

@@ -15,10 +15,8 @@ from otel_quant.export.otel.custom import custom_value
 from otel_quant.export.otel.service_name import name_of_program
 from otel_quant.export.otel.spans import SpanIds
 from otel_quant.export.recording import layout, manifest
-from otel_quant.export.recording.event_file import EventFile
+from otel_quant.export.recording.event_file import EventFile, StateFile, open_events
 from otel_quant.export.recording.own_curve import OwnCurve
-from otel_quant.export.recording.own_files import open_events
-from otel_quant.export.recording.state_file import StateFile
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Event
 from otel_quant.schema.records import CostedModel, Reading, RunInfo, StepInfo

@@ -77,35 +77,6 @@ def test_names_stay_in_their_line_and_cell(
     assert (model["nodes"][0]["name"], model["nodes"][0]["op_type"]) == (name, kind)
 
 
-def test_control_characters_in_names_are_escaped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = save(Path("m.onnx"), HOSTILE, {})
-    model = onnx.load(path)
-    model.graph.node[0].name = "a\n\x1b[31m|<b>\u202e"
-    path.write_bytes(model.SerializeToString())
-
-    assert (
-        printed(capsys, "m.onnx", "--by", "node", "--top", "1")
-        == """\
-m.onnx (rules: corrected, view: fused)
-
-NODE                   OP    MACS       %  BACKWARD MACS  MEMORY B       %  MACS/B  PARAMS  %  INPUT  OUTPUT
----------------------  ----  ----  ------  -------------  --------  ------  ------  ------  -  -----  ------
-a\\n\\x1b[31m|<b>\\u202e  Relu     6  100.00              6        24  100.00    0.12       0  -    2x3  2x3
-(1 more)
-"""
-    )
-    lines = printed(capsys, "m.onnx", "--format", "csv", "--top", "1")
-    assert lines.splitlines()[1].split(",")[1] == "a\\n\\x1b[31m|<b>\\u202e"
-    page = printed(capsys, "m.onnx", "--format", "markdown", "--by", "node", "--top", "1")
-    assert page.splitlines()[6].startswith("| a\\\\n\\\\x1b\\[31m\\|\\<b\\>\\\\u202e | Relu |")
-    document = printed(capsys, "m.onnx", "--format", "json")
-    assert document.isascii()
-    assert json.loads(document)["models"][0]["nodes"][0]["name"] == "a\n\x1b[31m|<b>\u202e"
-
-
 @pytest.mark.parametrize(
     ("name", "cell"),
     [

@@ -82,27 +82,6 @@ def test_a_limit_in_gib_is_answered_in_gib(net: str, capsys: pytest.CaptureFixtu
     assert not re.search(r"[0-9] [kMG]?B(?!/)", out.replace("x 12 B", "").replace(" 4 B", ""))
 
 
-def test_markdown_begins_with_the_lengths_that_were_assumed(
-    net: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["estimate", net, "--method", "onnxruntime:MinMax", "--format", "markdown"]) == 0
-    assert capsys.readouterr().out.splitlines()[:12] == [
-        "assumed N = 1: --dim N=1 sets it",
-        "",
-        "**net.onnx**",
-        "",
-        "|  |  |",
-        "| --- | --- |",
-        "| weights | 262 kB |",
-        "| inputs of a sample | 1.02 kB |",
-        "| activations of a sample | 2.05 kB |",
-        "| largest layer by quark | head, 1.05 MB: 4 B x (4 x 65,536 parameters + 256 elements of "
-        "its result) |",
-        "| largest layer by otel-quant | head, 263 kB: its weights and results, as they are stored |",
-        "",
-    ]
-
-
 def test_json_has_every_figure_in_bytes(net: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--dim", "N=4", "--samples", "3", "--limit", "90000000", "--format", "json")
     assert main(["estimate", net, "--method", "onnxruntime:MinMax", *options]) == 0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from otel_quant.export.recording.curve import Curve
-from otel_quant.export.recording.curve_file import RecordedCurve
-from otel_quant.launcher.observation import LastSeen, Observation
+from otel_quant.export.recording.curve import Curve, RecordedCurve
+from otel_quant.launcher.observer import LastSeen, Observation
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
 from otel_quant.schema.records import Limits
 

@@ -12,8 +12,13 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 
 from otel_quant.export.quark_yaml import exporter as exporter_module
 from otel_quant.export.quark_yaml.exporter import QuarkYamlSpanExporter
-from otel_quant.export.quark_yaml.path import profile_path, quark_own_path
-from otel_quant.export.quark_yaml.request import ProfileRequest, ProgramRequest, requested_by
+from otel_quant.export.quark_yaml.request import (
+    ProfileRequest,
+    ProgramRequest,
+    profile_path,
+    quark_own_path,
+    requested_by,
+)
 from otel_quant.schema.settings import Settings
 
 

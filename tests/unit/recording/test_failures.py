@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_quant.base.failures import message_of
+from otel_quant.base.fault_boundary import message_of
 
 
 class Unreadable(ValueError):

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.export.recording.curve import Bucket, Curve, Level
-from otel_quant.export.recording.curve_file import LARGEST, CurveFile, read_curve
+from otel_quant.export.recording.curve import LARGEST, Bucket, Curve, CurveFile, Level, read_curve
 
 BEGAN_NS, CLOCK_NS = 1_700_000_000_000_000_000, 5_000_000_000
 MIB = 1 << 20
@@ -118,7 +117,7 @@ def test_a_disk_that_was_full_while_the_curve_was_halved_leaves_a_curve_that_can
 ) -> None:
     path = tmp_path / "curve.1.jsonl"
     file = CurveFile(path, BEGAN_NS, CLOCK_NS, 0.05)
-    monkeypatch.setattr("otel_quant.export.recording.curve_file.FLUSH_EVERY", math.inf)
+    monkeypatch.setattr("otel_quant.export.recording.curve.FLUSH_EVERY", math.inf)
     number = 0
     while path.stat().st_size < LARGEST - 2000:
         for _ in range(20):

@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from otel_quant.export.recording.curve_file import read_curve
+from otel_quant.export.recording.curve import read_curve
 from otel_quant.recordings.reader import read
 from tests.fixtures.recording_schema import check_recording
 

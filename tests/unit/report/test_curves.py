@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.export.recording.curve import Curve
-from otel_quant.export.recording.curve_file import RecordedCurve
+from otel_quant.export.recording.curve import Curve, RecordedCurve
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.steps import step_at
 from otel_quant.views.charts import Peak, grid_of

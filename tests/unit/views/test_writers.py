@@ -7,7 +7,6 @@ import math
 import pytest
 
 from otel_quant.schema.units import binary_sizes
-from otel_quant.views.csv import csv_text
 from otel_quant.views.document import (
     ONE,
     Column,
@@ -20,9 +19,8 @@ from otel_quant.views.document import (
     Table,
 )
 from otel_quant.views.html import fragment, page_text
-from otel_quant.views.json import json_text
-from otel_quant.views.markdown import markdown_text
 from otel_quant.views.terminal import terminal_text
+from otel_quant.views.writers import written
 
 COLUMNS = (
     Column("step", key="name"),
@@ -61,6 +59,10 @@ DOCUMENT = Document(
     title="A <run>",
     over="Quantization",
 )
+
+
+def in_form(form: str, document: Document) -> str:
+    return "".join(written(document, form))
 
 
 def test_a_terminal_has_tables_with_units_in_cells_or_below_headings() -> None:
@@ -117,7 +119,7 @@ a\\nb  \\x07
 
 def test_markdown_has_headings_units_behind_names_and_nothing_that_is_markup() -> None:
     assert (
-        markdown_text(DOCUMENT)
+        in_form("markdown", DOCUMENT)
         == """\
 **made by**
 
@@ -149,7 +151,7 @@ second \\<line\\>
 
 def test_csv_has_raw_values_and_no_formula_of_a_spreadsheet() -> None:
     assert (
-        csv_text(DOCUMENT)
+        in_form("csv", DOCUMENT)
         == """\
 name,seconds,median_seconds,peak_bytes,peak_share,written_bytes,speedup,samples,status
 Calibration,125.2,0.0213,7530000000,0.938,1500000,1.5,1204,ok
@@ -163,18 +165,18 @@ def test_csv_of_a_sheet_of_its_own_may_be_verbatim() -> None:
     columns = (Column("text"), Column("at", "time"), Column("is", ""))
     rows = (("a, -b", 0.0, True), ("@x", 1_700_000_000.5, 0.123456789))
     sheet = Table(columns, rows)
-    assert csv_text(Document((), sheet=sheet)) == (
+    assert in_form("csv", Document((), sheet=sheet)) == (
         "text,at,is\n\"a,' -b\",1970-01-01T00:00:00Z,true\n'@x,2023-11-14T22:13:20Z,0.123457\n"
     )
     verbatim = Table(columns, rows, is_verbatim=True)
-    assert csv_text(Document((), sheet=verbatim)) == (
+    assert in_form("csv", Document((), sheet=verbatim)) == (
         'text,at,is\n"a, -b",1970-01-01T00:00:00Z,true\n@x,2023-11-14T22:13:20Z,0.123456789\n'
     )
 
 
 def test_json_has_the_parts_by_name_without_what_is_not_known() -> None:
     assert (
-        json_text(DOCUMENT)
+        in_form("json", DOCUMENT)
         == """\
 {
   "made by": {
@@ -219,7 +221,7 @@ def test_json_of_a_document_with_data_is_that_and_has_no_nan() -> None:
         "list": map(str, ()),
         "x": [{"y": {"z": {"n": math.nan}}}],
     }
-    text = json_text(Document((), data=lambda: data))
+    text = in_form("json", Document((), data=lambda: data))
     assert '"n": "nan"' in text
     assert '"list": []' in text
 

@@ -83,7 +83,8 @@ def test_the_last_reading_is_on_disk_and_show_prints_it(workshop: Workshop, stri
     assert document["last_reading"].pop("age_secs") >= 0
     # A recording has its times as nanoseconds since it began: `show` has microseconds.
     times = {
-        name: pytest.approx(reading[name], abs=2e-6) for name in ("timestamp", "relative_time_secs")
+        name: pytest.approx(reading[name], abs=2e-6)
+        for name in ("timestamp", "relative_time_secs", "run_started")
     }
     assert document["last_reading"] == reading | times
     *_, steps, checkpoint, last = show(profile).splitlines()

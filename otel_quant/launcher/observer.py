@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.kernel_files import read_proc
 from otel_quant.capture.probes.cpu import CpuProbe, ThreadWaits
 from otel_quant.capture.probes.disk import DiskProbe
 from otel_quant.capture.probes.gpu import GpuProbe
-from otel_quant.capture.probes.kernel_files import read_proc
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.capture.probes.sampler import Sampler

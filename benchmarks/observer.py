@@ -90,7 +90,7 @@ def ours(children: int, interval: float, seconds: float) -> float:
         began, cpu = time.perf_counter(), time.clock_gettime(clock)
         time.sleep(seconds)
         spent, elapsed = time.clock_gettime(clock) - cpu, time.perf_counter() - began
-        observer.finish(stopped(pid))
+        observer.observe(stopped(pid))
     return spent / elapsed
 
 
@@ -130,7 +130,7 @@ def peaks(interval: float) -> dict[str, float]:
         threads = [threading.Thread(target=each, daemon=True) for each in (look_often, as_mprof)]
         for thread in threads:
             thread.start()
-        observer.finish(waited_for(pid))
+        observer.observe(waited_for(pid))
         for thread in threads:
             thread.join(5)
         curve = read_curve(folder / "curve.launcher.jsonl").curve

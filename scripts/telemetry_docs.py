@@ -7,8 +7,7 @@ from pathlib import Path
 
 from otel_quant.capture.recorder.attributes import MOST_OF_STEP
 from otel_quant.export.otel.custom import MOST_CUSTOM
-from otel_quant.export.otel.delivery import RETRY, SPACING
-from otel_quant.export.otel.unsent import METRICS_COUNT_AS, MOST
+from otel_quant.export.otel.delivery import METRICS_COUNT_AS, MOST, RETRY, SPACING
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.settings import SETTINGS
 

@@ -78,11 +78,8 @@ def _stages(programs: Path, asked: set[str], slow: list[str], stack: ExitStack) 
     yield from _other_pythons(slow)
     yield (
         "integration tests, two at a time",
-        lambda: _pytest(
-            programs, *TWO, "-m", "not alone", *slow,
-            "tests/oldest", "tests/integration",
-        ),
-    )  # fmt: skip
+        lambda: _pytest(programs, *TWO, "-m", "not alone", *slow, "tests/integration"),
+    )
     if builder is not None:
         yield "waiting for the servers", builder.wait
     yield (

@@ -25,15 +25,10 @@ _NBITS: Final = "onnx-ir"
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """How a library is tested.
+    """How a library is tested."""
 
-    Attributes:
-        requirements: What is installed for its test beside the extra `unit`.
-        tests: A file or folder for pytest.
-    """
-
-    requirements: tuple[str, ...]
-    tests: str
+    requirements: tuple[str, ...]  # What is installed for its test beside the extra `unit`
+    tests: str  # A file or folder for pytest
 
 
 TESTED: Final = {

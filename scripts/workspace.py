@@ -29,18 +29,7 @@ def environment(
     pins: tuple[str, ...] = (),
     constrained: bool = True,
 ) -> Path:
-    """Makes sure that a virtual environment holds this checkout with one of its extras.
-
-    Args:
-        extra: Name of the extra.
-        name: Folder of the environment, in the checkout.
-        python: The interpreter that it is made for.
-        pins: Requirements beside the extra.
-        constrained: Whether the versions of `constraints.txt` hold.
-
-    Returns:
-        The folder of its programs.
-    """
+    """Makes sure that a virtual environment holds this checkout with one of its extras."""
     if sys.version_info < _OLDEST_PYTHON:
         found, needed = (".".join(map(str, v[:2])) for v in (sys.version_info, _OLDEST_PYTHON))
         sys.exit(f"this is Python {found} ({sys.executable}); expected {needed} or newer")

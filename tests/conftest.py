@@ -12,7 +12,6 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 pytest_plugins = [
     "tests.fixtures.browser",
-    "tests.fixtures.fake_nvml.plugin",
     "tests.fixtures.otlp_receiver",
     "tests.fixtures.programs",
     "tests.fixtures.selection",

@@ -142,15 +142,19 @@ class HeldFile:
             )
         if self._is_regular and status.st_nlink == 0:
             raise self._error(errno.ENOENT, "this file has been removed while its run wrote it")
-        if self._is_regular and self._appends and status.st_size != self._end():
-            # Asked once more: a signal handler may have appended between the two calls.
-            status = os.fstat(self._descriptor)
-            if status.st_size != self._end():
+        if self._is_regular and self._appends:
+            self._check_end()
+        return status.st_size
+
+    def _check_end(self) -> None:
+        """Makes sure that the file ends where our last write has ended."""
+        while os.fstat(self._descriptor).st_size != (end := self._end()):
+            # A signal handler may append between two calls: then our end moves.
+            if os.fstat(self._descriptor).st_size != end == self._end():
                 raise self._error(
                     errno.EBUSY,
                     "another program has written to this file; give each program a path of its own",
                 )
-        return status.st_size
 
     def _end(self) -> int:
         """Returns where our last write has ended."""

@@ -102,10 +102,10 @@ def _run(options: argparse.Namespace) -> int:
     script = any(map(_is_script, options.models))
     if script:
         _refuse_what_is_for_files(options)
-    for name, extra in (("torch", "torch"),) if script else (("onnxruntime", "inference"),):
-        if find_spec(name) is None:
-            called = "PyTorch" if script else name
-            raise UserError(f"{called} is not installed; expected: pip install otel-quant[{extra}]")
+    if find_spec("torch" if script else "onnxruntime") is None:
+        needed = "PyTorch" if script else "onnxruntime"
+        extra = "torch" if script else "inference"
+        raise UserError(f"{needed} is not installed; expected: pip install otel-quant[{extra}]")
     recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
     asked = replace(
         session_options(options),

@@ -109,7 +109,7 @@ def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from otel_quant.base.log import LOG
-    from otel_quant.launcher.launched_recording import LaunchedRecording
+    from otel_quant.launcher.recording import LaunchedRecording
 
     folder = Path(made)
     # What we have to say waits for the end, not to stand within the program's output.

@@ -11,24 +11,173 @@ import resource
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.kernel_files import read_proc
+from otel_quant.capture.probes.cpu import CpuProbe, ThreadWaits
+from otel_quant.capture.probes.disk import DiskProbe
+from otel_quant.capture.probes.gpu import GpuProbe
+from otel_quant.capture.probes.memory import MemoryProbe
+from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.capture.probes.sampler import Sampler
 from otel_quant.export.recording.curve import CurveFile, Number
 from otel_quant.export.recording.largest_processes import SMALLEST_SHARE, LargestProcesses
 from otel_quant.export.recording.layout import curve_path
-from otel_quant.launcher.observation import LastSeen, Observation, with_mark
-from otel_quant.launcher.post_mortem import ending_of, plain_ending
 from otel_quant.launcher.program import Ending as ProgramEnding
-from otel_quant.launcher.program_tree import ProgramTree, TreeReading, signal_of
 from otel_quant.launcher.surroundings import Surroundings, cache_growth, last_words_ns
-from otel_quant.launcher.victim import find_victim
-from otel_quant.recordings.model import Ending
-from otel_quant.recordings.reader import read
 from otel_quant.schema import series
+from otel_quant.schema.figures import curve_levels, curve_totals
+from otel_quant.schema.records import CpuReading, DiskReading, GpuReading, Limits
+
+
+@dataclass(frozen=True, slots=True)
+class LastSeen:
+    """The last moment at which a process was alive."""
+
+    time_ns: int  # Wall clock, in nanoseconds since the epoch
+    memory: int  # RSS of the process tree then, in bytes
+    # Highest RSS of the process tree within a second before, in bytes. While the kernel ends a
+    # process for want of memory, its memory already falls.
+    highest: int
+    # The largest processes then: name and RSS in bytes, largest first
+    processes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the launcher has seen."""
+
+    pid: int  # The program
+    time_ns: int  # Wall clock at the end, in nanoseconds since the epoch
+    exit_code: int | None = None  # Exit code; None if a signal ended it
+    signal: int | None = None  # Number of the signal that ended it; None if it exited
+    # The last moment of the program, and of child processes that were large, by process id
+    last_seen: Mapping[int, LastSeen] = field(default_factory=dict)
+    # RSS that one of the processes has reached after the last reading, in bytes, as the kernel
+    # told when the program had ended; None if it was not above what had been read
+    mark: int | None = None
+    limits: Limits = field(default_factory=Limits)  # The limit of memory in force
+    # Limit of its address space (``ulimit -v``), in bytes; None for no limit
+    address_space: int | None = None
+    available: int | None = None  # Memory of the machine that was still to be had, in bytes
+    # How many processes the kernel's out-of-memory killer has ended meanwhile in the control
+    # groups of the program; None where no counter can be read
+    oom_kills: int | None = None
+    oom_counter: str | None = None  # The counter that says so
+    # Signals that ended child processes, as far as they were seen, by process id
+    signals: Mapping[int, int] = field(default_factory=dict)
+    # When child processes wrote into the recording for the last time, by process id, in
+    # nanoseconds since the epoch
+    last_words_ns: Mapping[int, int] = field(default_factory=dict)
+    gpus: tuple[GpuReading, ...] = ()  # The GPUs at the last reading
+    written: int | None = None  # Bytes that the process tree sent to storage
+
+
+def with_mark(last: LastSeen | None, mark: int | None) -> int | None:
+    """Returns RSS of the process tree in bytes, if its largest process has grown after a reading."""
+    if last is None:
+        return mark
+    if mark is None:
+        return None
+    return last.memory + max(0, mark - (last.processes[0][1] if last.processes else 0))
+
+
+_Reading = TypeVar("_Reading")
+
+
+@dataclass(frozen=True, slots=True)
+class TreeReading:
+    """What the program and its child processes use at a moment."""
+
+    clock_ns: int  # Monotonic clock, in nanoseconds
+    memory: int  # RSS of all together, in bytes
+    # The highest RSS that one of the processes has had, by the kernel, in bytes; None if the
+    # kernel does not tell
+    high_water: int | None
+    processes: Mapping[int, int]  # RSS of each process by its id, the program first, in bytes
+    # Processes that have ended and that their parents have not waited for
+    zombies: tuple[int, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()  # The GPUs that the program can see
+    disk: DiskReading | None = None  # Bytes read and written; None if they cannot be read
+    cpu: CpuReading | None = None  # CPU time; None if it cannot be read
+    # Seconds for which threads were ready to run and waited for a processor, added up over all
+    # threads; None if they were not read
+    waits: float | None = None
+
+
+@dataclass(slots=True)
+class ProgramTree:
+    """Reads a program and its descendants."""
+
+    pid: int  # The program
+    # Its environment, which says what GPUs it can see
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    _memory: MemoryProbe = field(init=False)
+    _disk: DiskProbe = field(init=False)
+    _cpu: CpuProbe = field(init=False)
+    _gpus: GpuProbe = field(init=False)
+    _waits: ThreadWaits = field(default_factory=ThreadWaits)
+
+    def __post_init__(self) -> None:
+        self._memory = MemoryProbe(self.pid)
+        self._disk, self._cpu = DiskProbe(self.pid), CpuProbe(self.pid)
+        self._gpus = GpuProbe(self.environ)
+
+    def read(self) -> TreeReading | None:
+        """Takes a reading; None once the program and all that it has started are gone."""
+        children = descendants(self.pid)
+        gpus: tuple[GpuReading, ...] = ()
+        with FAULTS.kept_in("observer, GPUs"):
+            gpus = self._gpus((self.pid, *children))
+        clock_ns = time.monotonic_ns()
+        try:
+            memory = self._memory(children)
+        except OSError:
+            return None
+        if not memory.tree_rss:
+            return None  # a process that has ended has no memory left
+        alive = {pid: rss for pid, rss, _ in memory.children}
+        marks = [mark for _, _, mark in memory.children if mark is not None]
+        if memory.high_water is not None:
+            marks.append(memory.high_water)
+        return TreeReading(
+            clock_ns=clock_ns,
+            memory=memory.tree_rss,
+            high_water=max(marks, default=None),
+            processes={self.pid: memory.rss, **alive} if memory.rss else alive,
+            zombies=tuple(pid for pid in children if pid not in alive),
+            gpus=gpus,
+            disk=_unless_gone(self._disk, children),
+            cpu=_unless_gone(self._cpu, children),
+            waits=self._waits.read((self.pid, *children)),
+        )
+
+    def close(self) -> None:
+        """Closes the drivers of the GPUs."""
+        self._gpus.close()
+
+
+def signal_of(pid: int) -> int | None:
+    """Returns the signal that ended a process that was not waited for; None for none."""
+    try:
+        status = int(read_proc(f"/proc/{pid}/stat").split()[-1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return status & 0x7F or None
+
+
+def _unless_gone(
+    probe: Callable[[tuple[int, ...]], _Reading | None], children: tuple[int, ...]
+) -> _Reading | None:
+    try:
+        return probe(children)
+    except OSError:
+        return None
+
 
 INTERVAL: Final = 0.05
 """Seconds between two readings."""
@@ -59,7 +208,6 @@ class Observer:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._folder, self._pid, self._interval = folder, pid, interval
-        self._began_ns = time.time_ns()
         self._tree = ProgramTree(pid, environ)
         self._largest = LargestProcesses(pid)
         self._surroundings = Surroundings()
@@ -87,17 +235,6 @@ class Observer:
             self._sample()
         with FAULTS.kept_in("observer, thread"):
             self._sampler.start()
-
-    def finish(self, ended: ProgramEnding) -> Ending:
-        """Ends the thread, completes the curve and finds out how the program has ended."""
-        seen = self.observe(ended)
-        with FAULTS.kept_in("observer, end"):
-            if ended.code == 0:  # most programs: of their steps, which may be many, none is needed
-                brief = read(self._folder, in_brief=True)
-                if find_victim(seen, brief) is None:
-                    return plain_ending(seen, brief.began_ns)
-            return ending_of(seen, read(self._folder))
-        return plain_ending(seen, self._began_ns)
 
     def observe(self, ended: ProgramEnding) -> Observation:
         """Ends the thread and completes the curve."""
@@ -182,15 +319,12 @@ class Observer:
             del self._last_seen[next(iter(self._last_seen))]
 
     def _levels(self, reading: TreeReading) -> dict[str, Number]:
-        levels: dict[str, Number] = {series.MEMORY: reading.memory}
+        levels = curve_levels({"gpu": reading.gpus})
+        levels[series.MEMORY] = reading.memory
         for name, rss in self._largest.series(reading.processes).items():
             levels[series.PROCESS + name] = rss
         if self._cache is not None:
             levels[series.CACHE] = self._cache
-        for gpu in reading.gpus:
-            levels[series.gpu_used(gpu.index)] = gpu.used
-            if gpu.process_used is not None:
-                levels[series.gpu_process_used(gpu.index)] = gpu.process_used
         return levels
 
     def _observation(self, seen: Observation, mark: int) -> Observation:
@@ -220,14 +354,7 @@ def _bytes(max_rss: int) -> int:
 
 
 def _totals(reading: TreeReading) -> dict[str, Number]:
-    totals: dict[str, Number] = {}
-    if reading.disk is not None:
-        totals[series.DISK_READ] = reading.disk.read
-        totals[series.DISK_WRITE] = reading.disk.write
-    if reading.cpu is not None:
-        totals[series.CPU] = round(reading.cpu.user + reading.cpu.system, 3)
-        if reading.cpu.wait is not None:
-            totals[series.CPU_WAIT] = round(reading.cpu.wait, 3)
+    totals = curve_totals({"disk": reading.disk, "cpu": reading.cpu})
     if reading.waits is not None:
         totals[series.CPU_WAITS] = round(reading.waits, 3)
     return totals

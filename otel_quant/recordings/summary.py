@@ -60,6 +60,9 @@ BY_NAME: Final[Mapping[str, Quantity]] = {
 _NEAR: Final = 0.99
 """The curve and the kernel's mark differ by what was used between two samples."""
 
+_MOST_PLACES: Final = 8
+"""Values of which it is looked up which step was open then."""
+
 _AT_LEAST: Final[frozenset[Source]] = frozenset({"checkpoints", "last reading"})
 
 
@@ -114,7 +117,7 @@ def value(recording: Recording, name: str) -> float | None:
 
 def peak(recording: Recording, name: str = MEMORY_PEAK) -> Known | None:
     """Returns the highest value of the whole, and where it was: as :func:`value` has it."""
-    return _placed(_everywhere(recording, BY_NAME[name]), recording)
+    return _placed(_everywhere(recording, BY_NAME[name]), recording, recording.runs)
 
 
 def peak_of_run(recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK) -> Known | None:
@@ -122,7 +125,7 @@ def peak_of_run(recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK)
     own = [each for each in recording.runs if each.process == run.process]
     if len(own) == 1 and (len(recording.runs) == 1 or _is_the_program(recording, run)):
         return peak(recording, name)
-    return _placed(_of_run(recording, run, BY_NAME[name]), recording)
+    return _placed(_of_run(recording, run, BY_NAME[name]), recording, (run,))
 
 
 def limit(recording: Recording, run: RecordedRun | None = None) -> Limit | None:
@@ -230,21 +233,23 @@ def _everywhere(recording: Recording, quantity: Quantity) -> Iterator[Known]:
 
 
 def _highest_of(
-    curve: RecordedCurve, recording: Recording, name: str, source: Source
+    curve: RecordedCurve,
+    recording: Recording,
+    name: str,
+    source: Source,
+    run: RecordedRun | None = None,
 ) -> Iterator[Known]:
     levels = [each.levels[name] for each in curve.curve.buckets.values() if name in each.levels]
     if levels:
         highest = max(levels, key=lambda each: each.highest)
         at = (curve.began_ns - recording.began_ns) / 1e9 + highest.at / 1000
-        yield Known(highest.highest, source, at)
+        yield Known(highest.highest, source, at, run)
 
 
 def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Iterator[Known]:
     for step in run.steps:
-        for known in _of_attributes(step.attributes, step.devices, quantity):
-            yield replace(known, run=run, step=step)
-    for known in _of_attributes(run.attributes, run.devices, quantity):
-        yield replace(known, run=run)
+        yield from _of_attributes(step.attributes, step.devices, quantity, run, step)
+    yield from _of_attributes(run.attributes, run.devices, quantity, run)
     for name in quantity.at_least:
         if (mark := number(run.attributes, name)) is not None:
             yield Known(mark, "kernel", run=run)
@@ -259,22 +264,23 @@ def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Itera
     # A run that has ended has said itself what its process's curve has.
     curve = recording.curves.get(run.process) if LAUNCHER not in recording.curves else None
     if run.end is None and curve is not None and quantity.curve:
-        for known in _highest_of(curve, recording, quantity.curve, "process"):
-            yield replace(known, run=run)
+        yield from _highest_of(curve, recording, quantity.curve, "process", run)
 
 
 def _of_attributes(
-    attributes: Attributes, devices: Sequence[Attributes], quantity: Quantity
+    attributes: Attributes,
+    devices: Sequence[Attributes],
+    quantity: Quantity,
+    run: RecordedRun,
+    step: RecordedStep | None = None,
 ) -> Iterator[Known]:
     if (found := _sum(attributes, quantity)) is not None:
-        source = attributes.get(f"{quantity.attributes[0]}_source")
-        yield Known(found, "kernel" if source == "kernel" else "sampled")
+        is_exact = attributes.get(f"{quantity.attributes[0]}_source") == "kernel"
+        yield Known(found, "kernel" if is_exact else "sampled", None, run, step)
     if quantity.device:
-        known = [
-            each for device in devices if (each := number(device, quantity.device)) is not None
-        ]
-        if known:
-            yield Known(sum(known), "sampled")
+        known = [number(device, quantity.device) for device in devices]
+        if total := [each for each in known if each is not None]:
+            yield Known(sum(total), "sampled", None, run, step)
 
 
 def _sum(attributes: Attributes, quantity: Quantity) -> float | None:
@@ -288,36 +294,31 @@ def _sum(attributes: Attributes, quantity: Quantity) -> float | None:
     return total if quantity.attributes else None
 
 
-def _placed(every: Iterable[Known], recording: Recording) -> Known | None:
+def _placed(
+    every: Iterable[Known], recording: Recording, runs: Sequence[RecordedRun]
+) -> Known | None:
     """Returns the highest; of those that are equal as far as can be told, the one that knows where."""
     found = list(every)
     highest = max((each.value for each in found), default=None)
     if highest is None:
         return None
-    steps = placed_steps(recording.runs, recording.duration)
-    places = {(id(each.run), each.step.index): each for each in steps}
-
-    def rank(at: int) -> tuple[float, ...]:
-        # Of steps that are equal the last: it is the innermost.
-        each = near[at]
-        return inside[at] is not None, each.time is not None, each.value, at
-
-    near = [each for each in found if each.value >= _NEAR * highest]
-    inside = [
-        places.get((id(each.run), each.step.index))
-        if each.step is not None
-        else step_at(steps, each.time)
-        if each.time is not None
-        else None
-        for each in near
-    ]
-    at = max(range(len(near)), key=rank)
     sources = [each.source for each in found if each.value == highest]
     source = "kernel" if "kernel" in sources else sources[0]
-    best = replace(near[at], value=highest, source=source)
-    if (place := inside[at]) is None:
-        return best
-    return replace(best, run=place.run, step=place.step, path=place.path)
+    steps = placed_steps(runs, recording.duration)
+    near = [each for each in found if each.value >= _NEAR * highest]
+    timed = [each for each in near if each.time is not None]
+    for each in sorted(timed, key=lambda each: -each.value)[:_MOST_PLACES]:
+        if (place := step_at(steps, each.time or 0.0)) is not None:
+            return Known(highest, source, each.time, place.run, place.step, place.path)
+    # Of steps that are equal the last: it is the innermost.
+    owned = max(
+        (each for each in reversed(near) if each.step), key=lambda each: each.value, default=None
+    )
+    if owned is not None:
+        path = next(each.path for each in steps if each.step is owned.step)
+        return replace(owned, value=highest, source=source, path=path)
+    best = max(timed or near, key=lambda each: each.value)
+    return replace(best, value=highest, source=source)
 
 
 def steps_of(recording: Recording) -> Callable[[PlacedStep], StepSummary]:
@@ -365,7 +366,7 @@ class StepSummary:
         None if nothing has looked between its checkpoints.
         """
         quantity = BY_NAME[name]
-        found = list(_of_attributes(step.attributes, step.devices, quantity))
+        found = list(_of_attributes(step.attributes, step.devices, quantity, self._run, step))
         if not quantity.attributes and not quantity.device:  # what is read at checkpoints alone
             found += self._seen_at_checkpoints(step, quantity.checkpoint)
         # Of an open step nothing else is known: what a shell around its process held is little.

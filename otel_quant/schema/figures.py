@@ -428,6 +428,45 @@ CACHE: Final = Resource(
 RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU, CACHE)
 """In the order of the documentation."""
 
+_CURVES: Final = tuple(
+    (resource.name, figure) for resource in RESOURCES for figure in resource.figures if figure.curve
+)
+
+
+def curve_totals(
+    records: Mapping[str, Any], first: Mapping[str, Any] | None = None
+) -> dict[str, Number]:
+    """Returns the totals that a curve has of the records of probes, by the name of the series.
+
+    They are the amounts since `first`; without it, since the measured program began.
+    """
+    found: dict[str, Number] = {}
+    for name, figure in _CURVES:
+        if figure.is_total:
+            record = records.get(name)
+            value = figure.value(record) if first is None else figure.since(first.get(name), record)
+            if value is not None:
+                found[figure.curve] = round(value, 3)
+    cpu, before = records.get("cpu"), (first or {}).get("cpu")
+    if cpu is not None and (first is None or before is not None):
+        spent = cpu.user + cpu.system - (before.user + before.system if before is not None else 0)
+        found["cpu"] = max(0.0, round(spent, 3))  # the kernel's sums may fall by a tick
+    return found
+
+
+def curve_levels(records: Mapping[str, Any]) -> dict[str, Number]:
+    """Returns the levels that a curve has of the records of probes, those of each GPU included."""
+    found: dict[str, Number] = {}
+    for name, figure in _CURVES:
+        if not figure.is_total and (value := figure.value(records.get(name))) is not None:
+            found[figure.curve] = value
+    for device in records.get("gpu", ()):
+        for figure in GPU.device_figures:
+            if figure.curve and (value := figure.value(device)) is not None:
+                found[f"gpu.{device.index}.{figure.curve}"] = value
+    return found
+
+
 # --- costed models ------------------------------------------------------------------------
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from otel_quant.schema.figures import RESOURCES
+
 MEMORY: Final = "memory"
 """RSS of the process tree."""
 
@@ -31,7 +33,12 @@ CPU_WAIT: Final = "cpu.wait"
 CPU_WAITS: Final = "cpu.waits"
 """The same of all threads of the process tree, added up."""
 
-TOTALS: Final = frozenset({DISK_READ, DISK_WRITE, CPU, CPU_WAIT, CPU_WAITS})
+TOTALS: Final = frozenset({CPU, CPU_WAITS}) | {
+    figure.curve
+    for resource in RESOURCES
+    for figure in resource.figures
+    if figure.curve and figure.is_total
+}
 """The series that only rise; the others are levels."""
 
 PROCESS: Final = "process."

@@ -257,7 +257,7 @@ def _heading(text: str) -> str:
 
 
 _SHADES: Final = 5
-_ACRONYMS: Final = frozenset({"CPU", "GPU"})
+_ACRONYMS: Final = frozenset({"CPU", "GPU", "IQR", "SQNR"})
 
 
 def fragment(document: Document) -> str:

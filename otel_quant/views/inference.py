@@ -60,9 +60,10 @@ def document(result: InferenceResult, top: int | None = None) -> Document:
 
 def section(result: InferenceResult) -> Section:
     """Returns a result as a part of a page: the answer first, how it was measured last."""
-    first, *others = _parts(result, None)
+    settings, *others = _parts(result, None)
+    assert isinstance(settings, Facts)
     title = "Variants side by side" if result.baseline else "Models at work"
-    return Section(title, (*others, first))
+    return Section(title, (*others, replace(settings, title="How it was measured")))
 
 
 def recorded_sections(recording: Path) -> Iterator[Section]:

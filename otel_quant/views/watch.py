@@ -12,7 +12,9 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.model import LAUNCHER, Attributes, RecordedStep, Recording, number
 from otel_quant.recordings.steps import PlacedStep, placed_steps
 from otel_quant.schema import semconv, series
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import duration_text, share_text, size
+from otel_quant.views.cells import number_text
 from otel_quant.views.ending import ended_as, exceeded, forecast_of, time_left
 from otel_quant.views.shown_steps import process_name
 from otel_quant.views.text import printable
@@ -26,6 +28,7 @@ class Usage:
     now: float | None  # The newest figure
     peak: float | None = None  # The highest so far
     limit: float | None = None  # What there is
+    unit: str = "By"
 
 
 def steps_of(recording: Recording) -> list[PlacedStep]:
@@ -79,9 +82,11 @@ def others(recording: Recording) -> Iterator[Usage]:
         yield Usage("caches", _newest(curve, series.CACHE), cache)
     newest = max(curve.curve.buckets.values(), key=lambda each: each.position, default=None)
     totals = newest.totals if newest is not None else {}
-    for name, text in ((series.DISK_READ, "disk read"), (series.DISK_WRITE, "disk written")):
-        if name in totals:
-            yield Usage(text, totals[name])
+    for resource in RESOURCES:
+        for figure in resource.figures:
+            if figure.heading and figure.is_total and figure.curve in totals:
+                name = f"{resource.name} {figure.heading.lower()}"
+                yield Usage(name, totals[figure.curve], unit=figure.unit)
 
 
 def columns(curve: RecordedCurve, name: str, count: int) -> Sequence[float | None]:
@@ -139,9 +144,9 @@ def samples_text(step: RecordedStep) -> str:
 
 def usage_text(use: Usage) -> str:
     """Returns figures in words: ``7.52 GB, peak 8.10 GB, limit 16.0 GB (50.6 % of it)``."""
-    texts = [size(use.now)] if use.now is not None else []
+    texts = [number_text(use.now, use.unit)] if use.now is not None else []
     if use.peak is not None:
-        texts.append(f"peak {size(use.peak)}")
+        texts.append(f"peak {number_text(use.peak, use.unit)}")
     if use.limit is not None:
         share = f" ({share_text(use.peak / use.limit)} of it)" if use.peak and use.limit else ""
         texts.append(f"limit {size(use.limit)}{share}")

@@ -48,22 +48,15 @@ class BuildError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One build.
+    """One build."""
 
-    Attributes:
-        name: Folder in the cache, less the digest.
-        source: The file that says what to build, None where `detail` says it all.
-        binaries: Files that the build makes.
-        detail: Go build tags, or the module to fetch. With the source's content it makes
-            the digest.
-        page: A file of the module that its releases are built with and its repository lacks, as
-            module and path. A page that says so is put there: the tests need no other.
-    """
-
-    name: str
-    source: Path | None
-    binaries: tuple[str, ...]
+    name: str  # Folder in the cache, less the digest
+    source: Path | None  # The file that says what to build, None where `detail` says it all
+    binaries: tuple[str, ...]  # Files that the build makes
+    # Go build tags, or the module to fetch. With the source's content it makes the digest.
     detail: str = ""
+    # A file of the module that its releases are built with and its repository lacks, as module
+    # and path. A page that says so is put there: the tests need no other.
     page: tuple[str, str] = ("", "")
 
     def folder(self) -> Path:
@@ -135,14 +128,7 @@ def go_version(binary: str) -> tuple[int, ...]:
 
 
 def run(command: list[str], what: str, *, cwd: Path | None = None, **variables: str) -> str:
-    """Runs one command of a build.
-
-    Returns:
-        Its standard output.
-
-    Raises:
-        BuildError: With the end of what the command wrote, if it failed.
-    """
+    """Runs one command of a build."""
     environment = {
         **os.environ,
         **variables,

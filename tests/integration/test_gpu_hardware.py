@@ -1,18 +1,15 @@
-"""The GPU probe on a real NVIDIA GPU, where the machine has one."""
+"""The GPU probe with the real torch, and on a real NVIDIA GPU where the machine has one."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    not Path("/dev/nvidiactl").exists(), reason="this machine has no NVIDIA GPU"
-)
+from tests.fixtures.programs import clean_environment, run
 
 MIB = 1 << 20
 
@@ -39,17 +36,18 @@ print(json.dumps([readings, untouched, uuid, child]))
 """
 
 
-def test_an_allocation_of_the_process_shows_as_such() -> None:
+def printed_by(program: str) -> Any:
+    """Returns what a program prints as JSON."""
     pytest.importorskip("torch")
-    process = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    (before, imported, allocated, after), untouched, uuid, child = json.loads(process.stdout)
+    done = run([sys.executable, "-c", program], ".", clean_environment())
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="this machine has no NVIDIA GPU")
+def test_an_allocation_of_the_process_shows_as_such() -> None:
+    result = printed_by(PROGRAM)
+    (before, imported, allocated, after), untouched, uuid, child = result
     assert untouched
     assert child == 0
     first, *_ = (reading for reading in allocated if reading[1].endswith(uuid))
@@ -63,3 +61,17 @@ def test_an_allocation_of_the_process_shows_as_such() -> None:
     assert (torch_allocated, torch_reserved) == (256 * MIB, 256 * MIB)
     assert all(reading[6:] == [None, None] for reading in before + imported)
     assert [reading[1] for reading in after] == [reading[1] for reading in before]
+
+
+UNTOUCHED = """
+import json, torch
+from otel_quant.capture.probes.gpu import with_torch_memory
+from otel_quant.schema.records import GpuReading
+reading = (GpuReading(0, "GPU-aa", None, 1),)
+same = with_torch_memory(reading, "cuda") == reading
+print(json.dumps([same, torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork()]))
+"""
+
+
+def test_the_real_torch_is_left_alone_until_it_starts_cuda() -> None:
+    assert printed_by(UNTOUCHED) == [True, False, False]

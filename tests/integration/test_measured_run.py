@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from otel_quant.recordings.profile_reader import parse
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop, run_script
 
@@ -162,19 +163,17 @@ print(run)
     assert "truncated" not in out
 
 
-BLOCKS = """
+IN_ONE_LINE = """
+import os, sys
 import otel_quant
 
 def show(run):
     print([(step.name, step.error, step.error_message) for step in run.steps], run.error, run.error_message)
 """
-
-
-def test_an_exception_leaves_the_block_unchanged_and_the_run_shows_it(tmp_path: Path) -> None:
-    out, _ = run_script(
-        tmp_path,
-        BLOCKS
-        + """
+UNFINISHED = "otel_quant.capture.recorder.recorder.UnfinishedStepError"
+BLOCKS = {
+    "an exception is the same and the run shows it": (
+        """
 raised = KeyError("no such layer")
 try:
     with otel_quant.run() as run:
@@ -183,22 +182,16 @@ try:
 except KeyError as error:
     assert error is raised and error.__context__ is error.__cause__ is None
 show(run)
-print(*(line for line in str(run).splitlines() if "KeyError" in line), sep="\\n")
+step, ended = (line.split() for line in str(run).splitlines() if "KeyError" in line)
+print(step[0], step[-4:], ended)
 """,
-    )
-
-    figures, step, ended = out.splitlines()
-    assert figures == """[('a', 'KeyError', "'no such layer'")] KeyError 'no such layer'"""
-    assert step.startswith("a  ")
-    assert step.endswith("  KeyError: 'no such layer'")
-    assert ended.split() == ["ended", "with", "KeyError"]
-
-
-def test_a_run_keeps_nothing_alive_that_its_block_has_used(tmp_path: Path) -> None:
-    out, _ = run_script(
-        tmp_path,
+        """[('a', 'KeyError', "'no such layer'")] KeyError 'no such layer'
+a ['KeyError:', "'no", 'such', "layer'"] ['ended', 'with', 'KeyError']
+""",
+    ),
+    "nothing that was used is kept alive": (
         """
-import gc, weakref, otel_quant
+import gc, weakref
 
 class Model:
     pass
@@ -218,35 +211,20 @@ except ValueError:
 gc.collect()
 print(models[0]() is None, run.error)
 """,
-    )
-
-    assert out == "True ValueError\n"
-
-
-def test_leaving_a_block_by_exiting_with_success_is_no_failure(tmp_path: Path) -> None:
-    out, _ = run_script(
-        tmp_path,
-        BLOCKS
-        + """
-import sys
+        "True ValueError\n",
+    ),
+    "an exit with success is no failure": (
+        """
 try:
     with otel_quant.run() as run:
         sys.exit(0)
 finally:
     show(run)
 """,
-    )
-
-    assert out == "[] None None\n"
-
-
-def test_a_block_within_another_ends_it_and_the_outer_one_ends_no_other_run(
-    tmp_path: Path,
-) -> None:
-    out, _ = run_script(
-        tmp_path,
-        BLOCKS
-        + """
+        "[] None None\n",
+    ),
+    "a block within another ends it, and the outer one no other": (
+        """
 from otel_quant.capture.runtime import RUNTIME
 with otel_quant.step("before"):
     pass
@@ -261,22 +239,11 @@ print(RUNTIME.is_running)
 show(outer)
 show(inner)
 """,
-    )
-
-    assert out.splitlines() == [
-        "True",
-        "[('a', 'otel_quant.capture.recorder.recorder.UnfinishedStepError', "
-        "'the run ended while the step was open')] None None",
-        "[('b', None, None)] None None",
-    ]
-
-
-def test_a_child_that_is_forked_in_a_block_does_not_end_or_change_its_run(tmp_path: Path) -> None:
-    out, _ = run_script(
-        tmp_path,
-        BLOCKS
-        + """
-import os
+        f"True\n[('a', '{UNFINISHED}', 'the run ended while the step was open')] None None\n"
+        "[('b', None, None)] None None\n",
+    ),
+    "a forked child does not end or change the run": (
+        """
 with otel_quant.run() as run:
     with otel_quant.step("a"):
         pass
@@ -289,16 +256,11 @@ with otel_quant.run() as run:
         pass
 show(run)
 """,
-    )
-
-    assert out == "[('a', None, None), ('b', None, None)] None None\n"
-
-
-def test_no_message_is_kept_where_paths_are_switched_off(tmp_path: Path) -> None:
-    out, _ = run_script(
-        tmp_path,
-        BLOCKS
-        + """
+        "[('a', None, None), ('b', None, None)] None None\n",
+    ),
+    "no message is kept where paths are switched off": (
+        """
+os.environ["OTEL_QUANT_PATHS"] = "false"
 try:
     with otel_quant.run() as run, otel_quant.step("a"):
         open("/home/me/model.onnx")
@@ -307,10 +269,14 @@ except OSError:
 show(run)
 print("/home" in str(run) or "script.py" in str(run))
 """,
-        OTEL_QUANT_PATHS="false",
-    )
+        "[('a', 'FileNotFoundError', None)] FileNotFoundError None\nFalse\n",
+    ),
+}
 
-    assert out == "[('a', 'FileNotFoundError', None)] FileNotFoundError None\nFalse\n"
+
+@pytest.mark.parametrize(("script", "printed"), BLOCKS.values(), ids=BLOCKS)
+def test_a_block(tmp_path: Path, script: str, printed: str) -> None:
+    assert run_script(tmp_path, IN_ONE_LINE + script) == (printed, "")
 
 
 def test_a_run_that_is_still_going_and_one_that_recorded_nothing_can_be_printed(
@@ -333,20 +299,30 @@ print(otel_quant.Run())
     assert out.splitlines()[-2:] == ["None None None 1", "the run has recorded nothing"]
 
 
-def test_a_block_in_an_instrumented_program_is_a_run_and_a_trace_of_its_own(
+def test_each_block_in_an_instrumented_program_has_a_trace_and_a_file_of_its_own(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     script = """
-import otel_quant
-with otel_quant.step("before"):
+from otel_quant import run, step
+with step("before"):
     pass
-with otel_quant.run() as run:
-    with otel_quant.step("a"):
+with run(profile="first.yaml"):
+    with step("a"):
         pass
+with step("between"):
+    pass
+with run(profile="second.yaml"), step("b"):
+    pass
 """
     workshop.script(script).run(otlp.environment("http/protobuf"))
 
-    assert [span.name for span in otlp.spans] == ["before", "quantization", "a", "quantization"]
-    first, second = (span for span in otlp.spans if span.name == "quantization")
-    assert first.trace_id != second.trace_id
-    assert first.attributes.keys() == second.attributes.keys()
+    names = ["before", "a", "between", "b"]
+    assert otlp.tree() == [("quantization", [(name, [])]) for name in names]
+    runs = otlp.spans_named("quantization")
+    assert len({run.trace_id for run in runs}) == len(runs)
+    assert {frozenset(run.attributes) for run in runs} == {frozenset(runs[0].attributes)}
+    steps = {path.name: parse(path.read_text()).records for path in workshop.folder.glob("*.yaml")}
+    assert {name: [record["step"] for record in records] for name, records in steps.items()} == {
+        "first.yaml": ["Start", "a Start", "a End", "End"],
+        "second.yaml": ["Start", "b Start", "b End", "End"],
+    }

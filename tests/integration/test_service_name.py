@@ -1,13 +1,14 @@
-"""A service that the user has not named has the name of the program, in its children too."""
+"""What every process of a run sends has the run's name, and the service's where none was given."""
 
 from __future__ import annotations
 
-import subprocess
+import re
+import sys
 
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Script, Workshop
+from tests.fixtures.programs import PROGRAMS, Workshop, clean_environment, run
 
 STEP = """
 import os
@@ -18,46 +19,46 @@ with otel_quant.step("step"):
 print(os.environ.get("OTEL_SERVICE_NAME"), os.environ.get("OTEL_RESOURCE_ATTRIBUTES"),
       os.environ.get("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS"))
 """
-SPAWNING = """
-import multiprocessing
+STARTING = """
+import multiprocessing, subprocess, sys
 import otel_quant
 
 def work():
-    with otel_quant.step("step of the child"):
+    with otel_quant.step("of a child"):
         pass
 
 if __name__ == "__main__":
-    child = multiprocessing.get_context("spawn").Process(target=work)
-    child.start()
-    child.join()
+    if sys.argv[1:]:
+        work()
+    else:
+        model = {"quant.input.path": "models/small.onnx"}
+        with otel_quant.step("of the parent", attributes=model):
+            for how in ("fork", "spawn"):
+                child = multiprocessing.get_context(how).Process(target=work)
+                child.start()
+                child.join()
+            subprocess.run([sys.executable, __file__, "child"], check=True)
 """
 
 
-def run(script: Script, otlp: OtlpReceiver, *command: str, **variables: str) -> str:
-    launcher, python, _ = script.command()
-    environment = script.environment(
-        {**otlp.environment("http/protobuf"), "OTEL_SERVICE_NAME": "", **variables}
-    )
-    done = subprocess.run(
-        [launcher, python, *command],
-        env=environment,
-        cwd=script.path.parent,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=True,
-    )
-    assert done.stderr == ""
+def ran(workshop: Workshop, otlp: OtlpReceiver, *command: str, **variables: str) -> str:
+    """Runs a Python command, in a folder with a package and two scripts."""
+    (workshop.folder / "package").mkdir()
+    for file in ("__init__.py", "tools.py", "__main__.py"):
+        (workshop.folder / "package" / file).write_text("" if file == "__init__.py" else STEP)
+    workshop.script(STEP, "quantize.py")
+    workshop.script(STARTING, "starting.py")
+    unnamed = {**otlp.environment("http/protobuf"), "OTEL_SERVICE_NAME": ""}
+    start = [PROGRAMS / "opentelemetry-instrument", sys.executable, *command]
+    done = run(start, workshop.folder, clean_environment({**unnamed, **variables}))
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-def names(otlp: OtlpReceiver) -> dict[str, set[object]]:
-    sent = {"spans": otlp.spans, "log records": otlp.records, "metrics": otlp.points}
-    return {signal: {one.resource["service.name"] for one in of} for signal, of in sent.items()}
-
-
-def everywhere(name: str) -> dict[str, set[object]]:
-    return {"spans": {name}, "log records": {name}, "metrics": {name}}
+def services(otlp: OtlpReceiver) -> list[set[object]]:
+    """Returns the names of the services of spans, log records and metrics."""
+    sent = (otlp.spans, otlp.records, otlp.points)
+    return [{one.resource["service.name"] for one in signal} for signal in sent]
 
 
 @pytest.mark.parametrize(
@@ -73,30 +74,36 @@ def everywhere(name: str) -> dict[str, set[object]]:
 def test_unnamed_service_has_the_name_of_the_program(
     workshop: Workshop, otlp: OtlpReceiver, command: list[str], name: str
 ) -> None:
-    (workshop.folder / "package").mkdir()
-    for file in ("__init__.py", "tools.py", "__main__.py"):
-        (workshop.folder / "package" / file).write_text("" if file == "__init__.py" else STEP)
-    script = workshop.script(STEP, "quantize.py")
-
-    assert run(script, otlp, *command) == " None None\n"
-    assert names(otlp) == everywhere(name)
+    assert ran(workshop, otlp, *command) == " None None\n"
+    assert services(otlp) == [{name}] * 3
 
 
 @pytest.mark.parametrize(
-    "variables",
-    [{"OTEL_SERVICE_NAME": "mine"}, {"OTEL_RESOURCE_ATTRIBUTES": "a=b,service.name=mine"}],
-)
-def test_name_that_the_user_has_given_is_kept(
-    workshop: Workshop, otlp: OtlpReceiver, variables: dict[str, str]
+    ("command", "variables", "service", "name"),
+    [
+        (["starting.py"], {}, "starting", r"starting small 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"),
+        (["-m", "starting"], {"OTEL_SERVICE_NAME": "nightly"}, "nightly", "nightly small 20.*"),
+        (["starting.py"], {"OTEL_RESOURCE_ATTRIBUTES": "a=b,service.name=mine"}, "mine", "mine small 20.*"),
+        (["starting.py"], {"OTEL_QUANT_RUN_NAME": "resnet on Friday"}, "starting", "resnet on Friday"),
+        (
+            ["starting.py"], {"OTEL_QUANT_RUN_NAME": "resnet", "RANK": "0", "WORLD_SIZE": "1"},
+            "starting", "resnet",
+        ),
+    ],
+)  # fmt: skip
+def test_processes_of_a_run_have_its_service_and_the_name_of_service_model_and_start_or_the_users(
+    workshop: Workshop,
+    otlp: OtlpReceiver,
+    command: list[str],
+    variables: dict[str, str],
+    service: str,
+    name: str,
 ) -> None:
-    run(workshop.script(STEP), otlp, "script.py", **variables)
-    assert names(otlp) == everywhere("mine")
-
-
-@pytest.mark.parametrize("command", [["spawning.py"], ["-m", "spawning"]])
-def test_spawned_child_belongs_to_the_service_of_its_parent(
-    workshop: Workshop, otlp: OtlpReceiver, command: list[str]
-) -> None:
-    run(workshop.script(SPAWNING, "spawning.py"), otlp, *command)
-    assert names(otlp) == everywhere("spawning")
-    assert "step of the child" in otlp.span_names()
+    ran(workshop, otlp, *command, **variables)
+    assert services(otlp) == [{service}] * 3
+    assert otlp.span_names().count("of a child") == 3
+    starts = [point for point in otlp.points if point.metric == "quant.run.start"]
+    assert len({point.resource["service.instance.id"] for point in starts}) == 4
+    sent = (*otlp.spans, *otlp.records, *starts)
+    (found,) = {one.attributes.get("quant.run.name") for one in sent}
+    assert re.fullmatch(name, str(found))

@@ -1,7 +1,7 @@
-"""The library works with the oldest versions that it asks for, and with today's.
+"""The library works with the oldest versions that it asks for.
 
-The same file runs in an environment that holds the lower end of every range and nothing
-else (`scripts/test.py` makes it), and among the unit tests.
+The file runs in an environment that holds the lower end of every range and nothing else, which
+`scripts/test.py` makes.
 """
 
 from __future__ import annotations

@@ -22,32 +22,20 @@ Opened = tuple[str, dict[str, list[str]]]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, or a series of a chart, as a person sees it.
+    """A column of a table, or a series of a chart, as a person sees it."""
 
-    Attributes:
-        name: Its title.
-        unit: Grafana's name of the unit.
-        values: Formatted.
-        links: Addresses, a list for each row that has any.
-    """
-
-    name: str
-    unit: str
-    values: list[str]
-    links: list[list[str]]
+    name: str  # Its title
+    unit: str  # Grafana's name of the unit
+    values: list[str]  # Formatted
+    links: list[list[str]]  # Addresses, a list for each row that has any
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A panel with what it shows.
+    """A panel with what it shows."""
 
-    Attributes:
-        panel: The panel in the dashboard's file.
-        frames: Its visible columns, for each table or series.
-    """
-
-    panel: dict[str, Any]
-    frames: list[list[Column]]
+    panel: dict[str, Any]  # The panel in the dashboard's file
+    frames: list[list[Column]]  # Its visible columns, for each table or series
 
     @property
     def columns(self) -> list[Column]:
@@ -92,14 +80,7 @@ def show(
     modules: str,
     variables: Mapping[str, str],
 ) -> dict[str, Shown]:
-    """Returns what the panels of a dashboard show, by title.
-
-    Args:
-        file: The dashboard.
-        ask: Returns what a store answers.
-        modules: Folder in which `@grafana/data` is installed.
-        variables: Values of the dashboard's variables, for links.
-    """
+    """Returns what the panels of a dashboard show, by title."""
     dashboard = load(file)
     asked = [
         {

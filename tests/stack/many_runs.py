@@ -32,12 +32,7 @@ def names(count: int) -> list[str]:
 
 
 def send(port: int, count: int) -> None:
-    """Sends that many runs, each a second older than the next, to a Collector.
-
-    Args:
-        port: Port of the Collector for OTLP over gRPC.
-        count: How many.
-    """
+    """Sends that many runs, each a second older than the next, to a Collector."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stubs = (
             metrics_grpc.MetricsServiceStub(channel),

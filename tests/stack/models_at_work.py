@@ -79,12 +79,7 @@ SHOWN: Final[dict[str, list[tuple[Any, ...]]]] = {
 
 
 def measure(environment: Mapping[str, str], folder: Path) -> None:
-    """Measures three models, one of them with a defect, and one that is not there.
-
-    Args:
-        environment: What makes the SDK report to a Collector.
-        folder: Where the models go.
-    """
+    """Measures three models, one of them with a defect, and one that is not there."""
     float_matmuls().save(folder / "float.onnx")
     quantized_matmuls().save(folder / "int8.onnx")
     unsupported_operator_between().save(folder / "exp.onnx")

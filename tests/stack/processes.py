@@ -78,12 +78,7 @@ class Unready(OSError):
 
 
 def fetch(url: str, **parameters: object) -> Any:
-    """Returns the JSON that a GET answers.
-
-    Raises:
-        Unready: The server has an error of its own, or too much to do.
-        AssertionError: With the server's answer, if it is another.
-    """
+    """Returns the JSON that a GET answers."""
     query = urllib.parse.urlencode(parameters, doseq=True)
     try:
         with urllib.request.urlopen(f"{url}?{query}" if query else url, timeout=20) as response:
@@ -97,18 +92,12 @@ def fetch(url: str, **parameters: object) -> Any:
 
 @dataclass
 class Server:
-    """One server's process.
+    """One server's process."""
 
-    Attributes:
-        command: Program and arguments.
-        ready: URL that answers 200 once it works.
-        log: File that takes its output.
-        environment: Variables beyond this process's own.
-    """
-
-    command: list[str]
-    ready: str
-    log: Path
+    command: list[str]  # Program and arguments
+    ready: str  # URL that answers 200 once it works
+    log: Path  # File that takes its output
+    # Variables beyond this process's own
     environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
@@ -188,14 +177,7 @@ def prometheus_flags() -> list[str]:
 
 
 def alertmanager(binary: str, folder: Path, ports: Backends, webhook: str) -> Server:
-    """Returns an Alertmanager that tells a webhook of alerts after a second.
-
-    Args:
-        binary: Its program.
-        folder: For its data.
-        ports: Where it is to listen.
-        webhook: URL.
-    """
+    """Returns an Alertmanager that tells a webhook of alerts after a second."""
     file = folder / "webhook"
     file.write_text(webhook)
     text = (CONFIGS / "backends" / "alertmanager.yaml").read_text()
@@ -255,13 +237,9 @@ def tempo(binary: str, folder: Path, ports: Backends) -> Server:
 
 @dataclass(frozen=True)
 class Secrets:
-    """A gateway's certificate, its key and its token, made as docs/scaling.md says.
+    """A gateway's certificate, its key and its token, made as docs/scaling.md says."""
 
-    Attributes:
-        folder: Where they are.
-    """
-
-    folder: Path
+    folder: Path  # Where they are
 
     @property
     def token(self) -> str:
@@ -296,20 +274,13 @@ def make_secrets(folder: Path) -> Secrets:
 
 @dataclass
 class Collector:
-    """A Collector with one of the committed configurations.
+    """A Collector with one of the committed configurations."""
 
-    Attributes:
-        server: Its process.
-        grpc: Port for OTLP over gRPC.
-        http: Port for OTLP over HTTP.
-        metrics: Port of its own metrics.
-        secrets: What a program needs that reports to it; None for one that asks for nothing.
-    """
-
-    server: Server
-    grpc: int
-    http: int
-    metrics: int
+    server: Server  # Its process
+    grpc: int  # Port for OTLP over gRPC
+    http: int  # Port for OTLP over HTTP
+    metrics: int  # Port of its own metrics
+    # What a program needs that reports to it; None for one that asks for nothing
     secrets: Secrets | None = None
 
     @property
@@ -370,12 +341,7 @@ def collector(
 
 
 class Webhook:
-    """Somebody whom Alertmanager tells.
-
-    Attributes:
-        url: Where.
-        told: What it was told: names and services of alerts that fire.
-    """
+    """Somebody whom Alertmanager tells."""
 
     def __init__(self) -> None:
         told: set[tuple[str, str]] = set()

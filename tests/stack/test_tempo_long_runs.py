@@ -37,17 +37,11 @@ RUN, LABEL = semconv.ROOT_SPAN, "test.run"
 
 @dataclass(frozen=True)
 class Sent:
-    """Runs in Tempo.
+    """Runs in Tempo."""
 
-    Attributes:
-        url: Where Tempo answers.
-        at: When they were sent, in seconds since the epoch.
-        of_12_hours: Trace id of the run of 12 hours, a step of which was sent long before.
-    """
-
-    url: str
-    at: float
-    of_12_hours: str
+    url: str  # Where Tempo answers
+    at: float  # When they were sent, in seconds since the epoch
+    of_12_hours: str  # Trace id of the run of 12 hours, a step of which was sent long before
 
     def searched(self, start: float, end: float, name: str = RUN) -> set[str]:
         """Returns the runs with a span of a name that a search in a time range finds."""

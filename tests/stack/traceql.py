@@ -26,11 +26,7 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def found(query: str, spans: Iterable[Span]) -> list[Span]:
-    """Returns the spans that a query's filter keeps.
-
-    Raises:
-        ValueError: The query is of a form that is not known here.
-    """
+    """Returns the spans that a query's filter keeps."""
     conditions = [_condition(text) for text in _parts(query)[0].split(" && ")]
     return [span for span in spans if all(holds(span) for holds in conditions)]
 

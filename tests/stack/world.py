@@ -50,38 +50,21 @@ def as_text(metric: Mapping[str, str], value: tuple[float, str]) -> str:
 
 @dataclass(frozen=True)
 class World:
-    """What the queries are asked of.
+    """What the queries are asked of."""
 
-    Attributes:
-        ports: Where the stores listen.
-        began: Seconds since the epoch before the first run.
-        spans: What the Collector sent where there is no Tempo; None where there is.
-        killed: The killed run's trace, from its first checkpoint.
-        killed_at: Seconds since the epoch when it was killed.
-        good: The good run's trace.
-        instance: The good run's service.instance.id.
-        names: Names of the runs, by service.instance.id.
-        webhook: Whom Alertmanager tells; None without one.
-    """
-
-    ports: Backends
-    began: float
-    spans: list[Span] | None
-    killed: str = ""
-    killed_at: float = 0.0
-    good: str = ""
-    instance: str = ""
+    ports: Backends  # Where the stores listen
+    began: float  # Seconds since the epoch before the first run
+    spans: list[Span] | None  # What the Collector sent where there is no Tempo; None where there is
+    killed: str = ""  # The killed run's trace, from its first checkpoint
+    killed_at: float = 0.0  # Seconds since the epoch when it was killed
+    good: str = ""  # The good run's trace
+    instance: str = ""  # The good run's service.instance.id
+    # Names of the runs, by service.instance.id
     names: Mapping[str, str] = field(default_factory=dict)
-    webhook: Webhook | None = None
+    webhook: Webhook | None = None  # Whom Alertmanager tells; None without one
 
     def ask(self, query: Query, at: float | None = None, **variables: str) -> list[Any]:
-        """Returns the rows or series that a query gives, as Grafana would ask it.
-
-        Args:
-            query: The query.
-            at: The moment that Prometheus is to take for now.
-            variables: Values of the dashboard's variables; all runs where there are none.
-        """
+        """Returns the rows or series that a query gives, as Grafana would ask it."""
         text = self.filled(query, variables)
         now = at or time.time()
         if query.ref == "variable":
@@ -131,15 +114,7 @@ class World:
         return known.sub(lambda found: values[found[0]], query.text)
 
     def options(self, query: str, regex: str) -> list[tuple[str, str]]:
-        """Returns what `label_values(selector, label)` or `query_result(query)` offers.
-
-        Args:
-            query: The variable's query.
-            regex: What it takes of each result, between slashes.
-
-        Returns:
-            What a person chooses of, and the value that each stands for.
-        """
+        """Returns what `label_values(selector, label)` or `query_result(query)` offers."""
         if query.startswith("query_result("):
             url = f"http://127.0.0.1:{self.ports.prometheus}/api/v1/query"
             found = fetch(url, query=query[len("query_result(") : -1], time=time.time())
@@ -157,13 +132,7 @@ class World:
 def stores(
     binaries: Mapping[str, str], folder: Path, webhook: Webhook | None = None
 ) -> Iterator[tuple[World, Collector]]:
-    """Yields what the queries are asked of, with nothing in it yet, and the Collector before it.
-
-    Args:
-        binaries: Path of each server's binary.
-        folder: For their data.
-        webhook: Whom an Alertmanager is to tell; without one there is none.
-    """
+    """Yields what the queries are asked of, with nothing in it yet, and the Collector before it."""
     ports = Backends()
     instead = OtlpReceiver(grpc_port=ports.tempo_otlp)
     made = collector(binaries["otelcol-quant"], folder, CONFIGS / "config.yaml", ports)

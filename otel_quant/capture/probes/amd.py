@@ -22,8 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from otel_quant.base.kernel_files import read_proc
 from otel_quant.base.log import LOG
-from otel_quant.capture.probes.kernel_files import read_proc
 from otel_quant.capture.probes.visible_devices import select_visible
 from otel_quant.schema.records import GpuActivity, GpuReading
 

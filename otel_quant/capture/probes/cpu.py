@@ -14,7 +14,7 @@ from typing import Final
 
 import psutil
 
-from otel_quant.capture.probes.kernel_files import SELF, read_proc, read_process
+from otel_quant.base.kernel_files import SELF, read_proc, read_process
 from otel_quant.capture.probes.process_tree import Cumulative, Figures, descendants_now
 from otel_quant.schema.records import CpuReading
 

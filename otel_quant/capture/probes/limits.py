@@ -14,7 +14,7 @@ from typing import Final
 
 import psutil
 
-from otel_quant.capture.probes.kernel_files import SELF
+from otel_quant.base.kernel_files import SELF
 from otel_quant.schema.records import Limits
 
 _UNLIMITED: Final = 2**62

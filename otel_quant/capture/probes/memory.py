@@ -15,7 +15,7 @@ from typing import Final
 import psutil
 
 from otel_quant.base.files import open_apart
-from otel_quant.capture.probes.kernel_files import SELF, number_in, read_process
+from otel_quant.base.kernel_files import SELF, number_in, read_process
 from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.schema.records import MemoryReading
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import psutil
 
-from otel_quant.capture.probes.kernel_files import (
+from otel_quant.base.kernel_files import (
     SELF,
     forget_processes_but,
     number_in,

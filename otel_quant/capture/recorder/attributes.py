@@ -266,10 +266,11 @@ def _add(
 ) -> None:
     unread = first is None and last is None
     for figure, names in rows:
-        if unread and figure.name not in peaks:
+        peak = peaks.get(figure.name)
+        if unread and peak is None:
             continue
-        parts = figure.between(first, last, peaks.get(figure.name), seconds)
+        parts = figure.between(first, last, peak, seconds)
         for part, name in names:
             value = parts[part]
             if value is not None:
-                found[name] = round(value, _DIGITS) if isinstance(value, float) else value
+                found[name] = value if type(value) is int else round(value, _DIGITS)

@@ -219,8 +219,9 @@ def _generation(op: Operation, run: RunGraph) -> list[Value]:
         if name in op.attributes:
             ops, outputs = run(name)
             op.bodies = (*op.bodies, Body(ops, None, endless, outputs))
-    beams = (_finite(op, 4),) if op.kind.endswith("BeamSearch") else ()
-    return [Value(op.dtype(1), (op.shape(0, 1)[0], *beams, _finite(op, 1)))]
+    lengths = [_finite(op, i) for i in ((4, 1) if op.kind.endswith("BeamSearch") else (1,))]
+    known = (None if length is None or length < 0 else length for length in lengths)
+    return [Value(op.dtype(1), (op.shape(0, 1)[0], *known))]
 
 
 def _safely(rule: BodyRule) -> BodyRule:

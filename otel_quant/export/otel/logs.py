@@ -30,6 +30,13 @@ _MOVED: Final = 0.01
 """Part of the memory by which it has to change."""
 
 _INFO, _WARN, _ERROR = SeverityNumber.INFO, SeverityNumber.WARN, SeverityNumber.ERROR
+_NAMES: Final = {severity: severity.name for severity in (_INFO, _WARN, _ERROR)}
+
+_IN_USE: Final = {
+    prefix: (f"{prefix}memory", f"{prefix}gpu_memory")
+    for prefix in (semconv.CHECKPOINT_PREFIX, semconv.READING_PREFIX)
+}
+"""The attributes that have the memory in use, on a record of a checkpoint and on one of a reading."""
 
 
 def emit_event(
@@ -47,7 +54,7 @@ def emit_event(
             timestamp=time_ns,
             context=context,
             severity_number=severity,
-            severity_text=severity.name,
+            severity_text=_NAMES[severity],
             event_name=name,
             body=body,
             attributes={key: value for key, value in attributes.items() if value is not None},
@@ -229,7 +236,8 @@ class LogsSink(Sink):
 
 
 def _memory(attributes: Attributes, prefix: str) -> tuple[Any, Any]:
-    return attributes.get(f"{prefix}memory", 0), attributes.get(f"{prefix}gpu_memory", 0)
+    memory, of_gpus = _IN_USE[prefix]
+    return attributes.get(memory, 0), attributes.get(of_gpus, 0)
 
 
 def _labels_of(step: StepInfo | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextvars import Token
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as otel_context
@@ -30,6 +30,9 @@ class SpanIds(NamedTuple):
     parent_span_id: str | None  # The span above; None for a root
     # Attributes of what the telemetry comes from; of the run's span only
     resource: Attributes | None = None
+
+
+_NONE: Final[Attributes] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class SpansSink(Sink):
         # Reentrant: starting a span may call user code that opens a step.
         self._root_lock = threading.RLock()
         self._spans: dict[int, Span] = {}
+        self._set: dict[int, Attributes] = {}  # What each has since its start
         self._costs: list[tuple[CostedModel, Span]] = []
 
     def run_started(self, event: Event) -> None:
@@ -95,7 +99,7 @@ class SpansSink(Sink):
             self._root_for(event)
             context = self._context_for(step)
             span = self._start(step.label, context, known, event.time_ns)
-        self._spans[step.index] = span
+        self._spans[step.index], self._set[step.index] = span, event.attributes
 
     def step_entered(self, step: StepInfo) -> Token[Any] | None:
         """Makes the step's span the current one."""
@@ -115,8 +119,12 @@ class SpansSink(Sink):
         span = self._spans.pop(step.index, None) if step is not None else None
         if span is None or step is None:
             return
+        known = self._set.pop(step.index, _NONE)
         if span.is_recording():
-            span.set_attributes({**custom_of(event.latest_custom), **event.attributes})
+            new = {
+                name: value for name, value in event.attributes.items() if known.get(name) != value
+            }
+            span.set_attributes({**custom_of(event.latest_custom), **new})
             if event.error is not None:
                 _set_error(span, event)
             if _has_dropped(span):
@@ -150,6 +158,7 @@ class SpansSink(Sink):
         self._end_root(event, event.attributes if event.of_span is None else event.of_span)
         self._run = None
         self._spans.clear()
+        self._set.clear()
 
     def run_killed(self, event: Event) -> None:
         """Ends the spans that were open, the innermost first."""
@@ -172,7 +181,7 @@ class SpansSink(Sink):
         """Drops the parent's spans; the parent ends them."""
         self._run = self._root = None
         self._root_lock = threading.RLock()  # a thread of the parent may hold it
-        self._spans = {}
+        self._spans, self._set = {}, {}
 
     def ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
         """Returns the identifiers of the span of a step or a costed model, or of the run's if None.

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.base.files import PAGE, PageFile
-from otel_quant.export.quark_yaml.columns import checkpoint_columns
-from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
+from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics, checkpoint_columns
 from otel_quant.export.quark_yaml.request import LAST_READING
 from otel_quant.schema.events import Event
 from otel_quant.schema.records import RunInfo

@@ -19,10 +19,15 @@ from typing import Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.quark_yaml import file as profile_file
 from otel_quant.export.quark_yaml import run_section
-from otel_quant.export.quark_yaml.columns import checkpoint_columns, definitions, summary_columns
-from otel_quant.export.quark_yaml.program_metrics import Kind, ProgramMetrics
+from otel_quant.export.quark_yaml.program_metrics import (
+    Kind,
+    ProgramMetrics,
+    checkpoint_columns,
+    definitions,
+    summary_columns,
+)
 from otel_quant.export.quark_yaml.request import beside
-from otel_quant.export.quark_yaml.run_facts import RunFacts
+from otel_quant.export.quark_yaml.run_section import RunFacts
 from otel_quant.export.quark_yaml.yaml_text import comment, inline, key, quoted
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Attributes, Event

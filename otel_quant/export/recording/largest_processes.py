@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from otel_quant.capture.probes.kernel_files import read_proc
+from otel_quant.base.kernel_files import read_proc
 
 MOST: Final = 5
 """Series of processes in a curve: each makes the file larger for the whole of the recording."""

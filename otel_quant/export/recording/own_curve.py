@@ -7,10 +7,11 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from otel_quant.export.recording.curve import CurveFile, Number
+from otel_quant.export.recording.curve import CurveFile
 from otel_quant.export.recording.largest_processes import LargestProcesses
 from otel_quant.schema import series
-from otel_quant.schema.records import CpuReading, DiskReading, Reading
+from otel_quant.schema.figures import curve_levels, curve_totals
+from otel_quant.schema.records import Reading
 
 _LOOK_NS: Final = 1_000_000_000
 """Nanoseconds between two looks at which processes are the largest."""
@@ -30,9 +31,8 @@ class OwnCurve:
 
     def add(self, reading: Reading) -> None:
         """Adds a reading."""
-        levels: dict[str, Number] = {}
+        levels = curve_levels(reading.resources)
         if reading.memory is not None:
-            levels[series.MEMORY] = reading.memory.tree_rss
             children = {pid: rss for pid, rss, _ in reading.memory.children}
             processes = {os.getpid(): reading.memory.rss, **children}
             if reading.clock_ns - self._looked_ns >= _LOOK_NS:
@@ -40,15 +40,10 @@ class OwnCurve:
                 self._largest.look(processes)
             for name, rss in self._largest.series(processes).items():
                 levels[series.PROCESS + name] = rss
-        for gpu in reading.gpus:
-            levels[series.gpu_used(gpu.index)] = gpu.used
-            if gpu.process_used is not None:
-                levels[series.gpu_process_used(gpu.index)] = gpu.process_used
-        cache = reading.resources.get("cache")
-        if cache is not None:
-            levels[series.CACHE] = cache
         with self._lock:
-            self._file.add(reading.clock_ns, levels, _totals(self._first, reading))
+            self._file.add(
+                reading.clock_ns, levels, curve_totals(reading.resources, self._first.resources)
+            )
 
     def flush(self, last: Reading) -> None:
         """Writes all, with the last reading of a run."""
@@ -60,16 +55,3 @@ class OwnCurve:
         """In a forked child: closes its copy."""
         self._lock = threading.RLock()
         self._file.forget()
-
-
-def _totals(first: Reading, reading: Reading) -> dict[str, Number]:
-    totals: dict[str, Number] = {}
-    disk_before, disk = first.resources.get("disk"), reading.resources.get("disk")
-    if isinstance(disk_before, DiskReading) and isinstance(disk, DiskReading):
-        totals[series.DISK_READ] = disk.read - disk_before.read
-        totals[series.DISK_WRITE] = disk.write - disk_before.write
-    cpu_before, cpu = first.resources.get("cpu"), reading.resources.get("cpu")
-    if isinstance(cpu_before, CpuReading) and isinstance(cpu, CpuReading):
-        used = cpu.user + cpu.system - cpu_before.user - cpu_before.system
-        totals[series.CPU] = max(0.0, round(used, 3))
-    return totals

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
@@ -84,59 +83,6 @@ def test_a_model_that_names_every_open_length_with_a_question_mark(tmp_path: Pat
     check(analyze(path, inputs=shapes), path, shapes)
     open_ = analyze(path)
     assert {each.option for each in open_.assumed} == {"--input x=1x3x48x1"}
-
-
-def decoder(path: Path) -> Path:
-    """One attention over a cache, the mask as long as the cache and the new tokens together."""
-    heads, size = 4, 32
-    nodes = [
-        helper.make_node("Concat", ["past_key", "key"], ["keys"], axis=2),
-        helper.make_node("Concat", ["past_value", "value"], ["values"], axis=2),
-        helper.make_node("Transpose", ["keys"], ["turned"], perm=[0, 1, 3, 2]),
-        helper.make_node("MatMul", ["query", "turned"], ["scores"]),
-        helper.make_node("Unsqueeze", ["mask", "axes"], ["wide"]),
-        helper.make_node("Add", ["scores", "wide"], ["masked"]),
-        helper.make_node("Softmax", ["masked"], ["share"], axis=-1),
-        helper.make_node("MatMul", ["share", "values"], ["y"]),
-        helper.make_node("MatMul", ["mask", "position"], ["z"]),
-    ]
-    past = ("batch", heads, "past_sequence_length", size)
-    new = ("batch", heads, "seq", size)
-    graph = helper.make_graph(
-        nodes, "dec",
-        [
-            info("mask", "batch", "past_sequence_length + seq"),
-            info("position", "past_sequence_length + seq", 8),
-            info("query", *new), info("key", *new), info("value", *new),
-            info("past_key", *past), info("past_value", *past),
-        ],
-        [info("y", *new)],
-        [numpy_helper.from_array(np.array([1, 2], np.int64), "axes")],
-    )  # fmt: skip
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
-    return path
-
-
-@pytest.mark.parametrize(("past", "seq"), [(100, 1), (0, 7), (1, 1)])
-def test_a_decoder_whose_mask_is_as_long_as_cache_and_tokens(
-    past: int, seq: int, tmp_path: Path
-) -> None:
-    path = decoder(tmp_path / "dec.onnx")
-    new, old = (2, 4, seq, 32), (2, 4, past, 32)
-    shapes = {
-        "mask": (2, past + seq), "position": (past + seq, 8), "query": new, "key": new,
-        "value": new, "past_key": old, "past_value": old,
-    }  # fmt: skip
-
-    dims = {"batch": 2, "past_sequence_length": past, "seq": seq}
-    for cost in (
-        analyze(path, dims=dims),
-        analyze(path, inputs={"query": new, "past_key": old}),
-        analyze(path, inputs=shapes),
-    ):
-        check(cost, path, shapes)
-        attention = 2 * (2 * 4 * seq * (past + seq) * 32)
-        assert cost.macs_contraction == attention + 2 * (past + seq) * 8
 
 
 class Decoder(nn.Module):

@@ -23,15 +23,7 @@ _MEASURED = (
 
 
 class Program:
-    """Runs programs in a folder of its own, and gives access to what they sent.
-
-    Args:
-        cwd: The folder.
-        otlp: What receives the telemetry.
-
-    Attributes:
-        stderr: What the last program wrote to its standard error.
-    """
+    """Runs programs in a folder of its own, and gives access to what they sent."""
 
     def __init__(self, cwd: Path, otlp: OtlpReceiver) -> None:
         self.cwd = cwd
@@ -39,16 +31,7 @@ class Program:
         self.stderr = ""
 
     def __call__(self, program: str, *arguments: str, **environ: str) -> str:
-        """Runs one of the programs to its end, which has to be a good one.
-
-        Args:
-            program: Name of the file.
-            arguments: For its command line.
-            environ: Further environment variables.
-
-        Returns:
-            What it printed.
-        """
+        """Runs one of the programs to its end, which has to be a good one."""
         inherited = {
             name: value
             for name, value in os.environ.items()

@@ -154,36 +154,17 @@ with otel_quant.step("low"):
     assert steps["low"]["quant.memory.peak_source"] == "sampled"
 
 
-def test_the_spike_of_a_running_child_is_in_the_peak(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    steps, facts = run(
-        workshop,
-        otlp,
-        """
+OF_A_CHILD = {
+    "that runs": """
 child = Child()
 child.spike(1)
 with otel_quant.step("step"):
     mark = child.spike(500)
     rss = status("VmRSS")
-with otel_quant.step("end"):
+with otel_quant.step("after"):  # a mark that was seen before is not this step's
     child.end()
-print(json.dumps({"expected": mark + rss}))
 """,
-        **UNSAMPLED,
-    )
-    assert peak_of(steps["step"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
-    assert steps["step"]["quant.memory.peak_source"] == "sampled"
-    assert rise_of(steps["end"]) < TOLERANCE, "a mark that was seen before is not this step's"
-
-
-def test_the_spike_of_a_subprocess_that_has_exited_is_in_the_peak(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    steps, facts = run(
-        workshop,
-        otlp,
-        """
+    "that has exited": """
 with otel_quant.step("step"):
     child = Child()
     mark = child.spike(500)
@@ -191,22 +172,8 @@ with otel_quant.step("step"):
     rss = status("VmRSS")
 with otel_quant.step("after"):
     pass
-print(json.dumps({"expected": mark + rss}))
 """,
-        **UNSAMPLED,
-    )
-    assert peak_of(steps["step"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
-    assert steps["step"]["quant.memory.peak_source"] == "sampled"
-    assert rise_of(steps["after"]) < TOLERANCE
-
-
-def test_the_spike_of_a_fork_that_has_exited_is_in_the_peak(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    steps, facts = run(
-        workshop,
-        otlp,
-        """
+    "that was forked and has exited": """
 with otel_quant.step("step"):
     reading, writing = os.pipe()
     pid = os.fork()
@@ -215,22 +182,9 @@ with otel_quant.step("step"):
         os.write(writing, str(status("VmHWM")).encode())
         os._exit(0)
     os.waitpid(pid, 0)
-    rss = status("VmRSS")
-print(json.dumps({"expected": int(os.read(reading, 99)) + rss}))
+    mark, rss = int(os.read(reading, 99)), status("VmRSS")
 """,
-        **UNSAMPLED,
-    )
-    assert peak_of(steps["step"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
-    assert steps["step"]["quant.memory.peak_source"] == "sampled"
-
-
-def test_a_reading_during_a_childs_spike_does_not_hide_its_mark(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    steps, facts = run(
-        workshop,
-        otlp,
-        """
+    "that a reading has seen during its spike": """
 with otel_quant.step("step"):
     (spiked, spiking), (seen, seeing), (reading, writing) = (os.pipe() for _ in range(3))
     pid = os.fork()
@@ -246,33 +200,35 @@ with otel_quant.step("step"):
     RUNTIME.recorder.reading_now()  # as the gauges take one whenever metrics are collected
     os.write(seeing, b"x")
     os.waitpid(pid, 0)
-    rss = status("VmRSS")
-print(json.dumps({"expected": int(os.read(reading, 99)) + rss}))
+    mark, rss = int(os.read(reading, 99)), status("VmRSS")
 """,
-        **UNSAMPLED,
-    )
-    assert peak_of(steps["step"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
-    assert steps["step"]["quant.memory.peak_source"] == "sampled"
-
-
-def test_a_child_below_our_own_mark_is_sampled(workshop: Workshop, otlp: OtlpReceiver) -> None:
-    steps, facts = run(
-        workshop,
-        otlp,
-        """
+    "below our own mark": """
 with otel_quant.step("high"):
     spike(900)
-with otel_quant.step("low"):
+with otel_quant.step("step"):
     child = Child()
     mark = child.spike(500)
     wait_for_a_sample()  # the child still runs, so it can be read
     child.end()
     rss = status("VmRSS")
-print(json.dumps({"expected": mark + rss}))
 """,
-        OTEL_QUANT_SAMPLE_INTERVAL="20",
+}
+
+
+@pytest.mark.parametrize("script", OF_A_CHILD.values(), ids=OF_A_CHILD)
+def test_the_spike_of_a_child_is_in_the_peak(
+    workshop: Workshop, otlp: OtlpReceiver, script: str
+) -> None:
+    is_sampled = "wait_for_a_sample" in script
+    steps, facts = run(
+        workshop,
+        otlp,
+        script + 'print(json.dumps({"expected": mark + rss}))',
+        OTEL_QUANT_SAMPLE_INTERVAL="20" if is_sampled else "0",
     )
-    assert peak_of(steps["low"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
+    assert peak_of(steps["step"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
+    assert steps["step"]["quant.memory.peak_source"] == "sampled"
+    assert "after" not in steps or rise_of(steps["after"]) < TOLERANCE
 
 
 def test_a_peak_with_a_child_that_no_reading_saw_is_not_said_to_be_the_kernels(

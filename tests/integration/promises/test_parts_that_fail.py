@@ -80,7 +80,9 @@ def profile_of(workshop: Workshop) -> list[dict[str, Any]]:
     return records
 
 
-@pytest.mark.parametrize("broken", [*((name,) for name in FIGURES), tuple(FIGURES)])
+@pytest.mark.parametrize(
+    "broken", [("memory", "cache"), ("disk", "gpu"), ("cpu",), tuple(FIGURES)], ids=" ".join
+)
 def test_only_the_figures_of_a_probe_that_raises_are_missing(
     workshop: Workshop, otlp: OtlpReceiver, broken: tuple[str, ...]
 ) -> None:

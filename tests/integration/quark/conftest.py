@@ -36,20 +36,13 @@ class FloatModels:
 
 @dataclass(frozen=True)
 class QuarkRun:
-    """A program that has run to its end.
+    """A program that has run to its end."""
 
-    Attributes:
-        cwd: Folder that it ran in; it was given ``out`` there for its output.
-        output: What it printed.
-        pid: Its process.
-        otlp: What it sent; empty if it was not instrumented.
-    """
-
-    cwd: Path
+    cwd: Path  # Folder that it ran in; it was given ``out`` there for its output
     out: Path
-    output: str
-    pid: int
-    otlp: OtlpReceiver
+    output: str  # What it printed
+    pid: int  # Its process
+    otlp: OtlpReceiver  # What it sent; empty if it was not instrumented
 
 
 Run = Callable[..., QuarkRun]
@@ -89,18 +82,7 @@ def run_program(
     python: str | Path = sys.executable,
     environment: Mapping[str, str] | None = None,
 ) -> QuarkRun:
-    """Runs a program of ``programs/``; with a receiver it is instrumented and sends there.
-
-    Args:
-        program: Its file.
-        source: Its first argument.
-        cwd: Where it runs; its second argument is ``out`` there.
-        otlp: Where it sends.
-        protocol: How it sends.
-        launcher: Whether it is instrumented by ``opentelemetry-instrument``; else by itself.
-        python: The interpreter that runs it.
-        environment: More variables for it.
-    """
+    """Runs a program of ``programs/``; with a receiver it is instrumented and sends there."""
     out = cwd / "out"
     out.mkdir(parents=True)
     env = clean_environment() | (otlp.environment(protocol) if otlp else {})
@@ -137,8 +119,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 @pytest.fixture(scope="session")
 def onnx_run(run: Run, float_models: FloatModels) -> QuarkRun:
-    """Everything ONNX, over gRPC, with Quark's own profiler and a file of ours."""
-    return run("onnx_all.py", float_models.onnx, environment={"QUARK_PROFILING": "1"})
+    """Everything ONNX, over gRPC, with Quark's own profiler and a strict file of ours."""
+    environment = {"QUARK_PROFILING": "1", "OTEL_QUANT_YAML_STRICT": "true"}
+    return run("onnx_all.py", float_models.onnx, environment=environment)
 
 
 @pytest.fixture(scope="session")

@@ -30,21 +30,15 @@ USAGE: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Step:
-    """A step that must be there.
+    """A step that must be there."""
 
-    Attributes:
-        name: Its name, which is its kind as well.
-        function: Function that it is, without the package; "" for none.
-        attributes: What its span has beside its operation's attributes.
-        measured: Keys of figures that only this step has.
-        within: Steps directly within it.
-    """
-
-    name: str
-    function: str
+    name: str  # Its name, which is its kind as well
+    function: str  # Function that it is, without the package; "" for none
+    # What its span has beside its operation's attributes
     attributes: Attributes = field(default_factory=dict)
+    # Keys of figures that only this step has
     measured: dict[str, type] = field(default_factory=dict)
-    within: tuple[Step, ...] = ()
+    within: tuple[Step, ...] = ()  # Steps directly within it
 
     def tree(self) -> Tree:
         return self.name, [step.tree() for step in self.within]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -141,34 +140,6 @@ def test_an_exception_within_quark_ends_the_program_as_without_us(
     record = otlp.records_of("quant.checkpoint.taken")[-2]
     assert (record.body, record.severity) == ("Calibration End", "ERROR")
     assert record.attributes["error.type"] == kind
-
-
-HEAVY = {"torch", "onnx", "onnxruntime", "numpy", "quark"}
-
-
-def test_loading_the_instrumentor_imports_nothing_heavy() -> None:
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).with_name("opentelemetry-instrument")),
-            *(sys.executable, "-c", "import sys; print(*sys.modules, sep='\\n')"),
-        ],
-        env={
-            **clean_environment(),
-            "OTEL_TRACES_EXPORTER": "none",
-            "OTEL_METRICS_EXPORTER": "none",
-            "OTEL_LOGS_EXPORTER": "none",
-        },
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=True,
-    )
-
-    modules = set(done.stdout.splitlines())
-    assert "otel_quant.instrumentor" in modules
-    assert modules & HEAVY == set()
-    # Nor what measures: that comes with the first library.
-    assert modules & {"otel_quant.capture.recorder.recorder", "otel_quant.capture.runtime"} == set()
 
 
 IMPORTED_BEFORE = """

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from otel_quant.recordings.profile_reader import parse
-from tests.integration.quark.conftest import FloatModels, QuarkRun
-from tests.integration.quark.expected import checkpoints_of, onnx_operations
-from tests.integration.test_quark_file import shape, without_ours
+from tests.integration.quark.conftest import QuarkRun
+from tests.integration.test_quark_file import names, read, shape
 
 pytestmark = [
     pytest.mark.quark,
@@ -37,7 +32,7 @@ TOLERANCE = {
 
 @pytest.fixture(params=["onnx", "torch"])
 def pair(request: pytest.FixtureRequest) -> tuple[QuarkRun, QuarkRun]:
-    """A program with both profilers on, for torch ours strict; the same without us."""
+    """A program with both profilers on and ours strict; the same without us."""
     beside, alone = {
         "onnx": ("onnx_run", "onnx_quark_alone"),
         "torch": ("torch_run", "torch_quark_alone"),
@@ -45,30 +40,13 @@ def pair(request: pytest.FixtureRequest) -> tuple[QuarkRun, QuarkRun]:
     return request.getfixturevalue(beside), request.getfixturevalue(alone)
 
 
-def read(path: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load(path.read_bytes())
-    return loaded
-
-
-def names(path: Path) -> list[str]:
-    return [record["step"] for record in read(path)["memory_usage"]]
-
-
-def without_costs(lines: list[str]) -> list[str]:
-    """Returns a file's lines without its last section; a strict file has none."""
-    begins = [at for at, line in enumerate(lines) if line == "onnx_model_cost:"]
-    return lines[: begins[0] - 1] if begins else lines
-
-
 GROWTH = "peak_cache_dir_disk_usage_mb: AS IT IS"
 """Quark writes it if one of its looks, once a second, came in time; ours looks at checkpoints too."""
 
 
-def test_the_file_is_quarks_line_by_line_but_for_what_is_ours(
-    pair: tuple[QuarkRun, QuarkRun],
-) -> None:
+def test_the_strict_file_is_quarks_line_by_line(pair: tuple[QuarkRun, QuarkRun]) -> None:
     beside, alone = pair
-    ours = without_costs(without_ours(shape(beside.cwd / "quark_profile.otel.yaml")))
+    ours = shape(beside.cwd / "quark_profile.otel.yaml")
 
     for run in (alone, beside):
         quarks = shape(run.cwd / "quark_profile.yaml")
@@ -100,8 +78,6 @@ def test_two_profilers_in_one_process_agree(pair: tuple[QuarkRun, QuarkRun]) -> 
     grown = "peak_cache_dir_disk_usage_mb"
     assert ours.get(grown, 0) >= quarks.get(grown, 0)
 
-    for section in ("run", "run_end", "onnx_model_cost"):
-        ours.pop(section, None)
     pairs = list(zip(ours.pop("memory_usage"), quarks.pop("memory_usage"), strict=True))
     for mine, theirs in [*pairs, (ours, quarks)]:
         assert mine.pop("step", None) == theirs.pop("step", None)
@@ -111,27 +87,6 @@ def test_two_profilers_in_one_process_agree(pair: tuple[QuarkRun, QuarkRun]) -> 
             if abs(mine[key] - theirs[key]) > TOLERANCE[key]
         }
         assert far == {}
-
-
-def test_the_file_holds_every_step_and_the_costs(
-    onnx_run: QuarkRun, float_models: FloatModels
-) -> None:
-    path = onnx_run.cwd / "quark_profile.otel.yaml"
-    operations = onnx_operations(str(float_models.onnx), str(onnx_run.out))
-
-    assert names(path) == [name for name, _ in checkpoints_of(operations)]
-    assert [cost["role"] for cost in read(path)["onnx_model_cost"]] == [
-        role for operation in operations for role in operation.costs
-    ]
-    # One peak for each step, as the span has it.
-    peaks = re.findall("^  # peak_memory_mb: ([0-9.]+)$", path.read_text(), re.MULTILINE)
-    ended = sorted(
-        (span for span in onnx_run.otlp.spans if "quant.step.index" in span.attributes),
-        key=lambda span: span.end_ns,
-    )
-    assert [float(peak) for peak in peaks] == [
-        pytest.approx(span.attributes["quant.memory.peak"] / 1024**2, abs=0.01) for span in ended
-    ]
 
 
 def test_otel_quant_show_reads_all_of_quarks_own_file(onnx_quark_alone: QuarkRun) -> None:

@@ -7,6 +7,7 @@ small wheel instead of a second torch. That stays, with the operators that it ha
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import site
 import subprocess
@@ -19,7 +20,14 @@ from pathlib import Path
 import pytest
 
 from tests.integration.quark.conftest import FloatModels, Run
-from tests.integration.quark.expected import onnx_operations, steps_of, torch_operations, tree_of
+from tests.integration.quark.expected import (
+    checkpoints_of,
+    onnx_operations,
+    steps_of,
+    torch_operations,
+    tree_of,
+)
+from tests.integration.test_quark_file import names, read
 
 VERSION = "0.12.post1"
 
@@ -65,15 +73,14 @@ def older() -> Path:
 
 
 @pytest.mark.parametrize("program", ["onnx_all.py", "torch_all.py"])
-def test_the_release_before_reports_the_same_steps(
+def test_the_release_before_reports_the_same_steps_and_the_file_holds_them(
     run: Run, float_models: FloatModels, older: Path, program: str
 ) -> None:
-    if program == "onnx_all.py":
-        done = run(program, float_models.onnx, python=older, environment=ENVIRONMENT)
-        operations = onnx_operations(str(float_models.onnx), str(done.out))
-    else:
-        done = run(program, float_models.checkpoint, python=older, environment=ENVIRONMENT)
-        operations = torch_operations(str(float_models.checkpoint), str(done.out))
+    of_onnx = program == "onnx_all.py"
+    source = float_models.onnx if of_onnx else float_models.checkpoint
+    environment = {**ENVIRONMENT, "OTEL_QUANT_PROFILE": "ours.yaml"}
+    done = run(program, source, python=older, environment=environment)
+    operations = (onnx_operations if of_onnx else torch_operations)(str(source), str(done.out))
 
     otlp = done.otlp
     assert otlp.tree() == tree_of(operations)
@@ -82,3 +89,15 @@ def test_the_release_before_reports_the_same_steps(
     for span, (_, said) in zip(spans, steps_of(operations), strict=True):
         assert {key: span.attributes.get(key) for key in said} == said
     assert {span.attributes["quant.library.version"] for span in spans} == {VERSION}
+
+    path = done.cwd / "ours.yaml"
+    assert names(path) == [name for name, _ in checkpoints_of(operations)]
+    assert [cost["role"] for cost in read(path).get("onnx_model_cost", [])] == [
+        role for operation in operations for role in operation.costs
+    ]
+    # One peak for each step, as the span has it.
+    peaks = re.findall("^  # peak_memory_mb: ([0-9.]+)$", path.read_text(), re.MULTILINE)
+    spans.sort(key=lambda span: span.end_ns)
+    assert [float(peak) for peak in peaks] == [
+        pytest.approx(span.attributes["quant.memory.peak"] / 1024**2, abs=0.01) for span in spans
+    ]

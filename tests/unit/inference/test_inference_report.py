@@ -294,6 +294,8 @@ def test_the_page_has_the_same_tables_with_their_captions_and_each_finding_with_
         "nothing",
     ]
     assert "not measured: cannot be opened" in page
+    assert ">SQNR <small>dB</small>" in page
+    assert "<h3>How it was measured</h3>" in page
     captions = re.findall(r"<caption[^>]*>([^<]+)", page_text(document(TORCH)))
     assert captions[2:6] == [
         "Kernels by operator", "By module", "Changes of type", "Kernels below the operators",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_quant.export.recording.curve import Curve, RecordedCurve
-from otel_quant.launcher.observation import LastSeen, Observation
+from otel_quant.launcher.observer import LastSeen, Observation
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
 from otel_quant.schema.records import Limits
 

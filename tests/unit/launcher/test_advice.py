@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.launcher.advice import ROWS, Situation, advice_for
-from otel_quant.launcher.shortage import shortage_in
+from otel_quant.launcher.advice import ROWS, Situation, advice_for, shortage_in
 from otel_quant.recordings.model import RecordedStep
 from otel_quant.schema.records import GpuReading
 

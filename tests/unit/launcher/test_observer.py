@@ -14,9 +14,10 @@ import pytest
 
 from otel_quant.export.recording.curve import RecordedCurve, read_curve
 from otel_quant.export.recording.largest_processes import short_name
-from otel_quant.launcher.observer import Observer
+from otel_quant.launcher.observer import Observer, ProgramTree, signal_of
+from otel_quant.launcher.post_mortem import ending_in
+from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.program import Program
-from otel_quant.launcher.program_tree import ProgramTree, signal_of
 from otel_quant.recordings.model import Ending
 
 MB = 1_000_000
@@ -27,6 +28,10 @@ HOLDS = "import time; x = bytearray({}); time.sleep({})\n"
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
 
 
+def finished(observer: Observer, folder: Path, ended: ProgramEnding) -> Ending:
+    return ending_in(folder, time.time_ns(), observer.observe(ended))
+
+
 def watched(
     folder: Path, code: str, meanwhile: Callable[[int], None] = lambda pid: None
 ) -> tuple[Ending, RecordedCurve]:
@@ -35,7 +40,7 @@ def watched(
     observer = Observer(folder, program.pid)
     observer.start()
     meanwhile(program.pid)
-    ending = observer.finish(program.wait())
+    ending = finished(observer, folder, program.wait())
     return ending, read_curve(folder / "curve.launcher.jsonl")
 
 
@@ -97,7 +102,7 @@ def test_the_memory_of_a_killed_child_of_a_shell_is_known(tmp_path: Path, empty:
                       {**os.environ, "CODE": code})  # fmt: skip
     observer = Observer(tmp_path, program.pid)
     observer.start()
-    ending = observer.finish(program.wait())
+    ending = finished(observer, tmp_path, program.wait())
     assert (ending.exit_code, ending.signal, ending.process_signal) == (137, None, "SIGKILL")
     assert ending.memory == pytest.approx(empty + 600 * MB, rel=CLOSE)
     assert [name.partition(" (")[0] for name, _ in ending.processes] == [PYTHON, "sh -c"]
@@ -142,7 +147,7 @@ def test_where_a_folder_cannot_be_written_only_the_curve_is_missing(tmp_path: Pa
     program = Program([sys.executable, "-c", HOLDS.format(100 * MB, 0.3) + DIES], os.environ)
     observer = Observer(tmp_path / "missing", program.pid)
     observer.start()
-    ending = observer.finish(program.wait())
+    ending = finished(observer, tmp_path, program.wait())
     assert (ending.signal, ending.exit_code, ending.memory) == ("SIGKILL", None, None)
 
 
@@ -151,7 +156,7 @@ def test_a_process_that_is_gone_is_no_error(tmp_path: Path) -> None:
     ended = program.wait()
     observer = Observer(tmp_path, program.pid)
     observer.start()
-    assert observer.finish(ended).exit_code == 0
+    assert finished(observer, tmp_path, ended).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.launcher.observation import LastSeen, Observation
+from otel_quant.launcher.observer import LastSeen, Observation
 from otel_quant.launcher.post_mortem import ending_of
 from otel_quant.recordings.model import (
     Advice,

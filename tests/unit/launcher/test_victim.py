@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from otel_quant.launcher.observation import LastSeen, Observation, with_mark
-from otel_quant.launcher.victim import Victim, find_victim
+from otel_quant.launcher.observer import LastSeen, Observation, with_mark
+from otel_quant.launcher.post_mortem import Victim, find_victim
 from otel_quant.recordings.model import RecordedRun
 from tests.unit.launcher.ended_programs import (
     CHILD,

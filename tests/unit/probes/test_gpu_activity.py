@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -36,12 +35,10 @@ BUSY = {"util": 97, "power": 612_400, "temp": 71, "sm": 1755, "mem": 2619}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the fake driver is an ELF library")
-def test_nvidia_gpus_tell_what_they_do_once_a_second(
-    fake_nvml: Callable[..., Mapping[str, str]], tmp_path: Path
-) -> None:
-    env = fake_nvml(
-        devices=[FakeGpu("GPU-a", **BUSY, reasons=0x4 | 0x40 | 0x80, ecc=3), FakeGpu("GPU-b")]
-    )
+def test_nvidia_gpus_tell_what_they_do_once_a_second(tmp_path: Path) -> None:
+    env = FakeNvml(
+        tmp_path, [FakeGpu("GPU-a", **BUSY, reasons=0x4 | 0x40 | 0x80, ecc=3), FakeGpu("GPU-b")]
+    ).env
     later = tmp_path / "later"
     later.mkdir()
     FakeNvml(later, [FakeGpu("GPU-a", **BUSY, reasons=0), FakeGpu("GPU-b", util=5)])

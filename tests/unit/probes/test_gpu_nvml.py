@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pynvml
@@ -111,13 +111,6 @@ def test_every_device_is_read_with_the_memory_of_the_process_tree(tmp_path: Path
 def test_the_process_itself_belongs_to_its_tree(tmp_path: Path) -> None:
     driver = FakeNvml(tmp_path, [A], [FakeProcess(used=GIB), FakeProcess(used=7, pid=1)])
     assert read(driver) == read(driver, pids="os.getpid()") == [reading(0, A, GIB)]
-
-
-def test_the_fixture_gives_the_environment_of_a_driver(
-    fake_nvml: Callable[..., Mapping[str, str]],
-) -> None:
-    env = fake_nvml(devices=[A], processes=[FakeProcess(used=6)])
-    assert run(env, "print(json.dumps(read()))").readings == [reading(0, A, 6)]
 
 
 @pytest.mark.parametrize(

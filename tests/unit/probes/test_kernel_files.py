@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.probes.kernel_files import SELF, bytes_read, read_process
+from otel_quant.base.kernel_files import SELF, bytes_read, read_process
 from otel_quant.capture.probes.readers import Probes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")

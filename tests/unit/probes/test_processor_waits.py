@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from otel_quant.base.kernel_files import SELF
 from otel_quant.capture.probes import cpu
 from otel_quant.capture.probes.cpu import CpuProbe, ThreadWaits, main_thread_wait
-from otel_quant.capture.probes.kernel_files import SELF
 
 pytestmark = pytest.mark.skipif(
     main_thread_wait(SELF) is None, reason="this kernel does not count waits"

@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.export.quark_yaml.columns import checkpoint_columns, definitions, summary_columns
 from otel_quant.export.quark_yaml.metrics import (
     CHECKPOINT_METRICS,
     SUMMARY_METRICS,
@@ -23,7 +22,12 @@ from otel_quant.export.quark_yaml.metrics import (
     SummaryMetric,
     TotalTimeMetric,
 )
-from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
+from otel_quant.export.quark_yaml.program_metrics import (
+    ProgramMetrics,
+    checkpoint_columns,
+    definitions,
+    summary_columns,
+)
 from otel_quant.schema.figures import DISK, GPU, MEMORY
 from otel_quant.schema.records import (
     DiskReading,

@@ -288,15 +288,6 @@ def test_whatever_has_a_number_stays_there(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_of_another_program_is_kept_too(tmp_path: Path) -> None:
-    (tmp_path / "p").write_text("notes\n")
-    (tmp_path / "p.1").write_text("more notes\n")
-
-    create(tmp_path / "p", "run\n").close()
-
-    assert names(tmp_path) == {"p": "run\n", "p.1": "more notes\n", "p.2": "notes\n"}
-
-
 def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").touch()
 

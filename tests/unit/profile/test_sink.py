@@ -10,7 +10,7 @@ import yaml
 
 from otel_quant.export.quark_yaml import run_section
 from otel_quant.export.quark_yaml.metrics import CheckpointMetric, MetricContext, SummaryMetric
-from otel_quant.export.quark_yaml.run_facts import RunFacts
+from otel_quant.export.quark_yaml.run_section import RunFacts
 from otel_quant.recordings.profile_reader import parse
 from otel_quant.schema.records import (
     CostedModel,

@@ -80,7 +80,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTests:
 TWO = "-n 2 --no-loadscope-reorder"
 FOUR = "-n 4 --no-loadscope-reorder"
 UNIT = [f"{TWO} tests/unit", "--noconftest tests/oldest"]
-SIDE_BY_SIDE = f"{TWO} -m not alone tests/oldest tests/integration"
+SIDE_BY_SIDE = f"{TWO} -m not alone tests/integration"
 ALONE = "-m alone tests/integration"
 STACK = f"{FOUR} tests/stack"
 OF_OTHERS = " ".join(["tests/unit", *(f"--ignore=tests/unit/{name}" for name in ALIKE)])
@@ -102,7 +102,7 @@ def test_slow_tests_run_where_they_are_asked_for(run: RunTests) -> None:
         [
             f"{TWO} --slow tests/unit",
             UNIT[1],
-            f"{TWO} -m not alone --slow tests/oldest tests/integration",
+            f"{TWO} -m not alone --slow tests/integration",
             "-m alone --slow tests/integration",
             "build.py --check",
             f"{FOUR} --slow tests/stack",

@@ -76,7 +76,8 @@ def test_a_mark_read_by_another_thread_just_before_a_reset_does_not_count(
 
 READS_BESIDE = """
 import threading, time
-from otel_quant.capture.probes import kernel_files, readers
+from otel_quant.base import kernel_files
+from otel_quant.capture.probes import readers
 
 read, counted = threading.Event(), kernel_files._counted
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from otel_quant.export.quark_yaml.run_facts import RunFacts
+from otel_quant.export.quark_yaml.run_section import RunFacts
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Event
 from otel_quant.schema.records import RunInfo, StepInfo

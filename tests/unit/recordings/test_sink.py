@@ -203,7 +203,7 @@ for step in calibrate(512, 3):
     assert max(b.levels["memory"].highest for b in curve.curve.buckets.values()) > 200 << 20
     bucket = curve.curve.buckets[max(curve.curve.buckets)]
     totals = set().union(*(bucket.totals for bucket in curve.curve.buckets.values()))
-    assert totals == {"disk.read", "disk.write", "cpu"}
+    assert totals == {"disk.read", "disk.write", "cpu", "cpu.wait"}
     assert bucket.levels["memory"].last > 200 << 20
 
 

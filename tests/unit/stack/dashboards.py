@@ -28,25 +28,15 @@ STORES: dict[str, Store] = {"promql": "prometheus", "traceql": "tempo"}
 
 @dataclass(frozen=True)
 class Query:
-    """One query.
+    """One query."""
 
-    Attributes:
-        place: Dashboard or rules file, then panel, variable, annotation or rule.
-        ref: The query's letter or name within the panel.
-        store: What it is for.
-        text: The query.
-        instant: Whether it asks for one moment rather than a range.
-        exemplars: Whether it asks for exemplars as well.
-        regex: What a variable takes of each result, between slashes; empty for all of it.
-    """
-
-    place: tuple[str, str]
-    ref: str
-    store: Store
-    text: str
-    instant: bool = False
-    exemplars: bool = False
-    regex: str = ""
+    place: tuple[str, str]  # Dashboard or rules file, then panel, variable, annotation or rule
+    ref: str  # The query's letter or name within the panel
+    store: Store  # What it is for
+    text: str  # The query
+    instant: bool = False  # Whether it asks for one moment rather than a range
+    exemplars: bool = False  # Whether it asks for exemplars as well
+    regex: str = ""  # What a variable takes of each result, between slashes; empty for all of it
 
     def __str__(self) -> str:
         return f"{' / '.join(self.place)} / {self.ref}"

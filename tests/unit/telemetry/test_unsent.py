@@ -10,9 +10,9 @@ import pytest
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_quant.export.otel import unsent
+from otel_quant.export.otel import delivery
+from otel_quant.export.otel.delivery import Unsent
 from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
-from otel_quant.export.otel.unsent import Unsent
 
 LOST = (
     "telemetry is lost: the endpoint refuses it, or has been away for too long to keep it all "
@@ -91,7 +91,7 @@ def test_the_oldest_are_given_up_where_there_are_too_many(
     kept.send_again()
     assert exporter.arrived == [*([number] * 512 for number in range(3, 10)), *metrics]
     assert caplog.record_tuples == [("otel_quant", logging.WARNING, LOST)]
-    assert unsent.MOST == 8 * 512
+    assert delivery.MOST == 8 * 512
 
 
 def test_a_batch_is_kept_too_if_the_exporter_raises_that_nothing_listens() -> None:

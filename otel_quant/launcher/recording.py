@@ -1,9 +1,14 @@
-"""What the launcher itself writes into a recording, from the program's start to its end."""
+"""What the launcher itself writes into a recording, from the program's start to its end, and sends of that.
+
+A process of its own sends the end of a program that was killed to where its telemetry goes: it has the SDK as
+the environment configures it, and can be stopped when the time is over.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,13 +16,60 @@ from typing import Final
 
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.log import LOG
 from otel_quant.capture.recorder.origin import git_head, shown_command
+from otel_quant.export.otel.default_exporters import defaults_in
 from otel_quant.export.recording import manifest
 from otel_quant.launcher import program
 from otel_quant.launcher.observer import INTERVAL, Observer
-from otel_quant.launcher.send_ending import send_ending
-from otel_quant.recordings.model import Ending
+from otel_quant.launcher.post_mortem import ending_in
+from otel_quant.recordings.model import Ending, Recording
+from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
+
+_WITHOUT: Final = frozenset({"OTEL_QUANT_RECORD", "QUARK_PROFILING", "OTEL_QUANT_PROFILE"})
+
+
+def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> None:
+    """Ends the spans that were open, under their own ids, and sends a log record.
+
+    Does nothing where no span was open, or nothing is configured that sends.
+    """
+    is_silent = defaults_in(environ, environ) is not None
+    if timeout <= 0 or is_silent or not _has_open_spans(read(folder)):
+        return
+    environ = {name: value for name, value in environ.items() if name not in _WITHOUT}
+    environ["OTEL_METRICS_EXPORTER"] = "none"
+    try:
+        subprocess.run(  # noqa: S603 - our own module
+            [sys.executable, "-m", "otel_quant", "send", "--only-unended", os.fspath(folder)],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=timeout,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        if isinstance(error, subprocess.TimeoutExpired):
+            reason = f"it took longer than {timeout:g} s (OTEL_QUANT_EXIT_TIMEOUT)"
+        elif isinstance(error, subprocess.CalledProcessError) and error.stderr.strip():
+            reason = error.stderr.strip().splitlines()[-1].removeprefix("otel-quant: ")
+        else:
+            reason = type(error).__name__
+        LOG.warning("the end of the program could not be sent: %s", reason)
+
+
+def _has_open_spans(recording: Recording) -> bool:
+    ending = recording.ending
+    if ending is None or (ending.signal is None and ending.process is None):
+        return False
+    return any(
+        run.end is None and run.state != "running" and run.span_id is not None
+        for run in recording.runs
+    )
+
 
 _GIT: Final = ("git", "-c", "core.fsmonitor=false", "--no-optional-locks")
 _GIT_ENDS: Final = 2.0
@@ -38,7 +90,7 @@ class LaunchedRecording:
         arguments: Sequence[str],
         environ: Mapping[str, str],
     ) -> None:
-        self._folder = folder
+        self._folder, self._began_ns = folder, began_ns
         self._observer: Observer | None = None
         settings = settings_from(environ, warn=False)
         self._exit_timeout = settings.exit_timeout
@@ -60,7 +112,8 @@ class LaunchedRecording:
         fields: dict[str, object] = {"ended": time.time_ns()}
         with FAULTS.kept_in("observer"):
             if self._observer is not None:
-                ending = fields["ending"] = self._observer.finish(ended)
+                seen = self._observer.observe(ended)
+                ending = fields["ending"] = ending_in(self._folder, self._began_ns, seen)
                 fields["summary"] = self._observer.summary()
         with FAULTS.kept_in("git repository"):
             is_dirty = _answer_of(self._git) if self._git is not None else None

@@ -1,0 +1,188 @@
+"""A figure that is declared in one file is in every signal, file, command and page.
+
+The package is copied, one figure is added to the copy's `schema/figures.py`, and the copy is used as
+a user would use it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pexpect
+import yaml
+
+from tests.fixtures.otlp_receiver import OtlpReceiver
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+RECORDINGS: Final = ROOT / "tests" / "fixtures" / "recordings_88776fb"
+BEFORE: Final = '        Figure(\n            "disk.read_chars"'
+DECLARED: Final = """\
+        Figure(
+            "disk.copied", "By", "Bytes that the program handed to write calls",
+            lambda disk: disk.write_chars, TOTAL, "5000000",
+            checkpoint="disk_copied",
+            steps=(Series(Metric("quant.step.disk.copied", "counter", "By", "Bytes handed to write.")),),
+            live=Series(Metric("quant.run.disk.copied", "observable_counter", "By", "Bytes handed to write.")),
+            column=YamlColumn("disk_copied_mb", "Handed to write calls since the first checkpoint, in MiB."),
+            kind="disk", heading="COPIED", curve="disk.copied",
+        ),
+"""
+NAME: Final = '"disk.read_chars", "By",'
+KIND: Final = 'lambda disk: disk.read_chars, TOTAL, "204800000", kind="disk",'
+SCRIPT: Final = """\
+import otel_quant
+
+with otel_quant.step("Calibration"), open("copied", "wb") as file:
+    file.write(bytes(5_000_000))
+"""
+
+
+class Copied:
+    """A copy of the package with a figure more, and what it prints."""
+
+    def __init__(self, folder: Path, replaced: Mapping[str, str]) -> None:
+        self.folder = folder
+        shutil.copytree(
+            ROOT / "otel_quant", folder / "otel_quant", ignore=shutil.ignore_patterns("*.pyc")
+        )
+        shutil.copytree(ROOT / "grafana", folder / "grafana")
+        schema = folder / "otel_quant" / "schema" / "figures.py"
+        text = schema.read_text(encoding="utf-8")
+        for old, new in replaced.items():
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        schema.write_text(text, encoding="utf-8")
+
+    def run(self, *command: str, **variables: str) -> str:
+        """Returns what a command of the copy prints."""
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(self.folder), **variables},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def otel_quant(self, *arguments: str) -> str:
+        """Returns what `otel-quant` prints."""
+        return self.run("-m", "otel_quant", *arguments)
+
+    def otel_quant_with(self, variables: Mapping[str, str], *arguments: str) -> str:
+        """The same with variables of the environment."""
+        return self.run("-m", "otel_quant", *arguments, **variables)
+
+    def in_a_terminal(self, *arguments: str) -> str:
+        """The same where standard output is a terminal."""
+        command = ["-m", "otel_quant", *arguments]
+        variables = {**os.environ, "PYTHONPATH": str(self.folder), "TERM": "xterm"}
+        child = pexpect.spawn(
+            sys.executable, command, cwd=self.folder, env=variables,
+            dimensions=(50, 120), encoding="utf-8", timeout=60,
+        )  # fmt: skip
+        child.expect(pexpect.EOF)
+        return str(child.before)
+
+    def json(self, *arguments: str) -> Any:
+        """Returns the document that a command prints as JSON."""
+        return json.loads(self.otel_quant(*arguments, "--format", "json"))
+
+
+def values_named(document: Any, name: str) -> list[Any]:
+    """Returns what stands under a key anywhere in a document, or beside it as its name."""
+    found: list[Any] = []
+    if isinstance(document, dict):
+        found += [value for key, value in document.items() if key == name]
+        for value in document.values():
+            found += values_named(value, name)
+    elif isinstance(document, list):
+        for value in document:
+            found += values_named(value, name)
+    return found
+
+
+def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
+    tmp_path: Path, otlp: OtlpReceiver
+) -> None:
+    copy = Copied(tmp_path, {BEFORE: DECLARED + BEFORE})
+    (tmp_path / "quantize.py").write_text(SCRIPT)
+    copy.run(
+        "-m", "otel_quant", "run", "--out", "recorded", "--", sys.executable, "quantize.py",
+        OTEL_QUANT_PROFILE="profile.yaml", **otlp.environment(),
+    )  # fmt: skip
+
+    (step,) = (span for span in otlp.spans if span.name == "Calibration")
+    copied = step.attributes["quant.disk.copied"]
+    assert copied >= 5_000_000
+    points = {each.metric: each.value for each in otlp.points}
+    (end,) = (
+        each.attributes
+        for each in otlp.records
+        if each.attributes.get("quant.checkpoint.name") == "Calibration End"
+    )
+    profile = yaml.safe_load((tmp_path / "profile.yaml").read_text())["memory_usage"]
+    (in_file,) = (each for each in profile if each["step"] == "Calibration End")
+    names = copy.run(
+        "-c", "from otel_quant.schema.catalog import *; print([a.name for a in ATTRIBUTES])"
+    )
+    boards = copy.run(
+        "-c", "from grafana.generator.dashboards import documents; print(documents().values())"
+    )
+    sent_before = len(otlp.spans)
+    copy.otel_quant_with(otlp.environment(), "send", "recorded")
+    found = {
+        "metric of steps": points["quant.step.disk.copied"] == copied,
+        "metric of runs": points["quant.run.disk.copied"] > copied,
+        "checkpoint record": end["quant.checkpoint.disk_copied"] > copied,
+        "local file": in_file["disk_copied_mb"]
+        == round(end["quant.checkpoint.disk_copied"] / (1 << 20), 2),
+        "documentation": "quant.disk.copied" in names,
+        "dashboards": "quant_run_disk_copied_bytes_total" in boards,
+        "steps on dashboards": "span.quant.disk.copied" in boards,
+        "show of the recording": "COPIED" in copy.otel_quant("show", "recorded"),
+        "show of the file": "COPIED" in copy.otel_quant("show", "profile.yaml"),
+        "show as JSON": values_named(copy.json("show", "recorded"), "disk_copied_mb")
+        == [round(copied / (1 << 20), 2)],
+        "report": "copied" in (tmp_path / "recorded" / "report.html").read_text().lower(),
+        "compare": "disk.copied" in json.dumps(copy.json("compare", "recorded", "recorded")),
+        "gate": copy.otel_quant("compare", "recorded", "recorded", "--fail-over", "disk.copied=10%")
+        != "",
+        "runs": "disk.copied" in json.dumps(copy.json("runs", ".", "--value", "disk.copied")),
+        "watch": "disk copied" in copy.in_a_terminal("watch", "--once", "recorded"),
+        "curve": "disk.copied" in (tmp_path / "recorded" / "curve.launcher.jsonl").read_text(),
+        "send": [
+            span.attributes.get("quant.disk.copied")
+            for span in otlp.spans[sent_before:]
+            if span.name == "Calibration"
+        ]
+        == [copied],
+    }
+    assert found == dict.fromkeys(found, True)
+
+
+def test_a_renamed_attribute_is_found_in_old_recordings_under_its_new_name(tmp_path: Path) -> None:
+    before = Copied(tmp_path / "before", {})
+    after = Copied(
+        tmp_path / "after",
+        {
+            NAME: '"disk.read_calls", "By",',
+            KIND: f'{KIND} former=("disk.read_chars",),',
+        },
+    )
+
+    def of_runs(copy: Copied, name: str) -> list[Any]:
+        return values_named(copy.json("runs", str(RECORDINGS), "--where", f"{name}>0"), name)
+
+    known = of_runs(before, "disk.read_chars")
+    assert len(known) == 3
+    assert of_runs(after, "disk.read_calls") == known

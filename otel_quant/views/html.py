@@ -262,7 +262,7 @@ def _heading(text: str) -> str:
 
 
 _SHADES: Final = 5
-_ACRONYMS: Final = frozenset({"CPU", "GPU", "IQR", "SQNR"})
+_ACRONYMS: Final = frozenset({"B", "CPU", "GPU", "IQR", "SQNR"})
 
 
 def fragment(document: Document) -> str:

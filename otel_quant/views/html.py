@@ -252,7 +252,12 @@ def _heading(text: str) -> str:
     if not text.isupper():
         return text
     words = (word if word in _ACRONYMS else word.lower() for word in text.split())
-    shown = " ".join(words).replace("macs", "MACs").replace("mem ", "memory ")
+    shown = (
+        " ".join(words)
+        .replace("macs/b", "MACs/B")
+        .replace("macs", "MACs")
+        .replace("mem ", "memory ")
+    )
     return shown[:1].upper() + shown[1:]
 
 

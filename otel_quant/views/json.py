@@ -50,12 +50,9 @@ def _data(parts: Iterable[Part]) -> Iterator[tuple[str, Any]]:
                 yield part.title, dict(_data(part.parts))
 
 
-def _laid_out(value: object, depth: int) -> Iterator[str]:
+def _laid_out(value: Any, depth: int) -> Iterator[str]:
     if depth == _DEEPEST or not value or not isinstance(value, dict | list | tuple | map):
-        try:
-            yield json.dumps(value, default=str, allow_nan=False)
-        except ValueError:
-            yield json.dumps(_finite(value), default=str)
+        yield _dumped(value)
         return
     items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
     opening, closing = "{}" if isinstance(value, dict) else "[]"
@@ -64,9 +61,24 @@ def _laid_out(value: object, depth: int) -> Iterator[str]:
         yield separator + "\n" + "  " * (depth + 1)
         if key is not None:
             yield f"{json.dumps(str(key))}: "
-        yield from _laid_out(item, depth + 1)
+            yield from _laid_out(item, depth + 1)
+        elif isinstance(item, dict) and not any(map(_is_deep, item.values())):
+            yield _dumped(item)  # a row
+        else:
+            yield from _laid_out(item, depth + 1)
         separator = ","
     yield f"\n{'  ' * depth}{closing}" if separator == "," else "[]"
+
+
+def _is_deep(value: object) -> bool:
+    return isinstance(value, dict | list | tuple | map)
+
+
+def _dumped(value: object) -> str:
+    try:
+        return json.dumps(value, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), default=str)
 
 
 def _finite(value: object) -> object:

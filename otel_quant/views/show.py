@@ -28,12 +28,12 @@ from otel_quant.views.document import (
 from otel_quant.views.ending import ending_lines, forecast_lines
 from otel_quant.views.steps import (
     COLUMNS,
-    MESSAGE,
-    STATUS,
     ShownRun,
     StepRow,
     columns_of,
+    message_of,
     run_table,
+    status_of,
 )
 from otel_quant.views.text import listed
 
@@ -405,20 +405,23 @@ def _run_document(
 
 
 def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
-    columns = [*columns_of(run), MESSAGE, STATUS]
-    if all(_plain(MESSAGE, row) is None for row in run.rows):
-        columns.remove(MESSAGE)
-    for row in run.rows:
-        figures = {column.name: _plain(column, row) for column in columns}
-        yield {"step": row.name, "depth": row.depth, **figures}
+    columns = [(column.name, _plain(column, values)) for column, values in columns_of(run)]
+    for name, text_of in (("error_message", message_of), ("status", status_of)):
+        texts = list(map(text_of, run.rows))
+        columns += [(name, texts)] if any(text is not None for text in texts) else []
+    for at, row in enumerate(run.rows):
+        yield {
+            "step": row.name,
+            "depth": row.depth,
+            **{name: values[at] for name, values in columns},
+        }
 
 
-def _plain(column: Column[StepRow], row: StepRow) -> Any:
-    """Returns a figure as Quark's file has it: sizes in MiB."""
-    value = column.value(row) if column.value else None
-    if column.unit == "By" and isinstance(value, int | float):
-        return mebibytes(value)
-    return value
+def _plain(column: Column[StepRow], values: list[Any]) -> list[Any]:
+    """Returns figures as Quark's file has them: sizes in MiB."""
+    if column.unit != "By":
+        return values
+    return [None if value is None else mebibytes(value) for value in values]
 
 
 def _sheet(recordings: Mapping[str, Recording]) -> Table:

@@ -110,7 +110,8 @@ def _seen(figure: Figure) -> Value:
 
     def value(row: StepRow) -> float | None:
         if row.step is None:
-            return start(row)  # type: ignore[no-any-return]
+            known: float | None = start(row)
+            return known
         return row.of.steps.seen(row.step, f"{figure.name}.peak")
 
     return value
@@ -140,13 +141,15 @@ def _share_of_time(row: StepRow) -> float | None:
     return round(seconds / total, 4) if seconds is not None and total else None
 
 
-def _status(row: StepRow) -> str:
+def status_of(row: StepRow) -> str:
+    """Returns how a row stands: ``ok``, ``open``, the exception that ended it."""
     if row.step is None:
         return "point"
     return "open" if row.step.end is None else row.step.error or "ok"
 
 
-def _message(row: StepRow) -> str | None:
+def message_of(row: StepRow) -> str | None:
+    """Returns the message of that exception."""
     return row.step.error_message if row.step is not None else None
 
 
@@ -199,12 +202,15 @@ COLUMNS: Final = (
 )
 """The figures that every run may have, in the order of the table."""
 
-MESSAGE: Final = Column[StepRow]("error_message", None, _message)
-STATUS: Final = Column[StepRow]("STATUS", None, _status, "status", longest=_LONGEST_STATUS)
-_STEP: Final = Column[StepRow]("STEP", None, lambda row: row.name, "step")
+STATUS: Final = Column[StepRow]("STATUS", longest=_LONGEST_STATUS)
+_STEP: Final = Column[StepRow]("STEP", key="step")
 
 
-def columns_of(run: ShownRun) -> list[Column[StepRow]]:
+Known: TypeAlias = tuple[Column[StepRow], list[Any]]
+"""A column with the figure of each row."""
+
+
+def columns_of(run: ShownRun) -> list[Known]:
     """Returns the columns in which a row has a value; those of the program's own metrics come last."""
     custom = dict.fromkeys(
         name
@@ -212,8 +218,13 @@ def columns_of(run: ShownRun) -> list[Column[StepRow]]:
         for name in point.attributes
         if name.startswith(semconv.CUSTOM_PREFIX)
     )
-    columns = (*COLUMNS, *map(_custom_column, custom))
-    return [each for each in columns if any(_of(each, row) is not None for row in run.rows)]
+    every = (
+        (each, [_of(each, row) for row in run.rows])
+        for each in (*COLUMNS, *map(_custom_column, custom))
+    )
+    return [
+        (column, values) for column, values in every if any(value is not None for value in values)
+    ]
 
 
 def _of(column: Column[StepRow], row: StepRow) -> Any:
@@ -230,12 +241,12 @@ def _custom_column(name: str) -> Column[StepRow]:
     return Column(key, "", value, key, absent="-")
 
 
-def without_seen(columns: Sequence[Column[StepRow]]) -> list[Column[StepRow]]:
+def without_seen(columns: Sequence[Known]) -> list[Known]:
     """Returns columns without what was seen at checkpoints, where the peak is known."""
-    headings = {column.heading for column in columns}
+    headings = {column.heading for column, _ in columns}
     return [
-        column
-        for column in columns
+        (column, values)
+        for column, values in columns
         if not column.heading.endswith(" SEEN")
         or column.heading.replace(" SEEN", " PEAK") not in headings
     ]
@@ -244,27 +255,33 @@ def without_seen(columns: Sequence[Column[StepRow]]) -> list[Column[StepRow]]:
 def run_table(run: ShownRun, most: int | None = None) -> Table:
     """Returns the steps of a run; with ``most`` those that did not end well, then the longest."""
     rows = run.rows
+    kept: Sequence[int] = range(len(rows))
     if most is not None and len(rows) > most:
 
         def rank(at: int) -> tuple[bool, float]:
-            step = run.rows[at].step
+            step = rows[at].step
             if step is None:
                 return True, 0.0
             return step.state == "ended", step.start - (step.end or step.start)
 
-        rows = [run.rows[at] for at in sorted(sorted(range(len(rows)), key=rank)[:most])]
-    left_out = len(run.rows) - len(rows)
+        kept = sorted(sorted(kept, key=rank)[:most])
     columns = without_seen(columns_of(run))
+    left_out = len(rows) - len(kept)
     notes = [f"(shorter steps that are left out: {left_out:,})"] if left_out else []
-    if any(column.heading.endswith(" SEEN") for column in columns):
+    if any(column.heading.endswith(" SEEN") for column, _ in columns):
         last = " and in the last reading" if run.run.last and run.run.end is None else ""
         between = "" if last else ", not between them"
         notes.append(f"(SEEN is the highest at the checkpoints{last}{between})")
-    status = replace(STATUS, value=_status_text)
-    return Table.of(
-        (_STEP, *columns, status),
-        rows,
-        row=lambda row, cells: Row(cells, row.depth, row.step.state if row.step else "ended"),
+    return Table(
+        (_STEP, *(column for column, _ in columns), STATUS),
+        [
+            Row(
+                (rows[at].name, *(values[at] for _, values in columns), _status_text(rows[at])),
+                rows[at].depth,
+                each.state if (each := rows[at].step) else "ended",
+            )
+            for at in kept
+        ],
         id="steps",
         caption="Steps",
         note="\n".join(notes),
@@ -272,8 +289,8 @@ def run_table(run: ShownRun, most: int | None = None) -> Table:
 
 
 def _status_text(row: StepRow) -> str:
-    message = _message(row)
-    return f"{_status(row)}: {message}" if message else _status(row)
+    message = message_of(row)
+    return f"{status_of(row)}: {message}" if message else status_of(row)
 
 
 # --- in the report ------------------------------------------------------------------------
@@ -317,28 +334,29 @@ def step_table(recording: Recording, subject: Subject) -> Table:
     runs = {id(run): ShownRun(recording, run) for run in subject.runs}
     rows = {(key, row.step.index): row for key, run in runs.items() for row in run.rows if row.step}
     pairs = [(each, rows[id(each.run), each.step.index]) for each in shown]
-    found = [each for each in _IN_REPORT if any(_of(each, row) is not None for _, row in pairs)]
-    figures = without_seen(found)
+    every = ((each, [_of(each, row) for _, row in pairs]) for each in _IN_REPORT)
+    known = [(each, values) for each, values in every if any(value is not None for value in values)]
+    figures = without_seen(known)
     total = recording.duration
     share = Column[Any]("", "1", shown_in=ONE, title="share of the recording's time")
     columns = (
         Column[Any]("Step", key="step"), Column[Any]("State", key="state"),
         Column[Any]("START", "s", shown_in=ONE), Column[Any]("TIME", "s", shown_in=ONE),
-        *([share] if total else []), *figures,
+        *([share] if total else []), *(column for column, _ in figures),
     )  # fmt: skip
 
-    def cells(each: ShownStep, row: StepRow) -> Iterator[Cell]:
+    def cells(at: int, each: ShownStep) -> Iterator[Cell]:
         yield cut(each.step.name, _LONGEST_NAME)
         yield _state_text(each)
         yield each.step.start
         yield each.duration
         if total:
             yield each.duration / total
-        yield from (_of(column, row) for column in figures)
+        yield from (values[at] for _, values in figures)
 
     return Table(
         columns,
-        [Row(tuple(cells(each, row)), each.depth, each.state) for each, row in pairs],
+        [Row(tuple(cells(at, each)), each.depth, each.state) for at, each in enumerate(shown)],
         id="steps",
         caption=f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps",
         note=_left_out(subject.steps, {(id(each.run), each.step.index) for each in shown}),

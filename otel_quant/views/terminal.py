@@ -83,7 +83,7 @@ def _table(table: Table, width: int | None) -> Iterator[str]:
         head.append(texts.units)
     widths = [max(map(width_of, map(printable, column))) for column in zip(*head, strict=True)]
     first, others, said = widths[0], widths[1:], False
-    seen: set[tuple[Cell, ...]] = set()
+    seen: dict[tuple[Cell, ...], tuple[str, ...]] = {}
     for row in table.rows:
         if isinstance(row, Row):
             said = said or bool(row.said)
@@ -93,10 +93,10 @@ def _table(table: Table, width: int | None) -> Iterator[str]:
         first = max(first, indent + width_of(printable(texts.of(cells[:1])[0])))
         alike = tuple(cells[1:])
         if alike not in seen:
-            for at, text in enumerate(texts.whole((None, *alike))[1:]):
-                others[at] = max(others[at], width_of(printable(text)))
+            shown = tuple(map(printable, texts.whole((None, *alike))[1:]))
+            others = list(map(max, others, map(width_of, shown)))
             if len(seen) < _ALIKE:
-                seen.add(alike)
+                seen[alike] = shown
     columns = list(texts.columns)
     kept = [True] * len(columns)
     left_out = list(_left_out(table, [first, *others], width))
@@ -115,7 +115,7 @@ def _table(table: Table, width: int | None) -> Iterator[str]:
 
     @lru_cache(_ALIKE)
     def of_cells(alike: tuple[Cell, ...]) -> str:
-        return laid_out(texts.whole((None, *alike))[1:])
+        return laid_out(seen.get(alike) or texts.whole((None, *alike))[1:])
 
     def line(name: str, rest: str, remark: str = "") -> str:
         text = f"{_pad(printable(name), first, is_left[0])}{rest}"

@@ -77,7 +77,7 @@ def test_the_snippet_of_the_readme_shows_its_steps_as_a_table(tmp_path: Path) ->
     [result] = shown
     page = Page(result["data"]["text/html"])
     assert page.tags == {"div", "table", "caption", "thead", "tbody", "tr", "th", "td"}
-    assert page.cells[:4] == ["STEP", "START s", "TIME s", "TIME %"]
+    assert page.cells[:4] == ["STEP", "START s", "TIME s", "%"]
     assert "Quantization (Dynamic)" in page.cells
     assert page.cells[page.cells.index("ended") + 1] == "without an exception"
     # The page's own colours are readable, light or dark.

@@ -124,9 +124,8 @@ class EventMaker:
             order, _ = self._latest.get(metric, (0, None))
             if reading.order >= order:
                 self._latest[metric] = reading.order, value
-        latest = {metric: value for metric, (_, value) in self._latest.items()}
         self._next += 1
-        return Taken(name, self._next - 1, reading, custom, latest)
+        return Taken(name, self._next - 1, reading, custom, self._latest_values())
 
     # --- the events -----------------------------------------------------------------------
 
@@ -177,27 +176,14 @@ class EventMaker:
 
     def samples_expected(self, step: StepInfo, total: int, now: tuple[int, int]) -> Event:
         """Returns how many samples a step will consume."""
-        return Event(
-            kind="samples.expected",
-            time_ns=now[0],
-            clock_ns=now[1],
-            run=self.run,
-            step=step,
-            samples=total,
-        )
+        return self._bare("samples.expected", now, step=step, samples=total)
 
     def models_costed(self, costs: Sequence[CostedModel], now: tuple[int, int]) -> Event:
         """Returns what models cost."""
         for cost in costs:
             self._of_run.add_model(cost)
             self._of_period.add_model(cost)
-        return Event(
-            kind="models.costed",
-            time_ns=now[0],
-            clock_ns=now[1],
-            run=self.run,
-            models=tuple(costs),
-        )
+        return self._bare("models.costed", now, models=tuple(costs))
 
     def reading_taken(
         self, reading: Reading, peaks: Peaks, steps: tuple[StepProgress, ...]
@@ -214,11 +200,9 @@ class EventMaker:
             **self._figures.at_reading(reading, self.baseline),
             **(open_step_of(steps[-1]) if steps else {}),
         }
-        return Event(
-            kind="reading.taken",
-            time_ns=reading.time_ns,
-            clock_ns=reading.clock_ns,
-            run=run,
+        return self._bare(
+            "reading.taken",
+            reading,
             step=steps[-1].info if steps else None,
             elapsed=elapsed,
             attributes=present(known),
@@ -232,32 +216,19 @@ class EventMaker:
         self, step: StepProgress, growth: GrowthForecast, reading: Reading
     ) -> Event:
         """Returns that memory will not suffice for the samples that are left."""
-        known = {
-            **run_ids_of(self.run),
-            **open_step_of(step),
-            **growth_of(growth),
-        }
-        return Event(
-            kind="forecast.exceeded",
-            time_ns=reading.time_ns,
-            clock_ns=reading.clock_ns,
-            run=self.run,
-            step=step.info,
-            name=sentence(step, growth, self.run.limits),
-            attributes=known,
-        )
+        text = sentence(step, growth, self.run.limits)
+        known = {**run_ids_of(self.run), **open_step_of(step), **growth_of(growth)}
+        return self._bare("forecast.exceeded", reading, step=step.info, name=text, attributes=known)
 
     def run_reported(self, period: Period, reading: Reading) -> Event:
         """Returns the end of a worker's task, and begins the next one's part of the run."""
         of_period = self._totals(period, reading, self._of_period)
         self._of_period = _OfRun()
-        return Event(
-            kind="run.reported",
-            time_ns=reading.time_ns,
-            clock_ns=reading.clock_ns,
-            run=self.run,
+        return self._bare(
+            "run.reported",
+            reading,
             attributes=of_period,
-            latest_custom={metric: value for metric, (_, value) in self._latest.items()},
+            latest_custom=self._latest_values(),
             began_ns=period.start.time_ns,
             lasted_ns=reading.clock_ns - period.start.clock_ns,
         )
@@ -291,11 +262,9 @@ class EventMaker:
         self, kind: EventKind, taken: Taken, step: StepInfo | None = None, **more: Any
     ) -> Event:
         reading, baseline = taken.reading, self.baseline
-        return Event(
-            kind=kind,
-            time_ns=reading.time_ns,
-            clock_ns=reading.clock_ns,
-            run=self.run,
+        return self._bare(
+            kind,
+            reading,
             step=step,
             name=taken.name,
             sequence=taken.sequence,
@@ -307,6 +276,14 @@ class EventMaker:
             baseline=baseline,
             **more,
         )
+
+    def _bare(self, kind: EventKind, at: Reading | tuple[int, int], **more: Any) -> Event:
+        """Returns an event at the time of a reading, or by the wall clock and the monotonic clock."""
+        time_ns, clock_ns = at if isinstance(at, tuple) else (at.time_ns, at.clock_ns)
+        return Event(kind=kind, time_ns=time_ns, clock_ns=clock_ns, run=self.run, **more)
+
+    def _latest_values(self) -> dict[str, object]:
+        return {metric: value for metric, (_, value) in self._latest.items()}
 
     def _totals(self, period: Period, end: Reading, of_run: _OfRun) -> dict[str, AttributeValue]:
         peaks = period.tracker.result()

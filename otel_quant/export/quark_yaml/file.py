@@ -88,6 +88,14 @@ def _between_borders(data: bytes, start: int) -> bytes:
 def create(path: Path, text: str, *, parents: bool = False) -> ProfileFile:
     """Creates a file with its first piece in it."""
     target = path.resolve()
+    try:
+        return _create(target, text, parents)
+    except OSError as error:
+        # Another error: this one may name a folder above the file, or a path beside it.
+        raise OSError(error.errno, error.strerror, str(target)) from error
+
+
+def _create(target: Path, text: str, parents: bool) -> ProfileFile:
     if parents:
         target.parent.mkdir(parents=True, exist_ok=True)
     mode = target.stat().st_mode if target.exists() else stat.S_IFREG

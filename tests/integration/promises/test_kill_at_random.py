@@ -66,7 +66,7 @@ class Killed:
 
 
 def killed_after(process: subprocess.Popen[str], seconds: float) -> Killed:
-    """Kills a script some time after it has said that it is ready."""
+    """Kills a script some time after its first step has begun."""
     assert process.stdout is not None
     descriptor, said = process.stdout.fileno(), b""
     deadline = time.monotonic() + 300
@@ -78,7 +78,7 @@ def killed_after(process: subprocess.Popen[str], seconds: float) -> Killed:
             chunk = os.read(descriptor, 65536)
             assert chunk, "the script has ended by itself"
             said += chunk
-        if until is None and b"\n" in said:
+        if until is None and said.count(b"\n") > 1:  # the first step, which loads what measures
             until = time.monotonic() + seconds
     process.send_signal(signal.SIGKILL)
     killed_ns = time.time_ns()
@@ -133,13 +133,10 @@ def test_a_killed_run_has_all_checkpoints_before_the_kill(
         names = arrived.setdefault(record.attributes["process.pid"], set())
         names.add(record.attributes["quant.checkpoint.name"])
 
-    assert sum(len(killed.begun) for killed in ended) > 10 * runs
+    assert sum(len(killed.begun) for killed in ended) > runs
     late: dict[tuple[int, float], list[str]] = {}
     for number, killed in enumerate(ended):
-        profile = workshop.folder / f"profile{number}.yaml"
-        if not killed.begun and not profile.exists():
-            continue  # killed before its first step
-        written = records_of_ours(profile)
+        written = records_of_ours(workshop.folder / f"profile{number}.yaml")
         assert written[: len(killed.begun) + 1] == ["Start", *killed.begun]
         assert len(set(written)) == len(written)
         due = [

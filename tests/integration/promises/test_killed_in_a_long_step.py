@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.schema.units import size
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop
 
@@ -80,12 +81,17 @@ def test_the_last_reading_is_on_disk_and_show_prints_it(workshop: Workshop, stri
     assert reading["open_steps"] == [{"step": "Model Quantization"}, {"step": "Calibration"}]
     (document,) = json.loads(show(profile, "--format", "json"))
     assert document["last_reading"].pop("age_secs") >= 0
-    assert document["last_reading"] == reading
+    # A recording has its times as nanoseconds since it began: `show` has microseconds.
+    times = {
+        name: pytest.approx(reading[name], abs=2e-6)
+        for name in ("timestamp", "relative_time_secs", "run_started")
+    }
+    assert document["last_reading"] == reading | times
     *_, steps, checkpoint, last = show(profile).splitlines()
     assert steps == "  open steps:      Model Quantization > Calibration"
     assert checkpoint.startswith("  last checkpoint: Calibration Start (")
     assert last.startswith("  last reading:    ")
-    assert f"{reading['cpu_memory_mb']:.2f} MiB" in last
+    assert size(reading["cpu_memory_mb"] * MIB) in last
 
 
 def test_a_run_that_ends_leaves_no_last_reading(workshop: Workshop) -> None:

@@ -235,8 +235,8 @@ def test_the_slowest_of_64_ranks_is_found_by_sorting(opened: Open) -> None:
 
 def test_unknown_cells_stay_last_in_both_directions(opened: Open, tmp_path: Path) -> None:
     page = opened(render(built.killed(tmp_path)))
-    button = page.page.locator("#steps thead button", has_text="Of limit")
-    column = 1 + page.page.locator("#steps thead th").all_inner_texts().index("Of limit %")
+    button = page.page.locator("#steps thead button", has_text="Memory end")
+    column = 1 + page.page.locator("#steps thead th").all_inner_texts().index("Memory end MB")
     for _ in range(2):
         button.press("Enter")
         assert page.cells("steps", column)[-3:] == ["", "", ""]

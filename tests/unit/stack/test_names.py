@@ -1,4 +1,4 @@
-"""A dashboard or an alert may use no name that is not in `otel_quant.schema.semconv`."""
+"""A dashboard or an alert may use no name that is not in `otel_quant.schema.semconv`; alerts are tried."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from otel_quant.schema import catalog, semconv
-from tests.unit.stack.dashboards import FILES, QUERIES, RECORDED, Query
+from tests.unit.stack.dashboards import FILES, QUERIES, RECORDED, ROOT, RULES, Query
 
 # What is not ours: OpenTelemetry's resource attributes and what the stores add themselves.
 RESOURCE = {"service.name", "service.instance.id"}
@@ -110,3 +111,22 @@ def test_the_check_finds_a_name_that_is_never_sent() -> None:
         ("x", "y"), "A", "prometheus", 'sum by (job) (rate(quant_steps_total{a="b"}[5m]))'
     )
     assert names_of(metric) - METRICS - LABELS == {"quant_steps_total", "a"}
+
+
+TESTS = ROOT / "tests" / "stack" / "alerts.test.yaml"
+
+
+def test_every_alert_is_tested_firing_and_not_firing() -> None:
+    alerts = {rule["alert"] for group in RULES for rule in group["rules"] if "alert" in rule}
+    cases = [
+        (case["alertname"], bool(case["exp_alerts"]))
+        for test in yaml.safe_load(TESTS.read_text())["tests"]
+        for case in test["alert_rule_test"]
+    ]
+    assert set(cases) == {(alert, fires) for alert in alerts for fires in (True, False)}
+
+
+def test_every_alert_says_what_to_do() -> None:
+    for rule in (rule for group in RULES for rule in group["rules"] if "alert" in rule):
+        assert len(rule["annotations"]["runbook"].split()) >= 10, rule["alert"]
+        assert "\n" not in rule["annotations"]["runbook"].strip()

@@ -185,28 +185,9 @@ def test_json_has_the_parts_by_name_without_what_is_not_known() -> None:
   },
   "What ran": {
     "steps": [
-      {
-        "name": "Calibration",
-        "seconds": 125.2,
-        "median_seconds": 0.0213,
-        "peak_bytes": 7530000000,
-        "peak_share": 0.938,
-        "written_bytes": 1500000.0,
-        "speedup": 1.5,
-        "samples": 1204,
-        "status": "ok"
-      },
-      {
-        "name": "Export",
-        "seconds": 0.012,
-        "median_seconds": 0.0125,
-        "peak_bytes": 855000000.0,
-        "written_bytes": 8500000.0,
-        "status": "=1"
-      },
-      {
-        "name": "Missing"
-      }
+      {"name": "Calibration", "seconds": 125.2, "median_seconds": 0.0213, "peak_bytes": 7530000000, "peak_share": 0.938, "written_bytes": 1500000.0, "speedup": 1.5, "samples": 1204, "status": "ok"},
+      {"name": "Export", "seconds": 0.012, "median_seconds": 0.0125, "peak_bytes": 855000000.0, "written_bytes": 8500000.0, "status": "=1"},
+      {"name": "Missing"}
     ]
   }
 }

@@ -252,12 +252,17 @@ def _heading(text: str) -> str:
     if not text.isupper():
         return text
     words = (word if word in _ACRONYMS else word.lower() for word in text.split())
-    shown = " ".join(words).replace("macs", "MACs").replace("mem ", "memory ")
+    shown = (
+        " ".join(words)
+        .replace("macs/b", "MACs/B")
+        .replace("macs", "MACs")
+        .replace("mem ", "memory ")
+    )
     return shown[:1].upper() + shown[1:]
 
 
 _SHADES: Final = 5
-_ACRONYMS: Final = frozenset({"CPU", "GPU", "IQR", "SQNR"})
+_ACRONYMS: Final = frozenset({"B", "CPU", "GPU", "IQR", "SQNR"})
 
 
 def fragment(document: Document) -> str:

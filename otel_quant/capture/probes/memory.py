@@ -58,6 +58,7 @@ class MemoryProbe:
         self._pids: Collection[int] = ()  # descendants at the last reading that was not brief
         self._known: frozenset[int] = frozenset()  # those that had memory of their own
         self._read_at = 0.0  # monotonic clock of that reading, in seconds
+        self._last = 0  # memory in use at the last sample, in bytes
 
     def sample(self, pids: Collection[int] = ()) -> MemoryReading:
         """Reads what is in use between two checkpoints, which takes a third of the time.
@@ -81,6 +82,9 @@ class MemoryProbe:
             except OSError:
                 continue  # it has ended
         total = rss + sum([child[1] for child in children])
+        has_fallen, self._last = total < self._last, total
+        if has_fallen:  # what was higher in between is in the marks
+            return self(pids)
         return MemoryReading(rss, total, children=tuple(children), is_brief=True)
 
     def __call__(self, pids: Collection[int] = ()) -> MemoryReading:

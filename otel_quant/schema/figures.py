@@ -418,7 +418,7 @@ CACHE: Final = Resource(
                     "Growth on disk of the cache directory that has grown most since it was made, now.",
                 )
             ),
-            kind="disk", curve="cache",
+            kind="disk", heading="CACHES", curve="cache",
         ),
     ),
     is_sampled=True,
@@ -553,7 +553,7 @@ def _quantities(resources: tuple[Resource, ...]) -> Iterator[Quantity]:
                 figure.unit,
                 figure.kind,
                 figure.brief if figure.is_total else f"{figure.brief}: the highest",
-                f"{figure.heading} PEAK" if figure.heading and part == "peak" else figure.heading,
+                f"{figure.heading} PEAK" if figure.heading and figure.parts == LEVEL else figure.heading,
                 (attribute,),
                 checkpoint=f"quant.checkpoint.{read}" if read else "",
                 reading=f"quant.reading.{read}_peak" if read else "",
@@ -585,7 +585,6 @@ def _of_models() -> Iterator[Quantity]:
 def quantities(resources: tuple[Resource, ...] = RESOURCES) -> tuple[Quantity, ...]:
     """Returns every quantity, in the order of tables."""
     made = {each.name: each for each in _quantities(resources)}
-    made["cache.disk.peak"] = replace(made["cache.disk.peak"], heading="CACHES")
     first = (
         Quantity("duration", "s", "time", "Time from start to end", "TIME", over_steps="sum", matters=0.25),
         Quantity(

@@ -1,4 +1,8 @@
-"""Figures of whole runs, as PromQL: what the tables of runs show of each."""
+"""Figures of whole runs, as PromQL: what the tables of runs show of each.
+
+Memory of the ranks on one host is added up, because they share its limit. The sum of their peaks is at most
+too high: they may have been at different times.
+"""
 
 from __future__ import annotations
 

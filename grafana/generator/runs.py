@@ -1,4 +1,7 @@
-"""Runs: every run in the time range, newest first, and how many run, failed and vanished."""
+"""Runs: every run in the time range, newest first, and how many run, failed and vanished.
+
+Tables of runs are made from metrics, which come while a run goes on, survive its death and are not sampled.
+"""
 
 from __future__ import annotations
 

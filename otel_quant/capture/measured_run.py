@@ -1,4 +1,9 @@
-"""``run``: makes a block a run of its own, and gives its figures."""
+"""``run``: makes a block a run of its own, and gives its figures.
+
+The block keeps the text of the local file and `print(run)` reads it again, so that it cannot differ
+from `otel-quant show`. The libraries stay instrumented after a block: to remove the hooks takes a search
+through every loaded module, and does not reach what the program has stored elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,14 @@
 What is here is process-wide by nature: the sinks (an instrument lives as long as its
 meter), the recorder of the run that is under way, and what happens at exit and in
 forked children.
+
+A run begins with its first step, as Quark's own profile does, so a program that never quantizes has
+none. A child process that is started while a quantization library is loaded begins the run too, because
+the child's span needs a parent. `Pool` ends its workers by a signal, so in a worker each outermost
+operation has a root span of its own, and all of it has left the process when the operation returns.
+
+There are no signal handlers: one would delay SIGTERM until a C call of minutes returns. What a killed
+process leaves is on disk already: each checkpoint, and a last reading that is at most 2 s old.
 """
 
 from __future__ import annotations

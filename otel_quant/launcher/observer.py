@@ -1,6 +1,9 @@
 """Watches the program from outside: a curve of the recording, and what is known when it has ended.
 
 From outside it is blind neither while the program holds Python's lock nor after it is dead.
+
+Memory at a kill is not the last reading alone: the kernel tells the highest RSS with the exit status, and
+while its out-of-memory killer works memory already falls, so the highest of the last second counts.
 """
 
 from __future__ import annotations

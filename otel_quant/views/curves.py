@@ -1,4 +1,8 @@
-"""The charts of a recording, and those of two that are compared."""
+"""The charts of a recording, and those of two that are compared.
+
+About a thousand points are drawn of any number of readings, each the highest of its stretch, and the
+exact peak is a mark of its own.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,9 @@ show, such as a partition of an MI300, keeps its number and has no reading.
 
 The process tree's memory comes from the kernel's files in both cases: ``amdsmi`` would read
 the same files, but of every process on the machine.
+
+`amdsmi` is asked only where the program has loaded it: a second copy beside the one of a ROCm build of
+torch can make torch find no GPU.
 """
 
 from __future__ import annotations

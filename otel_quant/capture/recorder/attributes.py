@@ -1,4 +1,8 @@
-"""Attributes of events, made of what was measured. Steps and runs use the same keys."""
+"""Attributes of events, made of what was measured. Steps and runs use the same keys.
+
+What there may be many of is not on spans: the SDK keeps 128 attributes of a span and drops those that
+were set first, which identify it. Figures by device are on metrics and on a log record for each device.
+"""
 
 from __future__ import annotations
 

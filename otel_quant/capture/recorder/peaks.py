@@ -1,4 +1,9 @@
-"""Highest figures of a step: from the kernel's marks if they rose, and from readings."""
+"""Highest figures of a step: from the kernel's marks if they rose, and from readings.
+
+The kernel remembers the peak of each process and not when it was, so the peak of a process tree is the
+kernel's only if there was no child during the step. A child's mark counts only above every mark of this
+process: the kernel charges a child with the memory of the image that it was forked from.
+"""
 
 from __future__ import annotations
 

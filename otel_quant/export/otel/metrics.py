@@ -1,4 +1,10 @@
-"""Sink that turns steps and the state of the run into metrics."""
+"""Sink that turns steps and the state of the run into metrics.
+
+A run's name is on three series of each process (`quant.run.start`, `.end`, `.memory.peak`), and
+dashboards join the others by process: as an attribute of every metric it would begin new series with
+each run, and the SDK goes on to send the old ones. `quant.run.end` says that a run has ended, because
+steps may be shorter than an export; an end that no collection has seen is kept for the next one.
+"""
 
 from __future__ import annotations
 

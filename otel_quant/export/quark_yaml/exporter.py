@@ -1,6 +1,9 @@
 """``OTEL_TRACES_EXPORTER=quark_yaml``: requests the local file by the name of an exporter.
 
 Only the SDK loads this module, so it may import the SDK; no other module of the package may.
+
+The file is not written from spans: a span comes when a step is over, and none comes from a trace that
+is not sampled. The name only requests the file; a sink writes it.
 """
 
 from __future__ import annotations

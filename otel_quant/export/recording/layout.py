@@ -1,4 +1,10 @@
-"""The files of a recording, by name."""
+"""The files of a recording, by name.
+
+Processes find their recording without being told: a folder whose processes are alive, or whose first
+process has the same parent and a rank, is theirs. A variable with its name would change what the
+program's children see. Each file is locked while its process lives, so that a reader can tell a run that
+goes on from one that was killed.
+"""
 
 from __future__ import annotations
 

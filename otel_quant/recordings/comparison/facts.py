@@ -1,4 +1,8 @@
-"""What differs between runs beside their figures, and which figures that changes."""
+"""What differs between runs beside their figures, and which figures that changes.
+
+It is a table, a row for each fact: to leave out all figures where anything differs would leave none
+between two machines of a CI system.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Judges a comparison by limits: what is within, what is worse, what cannot be compared."""
+"""Judges a comparison by limits: what is within, what is worse, what cannot be compared.
+
+Three runs on each side cannot reach p = 0.05. With too few for the test the best new run has to be worse
+than the worst of the base by the limit: one slow run in the base may hide a difference, none makes one.
+"""
 
 from __future__ import annotations
 

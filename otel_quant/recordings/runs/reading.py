@@ -1,4 +1,8 @@
-"""Finds recordings and profiles below folders, and reads each as one row."""
+"""Finds recordings and profiles below folders, and reads each as one row.
+
+No curve and no step is read of a run that has ended: its end event has the attributes of its steps and
+models, and the manifest the summary of the launcher's curve.
+"""
 
 from __future__ import annotations
 

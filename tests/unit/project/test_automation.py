@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -53,7 +56,15 @@ def test_ci_runs_on_github_with_every_python_that_the_classifiers_name() -> None
 def test_every_library_is_tested_every_week() -> None:
     names = [library.name for library in libraries()]
     assert list(TESTED) == names
-    assert job("libraries.yml")["strategy"]["matrix"]["library"] == names
+    printed = subprocess.run(
+        [sys.executable, "scripts/tested_libraries.py", "--list"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(printed.stdout) == names
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "libraries.yml").read_text())
+    assert "tested_libraries.py --list" in workflow["jobs"]["names"]["steps"][-1]["run"]
+    matrix = workflow["jobs"]["library"]["strategy"]["matrix"]["library"]
+    assert matrix == "${{ fromJSON(needs.names.outputs.libraries) }}"
 
 
 def test_every_library_s_test_exists_and_installs_the_library() -> None:

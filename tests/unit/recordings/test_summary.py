@@ -205,6 +205,7 @@ def test_a_run_that_ended_has_said_what_its_curve_has_and_a_recording_without_fi
         (1, 3, 5),  # a process below it: the curve has others too
         (1, None, 9),  # of an open step nothing else is known
     ],
+    ids=["the program", "below it", "open"],
 )
 def test_the_launchers_curve_counts_for_a_step_of_the_program(
     tmp_path: Path, parent: int, end: float | None, expected: int

@@ -1,3 +1,6 @@
+# /// script
+# dependencies = ["auto-round", "gguf", "sentencepiece"]
+# ///
 """Quantizes a tiny language model with AutoRound, in the ways that run on a CPU."""
 
 from __future__ import annotations

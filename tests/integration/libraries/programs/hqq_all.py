@@ -1,3 +1,6 @@
+# /// script
+# dependencies = ["hqq", "transformers"]
+# ///
 """Quantizes a tiny language model with HQQ."""
 
 from __future__ import annotations

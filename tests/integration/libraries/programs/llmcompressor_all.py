@@ -1,3 +1,6 @@
+# /// script
+# dependencies = ["llmcompressor"]
+# ///
 """Quantizes a tiny language model with LLM Compressor, in the ways that run on a CPU."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# /// script
+# dependencies = ["neural-compressor[pt]", "torch", "transformers", "accelerate"]
+# ///
 """Quantizes small models with Neural Compressor, in the ways that run on a CPU."""
 
 from __future__ import annotations

@@ -1,3 +1,6 @@
+# /// script
+# dependencies = ["nncf", "onnxruntime", "onnx-ir"]
+# ///
 """Quantizes small models with NNCF: all of an ONNX model, and the weights of one."""
 
 from __future__ import annotations

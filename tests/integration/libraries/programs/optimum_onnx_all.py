@@ -1,3 +1,6 @@
+# /// script
+# dependencies = ["optimum-onnx[onnxruntime]", "accelerate", "datasets", "onnx-ir"]
+# ///
 """Quantizes a small model with optimum-onnx, statically and dynamically."""
 
 from __future__ import annotations

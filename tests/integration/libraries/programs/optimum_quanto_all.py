@@ -1,3 +1,6 @@
+# /// script
+# dependencies = ["optimum-quanto"]
+# ///
 """Quantizes a small model with optimum-quanto."""
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ pytest.importorskip("optimum.quanto")
 
 
 def test_quantize_calibrate_and_freeze_are_steps(program: Program, otlp: OtlpReceiver) -> None:
-    program("quanto_all.py")
+    program("optimum_quanto_all.py")
 
     [root] = otlp.spans_named("quantization")
     common = {

@@ -217,5 +217,5 @@ class Document(NamedTuple):
     title: str = ""  # The page's heading; the other formats have it only within parts
     over: str = ""  # What stands above that heading
     is_bad: bool = False  # Whether the heading tells of something that went wrong
-    sheet: Table | None = None  # What CSV has; None: the first table of the parts
+    sheet: Callable[[], Table] | None = None  # What CSV has; None: the first table of the parts
     data: Callable[[], object] | None = None  # What JSON has; None: tables and facts of the parts

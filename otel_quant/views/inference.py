@@ -55,7 +55,7 @@ def document(result: InferenceResult, top: int | None = None) -> Document:
     names = ", ".join(model.path for model in result.models)
     over = "Benchmark" if result.baseline else f"Inference with {result.runtime}"
     parts = (section(result),) if top is None else tuple(_parts(result, top))
-    return Document(parts, names, over, sheet=_sheet(result))
+    return Document(parts, names, over, sheet=lambda: _sheet(result))
 
 
 def section(result: InferenceResult) -> Section:

@@ -86,7 +86,7 @@ def document(
         title=title,
         over="Runs side by side",
         is_bad=verdict is not None and verdict.outcome != "within",
-        sheet=_sheet(comparison),
+        sheet=lambda: _sheet(comparison),
         data=lambda: _data(comparison, verdict),
     )
 

@@ -54,7 +54,7 @@ def document(models: Sequence[ModelCost], choices: Choices) -> Document:
         _parts(models, choices),
         title=", ".join(model.path for model in models),
         over="Costs of models",
-        sheet=_sheet(models, choices),
+        sheet=lambda: _sheet(models, choices),
         data=lambda: _data(models, choices),
     )
 

@@ -28,7 +28,7 @@ def csv_lines(document: Document) -> Iterator[str]:
     Texts may come from untrusted files: control characters are escaped, and an apostrophe is put
     before a text that a spreadsheet would run as a formula.
     """
-    table = document.sheet or first_table(document.parts)
+    table = document.sheet() if document.sheet else first_table(document.parts)
     if table is None:
         return iter(())
     written = _verbatim if table.is_verbatim else _neutral

@@ -35,8 +35,7 @@ its own: ``Quantity(855e6, "By", before="≥ ")``. What is not known is None, ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from otel_quant.recordings.model import State
@@ -50,8 +49,7 @@ Item_contra = TypeVar("Item_contra", contravariant=True)
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(NamedTuple):
     """A number with a unit of its own, or with words around it."""
 
     value: float | None  # In the unit; None where only the words are known
@@ -66,8 +64,7 @@ Cell: TypeAlias = str | float | tuple[str | float, ...] | Quantity | None
 """Raw: bytes, seconds, a share from 0 to 1, a number of things, a text or texts. None: not known."""
 
 
-@dataclass(frozen=True)  # with slots Python 3.11 cannot make a ``Column[Step](..)``
-class Column(Generic[Item_contra]):
+class Column(NamedTuple, Generic[Item_contra]):
     """One column of a table."""
 
     heading: str  # Its name; empty for one of remarks, or of shares beside their figure
@@ -98,8 +95,7 @@ class Column(Generic[Item_contra]):
         return self.key or self.heading
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A row that has more to it than its cells."""
 
     cells: Sequence[Cell]  # As many as there are columns, or only the first, with ``said``
@@ -112,8 +108,7 @@ Rows: TypeAlias = Iterable[Row | Sequence[Cell]]
 """Gone through more than once; made anew each time where they are many."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """A table of raw values."""
 
     columns: Sequence[Column[Any]]  # The first one names the rows
@@ -160,11 +155,10 @@ class Table:
         if left_out <= 0:
             return self
         note = f"{left_out:,} {thing if left_out == 1 else things or f'{thing}s'} left out."
-        return replace(self, rows=rows[:most], note=f"{self.note} {note}".lstrip())
+        return self._replace(rows=rows[:most], note=f"{self.note} {note}".lstrip())
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """Names with their values."""
 
     rows: Sequence[tuple[str, Cell]]
@@ -172,8 +166,7 @@ class Facts:
     caption: str = ""  # The same, for the headings of Markdown and pages alone
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(NamedTuple):
     """Lines of text."""
 
     lines: Sequence[str]
@@ -181,8 +174,7 @@ class Lines:
     is_bad: bool = False  # Whether a page marks them as what went wrong
 
 
-@dataclass(frozen=True, slots=True)
-class Charts:
+class Charts(NamedTuple):
     """Charts on one axis of time. A terminal and Markdown have a sentence of each."""
 
     charts: Sequence[Chart]
@@ -190,24 +182,21 @@ class Charts:
     until: float  # Where the axis ends, in seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Meters:
+class Meters(NamedTuple):
     """Figures beside their limits, each drawn as a bar on a page."""
 
     # Name, figure in bytes, and its limit; None if that is not known
     rows: Sequence[tuple[str, float, float | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(NamedTuple):
     """What something consists of: names with shares from 0 to 1, drawn as a bar on a page."""
 
     title: str
     rows: Sequence[tuple[str, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """Parts under a heading."""
 
     title: str
@@ -221,13 +210,12 @@ class Section:
 Part: TypeAlias = Table | Facts | Lines | Charts | Meters | Shares | Section
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """What a command prints."""
 
     parts: Iterable[Part]
     title: str = ""  # The page's heading; the other formats have it only within parts
     over: str = ""  # What stands above that heading
     is_bad: bool = False  # Whether the heading tells of something that went wrong
-    sheet: Table | None = None  # What CSV has; None: the first table of the parts
+    sheet: Callable[[], Table] | None = None  # What CSV has; None: the first table of the parts
     data: Callable[[], object] | None = None  # What JSON has; None: tables and facts of the parts

@@ -22,7 +22,7 @@ def document(model: EstimatedModel, estimates: Sequence[Estimate], limit: int | 
         _parts(model, estimates, limit),
         title=model.cost.path,
         over="Memory that a quantization needs",
-        sheet=_sheet(estimates, limit),
+        sheet=lambda: _sheet(estimates, limit),
         data=lambda: _data(model, estimates, limit),
     )
 

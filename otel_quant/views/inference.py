@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,7 +55,7 @@ def document(result: InferenceResult, top: int | None = None) -> Document:
     names = ", ".join(model.path for model in result.models)
     over = "Benchmark" if result.baseline else f"Inference with {result.runtime}"
     parts = (section(result),) if top is None else tuple(_parts(result, top))
-    return Document(parts, names, over, sheet=_sheet(result))
+    return Document(parts, names, over, sheet=lambda: _sheet(result))
 
 
 def section(result: InferenceResult) -> Section:
@@ -63,7 +63,7 @@ def section(result: InferenceResult) -> Section:
     settings, *others = _parts(result, None)
     assert isinstance(settings, Facts)
     title = "Variants side by side" if result.baseline else "Models at work"
-    return Section(title, (*others, replace(settings, title="How it was measured")))
+    return Section(title, (*others, settings._replace(title="How it was measured")))
 
 
 def recorded_sections(recording: Path) -> Iterator[Section]:
@@ -132,7 +132,7 @@ def _table(
     shown = Table.of(columns, items[: top or _OF_PAGE], known_only=True, id=f"inference-{name}")
     left = len(items) - (top or _OF_PAGE)
     note = f"{counted(left, 'more row')} left out." if left > 0 and top is None else ""
-    return replace(shown, caption=_on_page(caption, top), note=note)
+    return shown._replace(caption=_on_page(caption, top), note=note)
 
 
 # --- how it was measured ------------------------------------------------------------------
@@ -306,7 +306,7 @@ def _what_ran(
             f"{between} ({share}); mean of {counted(ran.runs, 'run')}",
         )
     )
-    columns = (
+    columns: tuple[Column[Any], ...] = (
         Column("operator", value=lambda each: each.op_type),
         _numbers(words.kernels, "", lambda each: each.kernels),
         *_TIMED,
@@ -334,7 +334,7 @@ def _what_ran(
     table = _table(columns, nodes, f"nodes-{number}", f"By {words.node}", top)
     if top is not None and (left := len(nodes) - top) > 0:
         more = f"({counted(left, words.more)}; --top shows more, json and csv each kernel)"
-        table = replace(table, note=more)
+        table = table._replace(note=more)
     yield table
     if model.conversions:
         name = f"conversions-{number}"
@@ -439,7 +439,7 @@ def _variant_table(result: InferenceResult) -> Table:
         assert column.value is not None
         known = any(column.value(each) is not None for each in result.models)
         spare = column.spare + 1 if column.spare else 0
-        columns.append(replace(column, spare=spare if known else 1))
+        columns.append(column._replace(spare=spare if known else 1))
     return Table.of(
         columns,
         result.models,

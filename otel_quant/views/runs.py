@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from otel_quant.recordings.runs.fields import (
@@ -82,14 +81,14 @@ def _page_parts(
     runs: Sequence[Run], names: Sequence[str], pivot: Pivot, unreadable: Sequence[Unreadable]
 ) -> Iterator[Part]:
     if pivot.rows:
-        yield replace(
-            _pivot(pivot), caption=_note(pivot), note="The stronger the colour, the more."
+        yield _pivot(pivot)._replace(
+            caption=_note(pivot), note="The stronger the colour, the more."
         )
     *columns, path = _fields(names)
     left_out = f"{len(runs) - _MOST_ROWS:,} more are left out; --where chooses."
     table = _list(runs[:_MOST_ROWS], names, (path, *columns))
     yield Section(
-        "Runs", (replace(table, caption="Runs", note=left_out if len(runs) > _MOST_ROWS else ""),)
+        "Runs", (table._replace(caption="Runs", note=left_out if len(runs) > _MOST_ROWS else ""),)
     )
     if unreadable:
         yield Lines((f"{counted(len(unreadable), 'path')} could not be read:",))

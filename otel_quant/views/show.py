@@ -49,7 +49,7 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
         _parts(recordings, most_steps),
         title=", ".join(recordings),
         over="Quantization runs",
-        sheet=_sheet(recordings),
+        sheet=lambda: _sheet(recordings),
         data=lambda: list(_data(recordings)),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from otel_quant.recordings import summary
@@ -53,6 +53,8 @@ class ShownRun:
         self.recording, self.run = recording, run
         self.steps = summary.StepSummary(recording, run)
         self.limit = summary.limit(recording, run)
+        # The names of all attributes of its checkpoints
+        self.checkpoint_names = {name for each in run.checkpoints for name in each.attributes}
         self.rows = list(self._rows())
 
     @property
@@ -87,16 +89,16 @@ Value: TypeAlias = Callable[[StepRow], Any]
 def _part(figure: Figure, part: Part) -> Value:
     name, checkpoint = figure.attribute(part), f"quant.checkpoint.{figure.checkpoint}"
 
+    def at(point: RecordedCheckpoint | None) -> float | None:
+        return None if point is None else number(point.attributes, checkpoint)
+
     def value(row: StepRow) -> float | None:
         found = number(row.step.attributes, name) if row.step is not None else None
-        if found is None and figure.checkpoint:
-            before, after = (
-                None if point is None else number(point.attributes, checkpoint)
-                for point in (row.first, row.last if row.step is not None else None)
-            )
-            change = None if before is None or after is None else after - before
-            found = before if part == "start" else after if part == "end" else change
-        return found
+        if found is not None or checkpoint not in row.of.checkpoint_names:
+            return found
+        before, after = at(row.first), at(row.last if row.step is not None else None)
+        change = None if before is None or after is None else after - before
+        return before if part == "start" else after if part == "end" else change
 
     return value
 
@@ -313,7 +315,7 @@ def _more(name: str, heading: str, title: str) -> Column[StepRow]:
 _IN_REPORT: Final[tuple[Column[StepRow], ...]] = (
     *(column for column in _FIGURES if column.key not in _NOT_IN_REPORT),
     _more(summary.CACHE_PEAK, "CACHES", "growth of the cache directory"),
-    replace(_more(summary.CPU_TIME, "CPU", "CPU time, user and system"), digits=1),
+    _more(summary.CPU_TIME, "CPU", "CPU time, user and system")._replace(digits=1),
     Column(
         "SAMPLES", "", lambda row: row.step.samples if row.step else None,
         title="calibration samples: batches",

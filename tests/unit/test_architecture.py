@@ -244,4 +244,4 @@ def test_costing_a_model_loads_no_other_command_no_logging_and_no_rules_of_other
         "contraction", "control", "elementwise", "folding", "layout", "record", "reductions",
         "windows",
     }  # fmt: skip
-    assert loaded & {"csv", "json", "logging", "pathlib", "threading"} == set()
+    assert loaded & {"csv", "dataclasses", "json", "logging", "pathlib", "threading"} == set()

@@ -73,7 +73,7 @@ STEP_COLUMNS = {
     semconv.CALIBRATION_SAMPLE_COUNT: ("Batches", "short"),
     **{
         each.attributes[0]: (
-            each.heading[:1].upper() + each.heading[1:],
+            each.heading.capitalize(),
             panels.UNITS.get(each.unit, "short"),
         )
         for each in QUANTITIES

@@ -163,6 +163,7 @@ COLUMNS = {
         ("CPU system", "s"),
         ("Major faults", "short"),
         ("Batches", "short"),
+        ("Samples/s", "short"),
         ("Caches", "bytes"),
     ],
     ("Quantization runs", "Alerts that fire"): [

@@ -553,7 +553,9 @@ def _quantities(resources: tuple[Resource, ...]) -> Iterator[Quantity]:
                 figure.unit,
                 figure.kind,
                 figure.brief if figure.is_total else f"{figure.brief}: the highest",
-                f"{figure.heading} PEAK" if figure.heading and figure.parts == LEVEL else figure.heading,
+                f"{figure.heading} PEAK"
+                if figure.heading and figure.parts == LEVEL
+                else figure.heading,
                 (attribute,),
                 checkpoint=f"quant.checkpoint.{read}" if read else "",
                 reading=f"quant.reading.{read}_peak" if read else "",

@@ -42,6 +42,9 @@ _SIGCHLD: Final = 1 << 16
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
+_FALL: Final = 1 << 20
+"""Bytes by which memory has to fall for the marks of children to be read: it moves by pages all the time."""
+
 _MARKS_LAST: Final = 0.2
 """Seconds after which a sample has the marks of child processes again: they may end at any time."""
 
@@ -82,7 +85,7 @@ class MemoryProbe:
             except OSError:
                 continue  # it has ended
         total = rss + sum([child[1] for child in children])
-        has_fallen, self._last = total < self._last, total
+        has_fallen, self._last = total < self._last - _FALL, total
         if has_fallen:  # what was higher in between is in the marks
             return self(pids)
         return MemoryReading(rss, total, children=tuple(children), is_brief=True)

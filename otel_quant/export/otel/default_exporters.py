@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
 from otel_quant.base.log import LOG
-from otel_quant.export.otel.sdk_workarounds import objects_within
 
 _EXPORTERS: Final = frozenset(
     {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"}
@@ -50,6 +49,9 @@ def keep_from_sending(
     providers: Iterable[Any], environ: MutableMapping[str, str], defaults: Iterable[str]
 ) -> None:
     """Has the exporters of providers drop what they get, here and in child processes."""
+    # Here, because it loads wrapt, which the launcher has no need of.
+    from otel_quant.export.otel.sdk_workarounds import objects_within
+
     for item in objects_within(providers):
         if type(item).__module__.startswith("opentelemetry.exporter.") and hasattr(item, "export"):
             item.export = _drop

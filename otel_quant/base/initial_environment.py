@@ -12,7 +12,7 @@ def environment_at_start(environ: Mapping[str, str] = os.environ) -> dict[str, s
     ``os.environ`` is not that: Python itself sets ``LC_CTYPE`` where the locale is ``C``.
     """
     try:
-        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
+        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - the program waits for pathlib
             pairs = file.read().split(b"\0")
     except OSError:
         return dict(environ)

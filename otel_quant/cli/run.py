@@ -102,9 +102,9 @@ def _run(options: argparse.Namespace) -> int:
         take_notes(made)
         if options.watch:
             with suppress(OSError):
-                os.unlink(_output_in(made))  # noqa: PTH108
+                os.unlink(_output_in(made))  # noqa: PTH108 - the program waits for pathlib
         if options.out is None:
-            os.rmdir(made)  # noqa: PTH106
+            os.rmdir(made)  # noqa: PTH106 - likewise
         raise _not_started(arguments[0], error) from error
     from pathlib import Path
 

@@ -7,6 +7,7 @@ processes each of them has rounds of its own.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -54,7 +55,7 @@ _FEWEST: Final = 5
 _MOST_RUNS: Final = 1000
 
 
-class Subject:
+class Subject(ABC):
     """One model while it is measured."""
 
     def __init__(self, name: str) -> None:
@@ -65,9 +66,9 @@ class Subject:
         self.processes: list[list[Sequence[float]]] = [[]]  # seconds of calls, by process and round
         self.spent = 0.0  # seconds that the rounds of the newest process took
 
+    @abstractmethod
     def time(self, amount: float) -> None:
         """Adds a round: of so many runs, or of so many seconds."""
-        raise NotImplementedError
 
     def medians(self) -> Sequence[Sequence[float]]:
         """Returns the seconds of a call in each round, by process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil
@@ -87,17 +88,17 @@ class InProcess(Subject):
         self.is_quantized: bool | None = None
         self.outputs: Arrays | None = None
 
+    @abstractmethod
     def prepare(self) -> None:
         """Makes the model and calls it for the first times."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _make(self) -> Any:
         """Makes the model in its process and calls it there; None if that failed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self) -> None:
         """Takes what is to be known after the rounds."""
-        raise NotImplementedError
 
     def repeat(self) -> None:
         """Makes and calls it in a new process, since a process may be slow for as long as it lives."""

@@ -189,8 +189,9 @@ def _problems(unreadable: Sequence[Unreadable]) -> dict[str, Any]:
 
 def _item(item: tuple[str, Value]) -> tuple[str, object]:
     name, value = item
-    is_moment = unit_of(name) == TIME and isinstance(value, float)
-    return name, moment_json(value) if is_moment else value  # type: ignore[arg-type]
+    if isinstance(value, float) and unit_of(name) == TIME:
+        return name, moment_json(value)
+    return name, value
 
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:

@@ -175,13 +175,16 @@ def _columns_of(figure: Figure) -> Iterator[Column[StepRow]]:
     if figure.is_total:
         yield _column(f"{stem}{suffix}", heading, unit, _part(figure, "delta"), title=figure.brief)
         return
+    peak = _quantity(f"{figure.name}.peak")
+    if figure.parts == ("peak",):
+        yield _column(f"{stem}_peak{suffix}", heading, unit, peak, title=figure.brief)
+        return
     parts: list[tuple[Part, str]] = [("start", "START"), ("end", "END")]
     for part, word in parts:
         yield _column(f"{stem}_{part}{suffix}", f"{heading} {word}", unit, _part(figure, part))
     if figure in MEMORY.figures:
         delta = _part(figure, "delta")
         yield _column(f"{stem}_delta{suffix}", f"{heading} +/-", unit, delta, is_signed=True)
-    peak = _quantity(f"{figure.name}.peak")
     yield _column(f"{stem}_peak{suffix}", f"{heading} PEAK", unit, peak)
     yield _column(f"{stem}_seen{suffix}", f"{heading} SEEN", unit, _seen(figure))
     if figure in MEMORY.figures:
@@ -300,11 +303,12 @@ def _status_text(row: StepRow) -> str:
 _NOT_IN_REPORT: Final = frozenset(
     {"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"}
 )
-_SHOWN: Final = frozenset(
-    {summary.DURATION, summary.MEMORY_PEAK, summary.MEMORY_SEEN, summary.GPU_PEAK}
-    | {figure.attribute("delta").removeprefix(semconv.PREFIX)
-       for resource in RESOURCES for figure in resource.figures if figure.is_total and figure.heading}
-)  # fmt: skip
+_SHOWN: Final = frozenset({summary.DURATION, summary.MEMORY_SEEN}) | {
+    figure.attribute("delta" if figure.is_total else "peak").removeprefix(semconv.PREFIX)
+    for resource in RESOURCES
+    for figure in resource.figures
+    if figure.heading
+}
 """Quantities that have a column already."""
 
 
@@ -314,7 +318,6 @@ def _more(name: str, heading: str, title: str) -> Column[StepRow]:
 
 _IN_REPORT: Final[tuple[Column[StepRow], ...]] = (
     *(column for column in _FIGURES if column.key not in _NOT_IN_REPORT),
-    _more(summary.CACHE_PEAK, "CACHES", "growth of the cache directory"),
     _more(summary.CPU_TIME, "CPU", "CPU time, user and system")._replace(digits=1),
     Column(
         "SAMPLES", "", lambda row: row.step.samples if row.step else None,
@@ -325,7 +328,7 @@ _IN_REPORT: Final[tuple[Column[StepRow], ...]] = (
         _more(each.name, each.heading, each.brief)
         for each in QUANTITIES
         if each.heading and each.is_of_steps
-        and each.name not in _SHOWN | {summary.CACHE_PEAK, summary.CPU_TIME, summary.SAMPLE_RATE}
+        and each.name not in _SHOWN | {summary.CPU_TIME, summary.SAMPLE_RATE}
     ),
 )  # fmt: skip
 

@@ -47,6 +47,23 @@ def rows(html: str, table: str) -> list[list[str]]:
     return [[unescape(cell) for cell in CELL.findall(row)] for row in ROW.findall(body)]
 
 
+def test_each_figure_of_a_step_has_one_column(tmp_path: Path) -> None:
+    recording = RecordedFolder(tmp_path / "r")
+    process = recording.process().begin(0)
+    peaks = {"quant.memory.peak": 3 * 10**8, "quant.cache.disk.peak": 2 * 10**8}
+    process.close(process.step("Calibration", 1), 2, attributes=peaks)
+    process.end(3)
+    page = render(read(tmp_path / "r"))
+    table = page.partition('<table id="steps"')[2].partition("</table>")[0]
+    head = [
+        re.sub("<[^>]*>", "", cell).strip() for cell in CELL.findall(table.partition("<tbody>")[0])
+    ]
+    ((row),) = rows(page, "steps")
+    assert head[-2:] == ["Memory peak MB", "Caches MB"]
+    assert [re.sub("<[^>]*>", "", cell) for cell in row[-2:]] == ["300.0", "200.0"]
+    assert len(set(head)) == len(head) == len(row)
+
+
 def test_a_good_run_says_how_it_ended_what_peaked_how_long_and_what_it_wrote(
     tmp_path: Path,
 ) -> None:

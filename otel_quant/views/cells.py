@@ -63,7 +63,8 @@ def number_text(value: float, unit: str = "", digits: int | None = None) -> str:
         return f"x {value:.{2 if digits is None else digits}f}"
     if digits is None and unit in _EACH:
         return _EACH[unit](value)
-    plain = plain_text(value / _IN.get("%" if unit == "1" else unit, 1) if unit else value, digits)
+    scale = _IN.get("%" if unit == "1" else unit, 1) if unit else 1
+    plain = plain_text(value if scale == 1 else value / scale, digits)  # a number of things stays whole
     return plain if not unit or unit.startswith("{") else f"{plain} {'%' if unit == '1' else unit}"
 
 

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from otel_quant.schema.units import binary_sizes
+from otel_quant.views.cells import number_text
 from otel_quant.views.document import (
     ONE,
     Column,
@@ -287,3 +288,21 @@ def test_what_is_asked_in_gib_is_answered_in_gib() -> None:
     table = Table((Column("name"), Column("size", "By", shown_in=ONE)), (("a", 17 << 30),))
     with binary_sizes(True):
         assert "GiB" in terminal_text(Document((table,)))
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0, "{node}", "0"),
+        (5, "{node}", "5"),
+        (4_117_342_184, "{mac}", "4,117,342,184"),
+        (0.5, "{sample}/s", "0.50/s"),
+        (0, "By", "0 B"),
+        (0, "s", "0 ms"),
+        (0.0, "1", "0.0 %"),
+    ],
+)
+def test_a_number_of_things_is_whole_and_an_amount_has_its_unit(
+    value: float, unit: str, text: str
+) -> None:
+    assert number_text(value, unit) == text

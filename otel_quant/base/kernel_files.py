@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from otel_quant.base.files import open_apart
@@ -41,13 +41,15 @@ def read_kept(path: str) -> bytes:
     """Reads a kernel file of at most 16 kB, and keeps it open for the next reading."""
     kept = _OPEN.get(path)
     if kept is not None:
-        try:
-            content = os.pread(kept[0], _CHUNK, 0)
-        except ProcessLookupError:
-            _close(path)
-            raise
-        except OSError:
-            content = b""  # the program has closed it
+        content = b""
+        if _is_still(*kept):
+            try:
+                content = os.pread(kept[0], _CHUNK, 0)
+            except ProcessLookupError:
+                _close(path)
+                raise
+            except OSError:
+                pass  # the program has closed it meanwhile
         if content:
             return _counted(content)
         _close(path)
@@ -60,11 +62,11 @@ def _kept_open(path: str) -> bytes:
     descriptor = open_apart(path, os.O_RDONLY)
     try:
         content = os.pread(descriptor, _CHUNK, 0)
-        status = os.fstat(descriptor)
+        identity = _identity(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
-    already = _OPEN.setdefault(path, (descriptor, (status.st_dev, status.st_ino)))
+    already = _OPEN.setdefault(path, (descriptor, identity))
     if already[0] != descriptor:
         os.close(descriptor)  # another thread has just opened it
     return _counted(content)
@@ -89,13 +91,45 @@ def _close(path: str) -> None:
     kept = _OPEN.pop(path, None)
     if kept is None:
         return
-    descriptor, identity = kept
+    if _is_still(*kept):
+        try:
+            os.close(kept[0])
+        except OSError:
+            pass  # the program has closed it meanwhile
+
+
+def _is_still(descriptor: int, identity: tuple[int, int]) -> bool:
+    """Whether a descriptor is still that of a file: the program may close it, and another get its number."""
     try:
-        status = os.fstat(descriptor)
-        if (status.st_dev, status.st_ino) == identity:
-            os.close(descriptor)
+        return _identity(descriptor) == identity
     except OSError:
-        pass  # the program has closed it
+        return False
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def threads_of(pid: int) -> list[str]:
+    """Returns the ids of the threads of a process; none of one that has ended."""
+    try:
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208  # iterdir takes twice as long
+    except OSError:
+        return []
+
+
+def open_files(folder: str) -> Iterator[tuple[str, str]]:
+    """Yields the descriptors in a folder ``/proc/PID/fd``, with the path of the file of each.
+
+    Raises:
+        OSError: The process has ended, or is another user's.
+    """
+    for number in os.listdir(folder):  # noqa: PTH208  # pathlib takes ten times as long
+        try:
+            yield number, os.readlink(f"{folder}/{number}")  # noqa: PTH115  # likewise
+        except FileNotFoundError:
+            continue  # closed meanwhile
 
 
 def read_proc(path: str) -> bytes:

@@ -64,7 +64,8 @@ def number_text(value: float, unit: str = "", digits: int | None = None) -> str:
     if digits is None and unit in _EACH:
         return _EACH[unit](value)
     scale = _IN.get("%" if unit == "1" else unit, 1) if unit else 1
-    plain = plain_text(value if scale == 1 else value / scale, digits)  # a number of things stays whole
+    # A division would make a number of things a number with decimals.
+    plain = plain_text(value if scale == 1 else value / scale, digits)
     return plain if not unit or unit.startswith("{") else f"{plain} {'%' if unit == '1' else unit}"
 
 

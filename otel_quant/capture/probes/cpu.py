@@ -14,7 +14,7 @@ from typing import Final
 
 import psutil
 
-from otel_quant.base.kernel_files import SELF, read_proc, read_process
+from otel_quant.base.kernel_files import SELF, read_proc, read_process, threads_of
 from otel_quant.capture.probes.process_tree import Cumulative, Figures, descendants_now
 from otel_quant.schema.records import CpuReading
 
@@ -49,11 +49,7 @@ class ThreadWaits:
         self._next_ns = now + _SECOND
         found: dict[str, int] = {}
         for pid in pids:
-            try:
-                threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - takes half as long as iterdir
-            except OSError:
-                continue  # the process has ended
-            for thread in threads:
+            for thread in threads_of(pid):
                 try:
                     waited = _waited(read_proc(f"/proc/{pid}/task/{thread}/schedstat"))
                 except OSError:

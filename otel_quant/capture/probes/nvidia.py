@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.base.kernel_files import open_files
 from otel_quant.base.log import LOG
 from otel_quant.capture.probes.visible_devices import select_visible
 from otel_quant.schema.records import GpuActivity, GpuReading
@@ -75,21 +76,13 @@ class PidNamespace:
         return not any(self._may_use_cuda(pid) for pid in pids)
 
     def _may_use_cuda(self, pid: int) -> bool:
-        folder = f"{self._root}/proc/{pid}/fd"
         try:
-            files = os.listdir(folder)  # noqa: PTH208  # pathlib takes ten times as long
+            every = open_files(f"{self._root}/proc/{pid}/fd")
+            return any(path.endswith("/nvidia-uvm") for _, path in every)
         except FileNotFoundError:
             return False  # it has exited
         except OSError:
             return True
-        for file in files:
-            try:
-                target = os.readlink(f"{folder}/{file}")  # noqa: PTH115  # same reason
-            except OSError:
-                continue  # closed meanwhile
-            if target.endswith("/nvidia-uvm"):
-                return True
-        return False
 
 
 _EVERY: Final = 1.0

@@ -111,7 +111,7 @@ def test_a_thread_that_has_ended_stays_in_the_sum_and_its_id_may_be_used_again(
 
     monkeypatch.setattr(cpu, "read_proc", schedstat)
     # Thread 3 ends between the list and its file.
-    monkeypatch.setattr(cpu, "os", SimpleNamespace(listdir=lambda _: ["3", *seconds]))
+    monkeypatch.setattr(cpu, "threads_of", lambda _: ["3", *seconds])
     waits, found = ThreadWaits(), [ThreadWaits().read([7])]
     for each in ({"1": 2, "2": 3}, {"1": 4}, {"1": 4, "2": 1}, {"1": 4, "2": 0.5}, {}):
         seconds.clear()

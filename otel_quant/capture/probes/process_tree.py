@@ -105,6 +105,8 @@ def _with_new(known: tuple[int, ...], ancestor: int, ids: range) -> tuple[int, .
     """Returns the descendants with those of some new ids that are processes of the tree."""
     tree = {ancestor, *known}
     for new in ids:
+        if new in tree:  # forked during the last walk, which found it
+            continue
         try:
             status = read_proc(f"/proc/{new}/status")
         except OSError:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from otel_quant.capture.probes import process_tree as tree
 from otel_quant.capture.probes.process_tree import descendants, descendants_now
 
@@ -100,3 +102,11 @@ def test_a_forked_child_does_not_use_its_parents_list() -> None:
         os._exit(len(descendants()))
     assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0
     _end(child)
+
+
+def test_a_child_that_is_started_during_a_walk_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        newest = iter((child.pid - 1, child.pid))  # as the walk began, and at the next reading
+        monkeypatch.setattr(tree, "_last_walk", (0, 0, 0.0, ()))
+        monkeypatch.setattr(tree, "_newest_pid", lambda: next(newest))
+        assert [list(descendants()).count(child.pid) for _ in range(2)] == [1, 1]

@@ -68,8 +68,15 @@ _ACTIVATIONS: Final = {
     "FastGelu": GELU_TANH,
 }
 
+_GATES: Final = {"silu": EXP + MUL, "swish": EXP + MUL, "sigmoid": EXP, "gelu": GELU_ERF, "relu": 1}
+
 _REQUANTIZE: Final = 4
 """Per element of an integer operator that dequantizes two operands and quantizes the result."""
+
+
+def _gated_norm(op: Operation) -> int:
+    gate = op.attr_choice("activation", "silu", _GATES)
+    return (3 + gate + MUL) * op.size(0) + ROW * (op.size(0) // op.size(1))
 
 
 def _activation(op: Operation) -> int:
@@ -338,6 +345,17 @@ TABLE: Final[dict[str, Operator]] = {
     "GroupNorm": same("7 per element, 29 per group", _group_norm),
     "SkipGroupNorm": same(
         "residual, bias, GroupNorm", added(_group_norm, per_input(ADD), present(4))
+    ),
+    "GatedRMSNorm": same("3 per element, 29 per row; gate and its activation", _gated_norm),
+    "GatedAdd": same("2 per result", per_output(MUL + ADD)),
+    "LinearAttentionGate": Operator(
+        "softplus, scaled; sigmoid",
+        same_shape,
+        T0,
+        rest=added(
+            per_output(EXP + LOG + 2 * ADD + MUL),
+            lambda op: EXP * op.size(3) if op.has(3) else 0,
+        ),
     ),
     **dict.fromkeys(("RotaryEmbedding", "MRotaryEmbedding"), elementwise.TABLE["RotaryEmbedding"]),
     "RelativePositionBias": Operator(

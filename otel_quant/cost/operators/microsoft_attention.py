@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import prod
 from typing import Final, TypeAlias
 
-from otel_quant.cost.operation import Operation, Shape, known
+from otel_quant.cost.operation import Operation, Shape, UnknownError, known
 from otel_quant.cost.operators import contraction
 from otel_quant.cost.operators.contraction import (
     AttentionSizes,
@@ -73,15 +73,45 @@ def _multi_head(op: Operation) -> AttentionSizes:
     return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
 
 
-def _grouped(op: Operation) -> AttentionSizes:
-    """Few key heads for many query heads; the cache may be longer than what is in it."""
+def _grouped(op: Operation, length: int = 6) -> AttentionSizes:
+    """Few key heads for many query heads; the cache may be longer than what is in it.
+
+    Operand ``length`` has the number of keys.
+    """
     batch, queries, hidden = op.shape(0, exactly=3)
     heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
     size = per_head(hidden, heads if op.has(1) else heads + 2 * kv_heads)
-    keys = first_of(op, 6)
+    keys = first_of(op, length)
     room = op.shape(3)[2] if op.has(3) else 0
     present = None if keys is None or room is None else max(keys, room)
     return AttentionSizes(batch, heads, kv_heads, queries, keys, size, size, present)
+
+
+def _sparse(op: Operation) -> AttentionSizes:
+    return _grouped(op, 7)
+
+
+def _sparse_pairs(op: Operation) -> int:
+    """The pairs of query and key over all heads, blocks counted whole.
+
+    Operand 5 has for each layout of blocks where the blocks of each row of them begin.
+    """
+    layouts, width = op.dims(5, exactly=2)
+    begins, keys, block = op.ints(5), op.int_(7), op.attr("sparse_block_size", 0)
+    batch, queries, _ = op.dims(0, exactly=3)
+    if block < 1 or keys > (width - 1) * block:
+        raise UnknownError(f"{keys} keys do not fit into {width - 1} blocks of {block}")
+    pairs = 0
+    for row in range(width - 1):
+        asking = min((row + 1) * block, keys) - max(row * block, keys - queries)
+        if asking > 0:
+            starts = range(row, layouts * width, width)
+            pairs += asking * block * sum(begins[at + 1] - begins[at] for at in starts)
+    return batch * pairs * op.attr("num_heads", 0) // layouts
+
+
+def _sparse_products(op: Operation) -> int:
+    return _sparse_pairs(op) * 2 * known((_sparse(op).size,), "a head", op.input(0).unknown)[0]
 
 
 def _crosses(op: Operation) -> bool:
@@ -164,7 +194,7 @@ def _scored(sizes: SizesOf, *masks: int) -> Formula:
     return lambda op: score_macs(op, *masks) * attention_scores(op, sizes(op))
 
 
-def _heads_prepared(norm: int) -> Formula:
+def _heads_prepared(norm: int | None = None) -> Formula:
     """Query and key rotated if asked, and normalized if there is an operand ``norm`` for it.
 
     They are operands 0 and 1, or both in front of the value in the first.
@@ -172,7 +202,7 @@ def _heads_prepared(norm: int) -> Formula:
 
     def macs(op: Operation) -> int:
         turns = 3 if op.attr("do_rotary", 0) else 0
-        weight = op.size(norm) if op.has(norm) else 0
+        weight = op.size(norm) if norm is not None and op.has(norm) else 0
         if not turns and not weight:
             return 0
         heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
@@ -284,6 +314,13 @@ TABLE: Final[dict[str, Operator]] = {
         T0,
         attention_products(_grouped),
         added(_scored(_grouped, 10), _heads_prepared(14)),
+    ),
+    "SparseAttention": Operator(
+        "scores and weighted values of the blocks; rotation",
+        _separate_caches(_sparse),
+        T0,
+        _sparse_products,
+        added(lambda op: score_macs(op) * _sparse_pairs(op), _heads_prepared()),
     ),
     "DecoderMaskedMultiHeadAttention": Operator(
         "scores of one query and weighted values; bias",

@@ -15,6 +15,35 @@ GELU = ERF + 4
 
 # fmt: off
 MICROSOFT = {
+    "SparseAttention": Case(  # token 15 in the first row of blocks, 16 and 17 in the second
+        "com.microsoft:SparseAttention",
+        [
+            floats(1, 3, 64), floats(1, 3, 32), floats(1, 3, 32), floats(1, 2, 32, 16),
+            floats(1, 2, 32, 16), ints(0, 1, 3, 0, 1, 2, shape=(2, 3)),
+            ints(0, 0, 1, 0, 1, -1, shape=(2, 3)), np.array(18, np.int32), ints(18),
+        ],
+        [(1, 3, 64), (1, 2, 32, 16), (1, 2, 32, 16)],
+        2 * (16 + 2 * 2 * 16 + 16 + 2 * 16) * (2 * 16 + SOFTMAX + 1),
+        {"num_heads": 4, "kv_num_heads": 2, "sparse_block_size": 16},
+    ),
+    "GatedRMSNorm": Case(
+        "com.microsoft:GatedRMSNorm",
+        [floats(2, 3, 8), floats(4), floats(2, 3, 8)],
+        [(2, 3, 8)],
+        48 * (3 + SILU + 1) + 12 * ROW,
+    ),
+    "GatedAdd": Case(
+        "com.microsoft:GatedAdd",
+        [floats(2, 3, 8), floats(2, 3, 8), floats(2, 3, 1)],
+        [(2, 3, 8)],
+        48 * 2,
+    ),
+    "LinearAttentionGate": Case(
+        "com.microsoft:LinearAttentionGate",
+        [floats(2, 3, 4), floats(4), floats(4), floats(2, 3, 4)],
+        [(2, 3, 4), (2, 3, 4)],
+        24 * (1 + EXP + 1 + LOG + 1) + 24 * EXP,
+    ),
     "PackedAttention": Case(
         "com.microsoft:PackedAttention",
         [floats(5, 16), floats(16, 48), floats(48), ints(*range(6), shape=(2, 3)), ints(0, 2, 5)],

@@ -252,7 +252,7 @@ class RunInfo:
     """A run, as known when it begins."""
 
     id: str  # Identifier, 16 hexadecimal digits
-    pid: int  # Process
+    pid: int | None  # Process; None where a recording has no number of it
     name: str = ""  # Name for people, the same in the processes of one run; empty before it begins
     model: str | None = None  # Name of the float model, where the step that begins the run has one
     method: str | None = None  # Calibration method, where that step has one

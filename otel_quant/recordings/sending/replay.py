@@ -336,7 +336,7 @@ def _info_of(run: RecordedRun) -> RunInfo:
     model, limit = first.get(semconv.INPUT_PATH), known.get(semconv.MEMORY_LIMIT)
     return RunInfo(
         id=run.id,
-        pid=pid,  # type: ignore[arg-type]  # None for a process that has no number
+        pid=pid,
         name=str(known.get(semconv.RUN_NAME, "")),
         model=model_name(model) if isinstance(model, str) else None,
         method=first.get(semconv.CALIBRATION_METHOD),

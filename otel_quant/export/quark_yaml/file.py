@@ -45,7 +45,7 @@ class ProfileFile:
         data = text.encode()
         with self._lock:
             start = self._file.size
-            if start % PAGE + len(data) <= PAGE:
+            if _fits(len(data), PAGE - start % PAGE):
                 self._file.append(data)
             elif max(map(len, data.splitlines(keepends=True))) <= PAGE:
                 self._file.append(_between_borders(data, start))
@@ -74,12 +74,20 @@ class ProfileFile:
         self._file.forget()
 
 
+def _fits(length: int, left: int) -> bool:
+    """Whether text fits into what is left of a page, and a line of spaces behind it, if there is room.
+
+    An empty line behind it could not be told from one of the text.
+    """
+    return length <= left and (left - length != 1 or left == PAGE)
+
+
 def _between_borders(data: bytes, start: int) -> bytes:
     """Adds a line of spaces before each line that would lie across two pages."""
     laid = bytearray()
     for line in data.splitlines(keepends=True):
         left = PAGE - (start + len(laid)) % PAGE
-        if left < len(line):
+        if not _fits(len(line), left):
             laid += b" " * (left - 1) + b"\n"
         laid += line
     return bytes(laid)

@@ -43,7 +43,7 @@ TWO = ("-n", "2", "--no-loadscope-reorder")
 """tests/fixtures/selection.py says which tests stay together and which begin first."""
 FOUR = ("-n", "4", "--no-loadscope-reorder")
 """For tests that mostly wait: for what a server does after a number of seconds."""
-ALIKE = ("comparison", "cost", "docs", "estimate", "project", "report", "runs", "stack", "views")
+ALIKE = ("cost", "project", "recordings/comparison", "recordings/runs", "stack", "views")
 """Folders of unit tests that the other Pythons leave out: of documents, figures and statistics, whose
 code uses nothing that differs between the versions. That it loads there is tested beside them."""
 OPTIONS = ("--fast", "--lint", "--servers", "--slow")

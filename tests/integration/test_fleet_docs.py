@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from otel_quant.recordings.runs.reading import read_all
-from tests.unit.runs.fleet import GB, write_killed, write_recording
+from tests.unit.recordings.runs.fleet import GB, write_killed, write_recording
 
 DOCS = Path(__file__).parents[2] / "docs" / "fleet.md"
 VIEW, TABLE, UNWELL, STEPS = re.findall(r"```sql\n(.+?)```", DOCS.read_text(), re.DOTALL)

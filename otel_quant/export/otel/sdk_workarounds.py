@@ -1,7 +1,7 @@
 """Workarounds for faults of OpenTelemetry's SDK and exporters: all of them, and nothing else.
 
 They are applied when a run begins and undone by ``QuantInstrumentor().uninstrument()``. For each,
-``tests/integration/test_sdk_workarounds.py`` runs the SDK alone and fails once the fault is gone:
+``tests/integration/export/test_sdk_workarounds.py`` runs the SDK alone and fails once the fault is gone:
 then delete the record here, and the code that it names.
 
 The SDK's own means come first. An id generator can be given to a provider only by who makes it, or

@@ -21,6 +21,7 @@ from tests.unit.cost.microsoft_cases import MICROSOFT
 from tests.unit.cost.operator_case import Case, model_of
 
 WITHOUT_KERNEL = {
+    "SparseAttention",  # its kernel takes caches only that are both an operand and a result
     "PackedAttention",
     "PackedMultiHeadAttention",
     "PackedMultiHeadAttention in one operand",

@@ -151,7 +151,10 @@ def test_all_three_signals_say_what_the_command_says(folder: Path, otlp: OtlpRec
             ),
             *(("quant.inference.finding.made", each["sentence"]) for each in model["findings"]),
         ]
-        kernel, record = ran["kernels"][0], records[len(ran["operators"])]
+        # The contraction: which kernel takes longest differs on a busy machine.
+        rates = [each.get("macs_per_second", 0) for each in ran["kernels"]]
+        at = rates.index(max(rates))
+        kernel, record = ran["kernels"][at], records[len(ran["operators"]) + at]
         assert known(record.attributes) == {
             **labels[name],
             "quant.inference.provider": CPU,

@@ -27,7 +27,7 @@ from tests.integration.quark.expected import (
     torch_operations,
     tree_of,
 )
-from tests.integration.test_quark_file import names, read
+from tests.integration.export.test_quark_file import names, read
 
 VERSION = "0.12.post1"
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.unit.cli.compared_runs import GATE, PROFILE, run
-from tests.unit.comparison.recorded_runs import record
+from tests.unit.recordings.comparison.recorded_runs import record
 
 pytestmark = pytest.mark.usefixtures("folder_without_limits")
 

@@ -9,7 +9,7 @@ import pytest
 
 from otel_quant.export.recording.event_file import EXPECTED
 from tests.unit.cli.compared_runs import GATE, PROFILE, run
-from tests.unit.comparison.recorded_runs import record
+from tests.unit.recordings.comparison.recorded_runs import record
 
 pytestmark = pytest.mark.usefixtures("folder_without_limits")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from otel_quant.cli import main
-from tests.unit.runs.fleet import GB, write_fleet, write_recording
+from tests.unit.recordings.runs.fleet import GB, write_fleet, write_recording
 
 UNREADABLE = """\
 otel-quant: 3 paths could not be read:

@@ -1,0 +1,376 @@
+"""Threads that begin, report and end a run at once, and Ctrl-C in the middle, lose no step."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection
+
+import pytest
+
+from otel_quant.capture.probes import readers
+from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.recorder.peaks import PeakTracker
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.schema.events import Event
+from otel_quant.schema.records import GpuReading, MemoryReading, Reading
+from otel_quant.schema.sink import Sink
+from tests.unit.capture.recorder.received import Metric, Received, in_thread, recorder_of
+
+WHOLE = ["Start", "A Start", "A End", "End"]
+
+
+def memory_of(figure: int) -> MemoryReading:
+    return MemoryReading(rss=figure, tree_rss=figure)
+
+
+class AtStart(Sink):
+    """Does something when it receives the start of a run."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act = act
+
+    def run_started(self, event: Event) -> None:
+        self._act()
+
+
+# --- the beginning of a run -------------------------------------------------------------------
+
+
+def test_ctrl_c_while_the_run_begins_loses_no_later_step() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    received = Received()
+    recorder = recorder_of([received, AtStart(interrupt)])
+    with pytest.raises(KeyboardInterrupt):
+        recorder.open("Interrupted")
+    recorder.close(recorder.open("A"))
+    recorder.end()
+    assert received.names == WHOLE
+
+
+def test_a_step_that_a_sink_opens_while_the_run_begins_is_recorded() -> None:
+    received = Received()
+    recorder = recorder_of(
+        [received, AtStart(lambda: recorder.close(recorder.open("Inner")))],
+    )
+    recorder.close(recorder.open("A"))
+    recorder.end()
+    assert received.names == ["Start", "Inner Start", "Inner End", "A Start", "A End", "End"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGUSR1")
+def test_a_step_that_a_signal_handler_opens_while_the_run_begins_is_recorded() -> None:
+    def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.01)
+
+    received = Received()
+    recorder = recorder_of([received, AtStart(interrupted)])
+    before = signal.signal(signal.SIGUSR1, lambda *_: recorder.close(recorder.open("Inner")))
+    try:
+        recorder.close(recorder.open("A"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    recorder.end()
+    assert received.names == ["Start", "Inner Start", "Inner End", "A Start", "A End", "End"]
+
+
+def test_no_sampler_is_left_by_a_run_that_ends_while_it_begins() -> None:
+    begins, goes_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begins.set()
+        goes_on.wait(60)
+
+    recorder = Recorder(new_run_info({}), Probes(), [AtStart(wait)], sample_interval=0.01)
+    starting = threading.Thread(target=recorder.start)
+    starting.start()
+    assert begins.wait(60)
+    ending = threading.Thread(target=recorder.end)
+    ending.start()
+    goes_on.set()
+    starting.join()
+    ending.join()
+    assert recorder.ended
+    assert [each.name for each in threading.enumerate() if "sampler" in each.name] == []
+
+
+# --- the end of a run -------------------------------------------------------------------------
+
+
+def test_who_ends_a_run_that_is_being_ended_waits_for_its_end() -> None:
+    ends, received = threading.Event(), Received()
+
+    def slow() -> None:
+        ends.set()
+        time.sleep(0.3)
+
+    recorder = recorder_of([received], metrics=Metric(at_end=slow))
+    recorder.close(recorder.open("A"))
+    threading.Thread(target=recorder.end).start()
+    assert ends.wait(60)
+    recorder.end()
+    assert received.names == WHOLE
+
+
+def test_a_run_whose_end_was_interrupted_can_be_ended() -> None:
+    received, interrupts = Received(), False
+
+    def memory(pids: Collection[int]) -> MemoryReading:
+        nonlocal interrupts
+        if interrupts:
+            interrupts = False
+            raise KeyboardInterrupt
+        return memory_of(1)
+
+    recorder = recorder_of([received], memory)
+    recorder.open("A")
+    recorder.open("B")
+    interrupts = True
+    with pytest.raises(KeyboardInterrupt):
+        recorder.end()
+    recorder.end()
+    assert received.names == ["Start", "A Start", "B Start", "A End", "End"]
+
+
+@pytest.mark.parametrize("checkpoint", ["A End", "Mine"])
+def test_a_run_ends_after_the_checkpoints_that_other_threads_are_taking(checkpoint: str) -> None:
+    reads, goes_on, received = threading.Event(), threading.Event(), Received()
+
+    def wait(name: str) -> None:
+        if name == checkpoint:
+            reads.set()
+            goes_on.wait(60)
+
+    def work() -> None:
+        recorder.close(recorder.open("A"))
+        recorder.point("Mine")
+
+    recorder = recorder_of([received], metrics=Metric(wait))
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert reads.wait(60)
+    threading.Timer(0.2, goes_on.set).start()
+    recorder.end()
+    worker.join()
+    assert received.names[: received.names.index("End")][-1] == checkpoint
+    assert received.runs[-1].attributes["quant.run.steps"] == 1
+
+
+def test_a_run_waits_for_a_driver_that_hangs_only_so_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("otel_quant.capture.recorder.recorder._LONGEST_WAIT", 0.1)
+    hangs, goes_on, received = threading.Event(), threading.Event(), Received()
+    closing = False
+
+    def gpu(pids: Collection[int]) -> tuple[GpuReading, ...]:
+        if closing and threading.current_thread() is worker:
+            hangs.set()
+            goes_on.wait(60)
+        return ()
+
+    def work() -> None:
+        nonlocal closing
+        step = recorder.open("A")
+        closing = True
+        recorder.close(step)
+
+    recorder = recorder_of([received], gpu=gpu)
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert hangs.wait(60)
+    recorder.end()
+    goes_on.set()
+    worker.join()
+    assert received.names == ["Start", "A Start", "End"]
+
+
+# --- peaks and values -------------------------------------------------------------------------
+
+
+def test_memory_that_is_used_after_the_last_reading_of_a_step_is_not_its_peak() -> None:
+    used, received = 100, Received()
+
+    def spike(name: str) -> None:
+        nonlocal used
+        if name == "A End":
+            used = 900
+            in_thread(recorder.reading_now)
+            used = 100
+
+    recorder = recorder_of([received], lambda pids: memory_of(used), Metric(spike))
+    recorder.close(recorder.open("A"))
+    assert received.steps[0].attributes["quant.memory.peak"] == 100
+
+
+def test_a_childs_mark_that_only_the_last_reading_of_a_step_has_is_its_peak() -> None:
+    children: tuple[tuple[int, int, int], ...] = ()
+    received = Received()
+
+    def memory(pids: Collection[int]) -> MemoryReading:
+        tree = 100 + sum(rss for _, rss, _ in children)
+        return MemoryReading(rss=100, tree_rss=tree, high_water=100, children=children)
+
+    def exits(name: str) -> None:
+        nonlocal children
+        if name == "A End":
+            children = ()
+            in_thread(recorder.reading_now)
+
+    recorder = recorder_of([received], memory, Metric(exits))
+    step = recorder.open("A")
+    children = ((7, 10, 800),)
+    recorder.close(step)
+    found = received.steps[0].attributes
+    assert (found["quant.memory.peak"], found["quant.memory.peak_source"]) == (900, "sampled")
+
+
+def test_a_value_that_arrives_late_does_not_replace_a_newer_one() -> None:
+    values, slow, done, received = (
+        itertools.count(1),
+        threading.Event(),
+        threading.Event(),
+        Received(),
+    )
+
+    def value(name: str) -> int:
+        taken = next(values)
+        if name == "A End":
+            slow.set()
+            done.wait(60)
+        return taken
+
+    recorder = recorder_of([received], metrics=Metric(value))
+    first, second = recorder.open("A"), recorder.open("B")
+    closing = threading.Thread(target=recorder.close, args=(first,))
+    closing.start()
+    assert slow.wait(60)
+    recorder.close(second)
+    done.set()
+    closing.join()
+    assert [(each.name, each.latest_custom) for each in received.steps] == [
+        ("B End", {"m": 5}), ("A End", {"m": 5}),
+    ]  # fmt: skip
+
+
+def test_ctrl_c_in_one_thread_breaks_no_reading_of_another() -> None:
+    reads, folds = threading.Event(), threading.Event()
+
+    def memory(pids: Collection[int]) -> MemoryReading:
+        if threading.current_thread().name == "interrupted":
+            reads.set()
+            folds.wait(60)
+            raise KeyboardInterrupt
+        return memory_of(1)
+
+    def close_second() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            recorder.close(second)
+
+    class Tracker(PeakTracker):
+        """Lets the other thread go on while the open steps are gone through."""
+
+        def fold(self, reading: Reading) -> None:
+            folds.set()
+            interrupted.join(0.2)
+
+    recorder = recorder_of([], memory)
+    first, second = recorder.open("First"), recorder.open("Second")
+    assert first is not None
+    first.tracker = Tracker.__new__(Tracker)
+    interrupted = threading.Thread(target=close_second, name="interrupted")
+    interrupted.start()
+    assert reads.wait(60)
+    assert recorder.reading_now().memory == memory_of(1)
+    interrupted.join()
+    assert not recorder.idle  # the first step is open still
+
+
+# --- forks ------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_in_which_a_metric_forks_ends_in_the_child() -> None:
+    """In the child the recorder's lock may be held by a thread that does not exist there."""
+    held, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with recorder._lock:
+            held.set()
+            goes_on.wait(60)
+
+    def fork(name: str) -> None:
+        if name == "A End":
+            threading.Thread(target=hold, daemon=True).start()
+            assert held.wait(60)
+            recorder.forget()  # as the child does after a fork
+
+    recorder = recorder_of([], metrics=Metric(fork))
+    closing = in_thread(lambda: recorder.close(recorder.open("A")), 10)
+    is_stuck = closing.is_alive()
+    goes_on.set()
+    assert not is_stuck
+
+
+# --- reports of workers -----------------------------------------------------------------------
+
+
+def test_a_worker_reports_after_a_metric_was_interrupted() -> None:
+    received = Received()
+
+    def interrupt(name: str) -> None:
+        if name == "A End":
+            raise KeyboardInterrupt
+
+    recorder = recorder_of([received], metrics=Metric(interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        recorder.close(recorder.open("A"))
+    assert recorder.idle
+    recorder.close(recorder.open("B"))
+    recorder.report()
+    assert [each.attributes["quant.run.steps"] for each in received.runs] == [2]
+
+
+def test_a_step_that_opens_during_a_report_starts_after_it() -> None:
+    received, threads = Received(), []
+
+    class Opens(Sink):
+        def run_reported(self, event: Event) -> None:
+            threads.append(in_thread(lambda: recorder.open("B"), 0.2))
+
+    recorder = recorder_of([Opens(), received])
+    recorder.close(recorder.open("A"))
+    recorder.report()
+    threads[0].join()
+    assert received.names == ["Start", "A Start", "A End", "reported", "B Start"]
+
+
+def test_a_report_ends_after_the_last_step_that_it_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    received, clocks, opens_another = Received(), readers._clocks, False
+
+    def late() -> tuple[int, int]:
+        nonlocal opens_another
+        now = clocks()
+        if opens_another:
+            opens_another = False
+            in_thread(lambda: recorder.close(recorder.open("B")))
+        return now
+
+    monkeypatch.setattr(readers, "_clocks", late)
+    recorder = recorder_of([received])
+    recorder.close(recorder.open("A"))
+    opens_another = True
+    recorder.report()  # takes its reading before B has ended
+    recorder.report()  # as B's thread does
+    (record,) = received.runs
+    assert record.attributes["quant.run.steps"] == 2
+    assert record.clock_ns >= max(step.clock_ns for step in received.steps)

@@ -1,0 +1,230 @@
+"""What estimates are computed from, on a model whose tensors are counted by hand."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from benchmarks.estimate_models import MODELS
+from otel_quant.cli import main
+from otel_quant.cost import parse_inputs
+from otel_quant.cost.estimate import (
+    METHODS,
+    Estimate,
+    Figure,
+    Layer,
+    UnknownMethodError,
+    estimate,
+    extrapolated,
+    methods,
+    read,
+)
+
+NET = """
+<ir_version: 9, opset_import: ["" : 17]>
+net (float[N, 3, 8, 8] image) => (float[N, 10] shares) {
+   [stem] c = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (image, cw, cb)
+   [norm] b = BatchNormalization (c, scale, bias, mean, variance)
+   [flat] f = Flatten (b)
+   [head] scores = MatMul (f, hw)
+   [odd] shares = Erf (scores)
+}
+"""
+ONES = {"cw": (4, 3, 3, 3), "cb": (4,), "scale": (4,), "bias": (4,), "mean": (4,), "variance": (4,),
+        "hw": (64, 10)}  # fmt: skip
+WEIGHTS = 4 * (108 + 5 * 4 + 640)
+IMAGE, C, B, F, SCORES = 768, 256, 256, 256, 40
+"""Bytes for a batch of 1; Erf is quantized by neither library, so its result is not calibrated."""
+
+LIVE = IMAGE + C
+"""Bytes that a run holds at most: the convolution's operand and result."""
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    model = onnx.parser.parse_model(NET)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in ONES.items()
+    )
+    path = tmp_path / "net.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def estimated(path: Path, method: str, samples: int) -> Estimate:
+    (found,) = methods([method])
+    return estimate(read(path, dims={"N": 1}), found, samples)
+
+
+def test_the_histograms_of_onnxruntime_keep_the_calibrated_tensors_of_all_samples(
+    net: Path,
+) -> None:
+    kept = 100 * (IMAGE + C + B + F + SCORES)
+    parts = (84_000_000, 4 * WEIGHTS, LIVE, kept, 2 * 100 * IMAGE, 128 * 12 * 5)
+    peak = sum(parts)
+    assert estimated(net, "onnxruntime:Entropy", 100) == Estimate(
+        "onnxruntime",
+        "Entropy",
+        100,
+        (
+            Figure(
+                "libraries",
+                84_000_000,
+                "assumed: as measured with onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64",
+            ),
+            Figure(
+                "model copies",
+                4 * WEIGHTS,
+                "4 x 3.07 kB of weights: the model that is quantized, the one that is "
+                "calibrated, and its session: twice while it is opened",
+            ),
+            Figure("session", LIVE, "largest sum of activations that one run holds at once"),
+            Figure(
+                "activations kept", kept, "100 samples x 1.58 kB of 5 calibrated tensors"
+            ),
+            Figure(
+                "values of one tensor",
+                2 * 100 * IMAGE,
+                "2 copies x 100 samples x 768 B of the largest calibrated tensor",
+            ),
+            Figure("histograms", 128 * 12 * 5, "5 calibrated tensors x 128 bins x 12 B"),
+        ),
+        (
+            Figure(
+                "model files",
+                WEIGHTS,
+                "1 x 3.07 kB of weights: MODEL-inferred.onnx beside the model, then "
+                "augmented_model.onnx",
+            ),
+        ),
+        lowest=round(peak * 0.8),
+        highest=round(peak * 1.1),
+    )  # fmt: skip
+
+
+def sizes(found: tuple[Figure, ...]) -> dict[str, int]:
+    return {figure.name: figure.bytes for figure in found}
+
+
+@pytest.mark.parametrize(("samples", "runs"), [(1, 1), (2, 2), (512, 2)])
+def test_minmax_of_onnxruntime_holds_two_runs_however_many_samples_there_are(
+    net: Path, samples: int, runs: int
+) -> None:
+    found = estimated(net, "onnxruntime:MinMax", samples)
+    assert sizes(found.memory) == {
+        "libraries": 84_000_000,
+        "model copies": 4 * WEIGHTS,
+        "session": LIVE,
+        "activations kept": runs * (IMAGE + C + B + F + SCORES),
+    }
+
+
+def test_quark_keeps_one_sample_all_inputs_and_a_cache_on_disk(net: Path) -> None:
+    # Batch normalization is folded into the convolution: its result is none that is calibrated.
+    kept = IMAGE + C + F + SCORES
+    found = estimated(net, "quark:MinMSE", 512)
+    assert (sizes(found.memory), sizes(found.disk)) == (
+        {
+            "libraries": 805_000_000,
+            "model copies": 11 * WEIGHTS,
+            "session": LIVE,
+            "activations kept": kept,
+            "values of one tensor": 5 * IMAGE,
+            "histograms": 4 * 2048 * 16,
+            "inputs kept": 512 * IMAGE,
+        },
+        {"model files": 2 * WEIGHTS, "model being prepared": WEIGHTS},
+    )
+    wide = estimate(read(net, dims={"N": 16}), methods(["quark:MinMSE"])[0], 1)
+    assert sizes(wide.disk) == {"model files": 2 * WEIGHTS, "activation cache": 16 * kept}
+
+
+def test_the_largest_layer_is_found_by_quarks_arithmetic_and_by_ours(net: Path) -> None:
+    assert read(net, dims={"N": 1}).layers == {
+        "quark": Layer(
+            "head",
+            4 * (4 * 640 + 10),
+            "4 B x (4 x 640 parameters + 10 elements of its result)",
+        ),
+        "otel-quant": Layer(
+            "head", 4 * 640 + SCORES, "its weights and results, as they are stored"
+        ),
+    }  # fmt: skip
+
+
+def test_a_probe_gives_the_measured_peak_and_what_the_arithmetic_adds(net: Path) -> None:
+    few, many = (estimated(net, "onnxruntime:Percentile", samples) for samples in (2, 10))
+    further = 8 * (IMAGE + C + B + F + SCORES + 2 * IMAGE)
+    assert extrapolated(many, few, 90_000_000) == Estimate(
+        "onnxruntime",
+        "Percentile",
+        10,
+        (
+            Figure("real run", 90_000_000, "measured: peak of a run of 2 samples"),
+            Figure("further samples", further, "what the arithmetic adds for 8 more samples"),
+        ),
+        many.disk,
+        lowest=round((90_000_000 + further) * 0.9),
+        highest=round((90_000_000 + further) * 1.1),
+        probed=2,
+    )
+
+
+def test_a_limit_is_answered_with_yes_no_or_perhaps() -> None:
+    found = Estimate("quark", "MinMax", 1, (Figure("all", 100, ""),), (), lowest=80, highest=110)
+    unbounded = Estimate("quark", "MinMax", 1, (Figure("all", 100, ""),), (), 80, None)
+    assert [found.fits(limit) for limit in (79, 80, 109, 110)] == [
+        "no",
+        "perhaps",
+        "perhaps",
+        "yes",
+    ]
+    assert [unbounded.fits(limit) for limit in (79, 1 << 60)] == ["no", "perhaps"]
+
+
+def test_tensors_of_unknown_size_are_left_out_and_leave_the_peak_without_a_bound(
+    tmp_path: Path,
+) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17, "own" : 1]>\n'
+        "net (float[2, 8] x) => (z) { y = own.Odd (x)  z = Relu (y) }"
+    )
+    (tmp_path / "odd.onnx").write_bytes(model.SerializeToString())
+    found = estimated(tmp_path / "odd.onnx", "onnxruntime:MinMax", 1)
+    assert read(tmp_path / "odd.onnx").unsized == 2
+    assert (sizes(found.memory), found.highest) == ({"libraries": 84_000_000, "session": 64}, None)
+
+
+def test_shapes_of_inputs_count_as_they_are_given(net: Path) -> None:
+    model = read(net, parse_inputs(["image=4x3x8x8"]))
+    assert (model.input_bytes, model.inputs[0].shape) == (4 * IMAGE, (4, 3, 8, 8))
+
+
+def test_methods_are_found_by_library_by_name_and_by_both() -> None:
+    assert [method.title for method in methods(["minmax"])] == [
+        "onnxruntime:MinMax",
+        "quark:MinMax",
+    ]
+    assert methods(["quark"]) == tuple(each for each in METHODS if each.library.name == "quark")
+    assert methods() == METHODS
+    with pytest.raises(UnknownMethodError, match="'Median' is no calibration method; expected one"):
+        methods(["MinMax", "Median"])
+
+
+def test_the_page_shows_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "estimate.md").read_text()
+    MODELS["segmentation"](tmp_path / "segmentation.onnx")
+    monkeypatch.chdir(tmp_path)
+    prompt = "    $ otel-quant "
+    command = next(line for line in page.splitlines() if line.startswith(prompt))
+    assert main(command.removeprefix(prompt).split()) == 0
+    printed = textwrap.indent(capsys.readouterr().out, "    ")
+    assert f"{command}\n{printed}\n" in page

@@ -1,0 +1,159 @@
+"""What each signal shows of a forecast, by the real SDK."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_quant.export.otel.logs import LogsSink
+from otel_quant.export.otel.metrics import MetricsSink
+from otel_quant.export.otel.spans import SpansSink
+from otel_quant.export.recording.sink import RecordingSink
+from otel_quant.recordings.reader import read
+from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.records import (
+    Forecast,
+    GrowthForecast,
+    StepProgress,
+)
+from otel_quant.schema.sink import Sink
+from tests.fixtures.sent import SentRun
+from tests.unit.export.otel.literal_run import BEGAN, LATER, RUN, SECOND, START, STEP
+
+FITS: Final = GrowthForecast("memory", at_end=7_000, per_sample=10, limit=8_000)
+EXCEEDS: Final = GrowthForecast(
+    "memory", at_end=31_000_000_000, per_sample=56_600_000, limit=25_770_000_000, is_warning=True
+)
+GPU: Final = GrowthForecast("gpu", 90_000_000_000, 104_000_000, 85_900_000_000, "GPU-1", True)
+WORDS: Final = (
+    "My calibration, sample 37 of 512: memory grows by 56.6 MB with each sample and would be "
+    "31,000 MB after the last one (estimated); the limit (cgroup) is 25,770 MB. Fewer or smaller "
+    "samples, or a calibration method that keeps less, would help"
+)
+LABELS: Final = {"quant.step.kind": "Calibration", "quant.library.name": "amd-quark"}
+
+
+def begun(sink: Sink) -> SentRun:
+    run = SentRun(RUN, START, sink)
+    run.began()
+    run.opened(STEP)
+    return run
+
+
+def go_on(run: SentRun, *growths: GrowthForecast, time_left: float | None = 60.5) -> None:
+    run.went_on(LATER, None, StepProgress(STEP, 37, 512, Forecast(time_left, growths)))
+
+
+def test_a_recording_has_the_warning_on_its_step_as_the_span_has(tmp_path: Path) -> None:
+    sink = RecordingSink(
+        tmp_path,
+        lambda step: None,
+        takes_curve=False,
+        interval=0,
+    )
+    run = begun(sink)
+    go_on(run, EXCEEDS)
+    go_on(run, FITS)
+    run.closed(STEP, LATER)
+    (step,) = read(tmp_path).runs[0].steps
+    assert {k: v for k, v in step.attributes.items() if k.startswith("quant.forecast.")} == {
+        "quant.forecast.memory.at_end": 31_000_000_000,
+        "quant.forecast.memory.per_sample": 56_600_000,
+        "quant.forecast.memory.limit": 25_770_000_000,
+    }
+
+
+def test_gauges_show_the_newest_forecast_until_the_step_ends() -> None:
+    reader = InMemoryMetricReader()
+    sink = MetricsSink(
+        RESOURCES, lambda: None, lambda step: None, MeterProvider(metric_readers=[reader])
+    )
+
+    def shown() -> dict[str, list[tuple[dict[str, Any], float]]]:
+        data = reader.get_metrics_data()
+        return {
+            metric.name: [
+                (dict(point.attributes or {}), getattr(point, "value", None) or 0)
+                for point in metric.data.data_points
+            ]
+            for resource in (data.resource_metrics if data is not None else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name.startswith("quant.forecast.")
+        }
+
+    run = begun(sink)
+    assert shown() == {}
+    go_on(run, time_left=None)
+    assert shown() == {}
+    go_on(run, FITS, GPU)
+    assert shown() == {
+        "quant.forecast.time_left": [(LABELS, 60.5)],
+        "quant.forecast.memory.at_end": [(LABELS, 7_000)],
+        "quant.forecast.gpu.memory.at_end": [({**LABELS, "hw.id": "GPU-1"}, 90_000_000_000)],
+    }
+    run.closed(STEP, LATER)
+    assert shown() == {}
+
+
+def test_a_warning_is_one_log_record() -> None:
+    exporter, provider = InMemoryLogRecordExporter(), LoggerProvider()
+    provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
+    run = begun(LogsSink(lambda: None, lambda step: None, provider))
+    for growth in (FITS, EXCEEDS, EXCEEDS):
+        go_on(run, growth)
+    records = [each.log_record for each in exporter.get_finished_logs()]
+    assert [
+        (record.body, record.severity_text, record.timestamp, dict(record.attributes or {}))
+        for record in records
+        if record.event_name == "quant.forecast.exceeded"
+    ] == [
+        (
+            WORDS, "WARN", BEGAN + 2 * SECOND,
+            {
+                "quant.run.id": "0123456789abcdef",
+                "quant.run.name": "quantize small 2023-11-14T22:13:20.000Z",
+                "quant.run.rank": 1,
+                "quant.step.name": "My calibration",
+                "quant.step.kind": "Calibration",
+                "quant.step.index": 3,
+                "quant.library.name": "amd-quark",
+                "quant.calibration.sample_count": 37,
+                "quant.calibration.sample_total": 512,
+                "quant.forecast.time_left": 60.5,
+                "quant.forecast.memory.at_end": 31_000_000_000,
+                "quant.forecast.memory.per_sample": 56_600_000,
+                "quant.forecast.memory.limit": 25_770_000_000,
+            },
+        )
+    ]  # fmt: skip
+
+
+def test_a_warning_is_on_the_span_of_its_step() -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    sink = SpansSink(provider=provider)
+    run = begun(sink)
+    go_on(run, FITS)
+    go_on(run, GPU)
+    go_on(run, GrowthForecast("gpu", 91_000_000_000, 1, 2, "GPU-1", True))
+    run.closed(STEP, LATER)
+    (span,) = exporter.get_finished_spans()
+    assert {
+        name: value
+        for name, value in (span.attributes or {}).items()
+        if name.startswith(("quant.forecast.", "hw."))
+    } == {
+        "quant.forecast.gpu.memory.at_end": 90_000_000_000,
+        "quant.forecast.gpu.memory.per_sample": 104_000_000,
+        "quant.forecast.gpu.memory.limit": 85_900_000_000,
+        "hw.id": "GPU-1",
+    }

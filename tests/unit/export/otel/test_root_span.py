@@ -1,0 +1,171 @@
+"""A run has one span, whichever threads need it first, and every step is below it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
+from opentelemetry.trace import format_span_id, format_trace_id
+
+from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.export.otel.spans import SpansSink
+from tests.unit.capture.recorder.received import recorder_of
+
+THREADS = 8
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+CARRIER = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+
+
+class Spans(SpanProcessor):
+    """Keeps the spans that start and end; the start of a run's span takes its time.
+
+    Attributes:
+        at_root: Called when a run's span starts.
+    """
+
+    def __init__(self) -> None:
+        self.started: list[Span] = []
+        self.ended: list[ReadableSpan] = []
+        self.at_root: Callable[[], object] = lambda: time.sleep(0.05)
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        self.started.append(span)
+        if span.name == "quantization":
+            self.at_root()
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.ended.append(span)
+
+    def roots(self) -> list[ReadableSpan]:
+        return [span for span in self.ended if span.name == "quantization"]
+
+    def parents(self) -> list[tuple[str, str | None]]:
+        """Returns each ended step with the name of its parent, None for one that never ended."""
+        names = {span.get_span_context().span_id: span.name for span in self.ended}
+        return sorted(
+            (span.name, names.get(span.parent.span_id) if span.parent else None)
+            for span in self.ended
+            if span.name != "quantization"
+        )
+
+
+@pytest.fixture
+def spans() -> Spans:
+    return Spans()
+
+
+@pytest.fixture
+def set_provider(monkeypatch: pytest.MonkeyPatch, spans: Spans) -> Iterator[Callable[[], None]]:
+    """There is no provider until this is called, as in a program that configures it late."""
+    provider = TracerProvider()
+    provider.add_span_processor(spans)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.delenv("OTEL_PYTHON_TRACER_PROVIDER", raising=False)
+    yield lambda: monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    provider.shutdown()
+
+
+def open_at_once(recorder: Recorder, label: str) -> None:
+    """Opens a step in each of several threads at the same moment, and closes them."""
+    barrier = threading.Barrier(THREADS)
+
+    def work() -> None:
+        barrier.wait()
+        recorder.close(recorder.open(label))
+
+    threads = [threading.Thread(target=work) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_threads_that_open_steps_when_a_provider_turns_up_start_one_root(
+    spans: Spans, set_provider: Callable[[], None]
+) -> None:
+    recorder = recorder_of([SpansSink()])
+    recorder.close(recorder.open("early"))
+    set_provider()
+    open_at_once(recorder, "step")
+    recorder.end()
+    assert sum(span.name == "quantization" for span in spans.started) == 1
+    assert len(spans.roots()) == 1
+    assert spans.parents() == [("step", "quantization")] * THREADS
+
+
+def test_threads_that_open_steps_after_a_report_of_a_worker_start_one_root(
+    spans: Spans, set_provider: Callable[[], None]
+) -> None:
+    set_provider()
+    recorder = recorder_of([SpansSink()])
+    for task in ("first", "second", "third"):
+        open_at_once(recorder, task)
+        recorder.report()
+    recorder.end()
+    assert sum(span.name == "quantization" for span in spans.started) == 3
+    assert len(spans.roots()) == 3
+    assert spans.parents() == sorted(
+        [(task, "quantization") for task in ("first", "second", "third")] * THREADS
+    )
+    traces = {(span.name, span.get_span_context().trace_id) for span in spans.ended}
+    assert len(traces) == 6, "the steps of one task are in one trace"
+
+
+def test_a_step_is_below_the_root_if_the_provider_turns_up_between_the_two(
+    monkeypatch: pytest.MonkeyPatch, spans: Spans, set_provider: Callable[[], None]
+) -> None:
+    sink = SpansSink()
+    start = sink._start
+
+    def then_set_provider(*args: Any) -> Any:
+        made = start(*args)
+        set_provider()
+        return made
+
+    recorder = recorder_of([sink])
+    recorder.start()
+    monkeypatch.setattr(sink, "_start", then_set_provider)
+    recorder.close(recorder.open("step"))
+    recorder.end()
+    assert len(spans.roots()) == 1
+    assert spans.parents() == [("step", "quantization")]
+
+
+def test_a_late_provider_gets_the_root_also_where_the_run_continues_a_trace(
+    spans: Spans, set_provider: Callable[[], None]
+) -> None:
+    recorder = recorder_of([SpansSink()], info=new_run_info({}, CARRIER))
+    recorder.close(recorder.open("early"))
+    set_provider()
+    recorder.close(recorder.open("step"))
+    recorder.end()
+    assert spans.parents() == [("step", "quantization")]
+    (root,) = spans.roots()
+    assert root.parent is not None
+    above = format_trace_id(root.parent.trace_id), format_span_id(root.parent.span_id)
+    assert above == (TRACE, PARENT)
+
+
+def test_a_step_that_is_opened_while_the_root_starts_shares_its_root(
+    spans: Spans, set_provider: Callable[[], None]
+) -> None:
+    """As a signal handler does it, in the middle of the start."""
+
+    def open_inner() -> None:
+        spans.at_root = lambda: None
+        recorder.close(recorder.open("inner"))
+
+    set_provider()
+    spans.at_root = open_inner
+    recorder = recorder_of([SpansSink()])
+    recorder.close(recorder.open("step"))
+    recorder.end()
+    assert len(spans.roots()) == 1
+    assert spans.parents() == [("inner", "quantization"), ("step", "quantization")]

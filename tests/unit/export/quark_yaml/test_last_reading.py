@@ -1,0 +1,267 @@
+"""The file with the last reading, and how it is found beside a profile."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_quant.export.quark_yaml.last_reading_sink import LastReadingSink
+from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
+from otel_quant.export.quark_yaml.sink import QuarkYamlSink
+from otel_quant.recordings.reader import read
+from otel_quant.schema.events import Event
+from otel_quant.schema.figures import GPU, MEMORY
+from otel_quant.schema.records import (
+    GpuReading,
+    Limits,
+    MemoryReading,
+    Peaks,
+    Reading,
+    RunInfo,
+    StepInfo,
+    StepProgress,
+)
+from tests.fixtures.sent import SentRun
+
+MIB = 1 << 20
+RUN = RunInfo(id="0123456789abcdef", pid=4711, limits=Limits(8000 * MIB, "cgroup"))
+NAME = "profile.0123456789abcdef.last_reading.json"
+
+
+def reading(second: int, memory: int) -> Reading:
+    return Reading(
+        time_ns=1_700_000_000_500_000_000 + second * 1_000_000_000,
+        clock_ns=second * 1_000_000_000,
+        resources={
+            "memory": MemoryReading(rss=memory * MIB, tree_rss=memory * MIB),
+            "gpu": (GpuReading(0, "GPU-0", None, 30 * MIB), GpuReading(1, "GPU-1", None, 5 * MIB)),
+        },
+    )
+
+
+START = reading(0, 100)
+
+
+def progress(second: int, memory: int, *steps: StepProgress) -> Event:
+    peaks = Peaks({"memory": (memory + 7) * MIB, "gpu.memory": 40 * MIB})
+    return SentRun(RUN, START).went_on(reading(second, memory), peaks, *steps)
+
+
+class Run:
+    """A run's local file, and the sink of its last reading."""
+
+    def __init__(self, path: Path) -> None:
+        metrics = ProgramMetrics((MEMORY, GPU))
+        self.profile = QuarkYamlSink(path, metrics)
+        self.sink = LastReadingSink(lambda: self.profile.path, metrics)
+
+    def start(self) -> None:
+        SentRun(RUN, START, self.sink, self.profile).began()
+
+    def end(self) -> None:
+        SentRun(RUN, START, self.profile, self.sink).ended(START)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = Run(tmp_path / "profile.yaml")
+    run.start()
+    return run
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def content_of(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_the_file_has_the_newest_reading_and_the_open_steps(run: Run, tmp_path: Path) -> None:
+    assert files_in(tmp_path) == ["profile.yaml"]
+    run.sink.reading_taken(progress(1, 200))
+    step = StepInfo(0, "Model Quantization", "Model Quantization")
+    inner = StepInfo(1, 'My "calibration"', "Calibration")
+    run.sink.reading_taken(
+        progress(2, 300, StepProgress(step), StepProgress(inner, samples=37, expected_samples=512))
+    )
+    assert files_in(tmp_path) == [NAME, "profile.yaml"]
+    assert content_of(tmp_path / NAME) == {
+        "schema": 1,
+        "run_id": "0123456789abcdef",
+        "pid": 4711,
+        "run_started": 1_700_000_000.5,
+        "timestamp": 1_700_000_002.5,
+        "relative_time_secs": 2.0,
+        "cpu_memory_mb": 300.0,
+        "gpu_memory_mb": 35.0,
+        "peak_memory_mb": 307.0,
+        "peak_gpu_memory_mb": 40.0,
+        "memory_limit_mb": 8000.0,
+        "open_steps": [
+            {"step": "Model Quantization"},
+            {"step": 'My "calibration"', "samples": 37, "expected_samples": 512},
+        ],
+    }
+
+
+@pytest.mark.parametrize(("label", "kept"), [("x", 20), ("\U0001f600" * 300, 1)])
+def test_the_file_is_within_a_page_and_says_how_many_steps_it_leaves_out(
+    run: Run, tmp_path: Path, label: str, kept: int
+) -> None:
+    steps = [StepProgress(StepInfo(n, label, "x"), samples=n + 1) for n in range(1000)]
+    run.sink.reading_taken(progress(1, 200, *steps))
+    assert (tmp_path / NAME).stat().st_size <= 4096
+    content = content_of(tmp_path / NAME)
+    assert content["open_steps"] == [
+        {"step": label[:200], "samples": n + 1} for n in range(1000 - kept, 1000)
+    ]
+    assert content["more_open_steps"] == 1000 - kept
+
+
+def test_a_file_that_was_removed_is_made_again(run: Run, tmp_path: Path) -> None:
+    run.sink.reading_taken(progress(1, 200, StepProgress(StepInfo(0, "A", "A"))))
+    (tmp_path / NAME).unlink()
+    run.sink.reading_taken(progress(2, 300))
+    assert content_of(tmp_path / NAME)["cpu_memory_mb"] == 300.0
+
+
+def test_what_was_not_measured_is_absent(run: Run, tmp_path: Path) -> None:
+    unlimited = SentRun(RunInfo("0123456789abcdef", 4711), START, run.sink)
+    unlimited.began()
+    nothing = Reading(START.time_ns + 1_000_000_000, START.clock_ns + 1_000_000_000)
+    unlimited.went_on(nothing)
+    assert content_of(tmp_path / NAME) == {
+        "schema": 1,
+        "run_id": "0123456789abcdef",
+        "pid": 4711,
+        "run_started": 1_700_000_000.5,
+        "timestamp": 1_700_000_001.5,
+        "relative_time_secs": 1.0,
+        "open_steps": [],
+    }
+
+
+def test_the_end_of_the_run_removes_the_file_for_good(run: Run, tmp_path: Path) -> None:
+    run.sink.reading_taken(progress(1, 200))
+    run.end()
+    assert files_in(tmp_path) == ["profile.yaml"]
+    run.sink.reading_taken(progress(2, 200))  # the sampler's last, which has come late
+    assert files_in(tmp_path) == ["profile.yaml"]
+
+
+def test_the_file_moves_with_the_profile(run: Run, tmp_path: Path) -> None:
+    run.sink.reading_taken(progress(1, 200))
+    (tmp_path / "out").mkdir()
+    run.profile.move(tmp_path / "out" / "other.yaml")
+    run.sink.reading_taken(progress(2, 200))
+    assert files_in(tmp_path) == ["out"]
+    assert files_in(tmp_path / "out") == [
+        "other.0123456789abcdef.last_reading.json", "other.yaml",
+    ]  # fmt: skip
+
+
+def test_a_forked_child_leaves_the_file_alone(run: Run, tmp_path: Path) -> None:
+    run.sink.reading_taken(progress(1, 200))
+    pid = os.fork()
+    if pid == 0:
+        run.sink.forget()
+        run.sink.reading_taken(progress(2, 900))
+        run.end()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert content_of(tmp_path / NAME)["cpu_memory_mb"] == 200.0
+
+
+def test_there_is_no_file_without_a_profile(tmp_path: Path) -> None:
+    run = Run(tmp_path / "profile.yaml")
+    SentRun(RUN, START, run.sink).began()
+    run.sink.reading_taken(progress(1, 200))
+    assert files_in(tmp_path) == []
+
+
+def test_a_later_run_at_the_same_path_keeps_the_last_reading_of_one_that_was_killed(
+    run: Run, tmp_path: Path
+) -> None:
+    run.sink.reading_taken(progress(1, 200))
+    later = LastReadingSink(lambda: tmp_path / "profile.yaml", ProgramMetrics((MEMORY,)))
+    second = SentRun(RunInfo("later", 4712), START, later)
+    second.began()
+    second.went_on(reading(1, 300))
+    assert files_in(tmp_path) == [NAME, "profile.later.last_reading.json", "profile.yaml"]
+    assert content_of(tmp_path / NAME)["cpu_memory_mb"] == 200.0
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tests.unit.export.quark_yaml.test_last_reading import Run, StepInfo, StepProgress, progress
+
+run = Run(Path("profile.yaml"))
+run.start()
+steps = [StepProgress(StepInfo(n, "x" * 200, "x")) for n in range(16)]
+for number in range(1, 10_000_000):
+    run.sink.reading_taken(progress(number, number % 1000 + 1, *steps[number % 16 :]))
+    if number == 1:
+        print(flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_leaves_a_whole_record(tmp_path: Path) -> None:
+    chance = random.Random(4711)
+    for trial in range(12):
+        folder = tmp_path / str(trial)
+        folder.mkdir()
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER], cwd=folder, stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            time.sleep(chance.uniform(0, 0.05))
+            process.send_signal(signal.SIGKILL)
+        content = content_of(folder / NAME)
+        number = int(content["relative_time_secs"])
+        assert len(content["open_steps"]) == 16 - number % 16
+        assert content["cpu_memory_mb"] == number % 1000 + 1
+        assert files_in(folder) == [NAME, "profile.yaml"]
+
+
+def profile(path: Path, *seconds: int, end: str = "") -> Path:
+    """Makes a profile with checkpoints at these seconds of the run."""
+    text = "# Quark Profiling Results\n\nmemory_usage:\n"
+    for second in seconds:
+        text += f'- step: "S{second}"\n  timestamp: {1_700_000_000.5 + second}\n'
+    path.write_text(text + end)
+    return path
+
+
+def test_a_reading_is_found_beside_its_profile_also_under_another_name(
+    run: Run, tmp_path: Path
+) -> None:
+    run.sink.reading_taken(progress(5, 200))
+    (tmp_path / "profile.a.last_reading.json").write_text("{")
+    (tmp_path / "profile.b.last_reading.json").write_text('["run_started"]')
+    (tmp_path / "profile.c.last_reading.json").write_text('{"run_started": 1.5}')
+    last = read(profile(tmp_path / "profile.1.yaml", 0, 4)).runs[0].last
+    assert last is not None
+    assert (last.time, last.attributes["quant.reading.memory"]) == (5, 200 * MIB)
+
+
+def test_a_reading_is_not_shown_for_a_profile_that_is_newer_or_complete_or_another(
+    run: Run, tmp_path: Path
+) -> None:
+    run.sink.reading_taken(progress(5, 200))
+    path = tmp_path / "other.yaml"
+    ended = '- step: "End"\n  timestamp: 1700000004.5\ntotal: 1\n# - step: A\n# - timestamp: A\n# - total: A\n'
+    for seconds, end in (((0, 6), ""), ((0, 4), ended), ((1, 4), "")):
+        assert read(profile(path, *seconds, end=end)).runs[0].last is None

@@ -224,7 +224,9 @@ SIGNALS = {
 def test_the_launcher_ends_when_its_program_does_whatever_was_stopped_and_continued(
     launched: Launched, orders: str
 ) -> None:
-    process, pid = start(launched, "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()")
+    process, pid = start(
+        launched, "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
+    )
     targets = {"program": pid, "launcher": process.pid, "group": -process.pid}
     for order in orders.split(", "):
         target, word = order.split()

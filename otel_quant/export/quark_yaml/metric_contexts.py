@@ -10,7 +10,7 @@ from typing import Final
 import psutil
 
 from otel_quant.export.quark_yaml.metrics import MetricContext
-from otel_quant.schema.figures import Figure, Number
+from otel_quant.schema.figures import Figure, Number, total_used
 from otel_quant.schema.records import Peaks, Reading
 
 _MIB: Final = 1 << 20
@@ -24,8 +24,8 @@ def at_checkpoint(
     context = _common(reading, baseline)
     context.step_name = name
     context.current_time = reading.time_ns / _SECOND
-    context.gpu_available = bool(reading.gpus)
-    context.gpu_baseline_memory = _used(baseline) if reading.gpus else 0
+    context.gpu_available = total_used(reading.gpus) is not None
+    context.gpu_baseline_memory = (total_used(baseline.gpus) or 0) if context.gpu_available else 0
     if figures:
         context.figures = _values(reading, baseline, figures)
     return context
@@ -40,7 +40,7 @@ def at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> MetricContext:
     marks = [r.memory.high_water for r in (baseline, reading) if r.memory]
     context.end_time = reading.time_ns / _SECOND
     context.gpu_available = gpu_peak is not None
-    context.gpu_baseline_memory = _used(baseline)
+    context.gpu_baseline_memory = total_used(baseline.gpus) or 0
     context.gpu_peak_memory = int(gpu_peak or 0)
     grown = peaks.figures.get("cache.disk")
     context.cache_dir_peak_disk_mb = grown / _MIB if grown else None
@@ -56,7 +56,7 @@ def _common(reading: Reading, baseline: Reading) -> MetricContext:
         base_memory=baseline.memory.tree_rss if baseline.memory else 0,
         process=_process(os.getpid()),
         current_memory=reading.memory.tree_rss if reading.memory else 0,
-        gpu_current_memory=_used(reading),
+        gpu_current_memory=total_used(reading.gpus) or 0,
         elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
     )
     first, disk = baseline.resources.get("disk"), reading.resources.get("disk")
@@ -78,10 +78,6 @@ def _values(
         if value is not None:
             found[figure.name] = value
     return found
-
-
-def _used(reading: Reading) -> int:
-    return sum(gpu.used for gpu in reading.gpus)
 
 
 @functools.lru_cache(maxsize=1)

@@ -176,15 +176,15 @@ def test_servers_that_are_not_built_are_built_only_if_asked_for(
         ([], "tests/unit", EVERYTHING[:1]),
         ([], "tests/oldest", EVERYTHING[:2]),
         ([], "-m alone tests/integration", EVERYTHING),
-        (["--servers"], "servers/build.py", ["build.py", *EVERYTHING[:4]]),
-        (["--servers"], "tests/stack", ["build.py", *EVERYTHING[:4]]),
+        (["--servers"], "servers/build.py", EVERYTHING[:4]),
+        (["--servers"], "tests/stack", EVERYTHING[:4]),
     ],
 )
 def test_a_failing_part_gives_the_exit_code(
     run: RunTests, arguments: list[str], failing: str, ran: list[str]
 ) -> None:
     code, said = run(*arguments, failing=failing)
-    assert (code, sorted(said)) == (3, sorted(ran))
+    assert (code, [line for line in said if line != "build.py"]) == (3, ran)
 
 
 def build_servers(folder: Path, *arguments: str) -> tuple[int, str]:

@@ -62,10 +62,13 @@ class HeldFile:
         """Bytes in the file."""
         return self._checked()
 
-    def append(self, data: bytes) -> None:
-        """Appends lines. They are in the file when this returns; if it raises, none of them is."""
+    def append(self, data: bytes, size: int | None = None) -> None:
+        """Appends lines. They are in the file when this returns; if it raises, none of them is.
+
+        `size` is that of the file, if it was just asked for.
+        """
         with self._lock:
-            before = self._checked()
+            before = self._checked() if size is None else size
             try:
                 while data:
                     data = data[os.write(self._descriptor, data) :]

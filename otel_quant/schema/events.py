@@ -50,9 +50,11 @@ _PHASES: Final[Mapping[str, Phase]] = {
 Attributes = Mapping[str, AttributeValue]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(
+    slots=True, kw_only=True
+)  # not frozen: with so many fields, that makes it three times as dear
 class Event:
-    """One event of a run."""
+    """One event of a run. Nobody changes it: every sink receives the same one."""
 
     kind: EventKind
     time_ns: int  # Wall clock, nanoseconds since the epoch

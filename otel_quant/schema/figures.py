@@ -137,8 +137,6 @@ class Figure:
         before = None if first is None else self.of(first)
         after = None if last is None else self.of(last)
         delta = None if before is None or after is None else after - before
-        if self.parts == TOTAL:
-            return {"delta": delta}
         rate = None if delta is None or seconds <= 0 else delta / seconds
         return {"start": before, "end": after, "delta": delta, "peak": peak, "rate": rate}
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present, run_ids_of
-from otel_quant.schema.figures import Figure, Number, Part, Resource
+from otel_quant.schema.figures import TOTAL, Figure, Number, Part, Resource
 from otel_quant.schema.records import (
     AttributeValue,
     GrowthForecast,
@@ -270,6 +270,11 @@ def _add(
 ) -> None:
     unread = first is None and last is None
     for figure, names in rows:
+        if figure.parts == TOTAL:
+            before, after = figure.value(first), figure.value(last)
+            if before is not None and after is not None:
+                found[names[0][1]] = _rounded(after - before)
+            continue
         peak = peaks.get(figure.name)
         if unread and peak is None:
             continue
@@ -277,4 +282,8 @@ def _add(
         for part, name in names:
             value = parts[part]
             if value is not None:
-                found[name] = value if type(value) is int else round(value, _DIGITS)
+                found[name] = _rounded(value)
+
+
+def _rounded(value: Number) -> Number:
+    return value if type(value) is int else round(value, _DIGITS)

@@ -262,9 +262,11 @@ class EventMaker:
         self, kind: EventKind, taken: Taken, step: StepInfo | None = None, **more: Any
     ) -> Event:
         reading, baseline = taken.reading, self.baseline
-        return self._bare(
-            kind,
-            reading,
+        return Event(
+            kind=kind,
+            time_ns=reading.time_ns,
+            clock_ns=reading.clock_ns,
+            run=self.run,
             step=step,
             name=taken.name,
             sequence=taken.sequence,

@@ -129,11 +129,10 @@ class FigureAttributes:
         self, start: Reading, end: Reading, peaks: Peaks, memory_limit: int | None
     ) -> dict[str, AttributeValue]:
         """Returns what was used between two readings."""
-        seconds = (end.clock_ns - start.clock_ns) / 1e9
         found: dict[str, AttributeValue] = {}
         for name, rows in self._rows:
             first, last = start.resources.get(name), end.resources.get(name)
-            _add(found, rows, first, last, peaks.figures, seconds)
+            _add(found, rows, first, last, peaks.figures)
         for name, source in peaks.sources.items():
             found[f"{semconv.PREFIX}{name}.peak_source"] = source
         memory = peaks.figures.get("memory")
@@ -145,7 +144,6 @@ class FigureAttributes:
         self, start: Reading, end: Reading, peaks: Peaks
     ) -> Iterator[dict[str, AttributeValue]]:
         """Yields what was used of each device between two readings."""
-        seconds = (end.clock_ns - start.clock_ns) / 1e9
         for resource, stem, rows in self._devices:
             first, last = start.resources.get(resource.name), end.resources.get(resource.name)
             for before, after in resource.devices(first, last):
@@ -158,7 +156,7 @@ class FigureAttributes:
                     }
                 )
                 highest = peaks.devices.get(resource.name, {}).get(device.index, {})
-                _add(found, rows, before, after, highest, seconds)
+                _add(found, rows, before, after, highest)
                 yield found
 
     def at_checkpoint(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
@@ -266,7 +264,6 @@ def _add(
     first: Any,
     last: Any,
     peaks: Mapping[str, Number],
-    seconds: float,
 ) -> None:
     unread = first is None and last is None
     for figure, names in rows:
@@ -278,7 +275,7 @@ def _add(
         peak = peaks.get(figure.name)
         if unread and peak is None:
             continue
-        parts = figure.between(first, last, peak, seconds)
+        parts = figure.between(first, last, peak)
         for part, name in names:
             value = parts[part]
             if value is not None:

@@ -23,8 +23,9 @@ from otel_quant.export.quark_yaml.metrics import (
     SummaryMetric,
     TotalTimeMetric,
 )
-from otel_quant.schema.figures import DISK, GPU, MEMORY
+from otel_quant.schema.figures import DISK, GPU, MEMORY, Figure, Resource, YamlColumn
 from otel_quant.schema.records import (
+    CpuReading,
     DiskReading,
     GpuReading,
     MemoryReading,
@@ -277,3 +278,21 @@ def test_the_base_classes_require_all_three_methods() -> None:
     for base in (CheckpointMetric, SummaryMetric):
         with pytest.raises(TypeError, match="abstract"):
             base()
+
+
+def test_a_figure_that_quark_does_not_measure_is_a_column_unless_the_file_is_strict() -> None:
+    waits = Figure(
+        "cpu.wait", "s", "Waits", lambda cpu: cpu.wait, ("delta",), "1",
+        column=YamlColumn("cpu_wait_secs", "Waits for a processor.", 1),
+    )  # fmt: skip
+    metrics = ProgramMetrics((Resource("cpu", (waits,)),))
+    first, last = (Reading(0, 0, {"cpu": CpuReading(0, 0, wait=wait)}) for wait in (1.5, 4.0))
+    event = SentRun(RunInfo("f00d", 1), first).point("a", last)
+
+    assert metrics.columns(event)["cpu_wait_secs"] == 2.5
+    assert metrics.definitions("checkpoint_metrics")[-1] == (
+        "cpu_wait_secs",
+        "Waits for a processor.",
+    )
+    assert "cpu_wait_secs" not in metrics.columns(event, strict=True)
+    assert "cpu_wait_secs" not in dict(metrics.definitions("checkpoint_metrics", strict=True))

@@ -279,7 +279,7 @@ class EventMaker:
 
     def _bare(self, kind: EventKind, at: Reading | tuple[int, int], **more: Any) -> Event:
         """Returns an event at the time of a reading, or by the wall clock and the monotonic clock."""
-        time_ns, clock_ns = at if isinstance(at, tuple) else (at.time_ns, at.clock_ns)
+        time_ns, clock_ns = at[:2]
         return Event(kind=kind, time_ns=time_ns, clock_ns=clock_ns, run=self.run, **more)
 
     def _latest_values(self) -> dict[str, object]:

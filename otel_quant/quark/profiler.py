@@ -21,7 +21,6 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import Activation, as_step, qualified_name
 from otel_quant.export.quark_yaml.metrics import Metric
-from otel_quant.export.quark_yaml.program_metrics import checkpoint_columns
 from otel_quant.export.quark_yaml.request import DEFAULT_PATH
 from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.schema.events import Event
@@ -45,7 +44,7 @@ class _RecordsSink(Sink):
 
     def checkpoint(self, event: Event) -> None:
         """Stores a checkpoint."""
-        self.records.append(checkpoint_columns(RUNTIME.metrics, event))
+        self.records.append(RUNTIME.metrics.columns(event))
 
     run_started = step_started = step_ended = run_ended = checkpoint
 

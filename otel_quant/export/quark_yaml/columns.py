@@ -20,7 +20,7 @@ from otel_quant.export.quark_yaml.metrics import (
     MetricContext,
 )
 from otel_quant.schema.events import Event
-from otel_quant.schema.figures import Resource
+from otel_quant.schema.figures import Resource, total_used
 from otel_quant.schema.records import Peaks, Reading
 from otel_quant.schema.step_names import ProfileStep
 
@@ -144,9 +144,9 @@ class ProgramMetrics:
         context = _context_of(reading, baseline)
         context.step_name = name
         context.current_time = reading.time_ns / _SECOND
-        if reading.gpus:
+        if total_used(reading.gpus) is not None:
             context.gpu_available = True
-            context.gpu_baseline_memory = _used(baseline)
+            context.gpu_baseline_memory = total_used(baseline.gpus) or 0
         if self._figures:
             now, first = reading.resources, baseline.resources
             values = {
@@ -163,7 +163,7 @@ def _context_at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> Metric
     gpu_peak, grown = peaks.figures.get("gpu.memory"), peaks.figures.get("cache.disk")
     context.end_time = reading.time_ns / _SECOND
     context.gpu_available = gpu_peak is not None
-    context.gpu_baseline_memory = _used(baseline)
+    context.gpu_baseline_memory = total_used(baseline.gpus) or 0
     context.gpu_peak_memory = int(gpu_peak or 0)
     context.cache_dir_peak_disk_mb = grown / _MIB if grown else None
     # In exact mode the kernel's mark is lowered during the run, so the last mark alone would be
@@ -180,7 +180,7 @@ def _context_of(reading: Reading, baseline: Reading) -> MetricContext:
         base_memory=baseline.memory.tree_rss if baseline.memory else 0,
         process=_process(os.getpid()),
         current_memory=reading.memory.tree_rss if reading.memory else 0,
-        gpu_current_memory=_used(reading),
+        gpu_current_memory=total_used(reading.gpus) or 0,
         elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
     )
     first, disk = baseline.resources.get("disk"), reading.resources.get("disk")
@@ -191,10 +191,6 @@ def _context_of(reading: Reading, baseline: Reading) -> MetricContext:
         context.current_disk_read_bytes = disk.read
         context.current_disk_write_bytes = disk.write
     return context
-
-
-def _used(reading: Reading) -> int:
-    return sum(gpu.used for gpu in reading.gpus)
 
 
 @functools.lru_cache(maxsize=1)

@@ -14,13 +14,13 @@ from typing import Any, Final
 from otel_quant.inference.accuracy import compared_outputs, tensor_errors
 from otel_quant.inference.model_process import ModelError, ModelProcess, with_huge_pages
 from otel_quant.inference.onnx_findings import FINDINGS, Evidence
-from otel_quant.inference.onnx_kernels import ran
 from otel_quant.inference.results import (
     Accuracy,
     InferenceResult,
     MemoryUse,
     ModelResult,
     OutputError,
+    Ran,
     runtime_of,
 )
 from otel_quant.inference.rounds import (
@@ -93,7 +93,7 @@ def _detailed(model: OnnxModel, first: OnnxModel) -> ModelResult:
     if model.problem or model.profile is None or result.memory is None:
         return result
     profile = model.profile
-    what_ran = ran(len(profile.runs), profile.run_micros, [each.ran for each in model.kernels])
+    what_ran = Ran.of(len(profile.runs), profile.run_micros, [each.ran for each in model.kernels])
     asked = [name for name, _ in model.options.providers]
     evidence = Evidence(model.file, model.kernels, asked, model.options.level)
     return replace(

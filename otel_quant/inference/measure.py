@@ -21,6 +21,7 @@ from otel_quant.inference.results import (
     ModelResult,
     OutputError,
     Ran,
+    merged_facts,
     runtime_of,
 )
 from otel_quant.inference.rounds import (
@@ -342,13 +343,6 @@ def _worst(accuracy: Accuracy) -> Accuracy | None:
 
 def _settings(variants: Sequence[InProcess], options: Options) -> Mapping[str, str]:
     measured = [each for each in variants if not each.problem]
-    found: dict[str, str] = {}
-    for name in dict.fromkeys(key for each in measured for key in each.facts):
-        texts = {each.name: each.facts[name] for each in measured if each.facts.get(name)}
-        if len(set(texts.values())) == 1:
-            found[name] = next(iter(texts.values()))
-        else:
-            found |= {f"{name} of {each}": text for each, text in texts.items()}
     rounds = max((len(each.rounds()) for each in measured), default=0)
     order = "one variant after the other" if options.one_by_one else "the variants in turn"
     inputs = measured[0].fed if measured else ()
@@ -361,7 +355,7 @@ def _settings(variants: Sequence[InProcess], options: Options) -> Mapping[str, s
         else ("pages as the system gives them")
     )
     return {
-        **found,
+        **merged_facts({each.name: each.facts for each in measured}),
         "inputs": ", ".join(each.partition(" (")[0] for each in inputs),
         "memory": f"in {pages}",
         "rounds": f"{rounds} of {min(ROUND, options.seconds / ROUNDS):g} s or longer, {order}",

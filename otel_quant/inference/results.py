@@ -388,6 +388,18 @@ def is_of_few_bits(type_name: str) -> bool:
     return type_name.startswith(_EIGHT_BITS)
 
 
+def merged_facts(facts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Returns what is known of models as one list: what differs is told of each by its name."""
+    found: dict[str, str] = {}
+    for fact in dict.fromkeys(fact for known in facts.values() for fact in known):
+        texts = {name: known[fact] for name, known in facts.items() if known.get(fact)}
+        if len(set(texts.values())) == 1:
+            found[fact] = next(iter(texts.values()))
+        else:
+            found |= {f"{fact} of {name}": text for name, text in texts.items()}
+    return found
+
+
 def tensor_text(dtype: object, shape: Iterable[int]) -> str:
     """Returns the type and shape of a tensor: ``float32 1x3x224x224``."""
     return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"

@@ -12,7 +12,7 @@ from math import prod
 from typing import Final
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation, Shape, UnknownError, known
+from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of, known
 from otel_quant.cost.operators import control, elementwise, layout, windows
 from otel_quant.cost.operators.contraction import gemm, gemm_products, last_axis, matmul, product
 from otel_quant.cost.operators.record import (
@@ -38,7 +38,6 @@ from otel_quant.cost.operators.record import (
     Types,
     added,
     agree,
-    axis_of,
     broadcast_of,
     first_of,
     free,

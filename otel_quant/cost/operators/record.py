@@ -18,7 +18,6 @@ from otel_quant.cost.operation import (
     MisfitError,
     Operation,
     Shape,
-    UnknownError,
     Value,
 )
 
@@ -216,19 +215,14 @@ def agree(what: str, *lengths: int | None) -> None:
         raise MisfitError(f"{what} differ: {', '.join(map(str, different))}")
 
 
-def axis_of(axis: int, rank: int) -> int:
-    """Returns an axis counted from the front."""
-    if not -rank <= axis < max(rank, 1):
-        raise UnknownError(
-            f"axis {axis} of a tensor of {rank} dimensions; "
-            f"{-rank} to {max(rank, 1) - 1} is expected"
-        )
-    return axis + rank if axis < 0 else axis
-
-
 def with_dim(shape: Shape, axis: int, dim: int | None) -> Shape:
     """Returns the shape with one length replaced."""
     return (*shape[:axis], dim, *shape[axis + 1 :])
+
+
+def with_new_dim(shape: Shape, axis: int, dim: int | None) -> Shape:
+    """Returns the shape with one length put in."""
+    return (*shape[:axis], dim, *shape[axis:])
 
 
 def total(lengths: Sequence[int | None]) -> int | None:

@@ -192,8 +192,8 @@ def _states(op: Operation) -> Sequence[Shape]:
     return [(data[0], *state), state, state]
 
 
-def _steps(op: Operation) -> int:
-    """Batch times sequence length."""
+def steps(op: Operation) -> int:
+    """Returns batch times sequence length."""
     data = op.dims(0, 2)
     return data[0] * data[1]
 
@@ -203,19 +203,19 @@ def _recurrent(words: str, gates: int, per_state: int, *, tool: bool = True) -> 
 
     def rest(op: Operation) -> int:
         directions, _, hidden = op.dims(2, exactly=3)
-        bias = op.size(3) * _steps(op) if op.has(3) else 0
-        return bias + _steps(op) * directions * hidden * (per_state + gates * ADD)
+        bias = op.size(3) * steps(op) if op.has(3) else 0
+        return bias + steps(op) * directions * hidden * (per_state + gates * ADD)
 
     def as_onnx_tool(op: Operation) -> int:
         matrices = op.size(1) + op.size(2) + (op.size(3) if op.has(3) else 0)
         hidden = op.dims(1)[1] // gates
-        return _steps(op) * (matrices + hidden * (per_state + gates * ADD))
+        return steps(op) * (matrices + hidden * (per_state + gates * ADD))
 
     return Operator(
         f"(|W|+|R|)*b*s; biases; {words}",
         _states,
         T0,
-        lambda op: (op.size(1) + op.size(2)) * _steps(op),
+        lambda op: (op.size(1) + op.size(2)) * steps(op),
         rest,
         as_onnx_tool if tool else None,
     )

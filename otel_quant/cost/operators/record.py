@@ -295,6 +295,11 @@ def per_input0(macs: int) -> Formula:
     return lambda op: macs * volume0(op.dims(0))
 
 
+def per_operand(i: int, macs: int, of: int | None = None) -> Formula:
+    """A number of MACs for each element of an operand, or of operand ``of``, if it is there."""
+    return lambda op: macs * op.size(i if of is None else of) if op.has(i) else 0
+
+
 def present(i: int) -> Formula:
     """A MAC per result if operand ``i`` is there: a bias, a residual."""
     return lambda op: op.out_size() if op.has(i) else 0

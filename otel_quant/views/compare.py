@@ -328,7 +328,7 @@ def _curves(comparison: Comparison) -> Iterator[Part]:
     base, new = comparison.sides[0], comparison.sides[-1]
     runs = _median_run(base), _median_run(new)
     time = common_time(*runs)
-    charts = comparison_charts((base.name, new.name), runs, time) if time.until else []
+    charts = list(comparison_charts((base.name, new.name), runs, time)) if time.until else []
     if not charts:
         yield Lines(("No curve was recorded.",))
         return

@@ -39,8 +39,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, Ty
 
 if TYPE_CHECKING:
     from otel_quant.recordings.model import State
-    from otel_quant.views.charts import Chart
-    from otel_quant.views.shown_steps import ShownStep
+    from otel_quant.views.charts import Band, Chart
 
 ONE: Final = ""
 """``Column.shown_in``: one unit for the column, that fits its largest value."""
@@ -178,7 +177,7 @@ class Charts(NamedTuple):
     """Charts on one axis of time. A terminal and Markdown have a sentence of each."""
 
     charts: Sequence[Chart]
-    bands: Sequence[ShownStep]  # The steps behind them
+    bands: Sequence[Band]  # The steps behind them
     until: float  # Where the axis ends, in seconds
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import Recording
+from otel_quant.recordings.steps import PlacedStep
 from otel_quant.schema import semconv
 from otel_quant.schema.units import (
     WITHIN,
@@ -20,22 +21,20 @@ from otel_quant.schema.units import (
     share_text,
     size,
 )
-from otel_quant.views.charts import Chart
+from otel_quant.views.charts import Chart, bands_of
 from otel_quant.views.curves import charts_of
 from otel_quant.views.document import Charts, Document, Facts, Lines, Meters, Part, Section
 from otel_quant.views.ending import ending_facts, forecast_lines, headline, is_worth_telling
 from otel_quant.views.html import page_text
 from otel_quant.views.inference import recorded_sections
 from otel_quant.views.report_tables import models_of, processes_of
-from otel_quant.views.shown_steps import (
-    ShownStep,
+from otel_quant.views.steps import (
     Subject,
     memory_limit,
-    most_telling,
     process_name,
+    step_table,
     subject_of,
 )
-from otel_quant.views.steps import step_table
 from otel_quant.views.text import listed
 
 _MOST_PROBLEMS = 20
@@ -109,7 +108,7 @@ def _curves(recording: Recording, subject: Subject | None, charts: list[Chart]) 
     if subject is not None and subject.why:
         yield Lines((f"The bands are the steps of {subject.name}.",))
     until = max((recording.duration, *(time for chart in charts for time in chart.times[-1:])))
-    bands = most_telling(subject.steps) if subject is not None else []
+    bands = bands_of(subject.steps) if subject is not None else []
     yield Charts(charts, bands, until)
 
 
@@ -178,7 +177,7 @@ def _where(recording: Recording, subject: Subject | None) -> str:
     if recording.ending is not None and recording.ending.where:
         return cut(recording.ending.where, _LONGEST_NAME)
     steps = subject.steps if subject is not None else ()
-    stopped = [each for each in steps if each.state != "ended"]
+    stopped = [each for each in steps if each.step.state != "ended"]
     # Innermost of those that are still open, before that the one that counts samples.
     last = max(
         stopped,
@@ -256,7 +255,7 @@ def _time(recording: Recording, subject: Subject | None) -> Iterator[str]:
     )
 
 
-def _covered(steps: Sequence[ShownStep]) -> float:
+def _covered(steps: Sequence[PlacedStep]) -> float:
     """Returns the seconds in which a step was open."""
     seconds, until = 0.0, -math.inf
     for each in sorted(steps, key=lambda step: step.step.start):

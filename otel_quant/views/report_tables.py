@@ -21,7 +21,7 @@ from otel_quant.views.document import (
     Shares,
     Table,
 )
-from otel_quant.views.shown_steps import by_process, process_name
+from otel_quant.views.steps import by_process, process_name
 from otel_quant.views.text import listed
 
 _ROLES: Final = ("float", "quantized")

@@ -16,7 +16,7 @@ from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import duration_text, share_text, size
 from otel_quant.views.cells import number_text
 from otel_quant.views.ending import ended_as, exceeded, forecast_of, time_left
-from otel_quant.views.shown_steps import process_name
+from otel_quant.views.steps import process_name
 from otel_quant.views.text import printable
 
 

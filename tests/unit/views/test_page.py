@@ -246,10 +246,7 @@ def test_thousands_of_steps_are_cut_with_a_count_of_what_was_cut(tmp_path: Path)
     shown = rows(html, "steps")
     assert len(shown) == 250
     assert [row[:2] for row in shown if row[1] != "ok"] == [["Layer 1", "failed: ValueError"]]
-    assert (
-        "4,770 steps of 5,020 left out, the shortest: none took more than 5 ms. Most of them: "
-        "Layer 1 (1,590), Layer 2 (1,590), Layer 0 (1,590)."
-    ) in html
+    assert ("4,770 steps of 5,020 left out, the shortest: none took more than 5 ms.") in html
     assert len(html.encode()) <= 300_000
 
 

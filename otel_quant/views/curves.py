@@ -184,12 +184,12 @@ _TITLES: Final = {
 }
 
 
-def charts_of(recording: Recording, subject: Subject | None) -> list[Chart]:
+def charts_of(recording: Recording, subject: Subject) -> list[Chart]:
     """Returns the charts for which a recording has figures, the main one first."""
-    steps = subject.steps if subject is not None else ()
+    steps = subject.steps
     grid = grid_of(_outermost(recording), recording.began_ns)
     charts = list(_from_curve(grid, recording, steps)) if grid is not None else []
-    if not any(chart.is_large for chart in charts) and subject is not None:
+    if not any(chart.is_large for chart in charts):
         charts[:0] = _from_checkpoints(recording, subject)
     return [*charts, *_calibrations(steps)]
 
@@ -314,11 +314,11 @@ def _rates(grid: Grid, until: float) -> Iterator[Chart]:
         yield Chart("cpu", "CPU", "cores", grid.times, lines, summary=summary, every=grid.every)
 
 
-def _at_checkpoints(subject: Subject | None) -> list[tuple[float, float]]:
+def _at_checkpoints(subject: Subject) -> list[tuple[float, float]]:
     """Returns the memory that was read at checkpoints, with the times."""
     return sorted(
         (point.time, value)
-        for run in (subject.runs if subject is not None else ())
+        for run in subject.runs
         for point in run.checkpoints
         if (value := number(point.attributes, semconv.CHECKPOINT_MEMORY)) is not None
     )
@@ -413,10 +413,9 @@ def comparison_charts(
 
 def comparison_bands(run: ComparedRun, side: int, time: CommonTime) -> list[Band]:
     """Returns the steps of a run at their places on the common axis."""
-    subject = subject_of(run.recording)
     return [
         each._replace(start=time.place(side, each.start), end=time.place(side, each.end))
-        for each in (bands_of(subject.steps) if subject is not None else ())
+        for each in bands_of(subject_of(run.recording).steps)
     ]
 
 

@@ -172,6 +172,12 @@ class Lines(NamedTuple):
     is_list: bool = False  # Whether they are the points of a list
     is_bad: bool = False  # Whether a page marks them as what went wrong
 
+    def first(self, most: int) -> Lines:
+        """Returns so many lines at most, and a last one that says how many more there are."""
+        left_out = len(self.lines) - most
+        more = [f"and {left_out:,} more"] if left_out > 0 else []
+        return self._replace(lines=[*self.lines[:most], *more])
+
 
 class Charts(NamedTuple):
     """Charts on one axis of time. A terminal and Markdown have a sentence of each."""

@@ -69,7 +69,7 @@ def by_process(recording: Recording) -> dict[str, list[RecordedRun]]:
     return processes
 
 
-def subject_of(recording: Recording) -> Subject | None:
+def subject_of(recording: Recording) -> Subject:
     """Returns the process whose steps tell most: the first that did not end well, else the longest.
 
     Workers of another process that is recorded come after it. Processes that ran one after
@@ -77,7 +77,7 @@ def subject_of(recording: Recording) -> Subject | None:
     """
     processes = by_process(recording)
     if not processes:
-        return None
+        return Subject("", (), ())
     pids = {run.pid for run in recording.runs if run.pid is not None}
     above = [runs for runs in processes.values() if runs[0].parent_pid not in pids]
     if _one_after_another(above, recording.duration):

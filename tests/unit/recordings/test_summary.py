@@ -19,6 +19,7 @@ from otel_quant.recordings.model import Ending, Recording
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.steps import path_text
 from otel_quant.views.report import answer_of
+from otel_quant.views.steps import subject_of
 from otel_quant.views.watch import memory
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import COMPLETE
@@ -127,7 +128,7 @@ def test_every_command_has_the_same_peak_and_limit(
     assert [side["values"] for side in compared["sides"]] == [[expected], [expected]]
     live = memory(recording)
     assert (live.peak, live.limit) == (expected, limit.value if limit else None)
-    _, *meter = answer_of(recording, None, ())[1].rows[0]
+    _, *meter = answer_of(recording, subject_of(recording), ())[1].rows[0]
     assert meter == [expected, limit.value if limit else None]
 
 

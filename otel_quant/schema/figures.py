@@ -10,7 +10,7 @@ To add a figure, add it to the table of its resource; to rename one, write the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
@@ -235,6 +235,14 @@ MEMORY: Final = Resource(
 # --- GPUs ---------------------------------------------------------------------------------
 
 
+def total_used(gpus: Collection[Any]) -> int | None:
+    """Returns the memory in use on all GPUs, in bytes; None while one of them cannot be read."""
+    if not gpus or not all(gpu.is_whole for gpu in gpus):
+        return None
+    used: int = sum(gpu.used for gpu in gpus)
+    return used
+
+
 def _of_device(
     name: str,
     unit: str,
@@ -268,8 +276,9 @@ GPU: Final = Resource(
     "gpu",
     (
         Figure(
-            "gpu.memory", "By", "Memory in use on all visible GPUs, by all processes",
-            lambda gpus: sum(gpu.used for gpu in gpus),
+            "gpu.memory", "By",
+            "Memory in use on all visible GPUs, by all processes; absent while one of them cannot be read",
+            total_used,
             LEVEL, "2147483648",
             checkpoint="gpu_memory",
             column=YamlColumn("gpu_memory_mb", in_quark=True),

@@ -106,6 +106,8 @@ class GpuReading:
     torch_allocated: int | None = None  # Allocated by torch's caching allocator, if torch is in use
     torch_reserved: int | None = None  # Reserved by torch's caching allocator
     activity: GpuActivity | None = None  # What it does; None if it does not tell
+    # Whether every GPU was read with it; False if one could not be read for the moment
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ exact peak is a mark of its own.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
@@ -22,6 +23,9 @@ from otel_quant.views.steps import Subject, memory_limit, subject_of
 _LONGEST_NAME: Final = 40
 
 # --- curves as columns --------------------------------------------------------------------
+
+_SMOOTHED: Final = 4
+"""Buckets over which a rate is taken, or those of a second if these are more."""
 
 _CELLS: Final = 10_000
 _FEWEST, _MOST = 200, 1_200
@@ -59,17 +63,25 @@ class Grid(NamedTuple):
         return value, at
 
     def rate(self, name: str, until: float) -> Values:
-        """Returns how fast a total rose in each bucket, per second."""
+        """Returns how fast a total rose until the end of each bucket, per second.
+
+        It is taken over some buckets: readings that are evenly spaced fall now once, now twice into one.
+        A total counts from the beginning of the recording, which may be before the first bucket.
+        """
         known_end = (until - self.start) / self.every
+        least = max(_SMOOTHED, 1.0 / self.every)
         rates: list[float | None] = []
-        known, since = 0.0, 0
+        known = deque([(-self.start / self.every, 0.0)])  # end of a bucket, and the total then
         for at, value in enumerate(self.last.get(name, ())):
             if value is None:
                 rates.append(None)
                 continue
             end = known_end if at < known_end < at + 1 else at + 1
-            rates.append(max(0.0, value - known) / ((end - since) * self.every))
-            known, since = value, at + 1
+            while len(known) > 1 and end - known[1][0] >= least:
+                known.popleft()
+            since, before = known[0]
+            rates.append(max(0.0, value - before) / ((end - since) * self.every))
+            known.append((end, value))
         return tuple(rates)
 
     def total(self, name: str) -> float | None:

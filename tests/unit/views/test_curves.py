@@ -36,7 +36,20 @@ def test_the_curves_of_processes_are_added_up_and_what_all_of_them_read_is_not()
     assert grid.last["gpu.0.used"] == (10, 100, 200, 200, 400)
     assert grid.peak("memory") == (40, 4.5)
     assert grid.last["disk.write"] == (7, 15, 23, 23, 25)
-    assert grid.rate("disk.write", 5.0) == (7.0, 8.0, 8.0, 0.0, 2.0)
+    assert grid.rate("disk.write", 5.0) == (7.0, 15 / 2, 23 / 3, 23 / 4, 18 / 4)
+
+
+def test_the_rate_of_a_total_is_even_where_readings_are_evenly_spaced() -> None:
+    made = Curve(50)
+    for reading in range(100):  # the first 0.2 s after the program began, and one every 62 ms
+        made.add(62 * reading, {}, {"cpu": 1.5 * (0.2 + 0.062 * reading)})
+    grid = grid_of(
+        {"launcher": RecordedCurve(built.BEGAN_NS + 200_000_000, 0, made)}, built.BEGAN_NS
+    )
+    assert grid is not None
+    rates = [rate for rate in grid.rate("cpu", 6.5) if rate is not None]
+    assert rates == pytest.approx([1.5] * 100, rel=0.2)
+    assert rates[16:] == pytest.approx([1.5] * 84, rel=0.05)
 
 
 def test_the_launchers_curve_has_everything() -> None:

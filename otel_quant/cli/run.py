@@ -175,7 +175,7 @@ def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractCont
         yield nullcontext
         return
     from otel_quant.base.threads import start_thread
-    from otel_quant.views.watch import LiveView
+    from otel_quant.views.follow import LiveView
 
     view = LiveView(folder, sys.stderr)
 

@@ -19,7 +19,7 @@ def _run(options: argparse.Namespace) -> int:
 
     from otel_quant.cli.command import user_errors
     from otel_quant.export.recording.layout import newest_in
-    from otel_quant.views.watch import LiveView
+    from otel_quant.views.follow import LiveView
 
     path = Path(options.recording) if options.recording else newest_in(Path())
     if path is None:

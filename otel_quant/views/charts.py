@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.recordings.model import State
-from otel_quant.recordings.steps import PlacedStep
-from otel_quant.schema.units import clock_text, count_text, cut, digits_text, size
-from otel_quant.views.steps import most_telling
+from otel_quant.schema.units import clock_text, count_text, digits_text, size
 
 Values: TypeAlias = tuple[float | None, ...]
 
@@ -19,8 +17,6 @@ Style: TypeAlias = Literal["main", "second", "stacked", "lowest"]
 
 _STEPS: Final[dict[Unit, float]] = {"bytes": 1000, "bytes/s": 1000, "cores": 0.01, "samples": 1}
 """What the numbers of the page are multiples of: whole numbers take less of the file."""
-
-_LONGEST_LABEL: Final = 80
 
 _NEAR: Final = 0.3
 """Share of the limit from which on it is drawn; below it the curve would be a line on the floor."""
@@ -89,31 +85,6 @@ class Chart(NamedTuple):
         if self.limit is not None and highest >= _NEAR * self.limit.value:
             return 1.06 * max(highest, self.limit.value)
         return 1.12 * highest or 1.0
-
-
-def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
-    """Returns the bands of the steps that tell most, each in a row of its own at its time."""
-    free_from: list[float] = []
-    rows: dict[tuple[int, int | None], int] = {}  # by run and index
-    for each in steps:
-        step = each.step
-        row = rows.get((id(each.run), step.parent), -1) + 1
-        while row < len(free_from) and free_from[row] > step.start:
-            row += 1
-        free_from += [0.0] * (row + 1 - len(free_from))
-        free_from[row] = each.end
-        rows[id(each.run), step.index] = row
-    return [
-        Band(
-            cut(each.step.name, _LONGEST_LABEL),
-            each.step.start,
-            each.end,
-            rows[id(each.run), each.step.index],
-            each.depth,
-            each.step.state,
-        )
-        for each in most_telling(steps)
-    ]
 
 
 # --- for the page's script ----------------------------------------------------------------

@@ -17,10 +17,11 @@ from otel_quant.recordings.model import LAUNCHER, Recording, number
 from otel_quant.recordings.steps import PlacedStep, step_at
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import clock_text, counted, cut, digits_text, share_text, size
-from otel_quant.views.charts import Band, Chart, Line, Mark, Series, Values, bands_of
-from otel_quant.views.steps import Subject, memory_limit, subject_of
+from otel_quant.views.charts import Band, Chart, Line, Mark, Series, Values
+from otel_quant.views.steps import Subject, memory_limit, most_telling, subject_of
 
 _LONGEST_NAME: Final = 40
+_LONGEST_BAND: Final = 80
 
 # --- curves as columns --------------------------------------------------------------------
 
@@ -371,6 +372,31 @@ def _calibrations(steps: Sequence[PlacedStep]) -> Iterator[Chart]:
             if left_out > 0 and is_last
             else "",
         )  # fmt: skip
+
+
+def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
+    """Returns the bands of the steps that tell most, each in a row of its own at its time."""
+    free_from: list[float] = []
+    rows: dict[tuple[int, int | None], int] = {}  # by run and index
+    for each in steps:
+        step = each.step
+        row = rows.get((id(each.run), step.parent), -1) + 1
+        while row < len(free_from) and free_from[row] > step.start:
+            row += 1
+        free_from += [0.0] * (row + 1 - len(free_from))
+        free_from[row] = each.end
+        rows[id(each.run), step.index] = row
+    return [
+        Band(
+            cut(each.step.name, _LONGEST_BAND),
+            each.step.start,
+            each.end,
+            rows[id(each.run), each.step.index],
+            each.depth,
+            each.step.state,
+        )
+        for each in most_telling(steps)
+    ]
 
 
 # --- two runs on one axis -----------------------------------------------------------------

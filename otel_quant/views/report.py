@@ -22,8 +22,8 @@ from otel_quant.schema.units import (
     share_text,
     size,
 )
-from otel_quant.views.charts import Chart, bands_of
-from otel_quant.views.curves import charts_of
+from otel_quant.views.charts import Chart
+from otel_quant.views.curves import bands_of, charts_of
 from otel_quant.views.document import (
     Cell,
     Charts,

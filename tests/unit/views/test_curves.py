@@ -10,8 +10,7 @@ import pytest
 from otel_quant.export.recording.curve import Curve, RecordedCurve
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.steps import placed_steps, step_at
-from otel_quant.views.charts import bands_of
-from otel_quant.views.curves import charts_of, grid_of
+from otel_quant.views.curves import bands_of, charts_of, grid_of
 from otel_quant.views.steps import subject_of
 from tests.fixtures import built_recordings as built
 

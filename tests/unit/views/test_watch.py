@@ -13,8 +13,9 @@ from otel_quant.cli import main
 from otel_quant.export.recording.event_file import EXPECTED
 from otel_quant.recordings.model import Advice, Ending
 from otel_quant.recordings.reader import read
+from otel_quant.views.follow import last_lines
 from otel_quant.views.screen import screen
-from otel_quant.views.watch import Looked, PlainView, last_lines
+from otel_quant.views.watch import Looked, PlainView
 from tests.fixtures.recorded import RecordedFolder, RecordedProcess
 
 GB: Final = 10**9

@@ -130,24 +130,12 @@ class Figure:
         """Returns the figure of a probe's record; None if it was not measured."""
         return None if record is None else self.of(record)
 
-    def between(
-        self, first: Any, last: Any, peak: Number | None, seconds: float
-    ) -> dict[Part, Number | None]:
-        """Returns the parts of the figure between two readings; None for an unknown part."""
-        before = None if first is None else self.of(first)
-        after = None if last is None else self.of(last)
-        delta = None if before is None or after is None else after - before
-        if self.parts == TOTAL:
-            return {"delta": delta}
-        rate = None if delta is None or seconds <= 0 else delta / seconds
-        return {"start": before, "end": after, "delta": delta, "peak": peak, "rate": rate}
-
     def since(self, first: Any, record: Any) -> Number | None:
         """Returns the figure; if it only rises, the amount since the run's first record."""
-        value = self.value(record)
+        value = None if record is None else self.of(record)
         if value is None or not self.is_total:
             return value
-        before = self.value(first)
+        before = None if first is None else self.of(first)
         return None if before is None else value - before
 
     def attribute(self, part: Part, stem: str = PREFIX) -> str:

@@ -122,7 +122,7 @@ def stairs(folder: Path) -> Recording:
         ),
         ("memory", 19.5 / 20, "19.50 s · no step · memory 2.00 GB (100.0 % of 2.00 GB), lowest 2.00 GB"),
         ("gpu-0", 9.5 / 20, "9.50 s · Calibration · this program 1.50 GB (18.8 % of 8.00 GB), all programs 2.00 GB"),
-        ("disk", 9.5 / 20, "9.50 s · Calibration · written 7.00 MB/s, read 9.00 MB/s"),
+        ("disk", 9.5 / 20, "9.50 s · Calibration · written 7.00 MB/s, read 7.50 MB/s"),
         ("cpu", 9.5 / 20, "9.50 s · Calibration · cores in use 1.50 cores"),
         ("cache", 9.5 / 20, "9.50 s · Calibration · caches 9.00 MB"),
         ("samples-0", 8 / 20, "8.00 s · Calibration · samples 2 (50.0 % of 4)"),

@@ -24,7 +24,7 @@ from otel_quant.export.otel import logs as logs_module
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.spans import SpansSink
-from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
+from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.schema import catalog
 from otel_quant.schema.figures import RESOURCES, Figure, Metric, Resource, Series, YamlColumn

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.export.quark_yaml.metrics import (
     CHECKPOINT_METRICS,
     SUMMARY_METRICS,
@@ -21,12 +22,6 @@ from otel_quant.export.quark_yaml.metrics import (
     RelativeTimeMetric,
     SummaryMetric,
     TotalTimeMetric,
-)
-from otel_quant.export.quark_yaml.program_metrics import (
-    ProgramMetrics,
-    checkpoint_columns,
-    definitions,
-    summary_columns,
 )
 from otel_quant.schema.figures import DISK, GPU, MEMORY
 from otel_quant.schema.records import (
@@ -74,13 +69,13 @@ def at_checkpoint(
 ) -> Columns:
     custom = metrics.at_checkpoint(name, reading, baseline)
     event = SentRun(RunInfo("f00d", 1), baseline, metrics=metrics).point(name, reading)
-    return checkpoint_columns(metrics, replace(event, custom=custom)), custom
+    return metrics.columns(replace(event, custom=custom)), custom
 
 
 def at_end(metrics: ProgramMetrics, reading: Reading, baseline: Reading, peaks: Peaks) -> Columns:
     custom = metrics.at_end(reading, baseline, peaks)
     run = SentRun(RunInfo("f00d", 1), baseline)
-    return summary_columns(metrics, run.ended(reading, peaks, of_run=custom)), custom
+    return metrics.summary(run.ended(reading, peaks, of_run=custom)), custom
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +219,7 @@ def test_a_metric_that_raises_is_logged_once_and_the_others_are_kept(
                 {"step": "a", "accuracy": 0.75},
                 {"accuracy": 0.75},
             )
-        defined = definitions(columns.checkpoint_metrics)
+        defined = columns.definitions("checkpoint_metrics")
 
     assert defined[1:] == [("broken", ""), ("accuracy", "Top-1 accuracy.")]
     assert [record.getMessage().split(";")[0] for record in caplog.records] == [

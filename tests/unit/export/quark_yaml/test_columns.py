@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from dataclasses import replace
 from typing import Any
@@ -133,8 +132,7 @@ def test_what_was_not_measured_is_absent_and_never_zero() -> None:
 
 
 def test_the_peak_survives_a_reset_of_the_kernels_mark() -> None:
-    reset = dataclasses.replace(
-        LATER,
+    reset = LATER._replace(
         resources={"memory": MemoryReading(rss=50 * MIB, tree_rss=50 * MIB, high_water=51 * MIB)},
     )
 

@@ -30,9 +30,8 @@ from otel_quant.export.quark_yaml.columns import Kind, ProgramMetrics
 from otel_quant.export.quark_yaml.request import LAST_READING, beside
 from otel_quant.export.quark_yaml.yaml_text import comment, inline, key, number, quoted
 from otel_quant.schema import semconv
-from otel_quant.schema.events import Attributes, Event
+from otel_quant.schema.events import Attributes, Event, Sink
 from otel_quant.schema.records import CostedModel, Peaks, Reading
-from otel_quant.schema.sink import Sink
 from otel_quant.version import VERSION
 
 _HEADER: Final = "# Quark Profiling Results\n\n"

@@ -14,7 +14,7 @@ from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.export.otel import run_name
 from otel_quant.export.otel.metrics import MetricsSink
-from otel_quant.export.otel.run_name import described, model_name
+from otel_quant.export.otel.service_name import described, model_name
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import RunInfo
 from tests.unit.capture.recorder.received import recorder_of

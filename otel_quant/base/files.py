@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 if sys.platform != "win32":
     import fcntl
@@ -212,19 +212,23 @@ def replace_whole(path: Path, data: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file to read it. Anything else is refused: a FIFO would wait, and a device never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return path.open("rb")
+
+
 def is_held(path: Path) -> bool:
     """Returns whether the process that writes a file is alive."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        with open_regular(path) as file:
+            is_free = try_lock(file.fileno(), shared=True)
+            if is_free is not None:
+                return not is_free
+            return time.time() - os.fstat(file.fileno()).st_mtime < _SILENT
     except OSError:
         return False
-    try:
-        is_free = try_lock(descriptor, shared=True)
-        if is_free is not None:
-            return not is_free
-        return time.time() - os.fstat(descriptor).st_mtime < _SILENT
-    finally:
-        os.close(descriptor)
 
 
 def open_apart(path: str | os.PathLike[str], flags: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.base.files import open_regular
 from otel_quant.export.recording.layout import BENCH, INFERENCE
 from otel_quant.inference.results import (
     BackendKernel,
@@ -70,7 +71,9 @@ def recorded_sections(recording: Path) -> Iterator[Section]:
     """Yields what was measured beside a recording."""
     for name, title in ((INFERENCE, "Models at work"), (BENCH, "Variants side by side")):
         try:
-            yield section(read_result((recording / name).read_text(encoding="utf-8")))
+            with open_regular(recording / name) as file:
+                result = read_result(file.read().decode())
+            yield section(result)
         except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, ValueError, RecursionError):

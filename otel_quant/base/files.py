@@ -28,6 +28,10 @@ cuts a write short only between two pages. A divisor of the page size, where pag
 
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
+_READING: Final = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK")
+)
+
 _LEAST: Final = 700
 """Smallest number of a descriptor of ours; the usual limit is 1024."""
 
@@ -214,9 +218,11 @@ def replace_whole(path: Path, data: bytes) -> None:
 
 def open_regular(path: Path) -> BinaryIO:
     """Opens a file to read it. Anything else is refused: a FIFO would wait, and a device never end."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return path.open("rb")
+    descriptor = os.open(path, _READING)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def is_held(path: Path) -> bool:

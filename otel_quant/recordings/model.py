@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.export.recording.curve import RecordedCurve
-from otel_quant.schema.records import AttributeValue, Phase
 
-Attributes = Mapping[str, AttributeValue]
+if TYPE_CHECKING:
+    from otel_quant.schema.records import AttributeValue, Phase
+
+Attributes: TypeAlias = "Mapping[str, AttributeValue]"
 
 State = Literal["running", "ended", "failed", "killed", "lost"]
 """How a run or a step stands. ``failed``: ended by an exception or a non-zero exit code. ``killed``:

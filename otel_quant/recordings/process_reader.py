@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.files import open_regular
 from otel_quant.export.recording import layout
@@ -21,7 +21,9 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.schema import semconv
 from otel_quant.schema.recorded_files import EVENTS, STATE, LeftOut
-from otel_quant.schema.records import Phase
+
+if TYPE_CHECKING:
+    from otel_quant.schema.records import Phase
 
 _MOST_POINTS: Final = 300
 """Points of a step's progress that are kept."""

@@ -13,18 +13,20 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.files import is_held, open_regular
-from otel_quant.export.quark_yaml.request import LAST_READING
 from otel_quant.export.recording.event_file import EXPECTED, NotARecordingError, mapping_in
+from otel_quant.export.recording.layout import LAST_READING
 from otel_quant.recordings.model import Recording, State
 from otel_quant.recordings.process_reader import ReadRun
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import RESOURCES, Figure
-from otel_quant.schema.records import AttributeValue
 from otel_quant.schema.series import CACHE_GROWTH
 from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
+
+if TYPE_CHECKING:
+    from otel_quant.schema.records import AttributeValue
 
 HEADER: Final = "# Quark Profiling Results\n"
 

@@ -6,6 +6,7 @@ is read. What could not be read is said in ``Recording.problems``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ from otel_quant.recordings.model import (
     RecordedRun,
     Recording,
     State,
-    number,
 )
 from otel_quant.recordings.process_reader import first_event, read_process
 from otel_quant.schema import semconv
@@ -93,7 +93,7 @@ def _read_folder(folder: Path, ending: Ending | None, in_brief: bool) -> Recordi
     return Recording(
         path=folder,
         began_ns=began_ns,
-        state=_state(runs, ending, is_held(launcher), ended is not None),
+        state=_state(runs, ending, launcher, is_over=ended is not None),
         duration=latest,
         origin=_origin(made.get("origin", {}), runs),
         runs=tuple(runs),
@@ -132,16 +132,14 @@ def _open(folder: Path, process: str, ending: Ending | None) -> State:
     return "failed" if ending.exit_code else "lost"
 
 
-def _state(
-    runs: list[RecordedRun], ending: Ending | None, is_watched: bool, is_over: bool
-) -> State:
-    """Returns how the whole stands: as the launcher saw it end, else by its runs."""
+def _state(runs: list[RecordedRun], ending: Ending | None, curve: Path, *, is_over: bool) -> State:
+    """Returns how the whole stands: as the launcher saw it end, else by its runs; it holds its curve."""
     if ending is not None:
         if ending.signal is not None:
             return "killed"
         return "failed" if ending.exit_code else "ended"
     states = {run.state for run in runs}
-    if is_watched or "running" in states:
+    if "running" in states or is_held(curve):
         return "running"
     worst: tuple[State, ...] = ("lost", "failed")
     for state in worst:
@@ -169,10 +167,9 @@ def _ending_of(found: dict[str, Any] | None) -> Ending | None:
     return Ending(**{**found, "advice": advice})
 
 
-def _curve_of(summary: Attributes) -> Curve:
+def _curve_of(summary: Mapping[str, float]) -> Curve:
     """Returns what the launcher's curve comes to, as a curve of one bucket."""
-    known = {name: value for name in summary if (value := number(summary, name)) is not None}
     curve = Curve(1)
-    levels = {name: value for name, value in known.items() if name not in TOTALS}
-    curve.add(0, levels, {name: known[name] for name in TOTALS & known.keys()})
+    levels = {name: value for name, value in summary.items() if name not in TOTALS}
+    curve.add(0, levels, {name: summary[name] for name in TOTALS & summary.keys()})
     return curve

@@ -7,7 +7,6 @@ after need not expect one.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -25,8 +24,11 @@ _NAMED: Final = 3
 """Values that are named, of those that were left out."""
 
 
-class LeftOut(Counter[str]):
+class LeftOut(dict[str, int]):
     """The values of a file that were left out, by name, and how many of each."""
+
+    def __missing__(self, name: str) -> int:
+        return 0
 
     def in_words(self, file: str) -> tuple[str, ...]:
         """Returns the sentence that says so; none if nothing was left out."""
@@ -87,6 +89,12 @@ def number(value: Any, _: LeftOut) -> float | None:
     return value if type(value) in (int, float) and -_HIGHEST < value < _HIGHEST else None
 
 
+def numbers(value: Any, left_out: LeftOut) -> dict[str, float] | None:
+    """Takes numbers, by name."""
+    found = attributes(value, left_out) or {}
+    return {name: each for name, each in found.items() if type(each) in (int, float)}
+
+
 def text(value: Any, _: LeftOut) -> str | None:
     """Takes a text."""
     return value if type(value) is str else None
@@ -126,26 +134,26 @@ def attributes(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
     """Takes attributes, under their present names; a list is a tuple, as before it was written."""
     if type(value) is not dict:
         return None
-    found = {}
+    wrong = []
     for name, each in value.items():
         kind = type(each)
-        if kind is int:
-            is_right = -_END <= each < _END
-        elif kind is float:
-            is_right = -_HIGHEST < each < _HIGHEST
-        elif kind is list:
-            is_right = all(type(item) in (str, int) for item in each)
-            each = tuple(each)
+        if (
+            kind is str
+            or (kind is int and -_END <= each < _END)
+            or (kind is float and -_HIGHEST < each < _HIGHEST)
+            or kind is bool
+        ):
+            continue
+        if kind is list and all(type(item) in (str, int) for item in each):
+            value[name] = tuple(each)
         else:
-            is_right = kind is str or kind is bool
-        if is_right:
-            found[_TODAY.get(name, name)] = each
-        else:
-            left_out[name] += 1
-    return found
-
-
-_TODAY: Final[Mapping[str, str]] = FORMER
+            wrong.append(name)
+    for name in wrong:
+        left_out[name] += 1
+        del value[name]
+    for name in FORMER.keys() & value.keys():
+        value[FORMER[name]] = value.pop(name)
+    return value
 
 
 def samples_by_index(value: Any, left_out: LeftOut) -> dict[int, int] | None:
@@ -247,7 +255,7 @@ MANIFEST: Final = Fields(
     {},
     {
         "began": whole, "made_by": one_of("launcher", "process"), "pid": whole,
-        "origin": attributes, "ended": whole, "ending": ENDING, "summary": attributes,
+        "origin": attributes, "ended": whole, "ending": ENDING, "summary": numbers,
     },
 )  # fmt: skip
 """The manifest. Of what must be there, a kill may leave nothing."""

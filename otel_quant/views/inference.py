@@ -76,7 +76,7 @@ def recorded_sections(recording: Path) -> Iterator[Section]:
             yield section(result)
         except (FileNotFoundError, NotADirectoryError):
             pass
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError, ArithmeticError, RecursionError):
             why = f"{name} is damaged, or of another version of otel-quant"
             yield Section(title, (Lines((why,)),))
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from otel_quant.base.files import PAGE, PageFile
 from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics, checkpoint_columns
-from otel_quant.export.quark_yaml.request import LAST_READING
+from otel_quant.export.recording.layout import LAST_READING
 from otel_quant.schema.events import Event
 from otel_quant.schema.records import RunInfo
 from otel_quant.schema.sink import Sink

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_quant.export.recording import layout, manifest
 from otel_quant.export.recording.event_file import NewerSchemaError
@@ -23,7 +23,9 @@ from otel_quant.recordings.reader import read
 from otel_quant.recordings.runs import fields
 from otel_quant.recordings.runs.fields import Row, Value
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue
+
+if TYPE_CHECKING:
+    from otel_quant.schema.records import AttributeValue
 
 _HEADER: Final = HEADER.encode()
 _YAML: Final = (".yaml", ".yml")

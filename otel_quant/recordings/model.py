@@ -197,4 +197,4 @@ class Recording:
 def number(attributes: Attributes, name: str) -> float | None:
     """Returns the number that attributes have under a name; None if it is absent or no number."""
     value = attributes.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if type(value) is int or type(value) is float else None

@@ -98,6 +98,9 @@ def read_process(
     return found
 
 
+_DECODE: Final = json.JSONDecoder().decode
+"""Without finding out the encoding of each line."""
+
 _OURS: Final = re.compile(rb'\{"schema":\d+,"time":\d+,"clock":\d+,"kind":"(?!run\.|process\.)')
 """Begins a line of neither a run nor a process, as we write it: in brief only such a one is not looked
 at. What another program has written anew, as `jq` does, is."""
@@ -139,7 +142,7 @@ def _events(
     """Yields the events of lines; a last line that a kill has cut is none, and nothing is left out."""
     for line in lines:
         try:
-            event = json.loads(line)
+            event = _DECODE(line.decode())
         except (ValueError, RecursionError):
             if line.endswith(b"\n"):
                 left_out["line"] += 1
@@ -309,14 +312,13 @@ class ReadRun:
     def _checkpoint(
         self, name: str, phase: Phase, event: _Event, at: float, step: int | None = None
     ) -> None:
-        custom = event.get("custom", {})
-        self._custom.update(custom)
-        prefixed = {semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()}
         figures = event.get("checkpoint", {})
+        if custom := event.get("custom"):
+            self._custom.update(custom)
+            prefixed = {semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()}
+            figures = {**figures, **prefixed}
         self._checkpoints.append(
-            RecordedCheckpoint(
-                name=name, time=at, step=step, phase=phase, attributes={**figures, **prefixed}
-            )
+            RecordedCheckpoint(name=name, time=at, step=step, phase=phase, attributes=figures)
         )
 
 

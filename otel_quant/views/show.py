@@ -131,8 +131,8 @@ def _rounded(value: object) -> str:
 # --- what made a run, and how it went -----------------------------------------------------
 
 
-def run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
-    """Returns what is known of a run, by the keys of a profile."""
+def run_data(recording: Recording, run: RecordedRun, peak: summary.Known | None) -> dict[str, Any]:
+    """Returns what is known of a run with that peak of memory, by the keys of a profile."""
     known: dict[str, Any] = {**recording.origin, **run.attributes}
     known |= {semconv.RUN_ID: run.id, semconv.RUN_RANK: run.rank}
     found: dict[str, Any] = {}
@@ -147,7 +147,7 @@ def run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
         found["calibration_samples"] = sum(step.samples or 0 for step in counted)
         if all(isinstance(each, int) for each in items):
             found["calibration_items"] = sum(each for each in items if isinstance(each, int))
-    limit, peak = summary.limit(recording, run), summary.peak_of_run(recording, run)
+    limit = summary.limit(recording, run)
     if limit is not None:
         found["memory_limit_mb"] = mebibytes(limit.value)
         if limit.source is not None:
@@ -169,7 +169,7 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
         yield "memory peak", ("at least " if is_least else "") + _peak_text(peak.value, limit)
     if limit is not None:
         yield "memory limit", f"{size(limit.value)}{_LIMITS.get(limit.source, '')}"
-    data = run_data(recording, run)
+    data = run_data(recording, run, peak)
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
         yield "GPU memory peak", f"{share_text(gpu_share)} of the memory of the fullest GPU"
     for name, keys in _TEXTS.items():
@@ -394,7 +394,7 @@ def _run_document(
     return {
         "file": title,
         "truncated": is_truncated(recording, run),
-        "run": run_data(recording, run),
+        "run": run_data(recording, run, summary.peak_of_run(recording, run)),
         "steps": list(_rows(ShownRun(recording, run))),
         "summary": run.summary,
         "onnx_model_cost": _with_ratios(list(map(model_data, run.models))),
@@ -429,7 +429,8 @@ def _sheet(recordings: Mapping[str, Recording]) -> Table:
     rows: list[dict[str, Any]] = []
     for name, recording in recordings.items():
         for title, run in titled_runs(name, recording).items():
-            known = {f"run_{key}": listed(each) for key, each in run_data(recording, run).items()}
+            known = run_data(recording, run, summary.peak_of_run(recording, run))
+            known = {f"run_{key}": listed(each) for key, each in known.items()}
             for figures in _rows(ShownRun(recording, run)):
                 rows.append({"file": title, **figures, **known})
     order = ["file", "step", "depth", *(column.key for column in COLUMNS), "status"]

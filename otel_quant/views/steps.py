@@ -215,7 +215,7 @@ Known: TypeAlias = tuple[Column[StepRow], list[Any]]
 """A column with the figure of each row."""
 
 
-def columns_of(run: ShownRun) -> list[Known]:
+def columns_of(run: ShownRun, *, with_seen: bool = True) -> list[Known]:
     """Returns the columns in which a row has a value; those of the program's own metrics come last."""
     custom = dict.fromkeys(
         name
@@ -223,13 +223,29 @@ def columns_of(run: ShownRun) -> list[Known]:
         for name in point.attributes
         if name.startswith(semconv.CUSTOM_PREFIX)
     )
-    every = (
-        (each, [_of(each, row) for row in run.rows])
-        for each in (*COLUMNS, *map(_custom_column, custom))
-    )
-    return [
-        (column, values) for column, values in every if any(value is not None for value in values)
-    ]
+    return _known((*COLUMNS, *map(_custom_column, custom)), run.rows, with_seen=with_seen)
+
+
+def _known(
+    columns: Iterable[Column[StepRow]], rows: Sequence[StepRow], *, with_seen: bool = False
+) -> list[Known]:
+    """Returns the columns in which a row has a value.
+
+    Without `with_seen` what was seen at checkpoints is left out where the peak is known.
+    """
+    found: list[Known] = []
+    for column in columns:
+        peak = column.heading.replace(" SEEN", " PEAK")
+        if (
+            not with_seen
+            and peak != column.heading
+            and any(peak == each.heading for each, _ in found)
+        ):
+            continue
+        values = [_of(column, row) for row in rows]
+        if any(value is not None for value in values):
+            found.append((column, values))
+    return found
 
 
 def _of(column: Column[StepRow], row: StepRow) -> Any:
@@ -246,17 +262,6 @@ def _custom_column(name: str) -> Column[StepRow]:
     return Column(key, "", value, key, absent="-")
 
 
-def without_seen(columns: Sequence[Known]) -> list[Known]:
-    """Returns columns without what was seen at checkpoints, where the peak is known."""
-    headings = {column.heading for column, _ in columns}
-    return [
-        (column, values)
-        for column, values in columns
-        if not column.heading.endswith(" SEEN")
-        or column.heading.replace(" SEEN", " PEAK") not in headings
-    ]
-
-
 def run_table(run: ShownRun, most: int | None = None) -> Table:
     """Returns the steps of a run; with ``most`` those that did not end well, then the longest."""
     rows = run.rows
@@ -270,7 +275,7 @@ def run_table(run: ShownRun, most: int | None = None) -> Table:
             return step.state == "ended", step.start - (step.end or step.start)
 
         kept = sorted(sorted(kept, key=rank)[:most])
-    columns = without_seen(columns_of(run))
+    columns = columns_of(run, with_seen=False)
     left_out = len(rows) - len(kept)
     notes = [f"(shorter steps that are left out: {left_out:,})"] if left_out else []
     if any(column.heading.endswith(" SEEN") for column, _ in columns):
@@ -339,9 +344,7 @@ def step_table(recording: Recording, subject: Subject) -> Table:
     runs = {id(run): ShownRun(recording, run) for run in subject.runs}
     rows = {(key, row.step.index): row for key, run in runs.items() for row in run.rows if row.step}
     pairs = [(each, rows[id(each.run), each.step.index]) for each in shown]
-    every = ((each, [_of(each, row) for _, row in pairs]) for each in _IN_REPORT)
-    known = [(each, values) for each, values in every if any(value is not None for value in values)]
-    figures = without_seen(known)
+    figures = _known(_IN_REPORT, [row for _, row in pairs])
     total = recording.duration
     share = Column[Any]("", "1", shown_in=ONE, title="share of the recording's time")
     columns = (

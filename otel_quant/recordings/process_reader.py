@@ -220,8 +220,9 @@ class ReadRun:
         self._known |= {name: event[name] for name in names if name in event}
 
     def _on_heartbeat(self, event: _Event, at: float) -> None:
+        steps = {str(index): step for index, step in self._steps.items()}
         for index, samples in event.get("samples", {}).items():
-            self._consumed(self._steps[index], samples, at)
+            self._consumed(steps[index], samples, at)
         self.last = LastReading(
             time=at, attributes=event.get("attributes", {}), open_steps=tuple(self.open_steps)
         )

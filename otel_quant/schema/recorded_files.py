@@ -89,12 +89,6 @@ def number(value: Any, _: LeftOut) -> float | None:
     return value if type(value) in (int, float) and -_HIGHEST < value < _HIGHEST else None
 
 
-def numbers(value: Any, left_out: LeftOut) -> dict[str, float] | None:
-    """Takes numbers, by name."""
-    found = attributes(value, left_out) or {}
-    return {name: each for name, each in found.items() if type(each) in (int, float)}
-
-
 def text(value: Any, _: LeftOut) -> str | None:
     """Takes a text."""
     return value if type(value) is str else None
@@ -156,15 +150,19 @@ def attributes(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
     return value
 
 
-def samples_by_index(value: Any, left_out: LeftOut) -> dict[int, int] | None:
-    """Takes numbers of samples, by the index of their steps."""
-    if type(value) is not dict:
-        return None
-    return {
-        int(index): samples
-        for index, samples in value.items()
-        if index.isdecimal() and len(index) < 19 and whole(samples, left_out) is not None
-    }
+def by_name(check: Check) -> Check:
+    """Returns what takes a mapping, without those of its values that are something else."""
+
+    def take(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
+        if type(value) is not dict:
+            return None
+        found = {name: check(each, left_out) for name, each in value.items()}
+        for name in [name for name, each in found.items() if each is None]:
+            left_out[name] += 1
+            del found[name]
+        return found
+
+    return take
 
 
 def _name_and_bytes(value: Any, left_out: LeftOut) -> tuple[str, int] | None:
@@ -222,7 +220,7 @@ EVENTS: Final[Mapping[str, Fields]] = {
         Fields("step.ended", _STEP, {"samples": whole, "items": whole, **_OUTCOME}),
         Fields("checkpoint", {**_RUN, "name": text}, {"step": whole, **_CHECKPOINT}),
         Fields("models.costed", {**_RUN, "models": many(MODEL, "models")}, {}),
-        Fields("heartbeat", _RUN, {"attributes": attributes, "samples": samples_by_index}),
+        Fields("heartbeat", _RUN, {"attributes": attributes, "samples": by_name(whole)}),
         Fields("run.ended", _RUN, _OUTCOME),
     )
 }  # fmt: skip
@@ -255,7 +253,7 @@ MANIFEST: Final = Fields(
     {},
     {
         "began": whole, "made_by": one_of("launcher", "process"), "pid": whole,
-        "origin": attributes, "ended": whole, "ending": ENDING, "summary": numbers,
+        "origin": attributes, "ended": whole, "ending": ENDING, "summary": by_name(number),
     },
 )  # fmt: skip
 """The manifest. Of what must be there, a kill may leave nothing."""

@@ -91,10 +91,10 @@ def _page_parts(
         "Runs", (table._replace(caption="Runs", note=left_out if len(runs) > _MOST_ROWS else ""),)
     )
     if unreadable:
-        yield Lines((f"{counted(len(unreadable), 'path')} could not be read:",))
-        lines = [f"{each.path}: {each.problem}" for each in unreadable[:_MOST_PROBLEMS]]
-        more = len(unreadable) - len(lines)
-        yield Lines([*lines, *([f"and {more} more"] if more else [])], is_bad=True)
+        head, *lines = unreadable_lines(unreadable)
+        more = [f"and {len(lines) - _MOST_PROBLEMS} more"] if len(lines) > _MOST_PROBLEMS else []
+        yield Lines((head,))
+        yield Lines([*(line.strip() for line in lines[:_MOST_PROBLEMS]), *more], is_bad=True)
 
 
 def _fields(names: Sequence[str]) -> tuple[Field, ...]:
@@ -196,5 +196,6 @@ def _item(item: tuple[str, Value]) -> tuple[str, object]:
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
     """Returns what could not be read, a line each."""
-    lines = [f"{counted(len(unreadable), 'path')} could not be read:"] if unreadable else []
-    return [*lines, *(f"  {each.path}: {each.problem}" for each in unreadable)]
+    paths = counted(len({each.path for each in unreadable}), "path")
+    head = f"{paths} could not be read, or not in all parts:"
+    return [head, *(f"  {each.path}: {each.problem}" for each in unreadable)]

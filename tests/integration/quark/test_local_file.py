@@ -7,8 +7,8 @@ from importlib.util import find_spec
 import pytest
 
 from otel_quant.recordings.profile_reader import parse
-from tests.integration.quark.conftest import QuarkRun
 from tests.integration.export.test_quark_file import names, read, shape
+from tests.integration.quark.conftest import QuarkRun
 
 pytestmark = [
     pytest.mark.quark,

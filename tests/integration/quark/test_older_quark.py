@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.export.test_quark_file import names, read
 from tests.integration.quark.conftest import FloatModels, Run
 from tests.integration.quark.expected import (
     checkpoints_of,
@@ -27,7 +28,6 @@ from tests.integration.quark.expected import (
     torch_operations,
     tree_of,
 )
-from tests.integration.export.test_quark_file import names, read
 
 VERSION = "0.12.post1"
 

@@ -92,9 +92,8 @@ def _page_parts(
     )
     if unreadable:
         head, *lines = unreadable_lines(unreadable)
-        more = [f"and {len(lines) - _MOST_PROBLEMS} more"] if len(lines) > _MOST_PROBLEMS else []
         yield Lines((head,))
-        yield Lines([*(line.strip() for line in lines[:_MOST_PROBLEMS]), *more], is_bad=True)
+        yield Lines([line.strip() for line in lines], is_bad=True).first(_MOST_PROBLEMS)
 
 
 def _fields(names: Sequence[str]) -> tuple[Field, ...]:

@@ -19,11 +19,18 @@ _HIDDEN: Final = "***"
 _PATH: Final = "<path>"
 
 _OPTION: Final = re.compile(r"--?[A-Za-z][\w-]*")
+_ASSIGNED: Final = re.compile(r"[-+~]*[A-Za-z_][\w.-]*")
+"""What stands before ``=``: an option, a variable, or a key as Hydra takes it."""
 _SECRET_WORDS: Final = frozenset(
     {"apikey", "auth", "credential", "credentials", "key", "passphrase", "passwd", "password",
      "secret", "token"}
 )  # fmt: skip
-"""Words of an option's name; ``--tokenizer`` and ``--max-tokens`` have none of them."""
+"""Words of a name; ``--tokenizer`` and ``--max-tokens`` have none of them."""
+_SECRETS: Final = re.compile(
+    r"(?i:(?<=authorization:)|(?<=authorization=)|(?<=bearer ))[^'\"]+"
+    r"|\b(?:AKIA|ASIA|eyJ|gh[oprsu]_|github_pat_|glpat-|hf_|sk-|xox[abeprs]-)[\w.-]{12,}"
+)
+"""An HTTP header's, and the forms in which services give out keys and tokens."""
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
 """``user:password@`` in an address."""
 
@@ -49,21 +56,25 @@ def _shown(arguments: Sequence[str], paths: bool) -> Iterator[str]:
             continue
         name, equals, value = argument.partition("=")
         is_option = _OPTION.fullmatch(name) is not None
-        names_secret = is_option and not _SECRET_WORDS.isdisjoint(re.split("[-_]", name.lower()))
+        names_value = is_option or (bool(equals) and _ASSIGNED.fullmatch(name) is not None)
+        words = re.split("[-_.]", name.lower())
+        names_secret = names_value and not _SECRET_WORDS.isdisjoint(words)
         is_secret = names_secret and not equals
-        if not is_option:
+        if names_secret and equals:
+            yield f"{name}={_HIDDEN}"
+        elif not is_option:
             yield _value(argument, paths)
         elif equals:
-            yield f"{name}={_HIDDEN if names_secret else _value(value, paths)}"
+            yield f"{name}={_value(value, paths)}"
         else:
             yield argument
 
 
 def _value(text: str, paths: bool) -> str:
-    if paths:
-        return _CREDENTIALS.sub(f"{_HIDDEN}@", shlex.quote(text))
     is_plain = _WORD_OR_NUMBER.fullmatch(text) and len(text) < 64 and not Path(text).exists()
-    return shlex.quote(text) if is_plain else _PATH
+    if not (paths or is_plain):
+        return _PATH
+    return _SECRETS.sub(_HIDDEN, _CREDENTIALS.sub(f"{_HIDDEN}@", shlex.quote(text)))
 
 
 SYSTEMS: Final[Mapping[str, Mapping[str, str]]] = {

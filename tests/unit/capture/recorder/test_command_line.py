@@ -26,6 +26,25 @@ from otel_quant.capture.recorder.origin import shown_command
             ["python", "a.py", "https://me:secret@hub/x", "--url=http://t@h"],
             "python a.py https://***@hub/x --url=http://***@h",
         ),
+        (
+            ["python", "a.py", "hf_token=abc", "AWS_SECRET_ACCESS_KEY=x y", "+hub.token=t", "lr=1"],
+            "python a.py hf_token=*** AWS_SECRET_ACCESS_KEY=*** +hub.token=*** lr=1",
+        ),
+        (
+            ["python", "a.py", "-H", "Authorization: Bearer abc", "--header=authorization=Basic x"],
+            "python a.py -H 'Authorization:***' --header='authorization=***'",
+        ),
+        (
+            [
+                "python",
+                "a.py",
+                "hf_" + "a" * 34,
+                "--as=AKIA" + "B" * 16,
+                "-c",
+                "f('ghp_abcdefghijklm')",
+            ],
+            "python a.py *** --as=*** -c 'f('\"'\"'***'\"'\"')'",
+        ),
         (["python", "x" * 2000], "python " + "x" * 992 + "…"),
     ],
 )
@@ -40,10 +59,10 @@ def test_whatever_may_be_a_path_is_hidden_where_paths_are_switched_off(
     (tmp_path / "models").mkdir()
     arguments = [
         "/opt/python", "quantize.py", "-c", "open('/etc/passwd')", "models", "--model=out/m.onnx",
-        "--method", "minmax", "--percentile", "99.9", "--samples=128", "--token=t", "C:\\m", "-v",
+        "--method", "minmax", "--percentile", "99.9", "--samples=128", "--token=t", "C:\\m", "hf_" + "a" * 34, "-v",
     ]  # fmt: skip
 
     assert shown_command(arguments, paths=False) == (
         "python <path> -c <path> <path> --model=<path> --method minmax --percentile 99.9 "
-        "--samples=128 --token=*** <path> -v"
+        "--samples=128 --token=*** <path> *** -v"
     )

@@ -32,7 +32,7 @@ from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.parent_process import PARENT
+from otel_quant.capture.instruments.processes import PARENT
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.kept_run import KeptRun

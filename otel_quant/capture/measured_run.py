@@ -19,9 +19,8 @@ from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import is_failure
 from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.recordings.profile_reader import parse, recording_of
-from otel_quant.schema.events import Attributes, Event
+from otel_quant.schema.events import Attributes, Event, Sink
 from otel_quant.schema.records import CostedModel, PeakSource, RunInfo
-from otel_quant.schema.sink import Sink
 from otel_quant.views.document import Document, Lines
 
 

@@ -113,32 +113,22 @@ except LookupError as caught:
         frames.append(tb.tb_frame.f_code.co_name)
         tb = tb.tb_next
     print(caught is error, caught.__cause__ is cause, caught.__context__, caught.__notes__, frames)
+
+def function():
+    fail(3)
+
+try:
+    (function if os.environ.get("WITHOUT_US") else step("function")(function))()
+except ValueError as caught:
+    print(repr(caught), caught.__cause__, caught.__context__)
 """,
     )
     assert with_us.returncode == 0
     assert same(with_us, without_us)
-    assert otlp.span("step").status == "ERROR"
+    assert with_us.stdout.endswith("ValueError('no such value: 3') None None\n")
+    assert otlp.span("function").attributes["code.function.name"] == "__main__.function"
+    assert [otlp.span(name).status for name in ("step", "function")] == ["ERROR"] * 2
     assert otlp.span("quantization").status == "UNSET"
-
-
-def test_a_function_that_is_a_step_raises_its_own_exception(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    finished = workshop.script(
-        PRELUDE
-        + """
-@step("step")
-def function():
-    fail(3)
-try:
-    function()
-except ValueError as caught:
-    print(repr(caught), caught.__cause__, caught.__context__)
-"""
-    ).run(otlp.environment("http/protobuf"))
-    assert finished.stdout == "ValueError('no such value: 3') None None\n"
-    assert otlp.span("step").attributes["code.function.name"] == "__main__.function"
-    assert otlp.span("step").status == "ERROR"
 
 
 EVERYTHING = ["Start", "step Start", "step End", "End"]
@@ -243,29 +233,3 @@ sys.exit(5)
     assert with_us.returncode == 5
     assert same(with_us, without_us)
     assert names_of(otlp) == EVERYTHING
-
-
-def test_reading_a_finished_run_does_not_change_what_is_sent(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    script = workshop.script(
-        """
-        from otel_quant.quark import GlobalProfiler
-
-        profiler = GlobalProfiler("profile.yaml")
-        with profiler.scope("only"):
-            pass
-        figures = profiler.start_time, profiler.base_memory
-        profiler.stop()
-        assert (profiler.start_time, profiler.base_memory) == figures
-        """
-    )
-
-    finished = script.run({**otlp.environment("http/protobuf"), "QUARK_PROFILING": "1"})
-
-    assert (finished.returncode, finished.stderr) == (0, "")
-    assert otlp.span_names() == ["quantization", "only"]
-    assert names_of(otlp) == ["Start", "only Start", "only End", "End"]
-    assert {"quant.run.memory.usage", "quant.run.disk.io", "quant.step.duration"} <= (
-        otlp.metric_names("otel_quant")
-    )

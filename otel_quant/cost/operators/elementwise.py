@@ -89,29 +89,9 @@ def _power(op: Operation) -> int:
     return (macs + (DIV if exponent[0] < 0 else 0)) * op.out_size()
 
 
-def _gelu(op: Operation) -> int:
-    exact = op.attr_str("approximate", "none") == "none"
-    return (GELU_ERF if exact else GELU_TANH) * op.out_size()
-
-
-def _scatter(op: Operation) -> int:
-    return op.size(2) if op.attr_str("reduction", "none") != "none" else 0
-
-
-def _dropout_mask_type(op: Operation) -> int:
-    """The mask became bool in version 10; before, it had the data's type."""
-    return dtypes.BOOL if op.opset >= 10 or op.opset == 0 else op.dtype(0)
-
-
 def _quantized_type(op: Operation) -> int:
     """QuantizeLinear: the zero point's type, an attribute's, or uint8."""
     return op.dtype(2) if op.has(2) else op.attr("output_dtype", 0) or dtypes.UINT8
-
-
-def _kept_words(op: Operation) -> Sequence[Shape]:
-    """StringNormalizer: how many words are left after some are taken out is data."""
-    shape = op.shape(0, 1)
-    return [(*shape[:-1], None) if op.attributes.get("stopwords") else shape]
 
 
 _CAST: Final[Types] = (lambda op: op.attr("to", 0),)
@@ -130,10 +110,6 @@ def _binary(
     return elementwise(macs, _broadcast, types, fold)
 
 
-def _comparison(function: Callable[..., Scalar]) -> Operator:
-    return _binary(CMP, function, BOOL)
-
-
 def _extreme(fold: Fold) -> Operator:
     words = "n-1 per result (onnx_tool: 1)"
     return Operator(words, _broadcast, T0, rest=_nary(), tool=per_output0(CMP), fold=fold)
@@ -144,16 +120,16 @@ def _random(shapes: ShapesOf, types: Types, tool: Formula | None = None) -> Oper
     return not_costed(why, shapes, types, tool)._replace(random=True)
 
 
-def _shape_attribute(op: Operation) -> Sequence[Shape | None]:
-    return [op.attr_ints("shape")]
-
-
 def _text(shapes: ShapesOf, types: Types) -> Operator:
     return not_costed("depends on the length of texts", shapes, types)
 
 
 _BITWISE: Final = _binary(1, None)
-_SCATTER: Final = same("|updates| if it reduces (onnx_tool: 0)", _scatter, tool=zero)
+_SCATTER: Final = same(
+    "|updates| if it reduces (onnx_tool: 0)",
+    lambda op: op.size(2) if op.attr_str("reduction", "none") != "none" else 0,
+    zero,
+)
 _FREE: Final = free(same_shape)
 
 TABLE: Final[dict[str, Operator]] = {
@@ -172,12 +148,12 @@ TABLE: Final[dict[str, Operator]] = {
     "Reciprocal": _unary(DIV, lambda a: 1 / a),
     "Sqrt": _unary(SQRT, math.sqrt),
     "Not": _unary(CMP, lambda a: int(not a)),
-    "Equal": _comparison(lambda a, b: int(a == b)),
-    "Greater": _comparison(lambda a, b: int(a > b)),
-    "GreaterOrEqual": _comparison(lambda a, b: int(a >= b)),
-    "Less": _comparison(lambda a, b: int(a < b)),
-    "LessOrEqual": _comparison(lambda a, b: int(a <= b)),
-    "Xor": _comparison(lambda a, b: int(bool(a) != bool(b))),
+    "Equal": _binary(CMP, lambda a, b: int(a == b), BOOL),
+    "Greater": _binary(CMP, lambda a, b: int(a > b), BOOL),
+    "GreaterOrEqual": _binary(CMP, lambda a, b: int(a >= b), BOOL),
+    "Less": _binary(CMP, lambda a, b: int(a < b), BOOL),
+    "LessOrEqual": _binary(CMP, lambda a, b: int(a <= b), BOOL),
+    "Xor": _binary(CMP, lambda a, b: int(bool(a) != bool(b)), BOOL),
     "And": _binary(CMP, None, BOOL, folding.fold_and),
     "Or": _binary(CMP, None, BOOL, folding.fold_or),
     **dict.fromkeys(("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"), _BITWISE),
@@ -236,7 +212,12 @@ TABLE: Final[dict[str, Operator]] = {
         fold=fold_each(folding.power, 2),
     ),
     "Gelu": same(
-        "erf 50, or tanh 46, per result (onnx_tool: 34)", _gelu, per_output0(EXP + 2 * MUL)
+        "erf 50, or tanh 46, per result (onnx_tool: 34)",
+        lambda op: (
+            op.out_size()
+            * (GELU_ERF if op.attr_str("approximate", "none") == "none" else GELU_TANH)
+        ),
+        per_output0(EXP + 2 * MUL),
     ),
     "RotaryEmbedding": same("a rotation: 3 per element", per_input(3)),
     "QuantizeLinear": elementwise(MUL + ADD, types=(_quantized_type,))._replace(
@@ -259,16 +240,20 @@ TABLE: Final[dict[str, Operator]] = {
     "BitCast": free(same_shape, _CAST),
     "EyeLike": free(same_shape, _NAMED_OR_SAME),
     "Identity": free(same_shape, fold=folding.fold_copy, precision=MOVES, view=True),
-    "Dropout": free(lambda op: [op.shape(0)] * 2, (*T0, _dropout_mask_type), view=True)._replace(
-        random=True
-    ),
+    "Dropout": free(
+        lambda op: [op.shape(0)] * 2,
+        # The mask became bool in version 10; before, it had the data's type.
+        (*T0, lambda op: op.dtype(0) if 0 < op.opset < 10 else dtypes.BOOL),
+        view=True,
+    )._replace(random=True),
     "Constant": _FREE._replace(shapes=None),
     **dict.fromkeys(("ReverseSequence", "Scatter", "TensorScatter", "Trilu"), _FREE),
     "ScatterElements": _SCATTER,
     "ScatterND": _SCATTER._replace(fold=folding.fold_scatter_nd),
     "Bernoulli": _random(same_shape, _NAMED_OR_SAME),
     **dict.fromkeys(
-        ("RandomNormal", "RandomUniform"), _random(_shape_attribute, named("dtype", FLOAT))
+        ("RandomNormal", "RandomUniform"),
+        _random(lambda op: [op.attr_ints("shape")], named("dtype", FLOAT)),
     ),
     **dict.fromkeys(
         ("RandomNormalLike", "RandomUniformLike"), _random(same_shape, _NAMED_OR_SAME, zero)
@@ -278,6 +263,12 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "StringConcat": _text(broadcast_all, STRING),
     "RegexFullMatch": _text(same_shape, BOOL),
-    "StringNormalizer": _text(_kept_words, STRING),
+    "StringNormalizer": _text(
+        # How many words are left after some are taken out is data.
+        lambda op: [
+            (*op.shape(0, 1)[:-1], None) if op.attributes.get("stopwords") else op.shape(0)
+        ],
+        STRING,
+    ),
     "StringSplit": _text(lambda op: [(*op.shape(0), None), op.shape(0)], STRING + INT64),
 }

@@ -52,13 +52,6 @@ def _reduced(op: Operation) -> Sequence[Shape]:
     return [without_axes(shape, reduced_axes(op, len(shape)), op.attr("keepdims", 1))]
 
 
-def _arg(op: Operation) -> Sequence[Shape]:
-    """One axis reduced."""
-    shape = op.shape(0)
-    axis = op.axis(0)
-    return [without_axes(shape, {axis}, op.attr("keepdims", 1))]
-
-
 def _reduction(
     words: str, per_element: int, per_result: int = 0, *, tool: int = 0, fold: Fold | None = None
 ) -> Operator:
@@ -83,11 +76,6 @@ def _layer_tool(op: Operation) -> int:
     return 7 * volume0(shape) + ROW * (volume0(shape) // shape[op.attr("axis", -1)])
 
 
-def _lp_normalization(op: Operation) -> int:
-    shape = op.dims(0, 1)
-    return (MUL + DIV) * prod(shape) + SQRT * (prod(shape) // max(1, shape[op.attr("axis", -1)]))
-
-
 def _batch(op: Operation) -> Sequence[Shape]:
     """The data's shape, then one value per channel."""
     data, channels = op.shape(0), op.shape(1)
@@ -98,8 +86,7 @@ def _batch(op: Operation) -> Sequence[Shape]:
 
 def _layer(op: Operation) -> Sequence[Shape]:
     """Mean and inverse deviation keep the axes before ``axis``."""
-    shape = op.shape(0)
-    axis = op.axis(-1)
+    shape, axis = op.shape(0), op.axis(-1)
     row = (*shape[:axis], *(1,) * (len(shape) - axis))
     return [shape, row, row]
 
@@ -155,7 +142,7 @@ def _mel(op: Operation) -> int:
     return (op.int_(0) + 2) * (EXP + 2 * MUL + DIV + ADD) + 2 * LOG + (ADD + DIV) * op.out_size()
 
 
-def _loss(op: Operation) -> tuple[int | None, ...]:
+def _loss(op: Operation) -> Shape:
     return op.shape(1) if op.attr_str("reduction", "mean") == "none" else ()
 
 
@@ -167,7 +154,11 @@ def _window(words: str, macs: int) -> Operator:
 
 
 _ARG: Final = Operator(
-    "|x| comparisons (onnx_tool: 0)", _arg, INT64, rest=per_input(CMP), tool=zero
+    "|x| comparisons (onnx_tool: 0)",
+    lambda op: [without_axes(op.shape(0), {op.axis(0)}, op.attr("keepdims", 1))],
+    INT64,
+    rest=per_input(CMP),
+    tool=zero,
 )
 
 TABLE: Final[dict[str, Operator]] = {
@@ -216,7 +207,9 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "LpNormalization": same(
         "5 per element, a square root per row (onnx_tool: 33 per element)",
-        _lp_normalization,
+        lambda op: (
+            (MUL + DIV) * op.size(0) + SQRT * (op.size(0) // max(1, op.dims(0, 1)[op.axis(-1)]))
+        ),
         per_output0(EXP + ADD),
     ),
     "LRN": same(

@@ -190,34 +190,6 @@ def test_a_file_that_is_not_a_model_is_one_line_and_exit_code_1(tmp_path: Path, 
         assert done.stderr[:-1].isprintable()
 
 
-def outside(folder: Path) -> Path:
-    """A model whose weights are said to lie beside its folder."""
-    (folder / "inner").mkdir()
-    (folder / "secret").write_bytes(bytes(4 * 8 * 256 * 10))
-    model = float_model()
-    weight = model.graph.initializer[2]
-    weight.ClearField("raw_data")
-    weight.data_location = TensorProto.EXTERNAL
-    weight.external_data.add(key="location", value="../secret")
-    path = folder / "inner" / "m.onnx"
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-def test_external_data_outside_of_the_folder_is_not_needed_and_never_read(tmp_path: Path) -> None:
-    path = outside(tmp_path)
-
-    cost, zeros = run("cost", path, "--by", "total"), run("cost", path, "--sparsity")
-
-    assert (cost.returncode, cost.stderr) == (0, "")
-    assert (zeros.returncode, zeros.stdout, zeros.stderr) == (
-        1,
-        "",
-        f"otel-quant: {path}: external data '../secret' of tensor hw lies outside the model's "
-        "folder; expected a file in that folder; links are resolved\n",
-    )
-
-
 def test_sparsity_is_a_column_and_a_key_when_asked_for(tmp_path: Path) -> None:
     model = float_model()
     weight = np.ones((8 * 16 * 16, 10), np.float32)

@@ -239,7 +239,7 @@ TABLE: Final[dict[str, Operator]] = {
     "CastLike": free(same_shape, T1, folding.fold_cast),
     "BitCast": free(same_shape, _CAST),
     "EyeLike": free(same_shape, _NAMED_OR_SAME),
-    "Identity": free(same_shape, fold=folding.fold_copy, precision=MOVES, view=True),
+    "Identity": free(same_shape, fold=folding.copied, precision=MOVES, view=True),
     "Dropout": free(
         lambda op: [op.shape(0)] * 2,
         # The mask became bool in version 10; before, it had the data's type.

@@ -277,6 +277,11 @@ MICROSOFT = {
     "MultiHeadAttention across": Case(
         "com.microsoft:MultiHeadAttention", [floats(2, 5, 8), floats(2, 2, 7, 4),
         floats(2, 2, 7, 4)], [(2, 5, 8)], 2 * 2 * 35 * (8 + SOFTMAX + 1), {"num_heads": 2}),
+    "GroupQueryAttention of the keys in use": Case(
+        "com.microsoft:GroupQueryAttention", [floats(1, 3, 64), floats(1, 3, 16), floats(1, 3, 16),
+        floats(1, 2, 10, 8), floats(1, 2, 10, 8), ints(12), np.array(13, np.int32)],
+        [(1, 3, 64), (1, 2, 13, 8), (1, 2, 13, 8)], 8 * 3 * 13 * (16 + SOFTMAX + 1),
+        {"num_heads": 8, "kv_num_heads": 2}),
     "GroupQueryAttention": Case(
         "com.microsoft:GroupQueryAttention", [floats(1, 1, 32), floats(1, 1, 16),
         floats(1, 1, 16), floats(1, 2, 6, 8), floats(1, 2, 6, 8), np.array([6], np.int32),

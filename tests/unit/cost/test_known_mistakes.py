@@ -375,24 +375,3 @@ def test_models_that_abort_onnx_tool_are_costed(name: str) -> None:
     assert cost.macs == expected
     assert cost.nodes[0].outputs[0] is not None
     assert None not in cost.nodes[0].outputs[0]
-
-
-LOOP = """<ir_version: 10, opset_import: ["": 21]>
-    g ({}float[4] x) => (float[4] y, float[N, 4] all) {}
-    {{ y, all = Loop (trips, go, x) <body = b (int64 i, bool c, float[4] h)
-        => (bool c2, float[4] h2, float[4] out) {{
-            c2 = Identity (c) h2 = Tanh (h) out = Identity (h2) }}> }}"""
-
-
-def test_a_loop_of_known_length_costs_its_body_times_its_length() -> None:
-    cost = text_cost(LOOP.format("", "<int64 trips = {5}, bool go = {1}>"))
-    assert cost.macs == 5 * 4 * TANH
-    assert cost.nodes[0].outputs == ((4,), (5, 4))
-    assert cost.uncosted_ops == {}
-
-
-def test_a_loop_of_unknown_length_is_reported_and_not_guessed() -> None:
-    cost = text_cost(LOOP.format("int64 trips, ", "<bool go = {1}>"))
-    assert cost.macs == 0
-    assert cost.uncosted_ops == {"Loop": 1, "Tanh": 1}
-    assert cost.nodes[0].outputs == ((4,), (None, 4))

@@ -45,7 +45,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--value", metavar="NAME", help=f"the figure in its cells (default: {_VALUE})"
     )
-    add_format(parser, "table", "markdown", "json", "csv", "html")
+    add_format(parser)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -76,8 +76,9 @@ def document(
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
     """Returns what could not be read, a line each below one that says so."""
-    lines = [f"{counted(len(unreadable), 'path')} could not be read:"] if unreadable else []
-    return [*lines, *(f"{each.path}: {each.problem}" for each in unreadable)]
+    paths = counted(len({each.path for each in unreadable}), "path")
+    head = f"{paths} could not be read, or not in all parts:"
+    return [head, *(f"{each.path}: {each.problem}" for each in unreadable)]
 
 
 def _page_parts(

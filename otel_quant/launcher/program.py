@@ -5,6 +5,8 @@ signal mask and its ignored signals are those that we were started with. A signa
 the whole group (Ctrl-C, Ctrl-Z, a resized window) reaches it without us; one that is sent to this
 process alone is passed on. When it stops, this process stops; when it dies of a signal, this
 process can die of the same: :func:`end_as`. When this process is killed, it goes on.
+
+Two forks of this process, :class:`GroupWitness` and :class:`Keeper`, do what it cannot do itself.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ _ON_ITS_WAY: Final = 0.02
 
 _ANSWERS: Final = 1.0
 """Seconds after which a witness that does not answer, because it was stopped, is done without."""
+
+_LOOKS: Final = 0.25
+"""Seconds between two looks whether this process is stopped and its program is not."""
 
 
 class Ending(NamedTuple):
@@ -68,9 +73,11 @@ class Program:
             number = pipe.read()
         if number:
             os.waitpid(self.pid, 0)
-            self._be_as_before()
+            self._witness.end()
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             raise OSError(int(number), os.strerror(int(number)), arguments[0])
         _let_go_of_input_and_output()
+        self._keeper = Keeper(self.pid)
 
     def wait(
         self, while_stopped: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -85,16 +92,15 @@ class Program:
                 continue
             # Asked of the program's own too: what it keeps would hide the next.
             was_for_all = self._witness.has(arrived.si_signo)
-            if not was_for_all and arrived.si_pid not in (self.pid, os.getpid()):
+            ours = (self.pid, os.getpid(), self._keeper.pid)
+            if not was_for_all and arrived.si_pid not in ours:
                 self._pass_on(arrived.si_signo)
         while signal.sigtimedwait(self._taken, 0) is not None:
             pass  # the Ctrl-C that has ended the program is not to end what comes after it
-        self._be_as_before()
-        return ending
-
-    def _be_as_before(self) -> None:
         self._witness.end()
+        self._keeper.end()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        return ending
 
     def _ending(self, while_stopped: Callable[[], AbstractContextManager[None]]) -> Ending | None:
         """Returns how the program ended; None if it has not. Stops when it has stopped."""
@@ -107,16 +113,9 @@ class Program:
             if os.WIFEXITED(status):
                 return Ending(code=os.WEXITSTATUS(status), max_rss=usage.ru_maxrss)
             # Whoever waits for us has to see the job stop. SIGCONT continues both.
-            if self._is_stopped() and signal.SIGCONT not in signal.sigpending():
+            if _is_stopped(self.pid) and signal.SIGCONT not in signal.sigpending():
                 with while_stopped():
                     _stop(os.WSTOPSIG(status))
-
-    def _is_stopped(self) -> bool:
-        try:
-            with open(f"/proc/{self.pid}/stat") as file:  # noqa: PTH123 - the program waits for pathlib
-                return file.read().rpartition(")")[2].split()[0] == "T"
-        except OSError:
-            return not os.path.exists("/proc")  # noqa: PTH110 - without it, as was reported
 
     def _pass_on(self, number: int) -> None:
         try:
@@ -169,6 +168,14 @@ def _stop(number: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - the program waits for pathlib
+            return file.read().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False  # it has ended
+
+
 def _let_go_of_input_and_output() -> None:
     """Has a pipe close when the program closes it, although this process was given it too."""
     null = os.open(os.devnull, os.O_RDWR)
@@ -208,11 +215,7 @@ class GroupWitness:
         questions, self._questions = os.pipe()
         self._answers, answers = os.pipe()
         self._asked = 0
-        self._pid = os.fork()
-        if self._pid == 0:
-            _be_witness(questions, answers)
-        os.close(questions)
-        os.close(answers)
+        self._pid = _fork_helper(_be_witness, questions, answers)
 
     def has(self, number: int) -> bool:
         """Tells whether a signal that this process has just taken was sent to the witness too."""
@@ -234,20 +237,66 @@ class GroupWitness:
         """Ends the process."""
         os.close(self._questions)
         os.close(self._answers)
-        os.waitpid(self._pid, 0)
+        _end_helper(self._pid)
 
 
 def _be_witness(questions: int, answers: int) -> None:
-    """Answers until the launcher has ended, however it did."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    # A pipe of the user's is not to stay open because of this process.
-    low, high = sorted((questions, answers))
-    for first, end in ((0, low), (low + 1, high), (high + 1, os.sysconf("SC_OPEN_MAX"))):
-        os.closerange(first, end)
     while question := os.read(questions, 2):
         has_it = signal.sigtimedwait([question[0]], _ON_ITS_WAY) is not None
         try:
             os.write(answers, bytes([has_it, question[1]]))
         except BrokenPipeError:
             break
-    os._exit(0)
+
+
+class Keeper:
+    """Continues this process where it is stopped and its program is not: it would never end.
+
+    This process stops with its program, for the shell that waits for it; but whoever continues or kills
+    the program alone does not know of us, and no process can continue itself. So one in a session of its
+    own, which is not stopped with the group, looks at both.
+    """
+
+    def __init__(self, program: int) -> None:
+        until, self._until = os.pipe()
+        launcher = os.getpid()
+        self.pid = _fork_helper(lambda until: _keep_going(launcher, program, until), until)
+
+    def end(self) -> None:
+        """Ends the process."""
+        os.close(self._until)
+        _end_helper(self.pid)
+
+
+def _keep_going(launcher: int, program: int, until: int) -> None:
+    os.setsid()
+    while not select.select([until], [], [], _LOOKS)[0]:
+        if _is_stopped(launcher) and not _is_stopped(program):
+            os.kill(launcher, signal.SIGCONT)
+
+
+def _fork_helper(work: Callable[..., None], *descriptors: int) -> int:
+    """Starts a fork that works until the launcher has ended, however it did; returns its process id.
+
+    It has the given descriptors, which are its alone: a pipe of the user's is not to stay open because
+    of it.
+    """
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            kept = sorted(descriptors)
+            ends = [*kept, os.sysconf("SC_OPEN_MAX")]
+            for first, end in zip([0, *(each + 1 for each in kept)], ends, strict=True):
+                os.closerange(first, end)
+            work(*descriptors)
+        finally:
+            os._exit(0)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return pid
+
+
+def _end_helper(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)  # it may be stopped
+    os.waitpid(pid, 0)

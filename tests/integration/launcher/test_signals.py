@@ -201,6 +201,47 @@ def test_a_program_that_stops_stops_the_launcher_until_it_is_continued(launched:
     assert process.returncode == 0
 
 
+SIGNALS = {
+    "stop": signal.SIGSTOP, "pause": signal.SIGTSTP, "continue": signal.SIGCONT,
+    "kill": signal.SIGKILL, "end": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [
+        "program stop, program continue, program end",
+        "program pause, program continue, program end",
+        "program stop, program kill",
+        "program stop, program continue, program stop, program continue, program kill",
+        "launcher stop, program end",
+        "launcher stop, program kill",
+        "group stop, program continue, program end",
+        "group stop, launcher continue, program continue, program end",
+        "program stop, launcher stop, program kill",
+    ],
+)
+def test_the_launcher_ends_when_its_program_does_whatever_was_stopped_and_continued(
+    launched: Launched, orders: str
+) -> None:
+    process, pid = start(
+        launched, "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
+    )
+    targets = {"program": pid, "launcher": process.pid, "group": -process.pid}
+    for order in orders.split(", "):
+        target, word = order.split()
+        if (number := SIGNALS[word]) is None:
+            assert process.stdin is not None
+            process.stdin.close()
+        else:
+            os.kill(targets[target], number)
+        if word in ("stop", "pause") and target != "launcher":
+            wait_for("T", process.pid)  # it follows its program
+        elif word == "continue":
+            time.sleep(0.5)
+    assert process.wait(20) == (-signal.SIGKILL if "kill" in orders else 0)
+
+
 def test_the_program_goes_on_when_the_launcher_is_killed(launched: Launched) -> None:
     code = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read(); open('done', 'w')"
     process, _ = start(launched, code)

@@ -57,7 +57,7 @@ def count_everything(report: Path) -> None:
     """Has everything of ours counted, and the sums written when the run is over."""
     began, began_wall = time.thread_time(), time.perf_counter()
     from otel_quant.capture.instruments.shared import (
-        arguments,
+        calls,
         hooks,
         samples,
         steps,
@@ -75,7 +75,7 @@ def count_everything(report: Path) -> None:
     for name in ("enter", "leave"):
         count(OpenStep, name, "checkpoints")
     count(hooks.Hooks, "_fire", "hooks")
-    count(arguments.Arguments, "bound", "hooks")
+    count(calls.Arguments, "bound", "hooks")
     count(steps, "attributes_of", "hooks")
     count(samples, "count_sample", "checkpoints")
     count(steps, "report_models", "model cost")

@@ -1,18 +1,27 @@
-"""Makes docs/libraries.md from the tables in `otel_quant/capture/instruments/`."""
+"""Makes docs/libraries.md from the tables in `otel_quant/capture/instruments/tables.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_quant.capture.instruments.shared.hooks import Library, libraries
+from otel_quant.capture.instruments.shared.hooks import (
+    ENTRY_POINT,
+    OBSERVED,
+    STEP,
+    Hook,
+    Library,
+    libraries,
+    load,
+)
+from otel_quant.schema.step_names import ProfileStep
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"
 
 _INTRO = """\
 # Libraries
 
-<!-- Made by scripts/docs.py from the tables in otel_quant/capture/instruments/. Edit those. -->
+<!-- Made by scripts/docs.py from otel_quant/capture/instruments/tables.py. Edit that. -->
 
 What is hooked, and what a call becomes. A hook is set when the module that defines the
 function is imported; a function that another version of the library does not have is left
@@ -48,5 +57,32 @@ def _rows(library: Library) -> Iterator[str]:
     for hook in library.hooks:
         module = f"`{hook.module}`" if hook.module != before else ""
         before = hook.module
-        effect = hook.wrapper.effect.format(step=hook.step, parameter=hook.parameter)
-        yield f"| {module} | `{hook.target}` | {effect} |"
+        yield f"| {module} | `{hook.target}` | {'; '.join(_effects(hook))} |"
+
+
+def _effects(hook: Hook) -> Iterator[str]:
+    """Yields what a call becomes: the fields of a hook in words, the first lines of functions."""
+    if hook.wrapper not in (STEP, ENTRY_POINT, OBSERVED):
+        yield _said_by(hook.wrapper, hook)
+        return
+    if hook.choose:
+        yield _said_by(hook.choose, hook)
+    elif hook.wrapper == STEP:
+        yield f"step **{hook.step}**" + (f", if called with `{hook.needs}`" if hook.needs else "")
+    elif hook.wrapper == ENTRY_POINT:
+        yield "an entry point: its arguments go with the steps within"
+    if hook.describe:
+        yield "described by its configuration"
+    if hook.models:
+        yield "its models are costed"
+    if hook.runs:
+        yield f"the `{hook.runs}` it is passed is step **{ProfileStep.CALIBRATION}**"
+    if hook.counts:
+        yield f"each item of its `{hook.counts}` is one calibration sample"
+    if hook.after:
+        yield _said_by(hook.after, hook)
+
+
+def _said_by(reference: str, hook: Hook) -> str:
+    said = (load(reference).__doc__ or "").partition("\n")[0].removesuffix(".")
+    return (said[0].lower() + said[1:]).format(step=hook.step, counts=hook.counts)

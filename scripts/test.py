@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -41,8 +42,8 @@ OLDEST = (
 LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
 TWO = ("-n", "2", "--no-loadscope-reorder")
 """tests/fixtures/selection.py says which tests stay together and which begin first."""
-FOUR = ("-n", "4", "--no-loadscope-reorder")
-"""For tests that mostly wait: for what a server does after a number of seconds."""
+THREE = ("-n", "3", "--no-loadscope-reorder")
+"""On two cores: a third of the tests' time is waiting, for a server, a network or a timeout."""
 ALIKE = ("cost", "project", "recordings/comparison", "recordings/runs", "stack", "views")
 """Folders of unit tests that the other Pythons leave out: of documents, figures and statistics, whose
 code uses nothing that differs between the versions. That it loads there is tested beside them."""
@@ -50,6 +51,8 @@ OPTIONS = ("--fast", "--lint", "--servers", "--slow")
 
 Stage = tuple[str, Callable[[], int]]
 """A name, and what runs it and returns an exit code."""
+Command = dict[str, Any]
+"""What `subprocess` starts a program with."""
 Took = tuple[str, float, float]
 """A stage's name, the seconds that it took and its seconds of CPU time."""
 
@@ -64,7 +67,7 @@ def main(arguments: list[str]) -> int:
     took = [("environment", time.monotonic() - began, _cpu())]
     if chosen or "--fast" in asked:
         code = _build(programs) if "--servers" in asked else 0
-        return code or _pytest(programs, *slow, *(chosen or [*TWO, "tests/unit"]))
+        return code or _pytest(programs, *slow, *(chosen or [*THREE, "tests/unit"]))
     with ExitStack() as stack:
         return _in_turn(_stages(programs, asked, slow, stack), took)
 
@@ -73,12 +76,13 @@ def _stages(programs: Path, asked: set[str], slow: list[str], stack: ExitStack) 
     if "--lint" in asked:
         yield "lint", lambda: _lint(programs)
     builder = _start_builder(programs, stack) if "--servers" in asked else None
-    yield "unit tests, two at a time", lambda: _pytest(programs, *TWO, *slow, "tests/unit")
-    yield "oldest versions", _oldest
-    yield from _other_pythons(slow)
+    yield "unit tests", lambda: _pytest(programs, *THREE, *slow, "tests/unit")
+    yield from _other_versions(slow)
+    is_built = not _build(programs, "--check")
+    folders = ("tests/integration", "tests/stack") if is_built else ("tests/integration",)
     yield (
-        "integration tests, two at a time",
-        lambda: _pytest(programs, *TWO, "-m", "not alone", *slow, "tests/integration"),
+        " and ".join(folders),
+        lambda: _pytest(programs, *THREE, "-m", "not alone", *slow, *folders),
     )
     if builder is not None:
         yield "waiting for the servers", builder.wait
@@ -86,16 +90,13 @@ def _stages(programs: Path, asked: set[str], slow: list[str], stack: ExitStack) 
         "integration tests, one at a time",
         lambda: _pytest(programs, "-m", "alone", *slow, "tests/integration"),
     )
-    if builder is None and _build(programs, "--check"):
+    if builder is not None and not is_built:
+        yield "tests/stack", lambda: _pytest(programs, *THREE, *slow, "tests/stack")
+    elif not is_built:
         command = shlex.join(os.path.relpath(path) for path in (programs / "python", BUILD))
         print(
             f"tests/stack is left out: build its servers, once, in 10 minutes or more, with {command}"
         )
-        return
-    yield (
-        "tests of the stack, four at a time",
-        lambda: _pytest(programs, *FOUR, *slow, "tests/stack"),
-    )
 
 
 def _in_turn(stages: Iterator[Stage], took: list[Took]) -> int:
@@ -140,53 +141,53 @@ def _start_builder(programs: Path, stack: ExitStack) -> subprocess.Popen[bytes]:
     return builder
 
 
-def _other_pythons(slow: list[str]) -> Iterator[Stage]:
-    """Yields the unit tests of what may differ, on the other versions that the classifiers name."""
+def _other_versions(slow: list[str]) -> Iterator[Stage]:
+    """Yields the tests with the oldest versions, and beside them, on other Pythons, what may differ there."""
     this = f"{sys.version_info.major}.{sys.version_info.minor}"
-    found: dict[str, str] = {}
+    started: dict[str, Callable[[], Command]] = {"oldest versions": _oldest}
     for version in interpreters.supported():
         python = None if version == this else interpreters.find(version)
         if python is not None:
-            found[version] = python
+            started[f"Python {version}"] = partial(_unit_tests, version, python, slow)
         elif version != this:
             yield f"unit tests, Python {version}: left out, none on PATH or in pyenv", lambda: 0
-    if found:
-        yield f"unit tests, Python {' and '.join(found)}", lambda: _side_by_side(found, slow)
+    yield ", ".join(started), lambda: _side_by_side(started)
 
 
-def _side_by_side(pythons: dict[str, str], slow: list[str]) -> int:
-    """Runs the unit tests on several Pythons at once, and prints what each said in turn."""
-    tests = ("tests/unit", *(f"--ignore=tests/unit/{name}" for name in ALIKE))
+def _oldest() -> Command:
+    programs = environment("otlp", name=".venv-oldest", pins=OLDEST, constrained=False)
+    # The shared fixtures want more packages than the oldest environment holds.
+    return _command(programs, "--noconftest", "tests/oldest")
+
+
+def _unit_tests(version: str, python: str, slow: list[str]) -> Command:
+    programs = environment("unit", name=f".venv-{version}", python=python)
+    left_out = (f"--ignore=tests/unit/{name}" for name in ALIKE)
+    return _command(programs, *TWO, *slow, "tests/unit", *left_out)
+
+
+def _side_by_side(started: dict[str, Callable[[], Command]]) -> int:
+    """Runs several commands at once, and prints what each said in turn."""
     with ExitStack() as stack:
-        running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
-        for version, python in pythons.items():
-            programs = environment("unit", name=f".venv-{version}", python=python)
+        running: dict[str, tuple[subprocess.Popen[Any], IO[bytes]]] = {}
+        for name, command in started.items():
             output: IO[bytes] = stack.enter_context(TemporaryFile())
-            process = subprocess.Popen(
-                **_command(programs, *slow, *tests), stdout=output, stderr=subprocess.STDOUT
-            )
+            process = subprocess.Popen(**command(), stdout=output, stderr=subprocess.STDOUT)
             stack.callback(process.kill)
-            running[version] = (process, output)
+            running[name] = (process, output)
         codes = []
-        for version, (process, output) in running.items():
+        for name, (process, output) in running.items():
             codes.append(process.wait())
             output.seek(0)
-            print(f"Python {version}:\n{output.read().decode(errors='replace')}", flush=True)
+            print(f"{name}:\n{output.read().decode(errors='replace')}", flush=True)
     return next(filter(None, codes), 0)
-
-
-def _oldest() -> int:
-    programs = environment("otlp", name=".venv-oldest", pins=OLDEST, constrained=False)
-    print("the lower ends of the ranges:", ", ".join(OLDEST[:-1]), flush=True)
-    # The shared fixtures want more packages than the oldest environment holds.
-    return _pytest(programs, "--noconftest", "tests/oldest")
 
 
 def _pytest(programs: Path, *arguments: str) -> int:
     return subprocess.run(**_command(programs, *arguments)).returncode
 
 
-def _command(programs: Path, *arguments: str) -> dict[str, Any]:
+def _command(programs: Path, *arguments: str) -> Command:
     """Returns what `subprocess` needs to run pytest with the programs of an environment."""
     env = os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",

@@ -32,7 +32,7 @@ from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.parent_process import PARENT
+from otel_quant.capture.instruments.processes import PARENT
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.kept_run import KeptRun
@@ -48,8 +48,7 @@ from otel_quant.export.otel.run_name import CARRIER_KEY, described
 from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 from otel_quant.export.otel.service_name import name_service
 from otel_quant.export.otel.spans import SpansSink
-from otel_quant.export.quark_yaml.last_reading_sink import LastReadingSink
-from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
+from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.export.quark_yaml.request import (
     PROGRAM_REQUEST,
     ProfileRequest,
@@ -316,12 +315,10 @@ class Runtime:
             if recording is not None and (request is None or request.path is None):
                 path = str(recording.folder / layout.PROFILE)
                 request = ProfileRequest(path, strict=settings.yaml_strict)
-            self._profile_sink = self._profile_sink_for(request, info)
-            sinks: list[Sink] = []
-            if (sink := self._profile_sink) is not None:
-                if recording is None:
-                    sinks.append(LastReadingSink(lambda: sink.path, self.metrics))
-                sinks.append(sink)
+            # A recording has the last reading in a file of its own.
+            profile = self._profile_sink_for(request, info, keeps_last_reading=recording is None)
+            self._profile_sink = profile
+            sinks: list[Sink] = [profile] if profile is not None else []
             sinks += self._process_sinks()
             if recording is not None:
                 sinks.append(recording)
@@ -365,7 +362,7 @@ class Runtime:
         return None
 
     def _profile_sink_for(
-        self, request: ProfileRequest | None, info: RunInfo
+        self, request: ProfileRequest | None, info: RunInfo, *, keeps_last_reading: bool
     ) -> QuarkYamlSink | None:
         if request is not None:
             with FAULTS.kept_in("sink quark_yaml"):
@@ -374,6 +371,7 @@ class Runtime:
                     self.metrics,
                     strict=request.strict,
                     makes_folders=request.makes_folders,
+                    keeps_last_reading=keeps_last_reading,
                 )
         return None
 

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments.shared.calls import uncounted, wraps
 from otel_quant.capture.recorder.ongoing import Entered, OpenStep
 from otel_quant.capture.runtime import RUNTIME
-from otel_quant.capture.uncounted_frames import uncounted, wraps
 from otel_quant.schema.records import AttributeValue
 
 F = TypeVar("F", bound=Callable[..., Any])

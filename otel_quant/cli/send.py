@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         sent = send_recording(
             recording,
-            ending_lines=ending_lines(recording.ending) if recording.ending is not None else (),
+            ending_lines=ending_lines(recording.ending),
             only_unended=options.only_unended,
         )
     except NotSentError as error:

@@ -33,7 +33,7 @@ from otel_quant.cost.results import (
     UnknownNodes,
     WeightSparsity,
 )
-from otel_quant.cost.structure import CostError, Graph, Model, Node, Tensor, printable
+from otel_quant.cost.structure import CostError, Graph, Model, Tensor, printable
 from otel_quant.cost.walk import MAX_NODES, Walk
 
 if TYPE_CHECKING:
@@ -105,8 +105,9 @@ class _Analysis:
         time_limit: float | None,
         max_nodes: int,
     ) -> None:
-        self._rules = RULE_SETS[_chosen("rules", "rule set", rules, RULE_SETS)]
-        default = "fused" if self._rules.corrected else "file"
+        self._rules = _chosen("rules", "rule set", rules, RULE_SETS)
+        self._corrected = self._rules == "corrected"
+        default = "fused" if self._corrected else "file"
         self._view_name = _chosen("view", "view", view or default, VIEWS)
         deadline = None if time_limit is None else monotonic() + time_limit
         self._source, self._given = source, inputs
@@ -120,7 +121,7 @@ class _Analysis:
 
             fused = fused_kernels(self._walk.ops, self._walk.outputs)
             self._quantized = QuantizedContractions(fused)
-        self._views = memory_views(self._walk, self._rules, fused)
+        self._views = memory_views(self._walk, fused, corrected=self._corrected)
         self._view = self._views[self._view_name]
         self._other_views = set(self._views.values()) - {self._view}
         self._sparsity_of: Callable[[Operation], WeightSparsity | None] | None = None
@@ -132,7 +133,7 @@ class _Analysis:
 
     def cost(self, exclude: Collection[str], *, tensors: bool, sparsity: bool) -> ModelCost:
         """Costs what the walk has met; its list of operations is then empty."""
-        walk = self._walk
+        walk, bound = self._walk, self._bound
         made = tuple(_made_tensors(walk.ops, exclude)) if tensors else None
         if sparsity:
             from otel_quant.cost.sparsity import source_of, weight_sparsity  # imports numpy
@@ -141,26 +142,69 @@ class _Analysis:
             self._sparsity_of = lambda op: weight_sparsity(op, weights, walk.budget.check_time)
         excluded = dict.fromkeys(exclude, 0)
         nodes: list[NodeCost] = []
-        for run in executions(_handed_over(walk.ops), self._rules):
+        for run in executions(_handed_over(walk.ops), corrected=self._corrected):
             if run.op.kind in excluded:
                 excluded[run.op.kind] += 1
             else:
                 nodes.append(self._node(run))
-        cost = self._summed(tuple(nodes))._replace(tensors=made, excluded=excluded)
-        if self._quantized is not None:
-            count, in_float = self._quantized.count, self._quantized.in_float()
-            cost = cost._replace(quantized_contractions=count, in_float=in_float)
-        if sparsity:
-            found = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
-            cost = cost._replace(sparsity=tuple(found.values()))
-        if excluded:
+        met = walk.constants.met
+        unused = set(_never_read(self._model, [each for each in met if each not in self._read]))
+        read = [value.weight for value in met if value.weight and value not in unused]
+        unread = [value.weight for value in unused if value.weight is not None]
+        if excluded or not self._corrected:
             params = sum(node.params for node in nodes)
-            cost = cost._replace(params=params, weight_bytes=self._weight_bytes)
-        if self._bound.dims:
+        else:
+            params = self._packed + sum(weight.elements for weight in read)
+        weight_bytes = self._weight_bytes if excluded else sum(weight.stored for weight in read)
+        contraction = sum(node.macs_contraction or 0 for node in nodes)
+        mix: Counter[str] = Counter()
+        for node in nodes:
+            if node.precision is not None:
+                mix[node.precision] += node.macs_contraction or 0
+        counts = Counter(node.op_type for node in nodes)
+        precisions = {kind: operator_of(kind).precision for kind in counts}
+        uncosted = [node for node in nodes if node.macs is None]
+        heaviest = max(nodes, key=lambda node: node.memory_bytes or 0, default=None)
+        zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
+        quantized = self._quantized
+        unused_dims: tuple[str, ...] = ()
+        if bound.dims:
             known = names_of(self._model.graph).union(names_in_shapes(self._given))
-            unused = tuple(name for name in self._bound.dims if name not in known)
-            cost = cost._replace(unused_dims=unused)
-        return cost
+            unused_dims = tuple(name for name in bound.dims if name not in known)
+        return ModelCost(
+            path=self._model.source,
+            rules=self._rules,
+            view=self._view_name,
+            views={name: Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()},
+            macs=sum(node.macs or 0 for node in nodes),
+            macs_contraction=contraction,
+            backward_macs=sum(node.backward_macs or 0 for node in nodes),
+            params=params,
+            weight_bytes=weight_bytes,
+            unused_params=sum(weight.elements for weight in unread),
+            unused_weight_bytes=sum(weight.stored for weight in unread),
+            memory_bytes=self._view.bytes,
+            peak_activation_bytes=self._view.peak_bytes,
+            file_bytes=file_bytes(self._model, met),
+            nodes=tuple(nodes),
+            op_counts=dict(counts.most_common()),
+            quantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.quantizes),
+            dequantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.dequantizes),
+            precision={name: macs / contraction for name, macs in mix.most_common() if contraction},
+            input_shapes={name: value.shape for name, value in bound.values.items()},
+            assumed=bound.assumed,
+            overridden_dims=dict(bound.overridden),
+            unused_dims=unused_dims,
+            uncosted_ops=dict(Counter(node.op_type for node in uncosted)),
+            unsized_tensors=self._view.unsized,
+            unknown_nodes=tuple(_unknown_nodes(uncosted)),
+            max_memory_node=heaviest.name if heaviest and heaviest.memory_bytes else None,
+            sparsity=tuple(zeros.values()) if sparsity else None,
+            excluded=excluded,
+            tensors=made,
+            quantized_contractions=quantized.count if quantized else 0,
+            in_float=quantized.in_float() if quantized else (),
+        )
 
     def _node(self, run: Run) -> NodeCost:
         """The record of a node; they come in order of execution."""
@@ -215,7 +259,7 @@ class _Analysis:
                     continue
                 self._read.add(value)
                 of_node = value in self._walk.constants.of_nodes
-                if not self._rules.corrected and (of_node or not value.weight.dims):
+                if not self._corrected and (of_node or not value.weight.dims):
                     continue
                 found = _elements(op, i, value.weight)
                 elements += found
@@ -242,54 +286,6 @@ class _Analysis:
         if value.dtype == dtypes.UNKNOWN:
             return f"{result} is of an element type that is not known"
         return f"{result} has elements of type {dtypes.name_of(value.dtype)}, of no fixed size"
-
-    def _summed(self, nodes: tuple[NodeCost, ...]) -> ModelCost:
-        counts = Counter(node.op_type for node in nodes)
-        contraction = sum(node.macs_contraction or 0 for node in nodes)
-        mix: Counter[str] = Counter()
-        for node in nodes:
-            if node.precision is not None:
-                mix[node.precision] += node.macs_contraction or 0
-        met = self._walk.constants.met
-        unused = set(_never_read(self._model, [each for each in met if each not in self._read]))
-        read = [value.weight for value in met if value.weight and value not in unused]
-        unread = [value.weight for value in unused if value.weight is not None]
-        if self._rules.corrected:
-            params = self._packed + sum(weight.elements for weight in read)
-        else:
-            params = sum(node.params for node in nodes)
-        heaviest = max(nodes, key=lambda node: node.memory_bytes or 0, default=None)
-        uncosted = [node for node in nodes if node.macs is None]
-        precisions = {kind: operator_of(kind).precision for kind in counts}
-        return ModelCost(
-            path=self._model.source,
-            rules=self._rules.name,
-            view=self._view_name,
-            views={name: Memory(it.bytes, it.peak_bytes) for name, it in self._views.items()},
-            macs=sum(node.macs or 0 for node in nodes),
-            macs_contraction=contraction,
-            backward_macs=sum(node.backward_macs or 0 for node in nodes),
-            params=params,
-            weight_bytes=sum(weight.stored for weight in read),
-            unused_params=sum(weight.elements for weight in unread),
-            unused_weight_bytes=sum(weight.stored for weight in unread),
-            memory_bytes=self._view.bytes,
-            peak_activation_bytes=self._view.peak_bytes,
-            file_bytes=file_bytes(self._model, met),
-            nodes=nodes,
-            op_counts=dict(counts.most_common()),
-            quantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.quantizes),
-            dequantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.dequantizes),
-            precision={name: macs / contraction for name, macs in mix.most_common() if contraction},
-            input_shapes={name: value.shape for name, value in self._bound.values.items()},
-            assumed=self._bound.assumed,
-            overridden_dims=dict(self._bound.overridden),
-            unused_dims=(),
-            uncosted_ops=dict(Counter(node.op_type for node in uncosted)),
-            unsized_tensors=self._view.unsized,
-            unknown_nodes=tuple(_unknown_nodes(uncosted)),
-            max_memory_node=heaviest.name if heaviest and heaviest.memory_bytes else None,
-        )
 
 
 def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> str:
@@ -368,15 +364,10 @@ def _never_read(model: Model, constants: Sequence[Value]) -> list[Value]:
     if not constants:
         return []
     read: set[str] = set()
-    nodes: list[Node] = [node for function in model.functions.values() for node in function.nodes]
-    graphs: list[Graph] = [model.graph]
-    while graphs or nodes:
-        for graph in graphs:
-            read.update(info.name for info in graph.outputs)
-            nodes += graph.nodes
-        values = [value for node in nodes for value in node.attributes.values()]
-        read.update(name for node in nodes for name in node.inputs)
-        graphs, nodes = [value for value in values if isinstance(value, Graph)], []
+    for graph in (model.graph, *(Graph(each.nodes) for each in model.functions.values())):
+        for each in graph.within():
+            read.update(info.name for info in each.outputs)
+            read.update(name for node in each.nodes for name in node.inputs)
     return [value for value in constants if value.name not in read]
 
 

@@ -55,13 +55,9 @@ def parts_of(text: str, names: Collection[str]) -> frozenset[str] | None:
 def names_of(graph: Graph) -> frozenset[str]:
     """Returns every name of a length in a graph and its bodies, those in expressions too."""
     found: set[str] = set()
-    graphs = [graph]
-    while graphs:
-        graph = graphs.pop()
-        for info in (*graph.inputs, *graph.outputs, *graph.value_info):
+    for each in graph.within():
+        for info in (*each.inputs, *each.outputs, *each.value_info):
             found.update(dim for dim in info.type.shape or () if isinstance(dim, str))
-        for node in graph.nodes:
-            graphs += [value for value in node.attributes.values() if isinstance(value, Graph)]
     return frozenset(found).union(*(parts_of(text, found) or () for text in found))
 
 

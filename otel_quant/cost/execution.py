@@ -48,37 +48,30 @@ def _macs(contraction: int, total: int) -> Macs:
     return Macs(contraction, total)
 
 
-class RuleSet(NamedTuple):
-    """One way of reading the rules."""
+def macs_of(op: Operation, *, corrected: bool) -> Macs:
+    """Returns what one execution of a node costs, its bodies left out.
 
-    name: str  # ``corrected`` or ``onnx_tool``
-    # In all of this onnx_tool does otherwise: a rank-0 tensor has one element, what depends only on
-    # constants is computed at load and not per run, and a Constant node's tensor is a parameter.
-    corrected: bool
-
-    def macs(self, op: Operation) -> Macs:
-        """Returns what one execution of a node costs, its bodies left out."""
-        operator = operator_of(op.kind)
-        if (
-            self.corrected
-            and operator.has_results
-            and op.outputs
-            and op.outputs[0].constant  # all() takes as long as the rest of this
-            and all(value.constant for value in op.outputs)
-        ):
-            return _macs(0, 0)
-        inner = 0
-        if not self.corrected and operator.tool is not None:
-            total = _counted(operator.tool(op))
-            if operator.contraction is not None:
-                inner = _counted(operator.contraction(op))
-            return Macs(min(inner, total), total)
-        if not operator.costed:
-            raise UnknownError(operator.words)
-        if operator.contraction is not None:
-            inner = _counted(operator.contraction(op))
-        rest = _counted(operator.rest(op)) if operator.rest is not None else 0
-        return _macs(inner, inner + rest)
+    What onnx_tool does otherwise beside the formulas: a rank-0 tensor has no element, what depends
+    only on constants is computed in each run, and a Constant node's tensor is no parameter.
+    """
+    operator = operator_of(op.kind)
+    if (
+        corrected
+        and operator.has_results
+        and op.outputs
+        and op.outputs[0].constant  # all() takes as long as the rest of this
+        and all(value.constant for value in op.outputs)
+    ):
+        return _macs(0, 0)
+    tool = None if corrected else operator.tool
+    if tool is None and not operator.costed:
+        raise UnknownError(operator.words)
+    inner = _counted(operator.contraction(op)) if operator.contraction is not None else 0
+    if tool is not None:
+        total = _counted(tool(op))
+        return Macs(min(inner, total), total)
+    rest = _counted(operator.rest(op)) if operator.rest is not None else 0
+    return _macs(inner, inner + rest)
 
 
 def _counted(macs: object) -> int:
@@ -92,10 +85,8 @@ def _counted(macs: object) -> int:
     return macs
 
 
-RULE_SETS: Final = {
-    "corrected": RuleSet("corrected", corrected=True),
-    "onnx_tool": RuleSet("onnx_tool", corrected=False),
-}
+RULE_SETS: Final = ("corrected", "onnx_tool")
+"""Ways of reading the operators' formulas."""
 
 
 class Run(NamedTuple):
@@ -109,12 +100,16 @@ class Run(NamedTuple):
 
 
 def executions(
-    ops: Iterable[Operation], rules: RuleSet, times: int | None = 1, unknown: str | None = None
+    ops: Iterable[Operation],
+    *,
+    corrected: bool = True,
+    times: int | None = 1,
+    unknown: str | None = None,
 ) -> Iterator[Run]:
     """Yields operations in order of execution, bodies in place; of branches the taken or dearest."""
     for op in ops:
         if not op.bodies and not op.branches:
-            yield _run(op, times, unknown, (), rules, counted=True)
+            yield _run(op, corrected, times, unknown)
             continue
         idle: list[Operation] = []
         inner: list[Run] = []
@@ -124,36 +119,29 @@ def executions(
             if body.times is None:
                 endless = endless or body.unknown
             why = unknown if times is None else endless
-            inner.extend(executions(body.ops, rules, often, why))
+            inner += executions(body.ops, corrected=corrected, times=often, unknown=why)
         if op.branches:
-            costed = [list(executions(body.ops, rules, times, unknown)) for body in op.branches]
-            chosen = op.taken
-            if chosen is None:
-                chosen = max(range(len(costed)), key=lambda i: _total(costed[i]))
-            inner.extend(costed[chosen])
-            left = [run for i, runs in enumerate(costed) if i != chosen for run in runs]
-            idle = [idle_op for run in left for idle_op in (run.op, *run.idle)]
-        if not op.inlined:
-            yield _run(op, times, unknown or endless, idle, rules, counted=endless is None)
+            costed = [
+                list(executions(body.ops, corrected=corrected, times=times, unknown=unknown))
+                for body in op.branches
+            ]
+            dearest = max(range(len(costed)), key=lambda i: _total(costed[i]))
+            inner += costed.pop(dearest if op.taken is None else op.taken)
+            idle = [idle_op for runs in costed for run in runs for idle_op in (run.op, *run.idle)]
+        if endless is not None and not op.inlined:
+            yield Run(op, times, None, unknown or endless, idle)
+        elif not op.inlined:
+            yield _run(op, corrected, times, unknown)._replace(idle=idle)
         yield from inner
 
 
-def _run(
-    op: Operation,
-    times: int | None,
-    unknown: str | None,
-    idle: Sequence[Operation],
-    rules: RuleSet,
-    *,
-    counted: bool,
-) -> Run:
+def _run(op: Operation, corrected: bool, times: int | None, unknown: str | None) -> Run:
     macs: Macs | None = None
-    if counted:
-        try:
-            macs = rules.macs(op)
-        except RULE_ERRORS as error:
-            unknown = unknown or _unsized(op) or reason_of(error, op, "cost rule")
-    return Run(op, times, macs, unknown, idle)
+    try:
+        macs = macs_of(op, corrected=corrected)
+    except RULE_ERRORS as error:
+        unknown = unknown or _unsized(op) or reason_of(error, op, "cost rule")
+    return Run(op, times, macs, unknown, ())
 
 
 def _total(runs: list[Run]) -> int:
@@ -230,11 +218,11 @@ VIEWS: Final = ("fused", "file")
 class MemoryView:
     """Memory in one view, added up node by node."""
 
-    def __init__(self, kernels: Mapping[Operation, Kernel], rules: RuleSet, walk: Walk) -> None:
+    def __init__(self, kernels: Mapping[Operation, Kernel], walk: Walk, *, corrected: bool) -> None:
         self._kernels = kernels
-        self._rules = rules
+        self._corrected = corrected
         self.bytes = 0
-        self.peak_bytes = _peak_bytes(walk.ops, walk.inputs.values(), walk.outputs, kernels)
+        self.peak_bytes = _Timeline(kernels).peak(walk)
         self.unsized = 0
 
     def add(self, op: Operation, held: int) -> tuple[int | None, int | None]:
@@ -253,7 +241,7 @@ class MemoryView:
                 self.unsized += 1
                 memory = moved = None
             else:
-                if memory is not None and (self._rules.corrected or value.shape != ()):
+                if memory is not None and (self._corrected or value.shape != ()):
                     memory += size
                 if moved is not None:
                     moved += size
@@ -282,15 +270,15 @@ class MemoryView:
             made = [value for value, name in zip(op.outputs, op.node.outputs, strict=False) if name]
         else:
             made = list(kernel.makes)
-        return [value for value in made if not (self._rules.corrected and value.constant)]
+        return [value for value in made if not (self._corrected and value.constant)]
 
 
-def memory_views(walk: Walk, rules: RuleSet, fused: Fused | None) -> dict[str, MemoryView]:
+def memory_views(walk: Walk, fused: Fused | None, *, corrected: bool) -> dict[str, MemoryView]:
     """Returns an empty view of memory for each of ``VIEWS``."""
-    file = MemoryView({}, rules, walk)
+    file = MemoryView({}, walk, corrected=corrected)
     if fused is None:
         return dict.fromkeys(VIEWS, file)
-    return {"fused": MemoryView(fused.kernels, rules, walk), "file": file}
+    return {"fused": MemoryView(fused.kernels, walk, corrected=corrected), "file": file}
 
 
 def _folded(op: Operation, held: int) -> int:
@@ -303,30 +291,13 @@ def _folded(op: Operation, held: int) -> int:
     return size - weight.stored
 
 
-def _peak_bytes(
-    ops: Sequence[Operation],
-    inputs: Iterable[Value],
-    outputs: Iterable[Value],
-    kernels: Mapping[Operation, Kernel],
-) -> int:
-    """Returns the most bytes of activations alive at once.
+class _Timeline:
+    """When tensors are made and read for the last time.
 
     A tensor lives from the operation that makes it to its last reader; inputs from the
     start, outputs to the end; what a body reads from outside as long as the body runs. Constants
     do not count. A view keeps the tensor behind it alive. Tensors of unknown size count nothing.
     """
-    timeline = _Timeline(kernels)
-    for value in inputs:
-        timeline.make(value)
-    timeline.run(ops)
-    timeline.now += 1
-    for value in outputs:
-        timeline.read(value)
-    return timeline.peak()
-
-
-class _Timeline:
-    """When tensors are made and read for the last time."""
 
     def __init__(self, kernels: Mapping[Operation, Kernel]) -> None:
         self.now = 0
@@ -337,6 +308,21 @@ class _Timeline:
         self._last = array("q")
         self._unchanged: set[Value] = set()
         self._around: list[set[Value]] = []
+
+    def peak(self, walk: Walk) -> int:
+        """Returns the most bytes of activations alive at once."""
+        for value in walk.inputs.values():
+            self.make(value)
+        self.run(walk.ops)
+        self.now += 1
+        for value in walk.outputs:
+            self.read(value)
+        changes = [0] * (self.now + 2)
+        for value, made, last in zip(self._index, self._made, self._last, strict=True):
+            size = 0 if value in self._unchanged else value.bytes or 0
+            changes[made] += size
+            changes[last + 1] -= size
+        return max(accumulate(changes))
 
     def make(self, value: Value) -> None:
         """Notes that a tensor comes into being, if its memory is its own."""
@@ -415,12 +401,3 @@ class _Timeline:
 
     def _root(self, value: Value) -> Value:
         return self._behind.get(value, value)
-
-    def peak(self) -> int:
-        """Returns the most bytes alive at once."""
-        changes = [0] * (self.now + 2)
-        for value, made, last in zip(self._index, self._made, self._last, strict=True):
-            size = 0 if value in self._unchanged else value.bytes or 0
-            changes[made] += size
-            changes[last + 1] -= size
-        return max(accumulate(changes))

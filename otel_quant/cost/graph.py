@@ -10,7 +10,7 @@ from typing import Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.analysis import file_bytes
-from otel_quant.cost.execution import RULE_SETS, Run, executions
+from otel_quant.cost.execution import Run, executions
 from otel_quant.cost.fused import (
     CARRIES,
     DEQUANTIZES,
@@ -80,9 +80,7 @@ class ModelGraph:
         self.main: Sequence[Operation] = walk.ops  # without those of bodies
         self.fused: Fused = fused_kernels(walk.ops, walk.outputs)
         self.outputs = frozenset(info.name for info in self.model.graph.outputs)
-        self.runs: dict[Operation, Run] = {
-            run.op: run for run in executions(self.main, RULE_SETS["corrected"])
-        }
+        self.runs: dict[Operation, Run] = {run.op: run for run in executions(self.main)}
         self.ops: Sequence[Operation] = list(self.runs)
         self._readers: dict[Value, list[Operation]] = {}
         self._makers: dict[Value, Operation] = {}

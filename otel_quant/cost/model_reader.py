@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from io import BytesIO
 from math import prod
 from types import MappingProxyType
@@ -29,7 +29,6 @@ from otel_quant.cost.structure import (
     Node,
     Reference,
     Span,
-    SparseTensor,
     Tensor,
     Type,
     ValueInfo,
@@ -54,11 +53,9 @@ _MAX_NAME: Final = 1 << 16
 _MAX_RANK: Final = 64
 """Dimensions of a tensor."""
 
-_MAX_RECORDS: Final = 2_000_000
-"""Nodes, tensors, attributes and declared values kept from one file."""
-
 _MAX_KEPT: Final = 512 << 20
-"""Bytes of memory, roughly, that all of them may take; the largest graph seen takes a tenth."""
+"""Bytes of memory, roughly, that names, records and numbers of one file may take; the largest graph
+seen takes a tenth."""
 
 _RECORD, _NUMBER = 300, 40
 """Bytes of memory, roughly, of a record and of a number in a list."""
@@ -86,7 +83,6 @@ _TYPE_KINDS: Final[dict[int, Kind]] = {
 }  # fmt: skip
 """Fields of a TypeProto."""
 
-_ELEMENT_OF: Final = {9: 4, 10: 5, 11: 6, 15: 14, 23: 22}
 _LIST_TYPES: Final = frozenset({6, 7, 8, 9, 10, 12, 14})
 _NO_ATTRIBUTES: Final[Mapping[str, Attribute]] = MappingProxyType({})
 _DEFAULTS: Final[dict[int, Attribute]] = {1: 0.0, 2: 0, 3: b""}
@@ -152,7 +148,6 @@ class ModelReader:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._records = 0
         self._kept = 0
         self._names: dict[bytes, str] = {}
         self._depth = 0
@@ -200,16 +195,15 @@ class ModelReader:
             raise self._too_many(
                 f"graphs nested more than {_MAX_GRAPH_DEPTH} deep", _MAX_GRAPH_DEPTH
             )
-        info = self.value_info
-        found = self._collected(
-            end,
-            {1: self._node, 5: self._tensor, 11: info, 12: info, 13: info, 15: self._sparse_tensor},
-        )
+        info, tensor = self.value_info, self._tensor
+        messages = {1: self._node, 5: tensor, 11: info, 12: info, 13: info, 15: self._sparse_tensor}
+        found = self._collected(end, messages)
         self._depth -= 1
-        return Graph(*(tuple(found[number]) for number in (1, 11, 12, 13, 5, 15)))
+        nodes, inputs, outputs, infos = (tuple(found[number]) for number in (1, 11, 12, 13))
+        return Graph(nodes, inputs, outputs, infos, (*found[15], *found[5]))
 
     def _node(self, end: int) -> Node:
-        self._count()
+        self._keep(_RECORD)
         name = op_type = domain = overload = ""
         inputs: list[str] = []
         outputs: list[str] = []
@@ -243,39 +237,36 @@ class ModelReader:
 
     def _attribute(self, end: int) -> tuple[str, Attribute]:
         """Reads an AttributeProto; returns its name and value."""
-        self._count()
+        self._keep(_RECORD)
+        messages: Mapping[int, Callable[[int], Attribute]] = {
+            5: self._tensor, 6: self._graph, 14: self._type, 22: self._sparse_tensor
+        }  # fmt: skip
         name = reference = ""
-        declared = 0
+        declared = count = 0
         single: Attribute | None = None
-        many: list[Attribute] = []
-        count = 0
+        many: list[Any] = []
         for number, kind, value in self._reader.fields(end):
             if number == 1:
                 name = self._name(number, kind, value)
-            elif number == 3:
-                self._want(number, kind, VARINT)
-                single = signed(value)
-            elif number == 2:
-                self._want(number, kind, FIXED32)
-                single = float32(value)
+            elif number in (2, 3):
+                self._want(number, kind, VARINT if number == 3 else FIXED32)
+                single = signed(value) if number == 3 else float32(value)
             elif number == 20:
                 declared = value
             elif number == 21:
                 reference = self._name(number, kind, value)
-            elif number in (8, 7):
-                numbers = self._numbers(number, kind, value)
-                count += len(numbers) if not isinstance(numbers, Elided) else numbers.length
-                if isinstance(numbers, Elided) or count > _MAX_LIST:
-                    many = []
-                else:
-                    many.extend(numbers)
-            elif number in (4, 5, 6, 14, 22):
-                single = self._message(number, self._stop(number, kind, value), value)
-            elif number in _ELEMENT_OF:
-                stop = self._stop(number, kind, value)
+            elif number in (7, 8):
+                count += self._numbers(number, kind, value, many)
+            elif number == 9:
+                self._want(number, kind, LENGTH)
                 count += 1
                 if count <= _MAX_LIST:
-                    many.append(self._message(_ELEMENT_OF[number], stop, value))
+                    many.append(self._text(value))
+            elif number == 4:
+                self._want(number, kind, LENGTH)
+                single = self._text(value)
+            elif number in messages:
+                single = messages[number](self._stop(number, kind, value))
         if reference:
             return name, Reference(reference)
         if single is not None and declared not in _LIST_TYPES:
@@ -283,35 +274,22 @@ class ModelReader:
         if count > _MAX_LIST:
             return name, Elided(count)
         if many or declared in _LIST_TYPES:
-            return name, tuple(many)  # type: ignore[return-value]  # one kind per attribute
+            return name, tuple(many)
         return name, _DEFAULTS.get(declared, 0)
 
-    def _message(self, number: int, end: int, length: int) -> Attribute:
-        if number == 4:
-            if length > _MAX_LIST:
-                return Elided(length)
-            self._keep(_NUMBER + length)
-            return self._reader.take(length)
-        if number == 5:
-            return self._tensor(end)
-        if number == 6:
-            return self._graph(end)
-        return self._type(end) if number == 14 else self._sparse_tensor(end)
+    def _text(self, length: int) -> bytes | Elided:
+        if length > _MAX_LIST:
+            return Elided(length)
+        self._keep(_NUMBER + length)
+        return self._reader.take(length)
 
     def _function(self, end: int) -> Function:
         messages = {7: self._node, 9: self._opset, 11: self._attribute}
         found = self._collected(end, messages, names=(1, 4, 5, 10, 13))
-        name, domain, overload = (found[number][-1:] or [""] for number in (1, 10, 13))
-        return Function(
-            name[0],
-            _domain(domain[0]),
-            overload[0],
-            tuple(found[4]),
-            tuple(found[5]),
-            tuple(found[7]),
-            dict(found[11]),
-            dict(found[9]),
-        )
+        name, domain, overload = ((found[number] or [""])[-1] for number in (1, 10, 13))
+        inputs, outputs, nodes = (tuple(found[number]) for number in (4, 5, 7))
+        attributes, opsets = dict(found[11]), dict(found[9])
+        return Function(name, _domain(domain), overload, inputs, outputs, nodes, attributes, opsets)
 
     def _opset(self, end: int) -> tuple[str, int]:
         domain = ""
@@ -326,7 +304,7 @@ class ModelReader:
 
     def value_info(self, end: int) -> ValueInfo:
         """Reads a ValueInfoProto."""
-        self._count()
+        self._keep(_RECORD)
         found = self._collected(end, {2: self._type}, names=(1,))
         return ValueInfo((found[1] or [""])[-1], (found[2] or [Type()])[-1])
 
@@ -338,20 +316,17 @@ class ModelReader:
         for number, kind, value in reader.fields(end):
             if number not in _TYPE_KINDS:
                 continue
-            stop = self._stop(number, kind, value)
             what = _TYPE_KINDS[number]
-            dtype, element = 0, None
-            shape: tuple[Dim, ...] | None = None
-            for inner, inner_kind, content in reader.fields(stop):
-                if what in ("tensor", "sparse") and inner == 1:
+            is_tensor = what in ("tensor", "sparse")
+            dtype, shape, element = 0, None, None if is_tensor or what == "map" else Type()
+            for inner, inner_kind, content in reader.fields(self._stop(number, kind, value)):
+                if is_tensor and inner == 1:
                     self._want(inner, inner_kind, VARINT)
                     dtype = content
-                elif what in ("tensor", "sparse") and inner == 2:
+                elif is_tensor and inner == 2:
                     shape = self._shape(self._stop(inner, inner_kind, content))
-                elif what != "map" and inner == 1:
+                elif element is not None and inner == 1:
                     element = self._type(self._stop(inner, inner_kind, content), depth + 1)
-            if what in ("sequence", "optional"):
-                element = element or Type()
             result = Type(what, dtype, shape, element)
         return result
 
@@ -375,7 +350,7 @@ class ModelReader:
     def _tensor(self, end: int) -> Tensor:
         """Reads a TensorProto; keeps its values if they are few."""
         reader = self._reader
-        self._count()
+        self._keep(_RECORD)
         name = ""
         dtype = 0
         dims: list[int] = []
@@ -397,8 +372,8 @@ class ModelReader:
                 elif number != 6:
                     spans.append(Span(number, reader.pos, value))
             elif number == 13:
-                key, entry = self._entry(self._stop(number, kind, value))
-                entries[key] = entry
+                entry = self._collected(self._stop(number, kind, value), {}, names=(1, 2))
+                entries["".join(entry[1][-1:])] = "".join(entry[2][-1:])
             elif number == 14:
                 outside = value == 1
         for dim in dims:
@@ -420,17 +395,17 @@ class ModelReader:
         kept = tuple(spans) if packed else ()
         return Tensor(name, dtype, tuple(dims), stored, values, kept, external)
 
-    def _sparse_tensor(self, end: int) -> SparseTensor:
-        values = indices = Tensor("", 0, (0,), 0)
+    def _sparse_tensor(self, end: int) -> Tensor:
+        """Reads a SparseTensorProto: the dense tensor, with the bytes that are stored."""
         dims: list[int] = []
+        parts = {1: Tensor("", 0, (0,), 0), 2: Tensor("", 0, (0,), 0)}
         for number, kind, value in self._reader.fields(end):
-            if number == 1:
-                values = self._tensor(self._stop(number, kind, value))
-            elif number == 2:
-                indices = self._tensor(self._stop(number, kind, value))
+            if number in parts:
+                parts[number] = self._tensor(self._stop(number, kind, value))
             elif number == 3:
                 self._dims(kind, value, dims)
-        return SparseTensor(tuple(dims), values, indices)
+        values, stored = parts[1], sum(part.stored for part in parts.values())
+        return Tensor(values.name, values.dtype, tuple(dims), stored)
 
     def _values(self, dtype: int, count: int, spans: list[Span]) -> tuple[int | float, ...] | None:
         if dtype in dtypes.FLOATS and count > _FLOAT_VALUES:
@@ -458,10 +433,6 @@ class ModelReader:
         self._keep(_NUMBER * len(found or ()))
         return found if found is not None and len(found) == count else None
 
-    def _entry(self, end: int) -> tuple[str, str]:
-        found = self._collected(end, {}, names=(1, 2))
-        return (found[1] or [""])[-1], (found[2] or [""])[-1]
-
     def _external(self, name: str, entries: dict[str, str]) -> External:
         found: dict[str, int] = {}
         for key in ("offset", "length"):
@@ -476,19 +447,27 @@ class ModelReader:
             found[key] = int(text)
         return External(entries.get("location", ""), found.get("offset", 0), found.get("length"))
 
-    def _numbers(self, number: int, kind: int, value: int) -> list[int] | list[float] | Elided:
-        """One element of a repeated number, or all of them where they are packed."""
+    def _numbers(self, number: int, kind: int, value: int, into: list[int | float]) -> int:
+        """Reads one element of a repeated number, or all where they are packed.
+
+        Returns how many there are; where they are too many to keep, none is read.
+        """
         integers = number == 8
         if kind != LENGTH:
             self._want(number, kind, VARINT if integers else FIXED32)
             self._keep(_NUMBER)
-            return [signed(value)] if integers else [float32(value)]
+            into.append(signed(value) if integers else float32(value))
+            return 1
+        count = value if integers else value // 4
+        if count > _MAX_LIST:
+            return count
         if integers:
-            return Elided(value) if value > _MAX_LIST else self._packed(value)
-        if value > 4 * _MAX_LIST:
-            return Elided(value // 4)
-        self._keep(_NUMBER * (value // 4))
-        return list(struct.unpack(f"<{value // 4}f", self._reader.take(value - value % 4)))
+            found: Sequence[int | float] = self._packed(value)
+        else:
+            self._keep(_NUMBER * count)
+            found = struct.unpack(f"<{count}f", self._reader.take(4 * count))
+        into += found
+        return len(found)
 
     def _packed(self, length: int) -> list[int]:
         reader = self._reader
@@ -539,8 +518,6 @@ class ModelReader:
         if text is None:
             text = self._names[raw] = raw.decode("utf-8", "backslashreplace")
             self._keep(_RECORD + 2 * length)
-            if len(self._names) > _MAX_RECORDS:
-                raise self._too_many(f"more than {_MAX_RECORDS:,} names", _MAX_RECORDS)
         return text
 
     def _own_name(self, number: int, kind: int, length: int) -> str:
@@ -551,13 +528,6 @@ class ModelReader:
             raise self._too_many(f"a name of {length:,} bytes", _MAX_NAME)
         self._keep(_RECORD + 2 * length)
         return self._reader.take(length).decode("utf-8", "backslashreplace")
-
-    def _count(self) -> None:
-        self._records += 1
-        if self._records > _MAX_RECORDS:
-            problem = f"more than {_MAX_RECORDS:,} nodes, tensors and attributes"
-            raise self._too_many(problem, _MAX_RECORDS)
-        self._keep(_RECORD)
 
     def _keep(self, size: int) -> None:
         self._kept += size

@@ -314,6 +314,10 @@ class Operation:
             raise _misfit(name, "an integer")
         return value
 
+    def axis(self, default: int, *, extra: int = 0) -> int:
+        """Returns the attribute ``axis`` of operand 0, or of so many axes more, counted from the front."""
+        return axis_of(self.attr("axis", default), len(self.shape(0)) + extra)
+
     def attr_float(self, name: str, default: float) -> float:
         """Returns a float attribute."""
         value = self.attributes.get(name, default)
@@ -380,6 +384,16 @@ def known(lengths: Sequence[int | None], what: str, cause: str | None = None) ->
     if len(found) != len(lengths):
         raise UnknownError(f"a length of {what} is not known", cause)
     return found
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """Returns an axis counted from the front."""
+    if not -rank <= axis < max(rank, 1):
+        raise UnknownError(
+            f"axis {axis} of a tensor of {rank} dimensions; "
+            f"{-rank} to {max(rank, 1) - 1} is expected"
+        )
+    return axis + rank if axis < 0 else axis
 
 
 def reason_of(error: Exception, op: Operation, rule: str) -> str:

@@ -293,15 +293,11 @@ class ModelCost(NamedTuple):
         }
         in_float = {"of": self.quantized_contractions, "nodes": _counted(self.in_float)}
         tensors = [
-            {
-                "name": each.name,
-                "dtype": each.dtype,
-                "shape": None if each.shape is None else list(each.shape),
-                "bytes": each.bytes,
-                "node": each.node,
-            }
+            {**each._asdict(), "shape": None if each.shape is None else list(each.shape)}
             for each in self.tensors or ()
         ]
+        for tensor in tensors:
+            del tensor["in_body"]
         return {
             "path": self.path,
             "rules": self.rules,

@@ -8,8 +8,8 @@ such a class is made in a third of a dataclass's time, and a command makes forty
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterator, Mapping
+from heapq import heappop, heappush
 from math import prod
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -97,14 +97,6 @@ class Tensor(NamedTuple):
         return prod(self.dims)
 
 
-class SparseTensor(NamedTuple):
-    """A sparse constant: its dense shape and the two tensors that hold it."""
-
-    dims: tuple[int, ...]  # Dense shape
-    values: Tensor  # The elements that are not zero; its name is the initializer's
-    indices: Tensor  # Their positions
-
-
 class Elided(NamedTuple):
     """An attribute too long to keep."""
 
@@ -156,8 +148,16 @@ class Graph(NamedTuple):
     inputs: tuple[ValueInfo, ...] = ()
     outputs: tuple[ValueInfo, ...] = ()
     value_info: tuple[ValueInfo, ...] = ()
-    initializers: tuple[Tensor, ...] = ()
-    sparse_initializers: tuple[SparseTensor, ...] = ()
+    initializers: tuple[Tensor, ...] = ()  # sparse ones as well, as the tensors they stand for
+
+    def within(self) -> Iterator[Graph]:
+        """Yields this graph and those that its nodes run, at any depth."""
+        graphs = [self]
+        while graphs:
+            graph = graphs.pop()
+            yield graph
+            values = (value for node in graph.nodes for value in node.attributes.values())
+            graphs += [value for value in values if isinstance(value, Graph)]
 
 
 class Function(NamedTuple):
@@ -190,7 +190,6 @@ Attribute: TypeAlias = (
     | float
     | bytes
     | Tensor
-    | SparseTensor
     | Graph
     | Type
     | Elided
@@ -198,9 +197,6 @@ Attribute: TypeAlias = (
     | tuple[int, ...]
     | tuple[float, ...]
     | tuple[bytes, ...]
-    | tuple[Tensor, ...]
-    | tuple[Graph, ...]
-    | tuple[Type, ...]
 )
 
 
@@ -212,27 +208,23 @@ def ordered(nodes: tuple[Node, ...], source: str) -> tuple[Node, ...]:
     maker = {output: i for i, node in enumerate(nodes) for output in node.outputs if output}
     if _are_ordered(nodes, maker):
         return nodes
-    reads = [_reads(node) for node in nodes]
-    waits = [
-        {maker[name] for name in names if name in maker} - {i} for i, names in enumerate(reads)
-    ]
+    waits = [{maker[name] for name in _reads(node) if name in maker} for node in nodes]
     readers: dict[int, list[int]] = {}
     for i, wait in enumerate(waits):
+        wait.discard(i)
         for before in wait:
             readers.setdefault(before, []).append(i)
-    ready = [i for i, wait in enumerate(waits) if not wait]
-    heapify(ready)
+    ready = [i for i, wait in enumerate(waits) if not wait]  # ascending, so a heap
     result: list[Node] = []
-    left = [len(wait) for wait in waits]
     while ready:
         i = heappop(ready)
         result.append(nodes[i])
         for reader in readers.get(i, ()):
-            left[reader] -= 1
-            if left[reader] == 0:
+            waits[reader].discard(i)
+            if not waits[reader]:
                 heappush(ready, reader)
     if len(result) != len(nodes):
-        stuck = next(node for i, node in enumerate(nodes) if left[i] > 0)
+        stuck = next(node for node, wait in zip(nodes, waits, strict=True) if wait)
         raise CostError(
             source,
             f"node {printable(stuck.name or stuck.op_type)} depends on its own result",
@@ -255,20 +247,15 @@ def _reads(node: Node) -> set[str]:
     names = set(node.inputs)
     for attribute in node.attributes.values():
         if isinstance(attribute, Graph):
-            names |= outer_names(attribute)
-        elif type(attribute) is tuple:
-            for item in attribute:
-                if isinstance(item, Graph):
-                    names |= outer_names(item)
+            names |= _outer_names(attribute)
     names.discard("")
     return names
 
 
-def outer_names(graph: Graph) -> set[str]:
-    """Returns the names that a subgraph reads from the graphs around it."""
+def _outer_names(graph: Graph) -> set[str]:
+    """Names that a subgraph reads from the graphs around it."""
     inner = {info.name for info in graph.inputs}
     inner.update(tensor.name for tensor in graph.initializers)
-    inner.update(sparse.values.name for sparse in graph.sparse_initializers)
     read: set[str] = {info.name for info in graph.outputs}
     for node in graph.nodes:
         inner.update(node.outputs)

@@ -11,9 +11,10 @@ are computed again at every node, so that a walk has limits.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import Final
+from typing import Final, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.dimensions import Symbols, is_anonymous
@@ -41,7 +42,6 @@ from otel_quant.cost.structure import (
     Model,
     Node,
     Reference,
-    SparseTensor,
     Tensor,
     Type,
     ordered,
@@ -134,15 +134,17 @@ class Budget:
             raise CostError(self._source, "the time limit passed", expected=LONGER)
 
 
-_CONSTANT_ATTRIBUTES: Final = (
-    ("value_ints", dtypes.INT64),
-    ("value_floats", dtypes.FLOAT),
-    ("value_int", dtypes.INT64),
-    ("value_float", dtypes.FLOAT),
-    ("value_string", dtypes.STRING),
-    ("value_strings", dtypes.STRING),
-)
-"""Attributes of a Constant node, one of which it has, beside its tensor ones."""
+_CONSTANT_ATTRIBUTES: Final = {
+    "value": dtypes.UNKNOWN,
+    "sparse_value": dtypes.UNKNOWN,
+    "value_ints": dtypes.INT64,
+    "value_floats": dtypes.FLOAT,
+    "value_int": dtypes.INT64,
+    "value_float": dtypes.FLOAT,
+    "value_string": dtypes.STRING,
+    "value_strings": dtypes.STRING,
+}
+"""Attributes of a Constant node, one of which it has, and their element types if they are no tensors."""
 
 
 class Constants:
@@ -153,15 +155,11 @@ class Constants:
         self.of_nodes: set[Value] = set()
         self._known: dict[int, Value] = {}
 
-    def tensor(self, tensor: Tensor | SparseTensor) -> Value:
-        """Returns the (dense) value of a constant, whose weight is what is stored."""
+    def tensor(self, tensor: Tensor) -> Value:
+        """Returns the value of a constant."""
         value = self._known.get(id(tensor))
         if value is None:
-            weight = tensor
-            if isinstance(weight, SparseTensor):
-                stored = weight.values.stored + weight.indices.stored
-                weight = weight.values._replace(stored=stored, values=None)
-            value = self._known[id(tensor)] = self._made(weight, tensor.dims)
+            value = self._known[id(tensor)] = self._made(tensor)
         return value
 
     def node(self, node: Node, attributes: Mapping[str, Attribute]) -> Value:
@@ -176,56 +174,31 @@ class Constants:
         return value
 
     def _of(self, attributes: Mapping[str, Attribute]) -> Value:
-        for name, kind in (("value", Tensor), ("sparse_value", SparseTensor)):
-            tensor = attributes.get(name)
-            if isinstance(tensor, Tensor | SparseTensor) and isinstance(tensor, kind):
-                return self.tensor(tensor)
-        for name, dtype in _CONSTANT_ATTRIBUTES:
+        for name, dtype in _CONSTANT_ATTRIBUTES.items():
             held = attributes.get(name)
-            data: tuple[int | float, ...] | None = None
-            if type(held) is tuple:
-                numbers = tuple(item for item in held if isinstance(item, int | float))
-                if len(held) <= MAX_DATA and len(numbers) == len(held):
-                    data = numbers or None
-                dims: tuple[int, ...] = (len(held),)
-            elif isinstance(held, int | float):
-                data, dims = (held,), ()
-            elif isinstance(held, bytes):
-                dims = ()
-            else:
-                continue
-            stored = dtypes.stored_bytes(dtype, dims[0] if dims else 1) or 0
-            return self._made(Tensor("", dtype, dims, stored, data), dims)
+            if isinstance(held, Tensor):
+                return self.tensor(held)
+            if type(held) is tuple or isinstance(held, int | float | bytes):
+                items = held if type(held) is tuple else (held,)
+                dims = (len(items),) if type(held) is tuple else ()
+                numbers = tuple(item for item in items if isinstance(item, int | float))
+                kept = numbers and len(numbers) == len(items) <= MAX_DATA
+                stored = dtypes.stored_bytes(dtype, len(items)) or 0
+                return self._made(Tensor("", dtype, dims, stored, numbers if kept else None))
         value = Value()
         value.constant = True
         return value
 
-    def _made(self, weight: Tensor, dims: tuple[int, ...]) -> Value:
-        value = Value(weight.dtype, dims, weight.values, name=weight.name)
+    def _made(self, weight: Tensor) -> Value:
+        value = Value(weight.dtype, weight.dims, weight.values, name=weight.name)
         value.weight = weight
         value.constant = True
         self.met.append(value)
         return value
 
 
-class _Scope:
-    """The values of one graph by name; names that it lacks are those of the graphs around it."""
-
-    __slots__ = ("_outer", "values")
-
-    def __init__(self, outer: _Scope | None = None) -> None:
-        self._outer = outer
-        self.values: dict[str, Value] = {}
-
-    def find(self, name: str) -> Value | None:
-        """Returns the value of that name in this graph or one around it."""
-        scope: _Scope | None = self
-        while scope is not None:
-            value = scope.values.get(name)
-            if value is not None:
-                return value
-            scope = scope._outer
-        return None
+_Scope: TypeAlias = ChainMap[str, Value]
+"""The values of one graph by name, and behind them those of the graphs around it."""
 
 
 class Walk:
@@ -258,27 +231,19 @@ class Walk:
         self, graph: Graph, inputs: Mapping[str, Value], outer: _Scope | None, prefix: str
     ) -> tuple[list[Operation], list[Value]]:
         self.budget.enter()
-        self.budget.spend(
-            len(graph.initializers)
-            + len(graph.sparse_initializers)
-            + len(graph.inputs)
-            + len(graph.outputs)
-            + len(graph.value_info)
-        )
-        scope = _Scope(outer)
-        for sparse in graph.sparse_initializers:
-            scope.values[sparse.values.name] = self.constants.tensor(sparse)
+        self.budget.spend(sum(map(len, graph[1:])))  # all but its nodes
+        scope = _Scope() if outer is None else outer.new_child()
         for tensor in graph.initializers:
-            scope.values[tensor.name] = self.constants.tensor(tensor)
+            scope[tensor.name] = self.constants.tensor(tensor)
         for info in graph.inputs:
             if info.name in inputs:
-                scope.values[info.name] = inputs[info.name]
-            elif info.name not in scope.values:
-                scope.values[info.name] = self._declared(info.type, info.name)
+                scope[info.name] = inputs[info.name]
+            elif info.name not in scope.maps[0]:
+                scope[info.name] = self._declared(info.type, info.name)
         hints = {info.name: info.type for info in (*graph.outputs, *graph.value_info)}
         ops = self._nodes(graph.nodes, scope, prefix, {}, hints)
         outputs = [
-            scope.find(info.name) or self._declared(info.type, info.name) for info in graph.outputs
+            scope.get(info.name) or self._declared(info.type, info.name) for info in graph.outputs
         ]
         self.budget.depth -= 1
         return ops, outputs
@@ -336,7 +301,7 @@ class Walk:
         if not value.name:
             value.name = node.outputs[0] if node.outputs else node.name
         for name in node.outputs:
-            scope.values[name] = value
+            scope[name] = value
         opset = self._opsets.get("", 0)
         return Operation(title, "Constant", node, (), (value,), attributes, opset)
 
@@ -353,9 +318,9 @@ class Walk:
             if not name:
                 inputs.append(None)
                 continue
-            value = scope.values.get(name) or scope.find(name)
+            value = scope.maps[0].get(name) or scope.get(name)
             if value is None:  # an invalid model; the rest of it may be right
-                value = scope.values[name] = Value(name=name)
+                value = scope[name] = Value(name=name)
                 value.unknown = f"nothing in the model makes '{printable(name)}'"
             inputs.append(value)
         kind = f"{node.domain}:{node.op_type}" if node.domain else node.op_type
@@ -384,7 +349,7 @@ class Walk:
                     self._take_hint(op, value, hints[name])
                 if not value.name:
                     value.name = name
-                scope.values[name] = value
+                scope[name] = value
             made.append(value)
         op.outputs = tuple(made)
         return op
@@ -476,13 +441,13 @@ class Walk:
         scope = _Scope()
         for name, value in zip(function.inputs, op.inputs, strict=False):
             if value is not None:
-                scope.values[name] = value
+                scope[name] = value
         self.budget.spend(len(function.inputs) + len(function.outputs) + len(function.defaults))
         arguments = {**function.defaults, **op.attributes}
         outer = self._opsets
         self._opsets = function.opsets or outer
         # An operand that the caller leaves out is one that the function's nodes leave out.
-        missing = set(function.inputs) - set(scope.values)
+        missing = set(function.inputs) - set(scope)
         nodes = function.nodes
         if missing:
             self.budget.spend(sum(len(node.inputs) for node in nodes))
@@ -493,7 +458,7 @@ class Walk:
             self._orders.pop(id(nodes), None)
         self._opsets = outer
         self.budget.depth -= 1
-        return [scope.find(name) or Value() for name in function.outputs]
+        return [scope.get(name) or Value() for name in function.outputs]
 
     def _take_hint(self, op: Operation, value: Value, declared: Type) -> None:
         """Takes the shape that the model declares for a tensor for which no rule gives one.

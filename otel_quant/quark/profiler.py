@@ -21,10 +21,10 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import Activation, as_step, qualified_name
 from otel_quant.export.quark_yaml.metrics import Metric
-from otel_quant.export.quark_yaml.program_metrics import checkpoint_columns
 from otel_quant.export.quark_yaml.request import DEFAULT_PATH
 from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.schema.events import Event
+from otel_quant.schema.figures import total_used
 from otel_quant.schema.records import DiskReading, Reading
 from otel_quant.schema.settings import QUARK_PROFILING
 from otel_quant.schema.sink import Sink
@@ -45,7 +45,7 @@ class _RecordsSink(Sink):
 
     def checkpoint(self, event: Event) -> None:
         """Stores a checkpoint."""
-        self.records.append(checkpoint_columns(RUNTIME.metrics, event))
+        self.records.append(RUNTIME.metrics.columns(event))
 
     run_started = step_started = step_ended = run_ended = checkpoint
 
@@ -151,7 +151,7 @@ class GlobalProfiler:
     def gpu_baseline_memory(self) -> int:
         """Memory in use on all visible GPUs at the first checkpoint, in bytes; 0 if unknown."""
         baseline = self._baseline()
-        return sum(gpu.used for gpu in baseline.gpus) if baseline is not None else 0
+        return (total_used(baseline.gpus) or 0) if baseline is not None else 0
 
     @property
     def gpu_peak_memory(self) -> int:

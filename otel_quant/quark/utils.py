@@ -18,6 +18,7 @@ from otel_quant.capture.probes.disk import DiskProbe
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants
+from otel_quant.schema.figures import total_used
 from otel_quant.schema.records import DiskReading, GpuReading
 
 
@@ -51,7 +52,7 @@ def get_cpu_memory() -> int:
 
 def get_gpu_memory() -> int:
     """Returns the memory in use on all visible GPUs, in bytes."""
-    return sum(gpu.used for gpu in _gpus())
+    return total_used(_gpus()) or 0
 
 
 def get_disk_io() -> tuple[int, int]:

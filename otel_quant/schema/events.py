@@ -35,10 +35,13 @@ EventKind = Literal[
     "run.ended",
     "run.killed",
 ]
-"""``checkpoint``: one that is neither the start nor the end of a step. ``reading.taken``: about once
-a second. ``forecast.exceeded``: memory will not suffice, once for a step. ``run.reported``: a worker
-process is between two tasks and may be terminated at any time; the run goes on. ``run.killed``: the
-program was killed, as `otel-quant send` learns from a recording."""
+"""``step.started``: a step opens; its code runs only after all sinks have received it. ``samples.expected``:
+it is known how many calibration samples a step will consume. ``checkpoint``: one that is neither the start
+nor the end of a step. ``models.costed``: the static cost of models is known. ``reading.taken``: about once
+a second; while a sink receives it no sample is taken. ``forecast.exceeded``: memory will not suffice, once
+for a step. ``run.reported``: a worker process is between two tasks and may be terminated at any time; the
+run goes on with the next step, if there is one. ``run.killed``: the program was killed, as
+`otel-quant send` learns from a recording."""
 
 _PHASES: Final[Mapping[str, Phase]] = {
     "run.started": "start",
@@ -50,9 +53,9 @@ _PHASES: Final[Mapping[str, Phase]] = {
 Attributes = Mapping[str, AttributeValue]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Event:
-    """One event of a run."""
+    """One event of a run. Nobody changes it; frozen, it would take four times as long to make."""
 
     kind: EventKind
     time_ns: int  # Wall clock, nanoseconds since the epoch

@@ -10,16 +10,16 @@ To add a figure, add it to the table of its resource; to rename one, write the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
 Number: TypeAlias = int | float
 
-Part: TypeAlias = Literal["start", "end", "delta", "peak", "rate"]
-"""Part of a figure on a step: its value at the step's start and at its end, the difference, the
-highest value in between, and the difference per second."""
+Part: TypeAlias = Literal["start", "end", "delta", "peak"]
+"""Part of a figure on a step: its value at the step's start and at its end, the difference, and the
+highest value in between."""
 
 Instrument: TypeAlias = Literal[
     "histogram", "counter", "gauge", "observable_gauge", "observable_counter"
@@ -91,8 +91,8 @@ class Figure:
     """
 
     # Stem of its attributes on spans: ``memory`` gives ``quant.memory.start``, ``.end``, ``.delta``,
-    # ``.peak`` and the rate ``quant.memory_rate``. A figure with one part only, or of which the
-    # difference is what counts, has an attribute of its own name: ``quant.disk.read``.
+    # and ``.peak``. A figure with one part only, or of which the difference is what counts, has an
+    # attribute of its own name: ``quant.disk.read``.
     name: str
     unit: str  # UCUM unit
     brief: str  # Description without a full stop: "RSS of the process tree"
@@ -130,30 +130,16 @@ class Figure:
         """Returns the figure of a probe's record; None if it was not measured."""
         return None if record is None else self.of(record)
 
-    def between(
-        self, first: Any, last: Any, peak: Number | None, seconds: float
-    ) -> dict[Part, Number | None]:
-        """Returns the parts of the figure between two readings; None for an unknown part."""
-        before = None if first is None else self.of(first)
-        after = None if last is None else self.of(last)
-        delta = None if before is None or after is None else after - before
-        if self.parts == TOTAL:
-            return {"delta": delta}
-        rate = None if delta is None or seconds <= 0 else delta / seconds
-        return {"start": before, "end": after, "delta": delta, "peak": peak, "rate": rate}
-
     def since(self, first: Any, record: Any) -> Number | None:
         """Returns the figure; if it only rises, the amount since the run's first record."""
-        value = self.value(record)
+        value = None if record is None else self.of(record)
         if value is None or not self.is_total:
             return value
-        before = self.value(first)
+        before = None if first is None else self.of(first)
         return None if before is None else value - before
 
     def attribute(self, part: Part, stem: str = PREFIX) -> str:
         """Returns the name of the attribute that has a part; `stem` differs for devices."""
-        if part == "rate":  # a name must not be an attribute and a namespace
-            return f"{stem}{self.name}_rate"
         is_bare = self.is_total or self.parts == ("end",)
         return stem + self.name if is_bare else f"{stem}{self.name}.{part}"
 
@@ -235,6 +221,14 @@ MEMORY: Final = Resource(
 # --- GPUs ---------------------------------------------------------------------------------
 
 
+def total_used(gpus: Collection[Any]) -> int | None:
+    """Returns the memory in use on all GPUs, in bytes; None while one of them cannot be read."""
+    if not gpus or not all(gpu.is_whole for gpu in gpus):
+        return None
+    used: int = sum(gpu.used for gpu in gpus)
+    return used
+
+
 def _of_device(
     name: str,
     unit: str,
@@ -268,8 +262,9 @@ GPU: Final = Resource(
     "gpu",
     (
         Figure(
-            "gpu.memory", "By", "Memory in use on all visible GPUs, by all processes",
-            lambda gpus: sum(gpu.used for gpu in gpus),
+            "gpu.memory", "By",
+            "Memory in use on all visible GPUs, by all processes; absent while one of them cannot be read",
+            total_used,
             LEVEL, "2147483648",
             checkpoint="gpu_memory",
             column=YamlColumn("gpu_memory_mb", in_quark=True),

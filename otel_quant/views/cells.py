@@ -18,10 +18,15 @@ from otel_quant.schema.units import (
 from otel_quant.views.document import (
     ONE,
     Cell,
+    Charts,
     Column,
+    Facts,
+    Lines,
     Meters,
+    Part,
     Quantity,
     Row,
+    Section,
     Shares,
     Table,
 )
@@ -98,11 +103,21 @@ def cell_text(cell: Cell, unit: str | None = None) -> str:
     return ", ".join(map(str, cell))
 
 
-def meter_rows(meters: Meters) -> list[tuple[str, str]]:
-    """Returns figures with the words on their limits, by name."""
-    return [
-        (name, f"{size(value)}, {of_limit(value, limit)}") for name, value, limit in meters.rows
-    ]
+def as_text(part: Part) -> Table | Facts | Lines | Section:
+    """Returns a part for a form that draws nothing: of what is drawn its words."""
+    match part:
+        case Charts():
+            return Lines([f"{each.title}: {each.summary}" for each in part.charts])
+        case Meters():
+            return Facts(
+                [
+                    (name, f"{size(value)}, {of_limit(value, limit)}")
+                    for name, value, limit in part.rows
+                ]
+            )
+        case Shares():
+            return Lines([shares_text(part)])
+    return part
 
 
 def of_limit(value: float, limit: float | None) -> str:

@@ -116,9 +116,7 @@ def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
     found = [check for check in verdict.checks if check.outcome != "within"]
     if found:
         lines = list(dict.fromkeys(_check_lines(comparison, found)))
-        more = len(lines) - _MOST_CHECKS
-        rest = [f"{counted(more, 'check')} more"] if more > 0 else []
-        yield Lines((*lines[:_MOST_CHECKS], *rest), is_bad=True)
+        yield Lines(lines, is_bad=True).first(_MOST_CHECKS)
     if any(map(_is_doubtful, found)):
         yield Lines((_DOUBT,))
 
@@ -328,7 +326,7 @@ def _curves(comparison: Comparison) -> Iterator[Part]:
     base, new = comparison.sides[0], comparison.sides[-1]
     runs = _median_run(base), _median_run(new)
     time = common_time(*runs)
-    charts = comparison_charts((base.name, new.name), runs, time) if time.until else []
+    charts = list(comparison_charts((base.name, new.name), runs, time)) if time.until else []
     if not charts:
         yield Lines(("No curve was recorded.",))
         return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.cost import ModelCost, NodeCost, TensorCost, WeightSparsity, intensity
@@ -81,12 +82,11 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
     for by in (choices.by,) if choices.by else ("node", "op", "total"):
         if by == "total":
             rows: list[tuple[str, Cell]] = [
-                (column.heading, value)
+                (column.heading, "?" if value is None else value)
                 for column in _TOTALS
                 if column.key not in _SAID_ELSEWHERE
                 and ((value := _value(column, model)) or column.key not in _ONLY_IF_ANY)
             ]
-            rows = [(name, "?" if value is None else value) for name, value in rows]
             yield Facts([*rows, *_unknown_nodes(model)], caption="Total")
         else:
             yield _listing(model, by, choices)
@@ -119,7 +119,7 @@ def all_assumptions(models: Sequence[ModelCost]) -> list[str]:
 
 def _intro(model: ModelCost) -> list[str]:
     """What a model's report begins with."""
-    changed, excluded = _overridden(model), _counted(model.excluded.items())
+    changed, excluded = _overridden(model), _counted(model.excluded)
     return [
         *assumptions(model),
         *([f"overridden {changed}"] if changed else []),
@@ -138,7 +138,7 @@ def _overridden(model: ModelCost) -> str:
 def _in_float(model: ModelCost) -> Iterator[str]:
     """Yields a line on the quantized nodes that are expected to run in float, if there are any."""
     causes = [
-        f"{_counted(each.ops.items())}, the first '{each.first}', because {each.reason}; "
+        f"{_counted(each.ops)}, the first '{each.first}', because {each.reason}; "
         + (f"{each.remedy} would change it" if each.remedy else "cannot be fixed in the model")
         for each in model.in_float
     ]
@@ -160,7 +160,7 @@ def _unknown_nodes(model: ModelCost) -> Iterator[tuple[str, Cell]]:
         if reason is not None:
             yield "first of unknown size", reason
     for each in model.unknown_nodes:
-        yield _LACKS[each.lack], _counted(each.ops.items())
+        yield _LACKS[each.lack], _counted(each.ops)
         reason = each.reason
         if f"'{each.first}'" not in reason:
             reason = f"node '{each.first}', because of {reason}"
@@ -169,9 +169,9 @@ def _unknown_nodes(model: ModelCost) -> Iterator[tuple[str, Cell]]:
         yield "  the first", reason
 
 
-def _counted(counts: Iterable[tuple[str, int]]) -> str:
+def _counted(counts: Mapping[str, int]) -> str:
     """Returns names with their counts: ``Conv 3, MatMul 13``."""
-    return ", ".join(f"{name} {count}" for name, count in counts)
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 # --- nodes, operators, modules, tensors ---------------------------------------------------
@@ -244,8 +244,11 @@ def _columns(model: ModelCost, by: str) -> Sequence[Column[Any]]:
             sparsity = _SPARSITY if model.sparsity is not None else ()
             return (*_NODE, *_figures(model), *sparsity, *_SHAPES)
         case "op" | "module":
-            name = Column[GroupCost](by.upper(), None, lambda group: group.name, by)
-            return (name, _NODES, *_figures(model))
+            return (
+                _text(by, by.upper(), attrgetter("name")),
+                _number("nodes", "NODES"),
+                *_figures(model),
+            )
     return _TENSOR
 
 
@@ -337,9 +340,14 @@ def _module_path(name: str) -> list[str]:
 
 
 def _number(
-    key: str, heading: str, value: Callable[[Any], Cell], digits: int | None = None
+    key: str, heading: str, value: Callable[[Any], Cell] | None = None, digits: int | None = None
 ) -> Column[Any]:
-    return Column(heading, "", value, key, digits=digits, absent="?")
+    """A column of the attribute that is called as it, unless another value is given."""
+    return Column(heading, "", value or attrgetter(key), key, digits=digits, absent="?")
+
+
+def _text(key: str, heading: str, value: Callable[[Any], Cell] | None = None) -> Column[Any]:
+    return Column(heading, None, value or attrgetter(key), key, absent="?")
 
 
 def _share(key: str, value: Callable[[Any], Cell], heading: str = "") -> Column[Any]:
@@ -347,27 +355,25 @@ def _share(key: str, value: Callable[[Any], Cell], heading: str = "") -> Column[
 
 
 def _figures(model: ModelCost) -> tuple[Column[_Cost], ...]:
-    def share(key: str, part: Callable[[_Cost], int | None], total: int) -> Column[_Cost]:
+    def share(key: str) -> Column[_Cost]:
+        total = getattr(model, key)
+
         def value(cost: _Cost) -> Cell:
-            own = part(cost)
+            own = getattr(cost, key)
             return None if own is None or not total else own / total
 
-        return _share(key, value)
+        return _share(f"{key.removesuffix('_bytes')}_share", value)
 
     return (
-        _number("macs", "MACS", lambda cost: cost.macs),
-        share("macs_share", lambda cost: cost.macs, model.macs),
-        _number("backward_macs", "BACKWARD MACS", lambda cost: cost.backward_macs),
-        _number("memory_bytes", "MEMORY B", lambda cost: cost.memory_bytes),
-        share("memory_share", lambda cost: cost.memory_bytes, model.memory_bytes),
-        _number("intensity", "MACS/B", lambda cost: cost.intensity, 2),
-        _number("params", "PARAMS", lambda cost: cost.params),
-        share("params_share", lambda cost: cost.params, model.params),
+        _number("macs", "MACS"),
+        share("macs"),
+        _number("backward_macs", "BACKWARD MACS"),
+        _number("memory_bytes", "MEMORY B"),
+        share("memory_bytes"),
+        _number("intensity", "MACS/B", digits=2),
+        _number("params", "PARAMS"),
+        share("params"),
     )
-
-
-def _text(key: str, heading: str, value: Callable[[Any], Cell]) -> Column[Any]:
-    return Column(heading, None, value, key, absent="?")
 
 
 def _of_weight(value: Callable[[WeightSparsity], Cell]) -> Callable[[NodeCost], Cell]:
@@ -381,35 +387,27 @@ def shape_text(shape: Sequence[int | None] | None) -> str | None:
     return "x".join("?" if length is None else str(length) for length in shape) or "scalar"
 
 
-_NODE: Final = (
-    Column[NodeCost]("NODE", None, lambda node: node.name, "node"),
-    Column[NodeCost]("OP", None, lambda node: node.op_type, "op"),
-)
-_NODES: Final = _number("nodes", "NODES", lambda group: group.nodes)
+_NODE: Final = (_text("node", "NODE", attrgetter("name")), _text("op", "OP", attrgetter("op_type")))
 _SPARSITY: Final = (
     _share("sparsity", _of_weight(lambda weight: weight.ratio), "ZEROS"),
-    Column[NodeCost](
-        "BLOCK", "", _of_weight(lambda weight: "x".join(map(str, weight.block))),
-        "sparsity_block", absent="?",
-    ),
+    _number("sparsity_block", "BLOCK", _of_weight(lambda weight: "x".join(map(str, weight.block)))),
     _share("sparsity_block_ratio", _of_weight(lambda weight: weight.block_ratio), "ZERO BLOCKS"),
-    Column[NodeCost](
-        "2:4", "", _of_weight(lambda weight: "yes" if weight.two_of_four else "no"),
-        "sparsity_two_of_four", absent="?",
+    _number(
+        "sparsity_two_of_four",
+        "2:4",
+        _of_weight(lambda weight: "yes" if weight.two_of_four else "no"),
     ),
-)  # fmt: skip
+)
 _SHAPES: Final = (
-    Column[NodeCost](
-        "INPUT", "", lambda node: shape_text(next(iter(node.inputs), None)), "input", absent="?"
-    ),
+    _number("input", "INPUT", lambda node: shape_text(next(iter(node.inputs), None))),
     _text("output", "OUTPUT", lambda node: shape_text(next(iter(node.outputs), None))),
 )
 _TENSOR: Final[tuple[Column[TensorCost], ...]] = (
-    _text("tensor", "TENSOR", lambda tensor: tensor.name),
-    _text("dtype", "TYPE", lambda tensor: tensor.dtype),
+    _text("tensor", "TENSOR", attrgetter("name")),
+    _text("dtype", "TYPE"),
     _text("shape", "SHAPE", lambda tensor: shape_text(tensor.shape)),
-    _number("bytes", "BYTES", lambda tensor: tensor.bytes),
-    _text("node", "NODE", lambda tensor: tensor.node),
+    _number("bytes", "BYTES"),
+    _text("node", "NODE"),
 )
 
 
@@ -418,38 +416,32 @@ def _precision(model: ModelCost) -> str:
 
 
 _TOTALS: Final[tuple[Column[ModelCost], ...]] = (
-    _number("macs", "MACs", lambda model: model.macs),
-    _number("macs_contraction", "MACs of contractions", lambda model: model.macs_contraction),
-    _number("backward_macs", "backward MACs", lambda model: model.backward_macs),
-    _number("params", "parameters", lambda model: model.params),
-    _number("weight_bytes", "weights, bytes", lambda model: model.weight_bytes),
-    _number("file_bytes", "file and external data, bytes", lambda model: model.file_bytes),
-    _number("memory_bytes", "memory, bytes", lambda model: model.memory_bytes),
-    _number(
-        "peak_activation_bytes", "peak of activations, bytes",
-        lambda model: model.peak_activation_bytes,
-    ),
-    _text("max_memory_node", "node with the most memory", lambda model: model.max_memory_node),
+    _number("macs", "MACs"),
+    _number("macs_contraction", "MACs of contractions"),
+    _number("backward_macs", "backward MACs"),
+    _number("params", "parameters"),
+    _number("weight_bytes", "weights, bytes"),
+    _number("file_bytes", "file and external data, bytes"),
+    _number("memory_bytes", "memory, bytes"),
+    _number("peak_activation_bytes", "peak of activations, bytes"),
+    _text("max_memory_node", "node with the most memory"),
     _number(
         "max_memory_node_bytes", "its memory, bytes",
         lambda model: max((node.memory_bytes or 0 for node in model.nodes), default=None),
     ),
     _text("precision", "precision of contractions", _precision),
     _number("nodes", "nodes", lambda model: len(model.nodes)),
-    _number("quantize_nodes", "QuantizeLinear nodes", lambda model: model.quantize_nodes),
-    _number("dequantize_nodes", "DequantizeLinear nodes", lambda model: model.dequantize_nodes),
+    _number("quantize_nodes", "QuantizeLinear nodes"),
+    _number("dequantize_nodes", "DequantizeLinear nodes"),
     _text(
         "symbolic_dims", "assumed dimensions",
         lambda model: ", ".join(f"{name} = {size}" for name, size in model.symbolic_dims.items()),
     ),
     _text("overridden_dims", "overridden dimensions", _overridden),
-    _text(
-        "uncosted_ops", "nodes without known MACs",
-        lambda model: _counted(model.uncosted_ops.items()),
-    ),
-    _number("unsized_tensors", "results of unknown size", lambda model: model.unsized_tensors),
-    _number("unused_params", "parameters that no node reads", lambda model: model.unused_params),
-    _number("unused_weight_bytes", "their weights, bytes", lambda model: model.unused_weight_bytes),
+    _text("uncosted_ops", "nodes without known MACs", lambda model: _counted(model.uncosted_ops)),
+    _number("unsized_tensors", "results of unknown size"),
+    _number("unused_params", "parameters that no node reads"),
+    _number("unused_weight_bytes", "their weights, bytes"),
 )  # fmt: skip
 """Per model. Texts may be empty, counts 0; neither is unknown."""
 
@@ -497,16 +489,16 @@ class _Difference(NamedTuple):
             return None
 
 
+_UNCOSTED: Final = _number(
+    "uncosted_nodes", "nodes without known MACs", lambda model: sum(model.uncosted_ops.values())
+)
+_COMPARED: Final = {column.key: column for column in (*_TOTALS, _UNCOSTED)}
+
+
 def _differences(before: ModelCost, after: ModelCost) -> Iterator[_Difference]:
     """Yields the figures of two models, the precisions that either executes in last."""
-    uncosted = _number(
-        "uncosted_nodes",
-        "nodes without known MACs",
-        lambda model: sum(model.uncosted_ops.values()),
-    )
-    columns = {column.key: column for column in (*_TOTALS, uncosted)}
     for key in (*_SIZES, *_COUNTS):
-        column = columns[key]
+        column = _COMPARED[key]
         then, now = _value(column, before), _value(column, after)
         change: _Change = "ratio" if key in _SIZES else "difference"
         yield _Difference(key, column.heading, then, now, change)
@@ -578,6 +570,9 @@ def _data(models: Sequence[ModelCost], choices: Choices) -> dict[str, object]:
     return found
 
 
+_OF_MODULES: Final = ("nodes", "macs", "params", "memory_bytes", "intensity")
+
+
 def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
     nodes = _sorted(model.nodes, choices.sort or "order")[: choices.top]
     found: dict[str, object] = model._replace(nodes=()).to_json_dict()
@@ -586,14 +581,7 @@ def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
     if choices.by == "module":
         modules: Sequence[GroupCost] = _costs(model, "module", choices.sort)[: choices.top]
         found["modules"] = [
-            {
-                "module": each.name,
-                "nodes": each.nodes,
-                "macs": each.macs,
-                "params": each.params,
-                "memory_bytes": each.memory_bytes,
-                "intensity": each.intensity,
-            }
+            {"module": each.name} | {key: getattr(each, key) for key in _OF_MODULES}
             for each in modules
         ]
     return found

@@ -6,32 +6,203 @@ exact peak is a mark of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from otel_quant.export.recording.curve import RecordedCurve
+from otel_quant.export.recording.curve import Level, Number, RecordedCurve
 from otel_quant.recordings.comparison.runs import CommonTime, ComparedRun
-from otel_quant.recordings.model import Recording, number
-from otel_quant.recordings.steps import step_at
+from otel_quant.recordings.model import LAUNCHER, Recording, number
+from otel_quant.recordings.steps import PlacedStep, step_at
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import clock_text, counted, cut, digits_text, share_text, size
-from otel_quant.views.charts import Chart, Grid, Line, Mark, Series, Values, grid_of
-from otel_quant.views.shown_steps import ShownStep, Subject, memory_limit, most_telling, subject_of
+from otel_quant.views.charts import Band, Chart, Line, Mark, Series, Values
+from otel_quant.views.steps import Subject, memory_limit, most_telling, subject_of
+
+_LONGEST_NAME: Final = 40
+_LONGEST_BAND: Final = 80
+
+# --- curves as columns --------------------------------------------------------------------
+
+_SMOOTHED: Final = 4
+"""Buckets over which a rate is taken, or those of a second if these are more."""
+
+_CELLS: Final = 10_000
+_FEWEST, _MOST = 200, 1_200
+"""Points of a chart: as many as a wide screen has, fewer where there are many series, so that the
+report of any run stays small."""
+
+
+class Grid(NamedTuple):
+    """Curves as columns, by the name of the series; None where nothing was read."""
+
+    start: float  # When the first bucket begins, in seconds since the recording began
+    every: float  # Seconds of one bucket
+    size: int  # Number of buckets
+    lowest: Mapping[str, Values]  # Lowest value of each level in each bucket
+    highest: Mapping[str, Values]  # Highest value likewise
+    last: Mapping[str, Values]  # Last value likewise, of levels and of totals
+    # When the highest value of a level in a bucket was read, in seconds since the recording
+    # began; without those of curves that were added up
+    highest_at: Mapping[str, Values]
+    parts: int = 1  # Number of curves that were added up
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """The middle of each bucket, in seconds since the recording began."""
+        return tuple(self.start + (at + 0.5) * self.every for at in range(self.size))
+
+    def points(self, name: str) -> list[tuple[float, float]]:
+        """Returns the highest values of a level with the times at which they were read."""
+        columns = zip(self.highest[name], self.highest_at.get(name, self.times), strict=True)
+        return [(at, value) for value, at in columns if value is not None and at is not None]
+
+    def peak(self, name: str) -> tuple[float, float]:
+        """Returns the highest value of a level and when it was first read."""
+        at, value = max(self.points(name), key=lambda point: point[1])
+        return value, at
+
+    def rate(self, name: str, until: float) -> Values:
+        """Returns how fast a total rose until the end of each bucket, per second.
+
+        It is taken over some buckets: readings that are evenly spaced fall now once, now twice into one.
+        A total counts from the beginning of the recording, which may be before the first bucket.
+        """
+        known_end = (until - self.start) / self.every
+        least = max(_SMOOTHED, 1.0 / self.every)
+        rates: list[float | None] = []
+        known = deque([(-self.start / self.every, 0.0)])  # end of a bucket, and the total then
+        for at, value in enumerate(self.last.get(name, ())):
+            if value is None:
+                rates.append(None)
+                continue
+            end = known_end if at < known_end < at + 1 else at + 1
+            while len(known) > 1 and end - known[1][0] >= least:
+                known.popleft()
+            since, before = known[0]
+            rates.append(max(0.0, value - before) / ((end - since) * self.every))
+            known.append((end, value))
+        return tuple(rates)
+
+    def total(self, name: str) -> float | None:
+        """Returns what a total came to."""
+        values = reversed(self.last.get(name, ()))
+        return next((value for value in values if value is not None), None)
+
+
+def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
+    """Returns curves on one axis of time, coarse enough for a chart.
+
+    The launcher's curve has everything. Without one the curves of the processes are added up.
+    """
+    chosen = [curve for curve in curves.values() if curve.curve.buckets]
+    if LAUNCHER in curves and curves[LAUNCHER].curve.buckets:
+        chosen = [curves[LAUNCHER]]
+    if not chosen:
+        return None
+    spans = [_span(curve, began_ns) for curve in chosen]
+    start, end = min(first for first, _ in spans), max(last for _, last in spans)
+    every = max(curve.curve.length for curve in chosen) / 1000
+    names = {
+        name
+        for curve in chosen
+        for bucket in curve.curve.buckets.values()
+        for name in (*bucket.levels, *bucket.totals)
+    }
+    points = max(_FEWEST, min(_MOST, _CELLS // (len(names) + 2)))
+    every *= max(1, -int(-((end - start) / every) // points))
+    count = max(1, int((end - start) / every + 0.999))
+    parts = [_columns(curve, began_ns, start, every, count) for curve in chosen]
+    return parts[0] if len(parts) == 1 else _sum(parts)
+
+
+def _span(curve: RecordedCurve, began_ns: int) -> tuple[float, float]:
+    offset, length = (curve.began_ns - began_ns) / 1e9, curve.curve.length / 1000
+    positions = curve.curve.buckets
+    return offset + min(positions) * length, offset + (max(positions) + 1) * length
+
+
+def _columns(curve: RecordedCurve, began_ns: int, start: float, every: float, count: int) -> Grid:
+    offset, length = (curve.began_ns - began_ns) / 1e9, curve.curve.length / 1000
+    levels: dict[str, list[Level | None]] = {}
+    totals: dict[str, list[Number | None]] = {}
+    for position in sorted(curve.curve.buckets):
+        bucket = curve.curve.buckets[position]
+        # From the middle of the bucket, so that no rounding puts it into the one before.
+        at = min(count - 1, int((offset + (position + 0.5) * length - start) / every))
+        for name, level in bucket.levels.items():
+            column = levels.setdefault(name, [None] * count)
+            if (known := column[at]) is None:
+                column[at] = Level(level.lowest, level.highest, level.last, level.at)
+            else:
+                known.merge(level)
+        for name, value in bucket.totals.items():
+            totals.setdefault(name, [None] * count)[at] = value
+
+    def parts(part: str) -> dict[str, Values]:
+        return {
+            name: tuple(None if level is None else getattr(level, part) for level in column)
+            for name, column in levels.items()
+        }
+
+    read_at = {
+        name: tuple(None if at is None else offset + at / 1000 for at in column)
+        for name, column in parts("at").items()
+    }
+    last = parts("last") | {name: tuple(column) for name, column in totals.items()}
+    return Grid(start, every, count, parts("lowest"), parts("highest"), last, read_at)
+
+
+def _sum(parts: Sequence[Grid]) -> Grid:
+    """Adds up the last values of curves: only those were there at one time, the highest were not."""
+    first = parts[0]
+    levels = {name for part in parts for name in part.highest}
+    last = {}
+    for name in dict.fromkeys(name for part in parts for name in part.last):
+        columns = [part.last[name] for part in parts if name in part.last]
+        last[name] = _added([_held(column, name in levels) for column in columns], name)
+    values = {name: column for name, column in last.items() if name in levels}
+    return Grid(first.start, first.every, first.size, values, values, last, {}, len(parts))
+
+
+def _held(values: Iterable[float | None], ends: bool) -> Values:
+    """Returns values that stay until the next one; a level ends with its last, a total never."""
+    column = tuple(values)
+    known = [at for at, value in enumerate(column) if value is not None]
+    until = known[-1] if known and ends else len(column)
+    held: list[float | None] = []
+    for at, value in enumerate(column):
+        held.append(held[-1] if value is None and held and at < until else value)
+    return tuple(held)
+
+
+def _added(columns: Sequence[Values], name: str) -> Values:
+    """Adds columns up; of what each process reads of the same device or folder, takes the most."""
+    gpu = series.gpu_of(name)
+    is_shared = name == series.CACHE or (gpu is not None and gpu[1] == series.USED)
+    rows = ([value for value in row if value is not None] for row in zip(*columns, strict=True))
+    return tuple(None if not row else max(row) if is_shared else sum(row) for row in rows)
+
+
+# --- the charts of a recording ------------------------------------------------------------
 
 _MOST_PROCESSES: Final = 5
 _MOST_GPUS: Final = 16
 _MOST_CALIBRATIONS: Final = 4
-_LONGEST_NAME: Final = 40
+
+_TITLES: Final = {
+    series.MEMORY: "Memory of the process tree",
+    series.CACHE: "Growth of the cache directory",
+}
 
 
-def charts_of(recording: Recording, subject: Subject | None) -> list[Chart]:
+def charts_of(recording: Recording, subject: Subject) -> list[Chart]:
     """Returns the charts for which a recording has figures, the main one first."""
-    steps = subject.steps if subject is not None else ()
+    steps = subject.steps
     grid = grid_of(_outermost(recording), recording.began_ns)
-    charts = list(_from_curve(grid, recording, steps) if grid is not None else ())
-    if not any(chart.is_large for chart in charts) and subject is not None:
+    charts = list(_from_curve(grid, recording, steps)) if grid is not None else []
+    if not any(chart.is_large for chart in charts):
         charts[:0] = _from_checkpoints(recording, subject)
     return [*charts, *_calibrations(steps)]
 
@@ -44,83 +215,60 @@ def _outermost(recording: Recording) -> Mapping[str, RecordedCurve]:
     return {process: curve for process, curve in curves.items() if process not in below}
 
 
-def _from_curve(grid: Grid, recording: Recording, steps: Sequence[ShownStep]) -> Iterator[Chart]:
+def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -> Iterator[Chart]:
     if series.MEMORY in grid.highest:
-        yield _memory(grid, recording, steps)
+        note = f"The sum of {grid.parts:,} processes; what they share counts in each."
+        yield _level(
+            grid, steps, series.MEMORY, _of_memory(grid), _TITLES[series.MEMORY], series.MEMORY,
+            memory_limit(recording), note if grid.parts > 1 else "",
+        )  # fmt: skip
     yield from _gpus(grid, recording, steps)
     yield from _rates(grid, recording.duration)
     if series.CACHE in grid.highest:
-        caches = (Series("caches", grid.highest[series.CACHE]),)
-        yield _level("cache", "Growth of the cache directory", caches, grid, series.CACHE, steps)
+        caches = [Series("caches", grid.highest[series.CACHE])]
+        yield _level(grid, steps, series.CACHE, caches, _TITLES[series.CACHE], series.CACHE)
 
 
-def _memory(grid: Grid, recording: Recording, steps: Sequence[ShownStep]) -> Chart:
-    names = [name for name in grid.last if name.startswith(series.PROCESS)]
-    names.sort(key=lambda name: -grid.peaks[name].value if name in grid.peaks else 0.0)
-    layers: list[Series] = []
-    if len(names) > 1:
-        kept = [grid.last[name] for name in names[:_MOST_PROCESSES]]
-        layers = [
-            Series(cut(name.removeprefix(series.PROCESS), _LONGEST_NAME), values, "stacked")
-            for name, values in zip(names, kept, strict=False)
-        ]
-        rest = _rest(grid.last[series.MEMORY], kept)
-        if any(rest):
-            layers.append(Series("other processes", rest, "stacked"))
-    limit = memory_limit(recording)
-    note = ""
-    if grid.parts > 1:
-        note = f"The sum of {grid.parts:,} processes; what they share counts in each."
+def _of_memory(grid: Grid) -> list[Series]:
+    """Returns the memory of the whole, over that of the largest processes if there are several."""
     memory = Series("memory", grid.highest[series.MEMORY])
-    lowest = Series("lowest", grid.lowest[series.MEMORY], "lowest")
-    return _level(
-        "memory",
-        "Memory of the process tree",
-        (*layers, memory, *(() if layers else (lowest,))),
-        grid,
-        series.MEMORY,
-        steps,
-        None if limit is None else Line("limit", limit),
-        note,
-    )
-
-
-def _rest(whole: Values, parts: Sequence[Values]) -> Values:
-    columns = zip(whole, *parts, strict=True)
-    return tuple(
+    names = [name for name in grid.last if name.startswith(series.PROCESS)]
+    if len(names) < 2:
+        return [memory, Series("lowest", grid.lowest[series.MEMORY], "lowest")]
+    names.sort(key=lambda name: -grid.peak(name)[0])
+    kept = names[:_MOST_PROCESSES]
+    layers = [
+        Series(cut(name.removeprefix(series.PROCESS), _LONGEST_NAME), grid.last[name], "stacked")
+        for name in kept
+    ]
+    rest = tuple(
         None if total is None else max(0.0, total - sum(value or 0.0 for value in row))
-        for total, *row in columns
+        for total, *row in zip(
+            grid.last[series.MEMORY], *(grid.last[name] for name in kept), strict=True
+        )
     )
+    if any(rest):
+        layers.append(Series("other processes", rest, "stacked"))
+    return [*layers, memory]
 
 
-def _gpus(grid: Grid, recording: Recording, steps: Sequence[ShownStep]) -> Iterator[Chart]:
-    found: dict[int, set[str]] = {}
-    for name in grid.highest:
-        gpu = series.gpu_of(name)
-        if gpu is not None:
-            found.setdefault(gpu[0], set()).add(gpu[1])
+def _gpus(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -> Iterator[Chart]:
+    found = sorted({gpu[0] for name in grid.highest if (gpu := series.gpu_of(name)) is not None})
     limit, gpus = _gpu_limit(recording)
-    for index in sorted(found)[:_MOST_GPUS]:
+    notes = []
+    if gpus > 1:
+        notes.append(f"The limit assumes that all {gpus:.0f} GPUs are equally large.")
+    if len(found) > _MOST_GPUS:
+        notes.append(f"{counted(len(found) - _MOST_GPUS, 'more GPU')} left out.")
+    shown = found[:_MOST_GPUS]
+    for index in shown:
         used, own = series.gpu_used(index), series.gpu_process_used(index)
-        shown: list[Series] = []
-        if own in grid.highest:
-            shown.append(Series("this program", grid.highest[own]))
+        lines = [Series("this program", grid.highest[own])] if own in grid.highest else []
         if used in grid.highest:
-            every = Series("all programs", grid.highest[used], "second" if shown else "main")
-            shown.append(every)
-        note = ""
-        if index == sorted(found)[:_MOST_GPUS][-1]:
-            note = (
-                f"The limit assumes that all {gpus:.0f} GPUs are equally large. "
-                if gpus > 1
-                else ""
-            )
-            left_out = len(found) - _MOST_GPUS
-            note += f"{counted(left_out, 'more GPU')} left out." if left_out > 0 else ""
-        peak = own if own in grid.peaks else used
+            lines.append(Series("all programs", grid.highest[used], "second" if lines else "main"))
         yield _level(
-            f"gpu-{index}", f"Memory of GPU {index}", tuple(shown), grid, peak, steps,
-            None if limit is None else Line("limit", limit), note,
+            grid, steps, f"gpu-{index}", lines, f"Memory of GPU {index}",
+            own if own in grid.highest else used, limit, " ".join(notes) if index == shown[-1] else "",
         )  # fmt: skip
 
 
@@ -135,297 +283,214 @@ def _gpu_limit(recording: Recording) -> tuple[float | None, float]:
 
 
 def _level(
-    name: str,
-    title: str,
-    shown: tuple[Series, ...],
     grid: Grid,
+    steps: Sequence[PlacedStep],
+    chart: str,
+    shown: Sequence[Series],
+    title: str,
     peak_of: str,
-    steps: Sequence[ShownStep],
-    limit: Line | None = None,
+    limit: float | None = None,
     note: str = "",
 ) -> Chart:
-    peak = grid.peaks[peak_of]
-    inside = step_at(steps, peak.time)
-    summary = f"Highest {size(peak.value)} at {clock_text(peak.time)}"
+    peak, at = grid.peak(peak_of)
+    inside = step_at(steps, at)
+    summary = f"Highest {size(peak)} at {clock_text(at)}"
     summary += f" in {cut(inside.step.name, _LONGEST_NAME)}" if inside is not None else ""
-    if limit is not None:
-        share = share_text(peak.value / limit.value)
-        summary += f", {share} of the limit of {size(limit.value)}"
+    summary += f", {share_text(peak / limit)} of the limit of {size(limit)}" if limit else ""
     return Chart(
-        id=name,
-        title=title,
-        unit="bytes",
-        times=grid.times,
-        series=shown,
-        limit=limit,
-        mark=Mark(f"peak {size(peak.value)}", peak.time, peak.value),
+        chart, title, "bytes", grid.times, shown,
+        limit=None if limit is None else Line("limit", limit),
+        mark=Mark(f"peak {size(peak)}", at, peak),
         summary=f"{summary}.",
         note=note,
         every=grid.every,
-        is_large=name == "memory",
-    )
+        is_large=chart == series.MEMORY,
+    )  # fmt: skip
 
 
 def _rates(grid: Grid, until: float) -> Iterator[Chart]:
-    written, read = (grid.rate(name, until) for name in (series.DISK_WRITE, series.DISK_READ))
-    if written or read:
-        shown = [Series("written", written)] if written else []
-        shown += [Series("read", read, "second" if written else "main")] if read else []
-        totals = (
-            f"{size(total)} {word}"
-            for word, name in (("written", series.DISK_WRITE), ("read", series.DISK_READ))
-            if (total := _final(grid.last.get(name, ()))) is not None
-        )
-        yield Chart(
-            id="disk",
-            title="Disk",
-            unit="bytes/s",
-            times=grid.times,
-            series=tuple(shown),
-            summary=f"{' and '.join(totals)} in all.",
-            every=grid.every,
-        )
-    cores = grid.rate(series.CPU, until)
-    if cores:
-        total = _final(grid.last[series.CPU]) or 0.0
-        mean = total / max(grid.every, until - grid.start)
-        yield Chart(
-            id="cpu",
-            title="CPU",
-            unit="cores",
-            times=grid.times,
-            series=(Series("cores in use", cores),),
-            summary=f"{digits_text(mean)} cores in use on average.",
-            every=grid.every,
-        )
+    ways = (("written", series.DISK_WRITE), ("read", series.DISK_READ))
+    lines: list[Series] = []
+    totals: list[str] = []
+    for word, name in ways:
+        if rate := grid.rate(name, until):
+            lines.append(Series(word, rate, "second" if lines else "main"))
+        if (total := grid.total(name)) is not None:
+            totals.append(f"{size(total)} {word}")
+    if lines:
+        summary = f"{' and '.join(totals)} in all."
+        yield Chart("disk", "Disk", "bytes/s", grid.times, lines, summary=summary, every=grid.every)
+    if cores := grid.rate(series.CPU, until):
+        mean = (grid.total(series.CPU) or 0.0) / max(grid.every, until - grid.start)
+        summary = f"{digits_text(mean)} cores in use on average."
+        lines = [Series("cores in use", cores)]
+        yield Chart("cpu", "CPU", "cores", grid.times, lines, summary=summary, every=grid.every)
 
 
-def _final(values: Values) -> float | None:
-    return next((value for value in reversed(values) if value is not None), None)
-
-
-def _from_checkpoints(recording: Recording, subject: Subject) -> Iterator[Chart]:
-    """Yields a chart of what was read at the checkpoints, where no curve was taken."""
-    points = [
-        (checkpoint.time, value)
-        for run in subject.runs
-        for checkpoint in run.checkpoints
-        if (value := number(checkpoint.attributes, semconv.CHECKPOINT_MEMORY)) is not None
-    ]
-    if not points:
-        return
-    times, values = zip(*sorted(points), strict=True)
-    limit = memory_limit(recording)
-    highest = max(values)
-    yield Chart(
-        id="memory",
-        title="Memory of the process tree",
-        unit="bytes",
-        times=times,
-        series=(Series("memory", values),),
-        limit=None if limit is None else Line("limit", limit),
-        summary=f"Highest {size(highest)} at a checkpoint.",
-        note="Read at checkpoints only: what was between two of them is not known.",
-        is_large=True,
-    )
-
-
-def _calibrations(steps: Sequence[ShownStep]) -> Iterator[Chart]:
-    counted = [each for each in steps if each.step.progress]
-    counted.sort(key=lambda each: -(each.step.samples or 0))
-    for at, each in enumerate(counted[:_MOST_CALIBRATIONS]):
-        step = each.step
-        times, samples = zip(*sorted([(step.start, 0), *step.progress]), strict=True)
-        done = step.samples if step.samples is not None else step.progress[-1][1]
-        of_all = "" if step.expected_samples is None else f" of {step.expected_samples:,}"
-        rate = f", {digits_text(done / each.duration)} a second" if each.duration else ""
-        left_out = len(counted) - _MOST_CALIBRATIONS
-        note = ""
-        if left_out > 0 and at == _MOST_CALIBRATIONS - 1:
-            note = f"{left_out:,} more steps with samples are not shown."
-        yield Chart(
-            id=f"samples-{at}",
-            title=f"Samples of {cut(step.name, _LONGEST_NAME)}",
-            unit="samples",
-            times=times,
-            series=(Series("samples", samples),),
-            limit=None
-            if step.expected_samples is None
-            else Line("expected", step.expected_samples),
-            summary=f"{done:,}{of_all} samples{rate}.",
-            note=note,
-        )
-
-
-_CELLS: Final = 800
-_MOST_COMPARED_GPUS: Final = 8
-_NOTE: Final = (
-    "Every step begins at the same place for both. Where a step is shorter in one run, its curve "
-    "waits for the other."
-)
-
-_CHECKPOINTS: Final = (
-    "Read at checkpoints only where no curve was taken: what was between two of them is not known."
-)
-
-_Span: TypeAlias = tuple[float, float]
-"""Two times of a run."""
-
-_Highest: TypeAlias = Callable[[_Span, _Span], float | None]
-"""Returns the highest value of a run in a span of a stretch of it; None if none is known."""
-
-
-def comparison_charts(
-    names: tuple[str, str], runs: tuple[ComparedRun, ComparedRun], time: CommonTime
-) -> list[Chart]:
-    """Returns the charts of the levels that a run has, memory first."""
-    levels = [dict(_levels(run)) for run in runs]
-    charts: list[Chart] = []
-    for name in sorted({**levels[0], **levels[1]}, key=lambda each: (each != series.MEMORY, each)):
-        shown = [
-            (side, highest) for side in (1, 0) if (highest := levels[side].get(name)) is not None
-        ]
-        lines = [
-            Series(names[side], _values(time, side, highest), "main" if side else "second")
-            for side, highest in shown
-        ]
-        note = ""
-        if name == series.MEMORY:
-            note = _NOTE if all(map(_memory_grid, runs)) else f"{_NOTE} {_CHECKPOINTS}"
-        if len(charts) <= _MOST_COMPARED_GPUS + 1:
-            charts.append(_chart(name, lines, time, note))
-    return charts
-
-
-def comparison_bands(run: ComparedRun, side: int, time: CommonTime) -> list[ShownStep]:
-    """Returns the steps of a run at their places on the common axis."""
-    subject = subject_of(run.recording)
-    bands = []
-    for each in most_telling(subject.steps) if subject is not None else ():
-        start, end = time.place(side, each.step.start), time.place(side, each.end)
-        bands.append(replace(each, step=replace(each.step, start=start), end=end))
-    return bands
-
-
-def _chart(name: str, lines: Sequence[Series], time: CommonTime, note: str) -> Chart:
-    every = time.until / _CELLS
-    peaks = (
-        f"{line.label} up to {size(max(value for value in line.values if value is not None))}"
-        for line in reversed(lines)
-        if any(value is not None for value in line.values)
-    )
-    gpu = series.gpu_of(name)
-    title = f"Memory of GPU {gpu[0]}" if gpu is not None else _TITLES[name]
-    return Chart(
-        id=name.replace(".", "-"),
-        title=title,
-        unit="bytes",
-        times=tuple((cell + 0.5) * every for cell in range(_CELLS)),
-        series=tuple(lines),
-        summary=f"{', '.join(peaks)}.",
-        note=note,
-        every=every,
-        is_large=name == series.MEMORY,
-    )
-
-
-_TITLES: Final = {
-    series.MEMORY: "Memory of the process tree",
-    series.CACHE: "Growth of the cache directory",
-}
-
-
-def _values(time: CommonTime, side: int, highest: _Highest) -> Values:
-    """Returns the highest value of a run in each cell of the common axis."""
-    every = time.until / _CELLS
-    values: list[float | None] = [None] * _CELLS
-    for stretch in time.stretches:
-        end = stretch.begin + stretch.lengths[side]
-        offset = stretch.starts[side] - stretch.begin
-        whole = stretch.starts[side], stretch.starts[side] + stretch.lengths[side]
-        for cell in range(int(stretch.begin / every), min(_CELLS - 1, int(end / every)) + 1):
-            first, last = max(stretch.begin, cell * every), min(end, (cell + 1) * every)
-            span = first + offset, last + offset
-            value = highest(span, whole) if first <= last else None
-            known = values[cell]
-            if value is not None and (known is None or value > known):
-                values[cell] = value
-        if stretch is not time.stretches[-1]:  # at its end the run is over
-            _wait(values, int(stretch.begin / every), int((stretch.begin + stretch.length) / every))
-    return tuple(values)
-
-
-def _wait(values: list[float | None], begin: int, end: int) -> None:
-    """Keeps the last value of a stretch until the other run has come to its end."""
-    known = [cell for cell in range(begin, end) if values[cell] is not None]
-    if known:
-        values[known[-1] : end] = [values[known[-1]]] * (end - known[-1])
-
-
-def _levels(run: ComparedRun) -> Iterator[tuple[str, _Highest]]:
-    grid = grid_of(run.recording.curves, run.recording.began_ns)
-    if _memory_grid(run) is None:
-        points = _checkpoints(run)
-        if points:
-            yield series.MEMORY, _between(points)
-    for name in grid.highest if grid is not None else ():
-        gpu = series.gpu_of(name)
-        is_own = gpu is None or gpu[1] == series.PROCESS_USED
-        if name in _TITLES or (gpu is not None and (is_own or not _has_own(grid, gpu[0]))):
-            assert grid is not None
-            yield name, _of_grid(grid, name)
-
-
-def _memory_grid(run: ComparedRun) -> Grid | None:
-    """Returns the curves of a run if they have its memory."""
-    grid = grid_of(run.recording.curves, run.recording.began_ns)
-    return grid if grid is not None and series.MEMORY in grid.highest else None
-
-
-def _has_own(grid: Grid | None, index: int) -> bool:
-    return grid is not None and series.gpu_process_used(index) in grid.highest
-
-
-def _of_grid(grid: Grid, name: str) -> _Highest:
-    columns = grid.highest[name], grid.lowest[name], grid.last[name]
-    times = grid.highest_at.get(name, (None,) * grid.count)
-
-    def value_of(at: int, whole: _Span) -> float | None:
-        """Returns the value of a bucket; of one in which a stretch begins or ends that of its part."""
-        highest, lowest, last = (column[at] for column in columns)
-        when = times[at]
-        if when is None or whole[0] <= when <= whole[1]:
-            return highest
-        if when < whole[0]:
-            return last
-        return lowest if lowest != highest else None  # one reading, and that is of the next stretch
-
-    def highest(span: _Span, whole: _Span) -> float | None:
-        begin, end = (int((each - grid.start) // grid.every) for each in span)
-        found = (value_of(at, whole) for at in range(max(0, begin), min(grid.count, end + 1)))
-        return max((value for value in found if value is not None), default=None)
-
-    return highest
-
-
-def _checkpoints(run: ComparedRun) -> list[tuple[float, float]]:
-    subject = subject_of(run.recording)
+def _at_checkpoints(subject: Subject) -> list[tuple[float, float]]:
+    """Returns the memory that was read at checkpoints, with the times."""
     return sorted(
         (point.time, value)
-        for each in (subject.runs if subject is not None else ())
-        for point in each.checkpoints
+        for run in subject.runs
+        for point in run.checkpoints
         if (value := number(point.attributes, semconv.CHECKPOINT_MEMORY)) is not None
     )
 
 
-def _between(points: Sequence[tuple[float, float]]) -> _Highest:
-    """Returns values on the straight line between two points."""
+def _from_checkpoints(recording: Recording, subject: Subject) -> Iterator[Chart]:
+    """Yields a chart of what was read at the checkpoints, where no curve was taken."""
+    if points := _at_checkpoints(subject):
+        times, values = zip(*points, strict=True)
+        limit = memory_limit(recording)
+        yield Chart(
+            series.MEMORY, _TITLES[series.MEMORY], "bytes", times, [Series("memory", values)],
+            limit=None if limit is None else Line("limit", limit),
+            summary=f"Highest {size(max(values))} at a checkpoint.",
+            note="Read at checkpoints only: what was between two of them is not known.",
+            is_large=True,
+        )  # fmt: skip
 
-    def highest(span: _Span, whole: _Span) -> float | None:
-        middle = sum(span) / 2
-        for (start, low), (end, high) in pairwise(points):
-            if start <= middle <= end:
-                return low + (high - low) * ((middle - start) / (end - start) if end > start else 1)
-        return None
 
-    return highest
+def _calibrations(steps: Sequence[PlacedStep]) -> Iterator[Chart]:
+    counting = sorted(
+        (each for each in steps if each.step.progress), key=lambda each: -(each.step.samples or 0)
+    )
+    left_out = len(counting) - _MOST_CALIBRATIONS
+    for at, each in enumerate(counting[:_MOST_CALIBRATIONS]):
+        step, expected = each.step, each.step.expected_samples
+        times, samples = zip(*sorted([(step.start, 0), *step.progress]), strict=True)
+        done = step.samples if step.samples is not None else step.progress[-1][1]
+        of_all = "" if expected is None else f" of {expected:,}"
+        rate = f", {digits_text(done / each.duration)} a second" if each.duration else ""
+        is_last = at == _MOST_CALIBRATIONS - 1
+        yield Chart(
+            f"samples-{at}", f"Samples of {cut(step.name, _LONGEST_NAME)}", "samples", times,
+            [Series("samples", samples)],
+            limit=None if expected is None else Line("expected", expected),
+            summary=f"{done:,}{of_all} samples{rate}.",
+            note=f"{left_out:,} more steps with samples are not shown."
+            if left_out > 0 and is_last
+            else "",
+        )  # fmt: skip
+
+
+def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
+    """Returns the bands of the steps that tell most, each in a row of its own at its time."""
+    free_from: list[float] = []
+    rows: dict[tuple[int, int | None], int] = {}  # by run and index
+    for each in steps:
+        step = each.step
+        row = rows.get((id(each.run), step.parent), -1) + 1
+        while row < len(free_from) and free_from[row] > step.start:
+            row += 1
+        free_from += [0.0] * (row + 1 - len(free_from))
+        free_from[row] = each.end
+        rows[id(each.run), step.index] = row
+    return [
+        Band(
+            cut(each.step.name, _LONGEST_BAND),
+            each.step.start,
+            each.end,
+            rows[id(each.run), each.step.index],
+            each.depth,
+            each.step.state,
+        )
+        for each in most_telling(steps)
+    ]
+
+
+# --- two runs on one axis -----------------------------------------------------------------
+
+_CELLS_OF_TWO: Final = 800
+_MOST_COMPARED: Final = 10
+_NOTE: Final = (
+    "Every step begins at the same place for both. Where a step is shorter in one run, its curve "
+    "waits for the other."
+)
+_CHECKPOINTS: Final = (
+    "Read at checkpoints only where no curve was taken: what was between two of them is not known."
+)
+
+_Points: TypeAlias = list[tuple[float, float]]
+"""Values with the times at which they were read, in seconds since the recording began."""
+
+
+def comparison_charts(
+    names: tuple[str, str], runs: tuple[ComparedRun, ComparedRun], time: CommonTime
+) -> Iterator[Chart]:
+    """Yields the charts of the levels that a run has, memory first."""
+    (first, first_read), (second, second_read) = map(_levels, runs)
+    every = time.until / _CELLS_OF_TWO
+    times = tuple((cell + 0.5) * every for cell in range(_CELLS_OF_TWO))
+    order = sorted({**first, **second}, key=lambda name: (name != series.MEMORY, name))
+    for name in order[:_MOST_COMPARED]:
+        sides = [
+            (side, levels[name]) for side, levels in ((1, second), (0, first)) if name in levels
+        ]
+        lines = [
+            Series(names[side], _placed(points, side, time), "main" if side else "second")
+            for side, points in sides
+        ]
+        peaks = [
+            f"{names[side]} up to {size(max(value for _, value in points))}"
+            for side, points in reversed(sides)
+        ]
+        is_memory = name == series.MEMORY
+        is_read = first_read and second_read
+        gpu = series.gpu_of(name)
+        yield Chart(
+            name.replace(".", "-"),
+            f"Memory of GPU {gpu[0]}" if gpu is not None else _TITLES[name],
+            "bytes", times, lines,
+            summary=f"{', '.join(peaks)}.",
+            note="" if not is_memory else _NOTE if is_read else f"{_NOTE} {_CHECKPOINTS}",
+            every=every,
+            is_large=is_memory,
+        )  # fmt: skip
+
+
+def comparison_bands(run: ComparedRun, side: int, time: CommonTime) -> list[Band]:
+    """Returns the steps of a run at their places on the common axis."""
+    return [
+        each._replace(start=time.place(side, each.start), end=time.place(side, each.end))
+        for each in bands_of(subject_of(run.recording).steps)
+    ]
+
+
+def _levels(run: ComparedRun) -> tuple[dict[str, _Points], bool]:
+    """Returns what is shown of a run, and whether its memory was read all the time."""
+    grid = grid_of(run.recording.curves, run.recording.began_ns)
+    found: dict[str, _Points] = {}
+    for name in grid.highest if grid is not None else ():
+        assert grid is not None
+        gpu = series.gpu_of(name)
+        of_all = gpu is not None and gpu[1] == series.USED
+        if name in _TITLES or (
+            gpu is not None and not (of_all and series.gpu_process_used(gpu[0]) in grid.highest)
+        ):
+            found[name] = grid.points(name)
+    if series.MEMORY in found:
+        return found, True
+    points = _at_checkpoints(subject_of(run.recording))
+    return found | ({series.MEMORY: list(_between(points))} if points else {}), False
+
+
+def _between(points: _Points) -> Iterator[tuple[float, float]]:
+    """Yields points, and as many between them that the line from one to the next is straight."""
+    every = (points[-1][0] - points[0][0]) / _CELLS_OF_TWO
+    for (start, low), (end, high) in pairwise(points):
+        parts = max(1, round((end - start) / every)) if every else 1
+        for part in range(parts):
+            share = part / parts
+            yield start + share * (end - start), low + share * (high - low)
+    yield points[-1]
+
+
+def _placed(points: _Points, side: int, time: CommonTime) -> Values:
+    """Returns the highest value of a run in each cell of the common axis; it stays until the next."""
+    values: list[float | None] = [None] * _CELLS_OF_TWO
+    for at, value in points:
+        cell = min(_CELLS_OF_TWO - 1, int(time.place(side, at) / time.until * _CELLS_OF_TWO))
+        known = values[cell]
+        values[cell] = value if known is None else max(known, value)
+    return _held(values, ends=True)

@@ -39,8 +39,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, Ty
 
 if TYPE_CHECKING:
     from otel_quant.recordings.model import State
-    from otel_quant.views.charts import Chart
-    from otel_quant.views.shown_steps import ShownStep
+    from otel_quant.views.charts import Band, Chart
 
 ONE: Final = ""
 """``Column.shown_in``: one unit for the column, that fits its largest value."""
@@ -173,12 +172,18 @@ class Lines(NamedTuple):
     is_list: bool = False  # Whether they are the points of a list
     is_bad: bool = False  # Whether a page marks them as what went wrong
 
+    def first(self, most: int) -> Lines:
+        """Returns so many lines at most, and a last one that says how many more there are."""
+        left_out = len(self.lines) - most
+        more = [f"and {left_out:,} more"] if left_out > 0 else []
+        return self._replace(lines=[*self.lines[:most], *more])
+
 
 class Charts(NamedTuple):
     """Charts on one axis of time. A terminal and Markdown have a sentence of each."""
 
     charts: Sequence[Chart]
-    bands: Sequence[ShownStep]  # The steps behind them
+    bands: Sequence[Band]  # The steps behind them
     until: float  # Where the axis ends, in seconds
 
 

@@ -27,9 +27,9 @@ def ended_as(recording: Recording) -> str:
     return STATES["lost"].verb if recording.state == "lost" else recording.state
 
 
-def ending_lines(ending: Ending) -> list[str]:
+def ending_lines(ending: Ending | None) -> list[str]:
     """Returns what is to be said of an ending; nothing of a program that ended well."""
-    if not is_worth_telling(ending):
+    if ending is None or not is_worth_telling(ending):
         return []
     facts = [*ending_facts(ending), *(("would help", each) for each in _advice(ending))]
     return [

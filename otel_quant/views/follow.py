@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, TextIO
 from otel_quant.export.recording.layout import OUTPUT
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
-from otel_quant.views.watch import PlainView
+from otel_quant.views.watch import Looked, PlainView
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-_EVERY: Final = 1.0
+_PAUSE: Final = 1.0
 """Seconds between two looks."""
 
 _SHARE: Final = 10
@@ -75,7 +75,7 @@ class LiveView:
         from otel_quant.views.screen import screen
 
         console = Console(file=self._out)
-        newest: Recording | None = None
+        newest: Looked | None = None
         log: list[str] = []
 
         def draw() -> None:
@@ -94,7 +94,7 @@ class LiveView:
             self._live = live
             try:
                 for recording in self._looks(draw):
-                    newest = recording
+                    newest = Looked(recording)
                     log = last_lines(self._path / OUTPUT)
                     draw()
             except KeyboardInterrupt:
@@ -110,7 +110,7 @@ class LiveView:
             yield recording
             if is_last or recording.state != "running":
                 return
-            until = time.monotonic() + max(_EVERY, _SHARE * (time.monotonic() - began))
+            until = time.monotonic() + max(_PAUSE, _SHARE * (time.monotonic() - began))
             while (left := until - time.monotonic()) > 0 and not self._ended.wait(min(0.25, left)):
                 between()
 

@@ -10,9 +10,8 @@ import base64
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
-from html import escape
-from itertools import chain, count
+from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,42 +19,26 @@ from otel_quant.schema.units import size
 from otel_quant.version import VERSION
 from otel_quant.views.cells import (
     Texts,
+    as_text,
     cell_text,
-    meter_rows,
     of_limit,
     row_of,
     shares_text,
     value_of,
     values_like,
 )
-from otel_quant.views.document import (
-    Cell,
-    Charts,
-    Document,
-    Facts,
-    Lines,
-    Meters,
-    Part,
-    Quantity,
-    Row,
-    Section,
-    Shares,
-    Table,
-)
+from otel_quant.views.document import Cell, Charts, Document, Quantity, Row, Table
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from otel_quant.views.charts import Chart, Outline
+
 _HERE: Final = Path(__file__).parent
 _STYLES: Final = ("uplot/uPlot.min.css", "style.css")
 _SCRIPTS: Final = ("uplot/uPlot.iife.min.js", "plots.js", "sort.js")
 _LICENSE: Final = "uplot/LICENSE"
-
-# No colours: the page's own are readable on its background, light or dark.
-_RULE: Final = "border-bottom: 1px solid"
-_LEFT: Final = "text-align: left; white-space: pre-wrap"
-_RIGHT: Final = "text-align: right; font-variant-numeric: tabular-nums"
 
 
 def page_text(document: Document) -> str:
@@ -71,22 +54,21 @@ def page_text(document: Document) -> str:
             "form-action 'none'",
         )
     )
-    made = _Parts()
-    parts = [made.shown(part) for part in document.parts]
-    return (
-        _environment()
-        .get_template("document.html.j2")
-        .render(
-            policy=policy,
-            style=style,
-            scripts=scripts,
-            license=_asset(_LICENSE),
-            version=VERSION,
-            document=document,
-            parts=parts,
-            data=_data(made.charts),
-        )
+    return _rendered(
+        "document.html.j2",
+        policy=policy,
+        style=style,
+        scripts=scripts,
+        license=_asset(_LICENSE),
+        version=VERSION,
+        document=document,
+        page=_Page(),
     )
+
+
+def fragment(document: Document) -> str:
+    """Returns a document as HTML without scripts, colours or links, for a notebook."""
+    return _rendered("fragment.html.j2", document=document, whole=_whole)
 
 
 def write_page(target: Path, html: str) -> int:
@@ -101,11 +83,15 @@ def write_page(target: Path, html: str) -> int:
     return len(data)
 
 
+def _rendered(template: str, **values: object) -> str:
+    return _environment().get_template(template).render(**values)
+
+
 @functools.cache
 def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # takes 50 ms
 
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -114,6 +100,11 @@ def _environment() -> Environment:
         # No terminal, yet marks that turn the direction of a text deceive here too.
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
+    filters = (as_text, cell_text, of_limit, shares_text, size)
+    made.filters |= {"kind": lambda part: type(part).__name__} | {
+        each.__name__: each for each in filters
+    }
+    return made
 
 
 @functools.cache
@@ -125,107 +116,60 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-class _Parts:
-    """Parts as the templates show them: the name of a macro, and what that takes."""
+class _Page:
+    """What the templates of a page ask for, in the order of its parts."""
 
     def __init__(self) -> None:
-        self.charts: list[Charts] = []
+        self._charts: list[Charts] = []
         self._numbers = count()
 
-    def shown(self, part: Part, heading: str = "") -> tuple[str, Any]:
-        """Returns a part; ``heading`` is that of the section around it."""
-        match part:
-            case Table():
-                return "table", self._table(part, heading)
-            case Facts():
-                rows = [(name, cell_text(value)) for name, value in part.rows]
-                return "facts", {"title": part.title or part.caption, "rows": rows}
-            case Lines():
-                return "lines", part
-            case Charts():
-                from otel_quant.views.charts import outline_of
+    def name(self, given: str, kind: str) -> str:
+        """Returns the identifier of a part."""
+        return given or f"{kind}-{next(self._numbers)}"
 
-                self.charts.append(part)
-                return "charts", [
-                    (each, outline_of(each, part.bands, part.until)) for each in part.charts
-                ]
-            case Meters():
-                return "meters", [
-                    {
-                        "name": name,
-                        "value": size(value),
-                        "of_limit": of_limit(value, limit),
-                        "share": value / limit if limit else None,
-                    }
-                    for name, value, limit in part.rows
-                ]
-            case Shares():
-                begins = [sum(share for _, share in part.rows[:at]) for at in range(len(part.rows))]
-                bars = [
-                    (round(100 * begin, 2), round(100 * share, 2))
-                    for begin, (_, share) in zip(begins, part.rows, strict=True)
-                ]
-                return "shares", {"text": shares_text(part), "bars": bars}
-            case Section():
-                inner = [self.shown(each, part.title) for each in part.parts]
-                name = part.id or f"section-{next(self._numbers)}"
-                return "section", {
-                    "id": name, "title": part.title, "layout": part.layout, "parts": inner,
-                }  # fmt: skip
+    def outlines(self, part: Charts) -> list[tuple[Chart, Outline]]:
+        """Returns charts with what is shown of them without the page's script."""
+        from otel_quant.views.charts import outline_of
 
-    def _table(self, table: Table, heading: str) -> dict[str, Any]:
-        """Returns a table with units in its headings, so that it can be sorted."""
-        texts = Texts(table, one_unit=table.is_sortable)
-        heat = [_heat(table, at) if each.is_heat else None for at, each in enumerate(table.columns)]
-        columns = [
-            {
-                "heading": _heading(name),
-                "unit": unit,
-                "is_text": each.is_text or each.unit == "time",
-                "title": each.title,
-            }
-            for name, unit, each in zip(texts.headings, texts.units, texts.columns, strict=True)
-        ]
-        rows = []
-        for each in map(row_of, table.rows):
-            cells = list(texts.of(each.cells))
-            is_short = len(cells) < len(columns)
-            if each.said and not is_short:
-                cells[0] = f"{cells[0]} ({each.said})"
-            marks = [_marks(cell, shade) for cell, shade in zip(each.cells, heat, strict=False)]
-            kinds = [column["is_text"] for column in columns]
-            rows.append(
-                {
-                    "cells": list(zip(cells, kinds, marks, strict=False)),
-                    "depth": min(each.depth, 8),
-                    "state": each.state,
-                    "said": each.said if is_short else "",
-                }
-            )
-        caption = table.caption or table.title
+        self._charts.append(part)
+        return [(each, outline_of(each, part.bands, part.until)) for each in part.charts]
+
+    def data(self) -> dict[str, object] | None:
+        """Returns what the page's script draws: the charts that were shown."""
+        if not self._charts:
+            return None
+        from otel_quant.views.charts import band_data, chart_data
+
+        first = self._charts[0]
         return {
-            "id": table.id or f"table-{next(self._numbers)}",
-            "caption": caption,
-            "is_hidden": caption == heading,
-            "is_heat": any(heat),
-            "columns": columns,
-            "rows": rows,
-            "note": table.note,
-            "is_sortable": table.is_sortable,
+            "until": first.until,
+            "bands": band_data(first.bands),
+            "charts": [chart_data(chart) for part in self._charts for chart in part.charts],
         }
 
+    @staticmethod
+    def table(table: Table) -> dict[str, Any]:
+        """Returns the columns and rows of a table; one that can be sorted has units in its headings."""
+        texts = Texts(table, one_unit=table.is_sortable)
+        is_text = [each.is_text or each.unit == "time" for each in texts.columns]
+        heat = [_heat(table, at) if each.is_heat else None for at, each in enumerate(table.columns)]
+        headings = zip(map(_heading, texts.headings), texts.units, texts.columns, strict=True)
+        rows = []
+        for row in map(row_of, table.rows):
+            cells = list(texts.of(row.cells))
+            missing = len(texts.columns) - len(cells)
+            if row.said and not missing:
+                cells[0] = f"{cells[0]} ({row.said})"
+            marks = [_marks(cell, shade) for cell, shade in zip(row.cells, heat, strict=False)]
+            shown = [*zip(cells, is_text, marks, strict=False)]
+            rows.append((row, shown, missing))
+        return {"columns": list(zip(headings, is_text, strict=True)), "rows": rows}
 
-def _data(charts: Sequence[Charts]) -> dict[str, object] | None:
-    """Returns what the page's script draws."""
-    if not charts:
-        return None
-    from otel_quant.views.charts import band_data, chart_data
 
-    return {
-        "until": charts[0].until,
-        "bands": band_data(charts[0].bands),
-        "charts": [chart_data(chart) for part in charts for chart in part.charts],
-    }
+def _whole(table: Table) -> tuple[Texts, list[tuple[Row, Sequence[str]]]]:
+    """Returns the texts of a table, each row with what stands for cells that are not known."""
+    texts = Texts(table)
+    return texts, [(row, texts.whole(row.cells)) for row in map(row_of, table.rows)]
 
 
 def _heat(table: Table, at: int) -> Callable[[float], int]:
@@ -263,61 +207,3 @@ def _heading(text: str) -> str:
 
 _SHADES: Final = 5
 _ACRONYMS: Final = frozenset({"B", "CPU", "GPU", "IQR", "SQNR"})
-
-
-def fragment(document: Document) -> str:
-    """Returns a document as HTML without scripts, colours or links; texts are escaped."""
-    return f"<div>{''.join(chain.from_iterable(map(_fragment, document.parts)))}</div>"
-
-
-def _fragment(part: Part) -> Iterable[str]:
-    match part:
-        case Table():
-            yield _table(part)
-        case Facts():
-            title = f"<caption>{_escaped(part.title)}</caption>" if part.title else ""
-            rows = "".join(
-                f'<tr><th scope="row" style="{_LEFT}">{_escaped(name)}</th>'
-                f'<td style="{_LEFT}">{_escaped(cell_text(value))}</td></tr>'
-                for name, value in part.rows
-            )
-            yield f"<table>{title}<tbody>{rows}</tbody></table>"
-        case Lines():
-            yield f"<p>{'<br>'.join(map(_escaped, part.lines))}</p>"
-        case Charts():
-            lines = (_escaped(f"{each.title}: {each.summary}") for each in part.charts)
-            yield f"<p>{'<br>'.join(lines)}</p>"
-        case Meters():
-            yield from _fragment(Facts(meter_rows(part)))
-        case Shares():
-            yield f"<p>{_escaped(shares_text(part))}</p>"
-        case Section():
-            yield f"<p><strong>{_escaped(part.title)}</strong></p>"
-            yield from chain.from_iterable(map(_fragment, part.parts))
-
-
-def _table(table: Table) -> str:
-    texts = Texts(table)
-    said = any(isinstance(row, Row) and row.said for row in table.rows)
-    styles = [_LEFT if column.is_text else _RIGHT for column in texts.columns]
-    headings = zip(texts.headings_with_units, styles, strict=True)
-    head = "".join(
-        f'<th scope="col" style="{style}; {_RULE}">{_escaped(name)}</th>'
-        for name, style in headings
-    )
-    rows = []
-    for each in table.rows:
-        row = row_of(each)
-        cells = list(texts.whole(row.cells))
-        cells[0] = "  " * row.depth + cells[0]
-        pairs = [*zip(cells, styles, strict=True), *([(row.said, _LEFT)] if said else [])]
-        inner = "".join(f'<td style="{style}">{_escaped(text)}</td>' for text, style in pairs)
-        rows.append(f"<tr>{inner}</tr>")
-    more = f'<th style="{_LEFT}; {_RULE}"></th>' if said else ""
-    note = f"<p>{_escaped(table.note)}</p>" if table.note else ""
-    body = f"<thead><tr>{head}{more}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f"<table>{body}</table>{note}"
-
-
-def _escaped(text: str) -> str:
-    return escape(printable(text))

@@ -6,17 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from otel_quant.views.cells import Texts, cell_text, meter_rows, row_of, shares_text
+from otel_quant.views.cells import Texts, as_text, cell_text, row_of
 from otel_quant.views.document import (
-    Charts,
     Document,
     Facts,
     Lines,
-    Meters,
     Part,
     Row,
     Section,
-    Shares,
     Table,
 )
 from otel_quant.views.text import printable
@@ -43,8 +40,8 @@ def _parted(parts: Iterable[Part], level: int) -> Iterator[str]:
 
 
 def _part(part: Part, level: int) -> Iterator[str]:
-    match part:
-        case Table():
+    match as_text(part):
+        case Table() as part:
             if part.title:
                 yield f"{escaped(part.title)}\n\n"
             if part.caption:
@@ -52,7 +49,7 @@ def _part(part: Part, level: int) -> Iterator[str]:
             yield from _table(part)
             if part.note:
                 yield "\n" + _lines(part.note.split("\n"), is_list=False)
-        case Facts():
+        case Facts() as part:
             if part.title:
                 yield f"**{escaped(part.title)}**\n\n"
             elif part.caption:
@@ -62,15 +59,9 @@ def _part(part: Part, level: int) -> Iterator[str]:
                 f"| {escaped(name.strip())} | {escaped(cell_text(value))} |\n"
                 for name, value in part.rows
             )
-        case Lines():
+        case Lines() as part:
             yield _lines([line.strip() for line in part.lines], is_list=part.is_list)
-        case Charts():
-            yield _lines([f"{each.title}: {each.summary}" for each in part.charts], is_list=False)
-        case Meters():
-            yield from _part(Facts(meter_rows(part)), level)
-        case Shares():
-            yield f"{escaped(shares_text(part))}\n"
-        case Section():
+        case Section() as part:
             yield f"{'#' * level} {escaped(part.title)}\n\n"
             yield from _parted(part.parts, level + 1)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
 from otel_quant.recordings import summary
+from otel_quant.recordings.comparison.facts import FACTS, script_of
 from otel_quant.recordings.model import Recording
+from otel_quant.recordings.steps import PlacedStep
 from otel_quant.schema import semconv
 from otel_quant.schema.units import (
     WITHIN,
@@ -17,25 +18,40 @@ from otel_quant.schema.units import (
     counted,
     cut,
     duration_text,
+    moment_text,
     share_text,
     size,
 )
 from otel_quant.views.charts import Chart
-from otel_quant.views.curves import charts_of
-from otel_quant.views.document import Charts, Document, Facts, Lines, Meters, Part, Section
-from otel_quant.views.ending import ending_facts, forecast_lines, headline, is_worth_telling
+from otel_quant.views.curves import bands_of, charts_of
+from otel_quant.views.document import (
+    Cell,
+    Charts,
+    Document,
+    Facts,
+    Lines,
+    Meters,
+    Part,
+    Quantity,
+    Section,
+)
+from otel_quant.views.ending import (
+    ended_as,
+    ending_facts,
+    forecast_lines,
+    headline,
+    is_worth_telling,
+)
 from otel_quant.views.html import page_text
 from otel_quant.views.inference import recorded_sections
 from otel_quant.views.report_tables import models_of, processes_of
-from otel_quant.views.shown_steps import (
-    ShownStep,
+from otel_quant.views.steps import (
     Subject,
     memory_limit,
-    most_telling,
     process_name,
+    step_table,
     subject_of,
 )
-from otel_quant.views.steps import step_table
 from otel_quant.views.text import listed
 
 _MOST_PROBLEMS = 20
@@ -51,13 +67,13 @@ def document(recording: Recording) -> Document:
     subject = subject_of(recording)
     return Document(
         tuple(_parts(recording, subject)),
-        title=outcome_of(recording, subject),
-        over=f"Quantization run {began_text(recording)}",
+        title=_outcome(recording, subject),
+        over=f"Quantization run {moment_text(recording.began_ns // 10**9)} UTC",
         is_bad=recording.state in ("failed", "killed", "lost"),
     )
 
 
-def _parts(recording: Recording, subject: Subject | None) -> Iterator[Part]:
+def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
     charts = charts_of(recording, subject)
     processes, process_tables = processes_of(recording)
     sentences, meters = answer_of(recording, subject, charts)
@@ -66,21 +82,19 @@ def _parts(recording: Recording, subject: Subject | None) -> Iterator[Part]:
     yield from _problems(recording)
     yield from _post_mortem(recording)
     yield Section("Over time", tuple(_curves(recording, subject, charts)))
-    if subject is not None and subject.steps:
+    if subject.steps:
         yield Section("Steps", (step_table(recording, subject),))
     if process_tables:
         yield Section("Processes", process_tables)
     yield from models_of(recording)
     yield from recorded_sections(recording.path)
-    yield origin_of(recording, subject)
+    yield _origin(recording, subject)
 
 
 def _problems(recording: Recording) -> Iterator[Part]:
     if recording.problems:
-        more = len(recording.problems) - _MOST_PROBLEMS
-        rest = [f"and {more} more"] if more > 0 else []
         yield Lines(("Parts of this recording could not be read:",))
-        yield Lines((*recording.problems[:_MOST_PROBLEMS], *rest), is_bad=True)
+        yield Lines(recording.problems, is_bad=True).first(_MOST_PROBLEMS)
 
 
 def _post_mortem(recording: Recording) -> Iterator[Section]:
@@ -102,15 +116,14 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _curves(recording: Recording, subject: Subject | None, charts: list[Chart]) -> Iterator[Part]:
+def _curves(recording: Recording, subject: Subject, charts: list[Chart]) -> Iterator[Part]:
     if not charts:
         yield Lines(("No curve was recorded.",))
         return
-    if subject is not None and subject.why:
+    if subject.why:
         yield Lines((f"The bands are the steps of {subject.name}.",))
     until = max((recording.duration, *(time for chart in charts for time in chart.times[-1:])))
-    bands = most_telling(subject.steps) if subject is not None else []
-    yield Charts(charts, bands, until)
+    yield Charts(charts, bands_of(subject.steps), until)
 
 
 _LONGEST_NAME: Final = 120
@@ -119,7 +132,7 @@ _MOST_PATHS: Final = 3
 
 
 def answer_of(
-    recording: Recording, subject: Subject | None, charts: Sequence[Chart]
+    recording: Recording, subject: Subject, charts: Sequence[Chart]
 ) -> tuple[tuple[str, ...], Meters]:
     """Returns what stands first, the most important sentence first, and peaks beside their limits."""
     peak = summary.peak(recording)
@@ -133,55 +146,34 @@ def answer_of(
     return sentences, Meters(tuple(_meters(recording, peak, charts)))
 
 
-def program_of(recording: Recording) -> str:
+def _program_of(recording: Recording) -> str:
     """Returns the name of the program, or of the recording where its command is not known."""
-    for name in ("process.command_args", "process.command_line", "command"):
-        command = recording.origin.get(name)
-        words = command.split() if isinstance(command, str) else []
-        if isinstance(command, list | tuple):
-            words = list(map(str, command))
-        scripts = [word for word in words if word.endswith((".py", ".sh"))]
-        if words:
-            return cut(PurePath((scripts or words)[0]).name, _LONGEST_NAME)
-    return cut(recording.path.name or str(recording.path), _LONGEST_NAME)
+    command = recording.origin.get(semconv.PROCESS_COMMAND_LINE)
+    program = script_of(str(command)) if command else None
+    return cut(PurePath(program or recording.path).name or str(recording.path), _LONGEST_NAME)
 
 
-def outcome_of(recording: Recording, subject: Subject | None) -> str:
+def _outcome(recording: Recording, subject: Subject) -> str:
     """Returns how it ended, one sentence without its full stop."""
-    program, ending = program_of(recording), recording.ending
+    program = _program_of(recording)
     length = duration_text(recording.duration).replace(" ", "\u00a0")  # on one line
     where = _where(recording, subject)
-    match recording.state:
-        case "ended":
-            return f"{program} finished in {length}"
-        case "running":
-            doing = f": {where}" if where else ""
-            return f"{program} had been running for {length} when this was made{doing}"
-        case "killed":
-            by = f" by {ending.signal}" if ending is not None and ending.signal else ""
-            return f"{program} was killed{by} after {length}{_during(where)}"
-        case "failed":
-            code = ""
-            if ending is not None and ending.exit_code:
-                code = f" with exit code {ending.exit_code}"
-            return f"{program} failed{code} after {length}{_during(where)}"
-        case "lost":
-            return f"{program} stopped without an end record after {length}{_during(where)}"
+    if recording.state == "ended":
+        return f"{program} finished in {length}"
+    if recording.state == "running":
+        doing = f": {where}" if where else ""
+        return f"{program} had been running for {length} when this was made{doing}"
+    how = f"{'was ' if recording.state == 'killed' else ''}{ended_as(recording)}"
+    return f"{program} {how} after {length}{f' in {where}' if where else ''}"
 
 
-def _during(where: str) -> str:
-    return f" in {where}" if where else ""
-
-
-def _where(recording: Recording, subject: Subject | None) -> str:
+def _where(recording: Recording, subject: Subject) -> str:
     """Returns what it was doing at the end, or which step failed."""
     if recording.ending is not None and recording.ending.where:
         return cut(recording.ending.where, _LONGEST_NAME)
-    steps = subject.steps if subject is not None else ()
-    stopped = [each for each in steps if each.state != "ended"]
     # Innermost of those that are still open, before that the one that counts samples.
     last = max(
-        stopped,
+        (each for each in subject.steps if each.step.state != "ended"),
         key=lambda each: (
             each.step.end is None,
             each.step.samples is not None,
@@ -199,12 +191,12 @@ def _where(recording: Recording, subject: Subject | None) -> str:
     return f"{name}, sample {step.samples:,}{total}"
 
 
-def _error(subject: Subject | None) -> Iterator[str]:
-    for run in subject.runs if subject is not None else ():
+def _error(subject: Subject) -> Iterator[str]:
+    for run in subject.runs:
         if run.error is not None:
             yield f"{_error_text(run.error, run.error_message)}."
             return
-    for each in subject.steps if subject is not None else ():
+    for each in subject.steps:
         if each.step.error is not None:
             error = _error_text(each.step.error, each.step.error_message)
             yield f"{cut(each.step.name, _LONGEST_NAME)} raised {error}."
@@ -228,9 +220,7 @@ def _peak_sentence(recording: Recording, peak: summary.Known | None) -> Iterator
     where = f" in {_path(names)}" if names else ""
     when = f", {clock_text(peak.time)} after the start" if peak.time is not None else ""
     limit = memory_limit(recording)
-    near = ""
-    if limit:
-        near = f": {share_text(peak.value / limit)} of the limit of {size(limit)}"
+    near = f": {share_text(peak.value / limit)} of the limit of {size(limit)}" if limit else ""
     yield f"Memory{_whose(recording, peak)} peaked at {size(peak.value)}{where}{when}{near}."
 
 
@@ -242,8 +232,8 @@ def _whose(recording: Recording, peak: summary.Known) -> str:
     return "" if is_single else f" of {process_name(peak.run)}"
 
 
-def _time(recording: Recording, subject: Subject | None) -> Iterator[str]:
-    steps = subject.steps if subject is not None else ()
+def _time(recording: Recording, subject: Subject) -> Iterator[str]:
+    steps = subject.steps
     if not steps:
         yield "No step was recorded."
         return
@@ -256,7 +246,7 @@ def _time(recording: Recording, subject: Subject | None) -> Iterator[str]:
     )
 
 
-def _covered(steps: Sequence[ShownStep]) -> float:
+def _covered(steps: Sequence[PlacedStep]) -> float:
     """Returns the seconds in which a step was open."""
     seconds, until = 0.0, -math.inf
     for each in sorted(steps, key=lambda step: step.step.start):
@@ -265,27 +255,24 @@ def _covered(steps: Sequence[ShownStep]) -> float:
     return seconds
 
 
-def _written(recording: Recording, subject: Subject | None) -> Iterator[str]:
+def _written(recording: Recording, subject: Subject) -> Iterator[str]:
     written = summary.value(recording, summary.DISK_WRITE)
     cache = summary.value(recording, summary.CACHE_PEAK)
     parts = [f"wrote {size(written)} to disk"] if written else []
     parts += [f"filled its cache directory with {size(cache)}"] if cache else []
     if parts:
         yield f"It {' and '.join(parts)}."
-    steps = subject.steps if subject is not None else ()
     paths = dict.fromkeys(
         path
-        for each in steps
+        for each in subject.steps
         # The path is known before the model is written.
         if each.run.state == "ended"
         and (path := listed(each.step.attributes.get(semconv.OUTPUT_PATH, "")))
     )
     if paths:
         shown = ", ".join(cut(path, _LONGEST_NAME) for path in list(paths)[:_MOST_PATHS])
-        more = (
-            f" and {counted(len(paths) - _MOST_PATHS, 'more')}" if len(paths) > _MOST_PATHS else ""
-        )
-        yield f"Models written: {shown}{more}."
+        more = len(paths) - _MOST_PATHS
+        yield f"Models written: {shown}{f' and {more:,} more' if more > 0 else ''}."
 
 
 def _meters(
@@ -299,11 +286,6 @@ def _meters(
             yield f"GPU {chart.id.removeprefix('gpu-')} peak", chart.mark.value, limit
 
 
-def began_text(recording: Recording) -> str:
-    """Returns when a recording began, in UTC."""
-    return datetime.fromtimestamp(recording.began_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 _LONGEST: Final = 1_000
 _MOST_OTHERS: Final = 60
 
@@ -313,110 +295,50 @@ _GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "Machine",
         ("host.", "os.", "hw.", "quant.host.", "quant.memory.", "quant.gpu.", "container.", "k8s."),
     ),
-    (
-        "Versions",
-        (
-            "process.runtime.",
-            "quant.otel_quant.",
-            "quant.libraries",
-            "quant.library.",
-            "telemetry.",
-        ),
-    ),
+    ("Versions", ("process.runtime.", "quant.otel_quant.", "quant.librar", "telemetry.")),
     ("Source and pipeline", ("vcs.", "quant.vcs.", "cicd.")),
-    (
-        "Quantization",
-        ("quant.input.", "quant.output.", "quant.calibration.", "quant.config.", "quant.run."),
-    ),
+    ("Quantization", ("quant.",)),
+    ("Other", ("",)),
 )
 """Title of a group and how the names of its attributes begin."""
 
-_GROUPED: Final = tuple(beginning for _, beginnings in _GROUPS for beginning in beginnings)
-
-_NAMES: Final = {
-    "process.command_line": "command",
-    "process.runtime.version": "Python",
-    "host.name": "host",
-    "os.description": "system",
-    "host.cpu.model.name": "CPU",
-    "quant.host.cpu_count": "cores",
-    "quant.host.cpu_limit": "limit of cores",
-    "quant.memory.limit": "limit of memory",
-    "quant.memory.limit_source": "limit by",
-    "quant.gpu.count": "GPUs",
-    "quant.gpu.names": "GPU models",
-    "quant.gpu.drivers": "GPU drivers",
-    "quant.gpu.memory.limit": "memory of all GPUs",
-    "quant.otel_quant.version": "otel-quant",
-    "quant.libraries": "libraries",
-    "quant.library.name": "library",
-    "vcs.ref.head.revision": "commit",
-    "vcs.ref.head.name": "branch",
-    "vcs.repository.url.full": "repository",
-    "quant.vcs.dirty": "uncommitted changes",
-    "quant.calibration.method": "calibration",
-    "quant.config.name": "configuration",
-    "quant.run.world_size": "ranks",
-    "quant.input.path": "model read",
-    "quant.input.size": "size of it",
+_FACTS: Final = {name: (fact.name, fact.unit) for fact in FACTS for name in fact.attributes} | {
+    semconv.MEMORY_LIMIT_SOURCE: ("limit by", ""),
+    semconv.GPU_COUNT: ("number of GPUs", ""),
+    semconv.GPU_MEMORY_LIMIT: ("memory of all GPUs", "By"),
+    semconv.LIBRARIES: ("libraries", ""),
+    "quant.input.size": ("size of it", "By"),
+    "host.memory.size": ("memory", "By"),
+    "vcs.repository.url.full": ("repository", ""),
 }
-"""Names for people; any other attribute is shown by its own."""
-
-_SIZES: Final = frozenset(
-    {
-        semconv.MEMORY_LIMIT,
-        semconv.GPU_MEMORY_LIMIT,
-        "host.memory.size",
-        "quant.input.size",
-        "quant.output.size",
-    }
-)
-
-_MEASURED: Final = (
-    "quant.memory.",
-    "quant.gpu.memory.",
-    "quant.calibration.",
-    "quant.run.",
-)
-"""Beginnings of names that are figures of the run, except for those below."""
-
-_NOT_MEASURED: Final = frozenset(
-    {
-        semconv.MEMORY_LIMIT,
-        semconv.MEMORY_LIMIT_SOURCE,
-        semconv.GPU_MEMORY_LIMIT,
-        semconv.CALIBRATION_METHOD,
-        semconv.RUN_WORLD_SIZE,
-    }
-)
+"""Names for people, as a comparison has them, with their units; any other attribute is shown by its own."""
 
 
-def origin_of(recording: Recording, subject: Subject | None) -> Section:
+def _origin(recording: Recording, subject: Subject) -> Section:
     """Returns what made a recording, in groups; empty ones are left out."""
     facts = dict(recording.origin)
-    for run in subject.runs if subject is not None else ():
-        for name, value in run.attributes.items():
-            if name in _NOT_MEASURED or (
-                name.startswith(_GROUPED) and not name.startswith(_MEASURED)
-            ):
-                facts.setdefault(name, value)
+    for run in subject.runs:
+        facts = {name: value for name, value in run.attributes.items() if name in _FACTS} | facts
     lists = []
     for title, beginnings in _GROUPS:
-        names = [name for name in facts if name.startswith(beginnings)]
-        rows = tuple((_NAMES.get(name, name), _shown(name, facts.pop(name))) for name in names)
+        # Named ones first, in the order of the table.
+        names = sorted(
+            (name for name in facts if name.startswith(beginnings)),
+            key=lambda name: list(_FACTS).index(name) if name in _FACTS else len(_FACTS),
+        )
+        rows = [_fact(name, facts.pop(name)) for name in names]
+        if (left_out := len(rows) - _MOST_OTHERS) > 0:
+            rows[_MOST_OTHERS:] = [("", f"{left_out:,} more are left out")]
         lists.append(Facts(rows, title))
-    others = [(_NAMES.get(name, name), _shown(name, value)) for name, value in facts.items()]
-    left_out = len(others) - _MOST_OTHERS
-    more = [("", f"{left_out:,} more are left out")] if left_out > 0 else []
-    lists.append(Facts((*others[:_MOST_OTHERS], *more), "Other"))
-    lists.append(Facts((("folder or file", str(recording.path)),), "Recording"))
+    lists.append(Facts([("folder or file", str(recording.path))], "Recording"))
     shown = [each for each in lists if each.rows]
     return Section("What made this run", (Section("", shown, layout="facts"),))
 
 
-def _shown(name: str, value: object) -> str:
-    if name in _SIZES and isinstance(value, int | float):
-        return size(value)
+def _fact(name: str, value: object) -> tuple[str, Cell]:
+    known, unit = _FACTS.get(name, (name, ""))
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    return cut(listed(value), _LONGEST)
+        return known, "yes" if value else "no"
+    if unit and isinstance(value, int | float):
+        return known, Quantity(value, unit)
+    return known, cut(listed(value), _LONGEST)

@@ -92,9 +92,8 @@ def _page_parts(
     )
     if unreadable:
         yield Lines((f"{counted(len(unreadable), 'path')} could not be read:",))
-        lines = [f"{each.path}: {each.problem}" for each in unreadable[:_MOST_PROBLEMS]]
-        more = len(unreadable) - len(lines)
-        yield Lines([*lines, *([f"and {more} more"] if more else [])], is_bad=True)
+        lines = [f"{each.path}: {each.problem}" for each in unreadable]
+        yield Lines(lines, is_bad=True).first(_MOST_PROBLEMS)
 
 
 def _fields(names: Sequence[str]) -> tuple[Field, ...]:

@@ -9,25 +9,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from otel_quant.recordings.model import Recording, State
+from otel_quant.recordings.model import Ending, State
 from otel_quant.recordings.steps import PlacedStep
 from otel_quant.schema import series
 from otel_quant.schema.units import clock_text, duration_text, size
-from otel_quant.views.ending import ended_as, exceeded, time_left
+from otel_quant.views.ending import ended_as
 from otel_quant.views.text import printable
-from otel_quant.views.watch import (
-    columns,
-    curve_of,
-    forecast,
-    memory,
-    name_text,
-    others,
-    program_text,
-    samples_text,
-    step_peaks,
-    steps_of,
-    usage_text,
-)
+from otel_quant.views.watch import Looked, columns, progress, warning
 
 _MARKS: Final[dict[State, tuple[str, str]]] = {
     "running": ("▶", "bold cyan"),
@@ -40,6 +28,8 @@ _MARKS: Final[dict[State, tuple[str, str]]] = {
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _CURVE_ROWS: Final = 6
+_LOWEST: Final = 20
+"""Rows of a terminal without the curve."""
 _AXIS: Final = 9
 """Characters beside the curve."""
 _BAR: Final = 20
@@ -50,145 +40,104 @@ _LOG_ROWS: Final = 5
 _FEWEST_STEPS: Final = 3
 
 
-def screen(
-    recording: Recording, width: int, height: int, log: Sequence[str] = ()
-) -> RenderableType:
+def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> RenderableType:
     """Returns what fills the terminal."""
-    log = log[-_LOG_ROWS:]
-    curve = list(_curve(recording, width)) if height >= 20 else []
-    use = list(_usage(recording))
-    advice = list(_ending(recording))
-    left = height - 4 - len(curve) - len(use) - len(advice) - (len(log) + 2 if log else 0)
-    parts: list[RenderableType] = [_headline(recording), Text()]
-    parts.append(_steps(recording, max(_FEWEST_STEPS, left), width))
-    parts += [Text(), *curve, *use, *advice]
+    below = [*(_curve(looked, width) if height >= _LOWEST else ()), *_usage(looked)]
+    below += _ending(looked.recording.ending) if looked.recording.state != "ended" else ()
     if log:
-        parts += [Text(), Text("last lines of the output", style="dim")]
-        parts += [_cut(printable(line)) for line in log]
-    return Group(*parts)
-
-
-def _headline(recording: Recording) -> Text:
+        below += [Text(), Text("last lines of the output", style="dim")]
+        below += [_line(printable(each)) for each in log[-_LOG_ROWS:]]
+    recording, steps = looked.recording, _steps(looked, height - 4 - len(below), width)
     mark, style = _MARKS[recording.state]
-    text = Text.assemble(
+    head = _line(
         (f"{mark} {ended_as(recording)}", style),
         f"  {duration_text(recording.duration)}  ",
-        (program_text(recording), "bold"),
+        (looked.program[:10_000], "bold"),
     )
-    text.truncate(10_000)
-    text.no_wrap, text.overflow = True, "ellipsis"
-    return text
+    return Group(head, Text(), *steps, Text(), *below)
 
 
-def _steps(recording: Recording, rows: int, width: int) -> RenderableType:
-    lines = steps_of(recording)
-    if not lines:
-        return Text("no step has begun", style="dim")
-    shown = _worth_most(lines, rows - 1)
-    table = Table(box=None, padding=(0, 1, 0, 0), show_header=False, expand=False)
-    peak_of, bar = step_peaks(recording), max(0, min(_BAR, width - _BESIDE_BAR))
-    cells = [_cells(recording, line, peak_of(line), bar) for line in shown]
+def _line(*parts: str | tuple[str, str]) -> Text:
+    """Returns a line that is cut where the terminal ends."""
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
+
+
+def _steps(looked: Looked, rows: int, width: int) -> Iterator[RenderableType]:
+    """Yields the open steps, and as many of those that ended last as there is room for."""
+    every = looked.steps
+    if not every:
+        yield Text("no step has begun", style="dim")
+        return
+    order = sorted(
+        range(len(every)),
+        key=lambda at: (every[at].step.end is not None, every[at].step.error is None, -at),
+    )
+    shown = [every[at] for at in sorted(order[: max(_FEWEST_STEPS, rows) - 1])]
+    if len(shown) < len(every):
+        text = f"{len(every) - len(shown):,} steps that ended are not shown"
+        yield Text(text, style="dim")
+    bar = max(0, min(_BAR, width - _BESIDE_BAR))
+    cells = [_cells(looked, each, bar) for each in shown]
     names = min(max(24, width // 3), max(row[0].cell_len for row in cells))
+    table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True, overflow="ellipsis", min_width=names, max_width=names)
     for width_of_figure in (12, 9):
         table.add_column(justify="right", no_wrap=True, min_width=width_of_figure)
     table.add_column(no_wrap=True, overflow="ellipsis")
     for row in cells:
         table.add_row(*row)
-    if len(shown) == len(lines):
-        return table
-    return Group(
-        Text(f"{len(lines) - len(shown):,} steps that ended are not shown", style="dim"), table
-    )
+    yield table
 
 
-def _worth_most(lines: Sequence[PlacedStep], rows: int) -> list[PlacedStep]:
-    """Returns the open steps, and as many of those that ended last as there is room for."""
-    first = sorted(
-        range(len(lines)),
-        key=lambda at: (lines[at].step.end is not None, lines[at].step.error is None, -at),
-    )
-    return [lines[at] for at in sorted(first[: max(1, rows)])]
+def _cells(looked: Looked, each: PlacedStep, bar: int) -> tuple[Text, ...]:
+    step, peak = each.step, looked.peak(each)
+    name = Text.assemble("  " * each.depth, _MARKS[step.state], " ", looked.name(each))
+    if step.end is not None:
+        state = Text(printable(step.error or ""), style="red")
+    else:
+        state = Text(", ".join(progress(each)))
+        if step.expected_samples and step.samples is not None and bar:
+            done = bar * min(step.samples, step.expected_samples) // step.expected_samples
+            state = Text.assemble(("━" * done, "cyan"), ("─" * (bar - done), "dim"), " ", state)
+    shown = "" if peak is None else size(peak)
+    return name, Text(duration_text(each.duration)), Text(shown, style="dim"), state
 
 
-def _cells(
-    recording: Recording, line: PlacedStep, peak: float | None, bar: int
-) -> tuple[Text, ...]:
-    step = line.step
-    mark, style = _MARKS[step.state]
-    return (
-        Text.assemble("  " * line.depth, (mark, style), " ", name_text(recording, line)),
-        Text(duration_text(line.duration)),
-        Text(size(peak) if peak is not None else "", style="dim"),
-        _progress(line, bar),
-    )
-
-
-def _progress(line: PlacedStep, bar: int) -> Text:
-    step = line.step
-    if line.step.end is not None:
-        return Text(printable(step.error or ""), style="red")
-    texts = [samples_text(step)]
-    if step.state == "running":
-        texts.append(time_left(forecast(line)))
-    text = Text(", ".join(filter(None, texts)))
-    if not step.expected_samples or step.samples is None or not bar:
-        return text
-    done = bar * min(step.samples, step.expected_samples) // step.expected_samples
-    return Text.assemble(("━" * done, "cyan"), ("─" * (bar - done), "dim"), " ", text)
-
-
-def _curve(recording: Recording, width: int) -> Iterator[Text]:
+def _curve(looked: Looked, width: int) -> Iterator[Text]:
     """Yields memory over time as rows of blocks, the limit as a line where it is near."""
-    curve = curve_of(recording)
-    values = (
-        columns(curve, series.MEMORY, max(10, width - _AXIS - len(_LIMIT)))
-        if curve is not None
-        else []
-    )
-    highest = max((value for value in values if value is not None), default=0)
+    curve = looked.curve
+    count = max(10, width - _AXIS - len(_LIMIT))
+    values = columns(curve, series.MEMORY, count) if curve is not None else []
+    highest, limit = max(values, default=0.0), looked.memory().limit or 0.0
     if curve is None or not highest:
         return
-    limit = memory(recording).limit
-    near = limit is not None and highest > limit / 2
-    top = max(highest, limit) if near and limit is not None else highest
+    is_near = highest > limit / 2 > 0
+    top = max(highest, limit) if is_near else highest
     for row in range(_CURVE_ROWS, 0, -1):
-        blocks = "".join(_block(value, top, row) for value in values)
-        label = f"{size(top):>{_AXIS - 1}} " if row == _CURVE_ROWS else " " * _AXIS
-        is_limit = near and row == _CURVE_ROWS
-        yield Text.assemble((label, "dim"), (blocks, "cyan"), (_LIMIT, "red") if is_limit else "")
+        is_top = row == _CURVE_ROWS
+        filled = (value / top * _CURVE_ROWS - (row - 1) for value in values)
+        blocks = "".join(_EIGHTHS[max(0, min(8, round(each * 8)))] for each in filled)
+        label = f"{size(top) if is_top else '':>{_AXIS - 1}} "
+        yield _line((label, "dim"), (blocks, "cyan"), (_LIMIT if is_top and is_near else "", "red"))
     length = (max(curve.curve.buckets) + 1) * curve.curve.length / 1000
-    end = clock_text(length)
-    axis = f"{'':{_AXIS}}0:00{end:>{max(0, len(values) - 4)}}"
+    axis = f"{'':{_AXIS}}0:00{clock_text(length):>{max(0, len(values) - 4)}}"
     yield Text(axis, style="dim")
 
 
-def _block(value: float | None, top: float, row: int) -> str:
-    filled = (value or 0) / top * _CURVE_ROWS - (row - 1)
-    return _EIGHTHS[max(0, min(8, round(filled * 8)))]
-
-
-def _usage(recording: Recording) -> Iterator[Text]:
-    for use in (memory(recording), *others(recording)):
+def _usage(looked: Looked) -> Iterator[Text]:
+    for use in looked.usage():
         if use.now is not None or use.peak is not None:
-            yield Text.assemble((f"{use.name:13}", "bold"), usage_text(use))
-    for line in steps_of(recording):
-        text = exceeded(forecast(line)) if line.step.end is None else ""
-        if text:
-            yield Text(f"{name_text(recording, line)}: {text}", style="bold red")
+            yield Text.assemble((f"{use.name:13}", "bold"), use.text)
+    for each in looked.steps:
+        if text := warning(each):
+            yield Text(f"{looked.name(each)}: {text}", style="bold red")
 
 
-def _ending(recording: Recording) -> Iterator[Text]:
-    ending = recording.ending
-    if ending is None or recording.state == "ended":
-        return
-    if ending.where:
-        yield Text(f"was in {printable(ending.where)}", style="bold")
-    if ending.evidence:
-        yield Text(printable(ending.evidence))
-    for advice in ending.advice[:3]:
-        yield Text(f"- {advice.text}")
-
-
-def _cut(line: str) -> Text:
-    return Text(line, no_wrap=True, overflow="ellipsis")
+def _ending(ending: Ending | None) -> Iterator[Text]:
+    if ending is not None:
+        if ending.where:
+            yield Text(f"was in {printable(ending.where)}", style="bold")
+        if ending.evidence:
+            yield Text(printable(ending.evidence))
+        for advice in ending.advice[:3]:
+            yield Text(f"- {advice.text}")

@@ -13,9 +13,9 @@ from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import MODEL_FIGURES
-from otel_quant.schema.units import share_text, size
-from otel_quant.views.cells import cell_text
+from otel_quant.schema.units import duration_text, share_text, size
 from otel_quant.views.document import (
+    Cell,
     Column,
     Document,
     Facts,
@@ -29,18 +29,12 @@ from otel_quant.views.ending import ending_lines, forecast_lines
 from otel_quant.views.steps import (
     COLUMNS,
     ShownRun,
-    StepRow,
     columns_of,
     message_of,
     run_table,
     status_of,
 )
 from otel_quant.views.text import listed
-
-_LIMITS: Final[Mapping[str | None, str]] = {
-    "cgroup": " (of the control group)",
-    "physical": " (physical memory)",
-}
 
 
 def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> Document:
@@ -58,7 +52,7 @@ def _parts(recordings: Mapping[str, Recording], most_steps: int | None) -> Itera
     for name, recording in recordings.items():
         if recording.path.is_dir():
             yield from _summary_parts(recording)
-        runs = titled_runs(name, recording)
+        runs = _titled_runs(name, recording)
         for title, run in runs.items():
             if len(recordings) > 1 or len(runs) > 1:
                 yield Section(title, run_parts(recording, run, most_steps))
@@ -66,10 +60,10 @@ def _parts(recordings: Mapping[str, Recording], most_steps: int | None) -> Itera
                 yield from run_parts(recording, run, most_steps)
 
 
-def titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
+def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
     """Returns the runs of a recording by a name that no two of them share."""
     if not recording.path.is_dir():
-        return dict.fromkeys((name,), recording.runs[0])
+        return {name: recording.runs[0]}
     found: dict[str, RecordedRun] = {}
     for run in recording.runs:
         rank = f", rank {run.rank}" if run.rank is not None else ""
@@ -81,18 +75,17 @@ def titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
 def _summary_parts(recording: Recording) -> Iterator[Part]:
     """Yields how the whole stands, and how the launcher saw it end."""
     state = f"{STATES[recording.state].verb}, {recording.duration:,.1f} s"
-    ending = recording.ending
-    if ending is not None and ending.exit_code is not None:
-        state += f", exit code {ending.exit_code}"
-    peak = summary.peak(recording) if len(recording.runs) != 1 else None
+    if recording.ending is not None and recording.ending.exit_code is not None:
+        state += f", exit code {recording.ending.exit_code}"
     rows = [("recording", state)]
-    if peak is not None:
+    peak = summary.peak(recording)
+    if peak is not None and len(recording.runs) != 1:
         rows.append(("memory peak", _peak_text(peak.value, summary.limit(recording))))
     yield Facts(rows, str(recording.path))
-    told = ending_lines(ending) if ending is not None else ()
+    told = ending_lines(recording.ending)
     for lines in (told, forecast_lines(recording), recording.problems):
         if lines:
-            yield Lines(tuple(lines))
+            yield Lines(lines)
     if not recording.runs:
         yield Lines(("no run: the program has opened no step",))
 
@@ -102,36 +95,49 @@ def run_parts(
 ) -> Iterator[Part]:
     """Yields the parts of one run."""
     shown = ShownRun(recording, run)
-    if shown.rows:
-        yield run_table(shown, most_steps)
-    else:
-        yield Lines(("no steps",))
-    if facts := tuple(_facts(recording, run)):
+    yield run_table(shown, most_steps) if shown.rows else Lines(("no steps",))
+    if facts := list(_facts(recording, run)):
         yield Facts(facts)
     if run.summary:
-        yield Facts(tuple((key, _rounded(value)) for key, value in run.summary.items()))
-    for cost in _with_ratios(list(map(model_data, run.models))):
-        yield _cost_facts(cost)
+        rounded = {
+            key: round(value, 4) if isinstance(value, float) else value
+            for key, value in run.summary.items()
+        }
+        yield Facts([(key, str(value)) for key, value in rounded.items()])
+    yield from map(_cost_facts, _costs(run))
     if run.end is None:
-        yield Lines(tuple(_missing(recording, run)))
-    elif is_truncated(recording, run):
+        yield Lines(list(_missing(recording, run)))
+    elif _is_truncated(recording, run):
         text = "truncated: all checkpoints are complete, but the text after them is not"
         yield Lines((text,))
 
 
-def is_truncated(recording: Recording, run: RecordedRun) -> bool:
+def _is_truncated(recording: Recording, run: RecordedRun) -> bool:
     """Whether a run has no end, or the file that it stands in."""
     return run.end is None or (bool(recording.problems) and not recording.path.is_dir())
 
 
-def _rounded(value: object) -> str:
-    return str(round(value, 4) if isinstance(value, float) else value)
-
-
 # --- what made a run, and how it went -----------------------------------------------------
 
+_LIMITS: Final = {"cgroup": " (of the control group)", "physical": " (physical memory)"}
 
-def run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
+_TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "GPUs": {"gpus": "{}"},
+    "libraries": {"libraries": "{}"},
+    "calibration": {
+        "calibration_method": "{}",
+        "calibration_samples": "{} samples (batches)",
+        "calibration_items": "{} items",
+    },
+    "ended": {"ended": "{}"},
+    "command": {"command": "{}"},
+    "host": {"host": "{}", "system": "{}"},
+    "Python": {"python": "{}", "otel_quant": "otel-quant {}"},
+}
+"""Name -> keys whose values are shown there, each with how it is said."""
+
+
+def _run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
     """Returns what is known of a run, by the keys of a profile."""
     known: dict[str, Any] = {**recording.origin, **run.attributes}
     known |= {semconv.RUN_ID: run.id, semconv.RUN_RANK: run.rank}
@@ -139,21 +145,21 @@ def run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
     for key, name in OF_RUN.items():
         value = known.get(name)
         if isinstance(value, int | float) and key.endswith("_mb"):
-            value = mebibytes(value)
+            value = _mebibytes(value)
         if value not in (None, ""):
             found[key] = list(value) if isinstance(value, tuple) else value
     if counted := [step for step in run.steps if step.samples]:
-        items = [step.attributes.get(semconv.CALIBRATION_ITEM_COUNT) for step in counted]
         found["calibration_samples"] = sum(step.samples or 0 for step in counted)
+        items = [step.attributes.get(semconv.CALIBRATION_ITEM_COUNT) for step in counted]
         if all(isinstance(each, int) for each in items):
             found["calibration_items"] = sum(each for each in items if isinstance(each, int))
     limit, peak = summary.limit(recording, run), summary.peak_of_run(recording, run)
     if limit is not None:
-        found["memory_limit_mb"] = mebibytes(limit.value)
+        found["memory_limit_mb"] = _mebibytes(limit.value)
         if limit.source is not None:
             found["memory_limit_source"] = limit.source
     if peak is not None:
-        found["tree_peak_memory_mb"] = mebibytes(peak.value)
+        found["tree_peak_memory_mb"] = _mebibytes(peak.value)
         found["tree_peak_memory_source"] = peak.source
         if limit is not None:
             found["memory_limit_share"] = round(peak.value / limit.value, 4)
@@ -168,12 +174,12 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
         is_least = peak.is_least or (run.end is None and peak.source not in ("launcher", "ending"))
         yield "memory peak", ("at least " if is_least else "") + _peak_text(peak.value, limit)
     if limit is not None:
-        yield "memory limit", f"{size(limit.value)}{_LIMITS.get(limit.source, '')}"
-    data = run_data(recording, run)
+        yield "memory limit", f"{size(limit.value)}{_LIMITS.get(limit.source or '', '')}"
+    data = _run_data(recording, run)
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
         yield "GPU memory peak", f"{share_text(gpu_share)} of the memory of the fullest GPU"
-    for name, keys in _TEXTS.items():
-        values = [_FORMS.get(key, "{}").format(listed(data[key])) for key in keys if key in data]
+    for name, forms in _TEXTS.items():
+        values = [form.format(listed(data[key])) for key, form in forms.items() if key in data]
         if values:
             yield name, ", ".join(values)
 
@@ -183,81 +189,58 @@ def _peak_text(peak: float, limit: summary.Limit | None) -> str:
     return f"{size(peak)}{of_limit}"
 
 
-_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "GPUs": ("gpus",),
-    "libraries": ("libraries",),
-    "calibration": ("calibration_method", "calibration_samples", "calibration_items"),
-    "ended": ("ended",),
-    "command": ("command",),
-    "host": ("host", "system"),
-    "Python": ("python", "otel_quant"),
-}
-"""Name -> keys whose values are shown there."""
-
-_FORMS: Final[Mapping[str, str]] = {
-    "calibration_samples": "{} samples (batches)",
-    "calibration_items": "{} items",
-    "otel_quant": "otel-quant {}",
-}
-
-
 # --- models -------------------------------------------------------------------------------
 
-_RATIO: Final = "_ratio"
-_SIZES: Final = ("size", "weight_bytes")
+_RATIOS: Final = {"size": "size_ratio", "weight_bytes": "weight_bytes_ratio"}
 _PRECISION: Final = "precision."
-_MODEL: Final = {figure.name: figure for figure in MODEL_FIGURES if figure.heading}
+_FIGURES: Final = {figure.name: figure for figure in MODEL_FIGURES if figure.heading}
 
 
-def model_data(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the static cost of a model, by the keys of a profile."""
-    known = {key: model[key] for key in ("role", "path") if key in model}
-    error = {"error": model["error"]} if "error" in model else {}
-    return {**known, **model.get("figures", {}), **error}
-
-
-def _with_ratios(costs: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
-    """Returns costs, each quantized model with the ratio of its sizes to those of its float model."""
-    found: list[dict[str, object]] = []
-    before: Mapping[str, object] = {}
-    for cost in costs:
-        entry = dict(cost)
+def _costs(run: RecordedRun) -> Iterator[dict[str, Any]]:
+    """Yields models by the keys of a profile, with the ratio of sizes to those of the float model."""
+    before: dict[str, Any] = {}
+    for model in run.models:
+        cost = {key: model[key] for key in ("role", "path") if key in model}
+        cost |= model.get("figures", {})
+        cost |= {"error": model["error"]} if "error" in model else {}
         if cost.get("role") == "float":
             before = cost
         elif cost.get("role") == "quantized":
-            for key in _SIZES:
+            for key, ratio in _RATIOS.items():
                 now, then = cost.get(key), before.get(key)
                 if isinstance(now, int) and isinstance(then, int) and 0 < then < 1 << 64 > now:
-                    entry[key + _RATIO] = round(now / then, 4)
-        found.append(entry)
-    return found
+                    cost[ratio] = round(now / then, 4)
+        yield cost
 
 
-def _cost_facts(cost: Mapping[str, object]) -> Facts:
+def _cost_facts(cost: Mapping[str, Any]) -> Facts:
     """Returns the cost of one model, with one row for each figure."""
-    heading = cost.get("role") or cost.get("path") or "model"
-    hidden = {"role", *(key + _RATIO for key in _SIZES)}
-    rows = []
+    rows: list[tuple[str, Cell]] = []
     for key, value in cost.items():
-        if key in hidden or isinstance(value, dict):
+        if key in ("role", *_RATIOS.values()) or isinstance(value, dict):
             continue
-        figure, name = _MODEL.get(key), key
-        unit = figure.unit if figure is not None else ""
+        figure, name, unit = _FIGURES.get(key), key, ""
         if figure is not None:
-            name = figure.heading
+            name, unit = figure.heading, figure.unit
         elif key.startswith(_PRECISION):
             name, unit = f"contractions in {key.removeprefix(_PRECISION)}", "1"
-        ratio = cost.get(key + _RATIO)
-        text = listed(value)
+        ratio = cost.get(_RATIOS.get(key, ""))
+        more = f", {share_text(ratio)} of the float model's" if isinstance(ratio, float) else ""
         if isinstance(value, int | float):
-            text = cell_text(Quantity(value, unit, digits=2 if unit == "1" else None))
-        if isinstance(ratio, float):
-            text = f"{text}, {share_text(ratio)} of the float model's"
-        rows.append((name, text))
-    return Facts(rows, f"model cost: {heading}")
+            digits = 2 if unit == "1" else None
+            rows.append((name, Quantity(value, unit, after=more, digits=digits)))
+        else:
+            rows.append((name, f"{listed(value)}{more}"))
+    return Facts(rows, f"model cost: {cost.get('role') or cost.get('path') or 'model'}")
 
 
 # --- what is missing ----------------------------------------------------------------------
+
+_OF_READING: Final = {
+    semconv.READING_MEMORY_PEAK: "peak",
+    f"{semconv.READING_PREFIX}gpu_memory_peak": "peak on GPUs",
+    semconv.READING_MEMORY_LIMIT: "limit",
+}
 
 
 def _missing(recording: Recording, run: RecordedRun) -> Iterator[str]:
@@ -274,7 +257,6 @@ def _missing(recording: Recording, run: RecordedRun) -> Iterator[str]:
         text = ", ".join((f"{last.time - run.start:.2f} s", *figures))
         yield f"  last checkpoint: {last.name} ({text})"
     if run.last is not None:
-        reading = last_reading_data(recording, run, run.last)
         read = [*_figures(run.last.attributes, semconv.READING_PREFIX)]
         read += [
             f"{words} {size(value)}"
@@ -282,14 +264,7 @@ def _missing(recording: Recording, run: RecordedRun) -> Iterator[str]:
             if (value := number(run.last.attributes, name)) is not None
         ]
         text = ", ".join((f"{run.last.time - run.start:.2f} s", *read))
-        yield f"  last reading:    {_shown_age(reading['age_secs'])} ago ({text})"
-
-
-_OF_READING: Final = {
-    semconv.READING_MEMORY_PEAK: "peak",
-    f"{semconv.READING_PREFIX}gpu_memory_peak": "peak on GPUs",
-    semconv.READING_MEMORY_LIMIT: "limit",
-}
+        yield f"  last reading:    {duration_text(_age(recording, run.last))} ago ({text})"
 
 
 def _figures(attributes: Mapping[str, Any], prefix: str) -> Iterator[str]:
@@ -305,138 +280,124 @@ def _open_steps(run: RecordedRun) -> Iterator[str]:
             yield step.name + (f" ({step.samples}{total} samples)" if step.samples else "")
 
 
-def last_reading_data(recording: Recording, run: RecordedRun, last: LastReading) -> dict[str, Any]:
-    """Returns a last reading by the keys of the file that stands beside a profile."""
-    began = recording.began_ns / 1e9
-    found: dict[str, Any] = {"schema": 1, "run_id": run.id, "pid": run.pid}
-    found |= {
-        "run_started": began + run.start,
-        "timestamp": began + last.time,
-        "relative_time_secs": round(last.time - run.start, 6),
-    }
-    figures = {
-        key: f"{semconv.READING_PREFIX}{figure.checkpoint}"
-        for key, figure in PROFILE_COLUMNS.items()
-        if figure.checkpoint
-    }
-    figures |= {key: f"quant.reading.{name}_peak" for key, name in _PEAKS_READ.items()}
-    figures["memory_limit_mb"] = semconv.READING_MEMORY_LIMIT
-    for key, name in figures.items():
-        if (value := number(last.attributes, name)) is not None:
-            found[key] = mebibytes(value)
-    found["open_steps"] = [
-        {
-            key: value
-            for key, value in (
-                ("step", step.name),
-                ("samples", step.samples),
-                ("expected_samples", step.expected_samples),
-            )
-            if value is not None
-        }
-        for step in run.steps
-        if step.index in last.open_steps
-    ]
-    return {**found, "age_secs": round(max(0.0, time.time() - began - last.time), 1)}
-
-
-_PEAKS_READ: Final = dict(zip(PEAKS, ("memory", "gpu_memory"), strict=True))
-
-_SPANS: Final = ((86_400, "days"), (3_600, "h"), (60, "min"))
-
-
-def _shown_age(seconds: float) -> str:
-    for length, unit in _SPANS:
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
+def _age(recording: Recording, last: LastReading) -> float:
+    """Returns how old a reading is, in seconds."""
+    return max(0.0, time.time() - recording.began_ns / 1e9 - last.time)
 
 
 # --- for programs -------------------------------------------------------------------------
 
+_OF_LAST_READING: Final = {
+    **{
+        key: f"{semconv.READING_PREFIX}{figure.checkpoint}"
+        for key, figure in PROFILE_COLUMNS.items()
+        if figure.checkpoint
+    },
+    **{
+        key: f"{semconv.READING_PREFIX}{name}_peak"
+        for key, name in zip(PEAKS, ("memory", "gpu_memory"), strict=True)
+    },
+    "memory_limit_mb": semconv.READING_MEMORY_LIMIT,
+}
+"""Attributes of a last reading, by the keys of the file that stands beside a profile."""
 
-def mebibytes(value: float) -> float:
+
+def _mebibytes(value: float) -> float:
     """Returns bytes in MiB, with the digits that a profile has."""
     return round(value / (1 << 20), 2)
 
 
+def _known(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
     for name, recording in recordings.items():
-        whole = _whole(recording)
-        runs = titled_runs(name, recording)
+        limit = summary.limit(recording)
+        whole = {
+            "path": str(recording.path),
+            "state": recording.state,
+            "duration_secs": recording.duration,
+            **_known(
+                memory_peak=summary.value(recording, summary.MEMORY_PEAK),
+                memory_limit=None if limit is None else limit.value,
+            ),
+            "problems": list(recording.problems),
+            **({"ending": dataclasses.asdict(recording.ending)} if recording.ending else {}),
+        }
+        runs = _titled_runs(name, recording)
         for title, run in runs.items():
-            yield _run_document(title, recording, run, whole)
+            last = run.last if run.end is None else None
+            yield {
+                "file": title,
+                "truncated": _is_truncated(recording, run),
+                "run": _run_data(recording, run),
+                "steps": list(_rows(ShownRun(recording, run))),
+                "summary": run.summary,
+                "onnx_model_cost": list(_costs(run)),
+                **({"last_reading": _last_reading(recording, run, last)} if last else {}),
+                "state": run.state,
+                "recording": whole,
+            }
         if not runs:
             yield {"file": name, "recording": whole}
 
 
-def _whole(recording: Recording) -> dict[str, Any]:
-    """Returns how the whole stands."""
-    limit = summary.limit(recording)
+def _last_reading(recording: Recording, run: RecordedRun, last: LastReading) -> dict[str, Any]:
+    began = recording.began_ns / 1e9
     figures = {
-        "memory_peak": summary.value(recording, summary.MEMORY_PEAK),
-        "memory_limit": None if limit is None else limit.value,
+        key: _mebibytes(value)
+        for key, name in _OF_LAST_READING.items()
+        if (value := number(last.attributes, name)) is not None
     }
     return {
-        "path": str(recording.path),
-        "state": recording.state,
-        "duration_secs": recording.duration,
-        **{key: value for key, value in figures.items() if value is not None},
-        "problems": list(recording.problems),
-        **({"ending": dataclasses.asdict(recording.ending)} if recording.ending else {}),
-    }
-
-
-def _run_document(
-    title: str, recording: Recording, run: RecordedRun, whole: dict[str, Any]
-) -> dict[str, Any]:
-    last = run.last if run.end is None else None
-    return {
-        "file": title,
-        "truncated": is_truncated(recording, run),
-        "run": run_data(recording, run),
-        "steps": list(_rows(ShownRun(recording, run))),
-        "summary": run.summary,
-        "onnx_model_cost": _with_ratios(list(map(model_data, run.models))),
-        **({"last_reading": last_reading_data(recording, run, last)} if last else {}),
-        "state": run.state,
-        "recording": whole,
+        "schema": 1,
+        "run_id": run.id,
+        "pid": run.pid,
+        "run_started": began + run.start,
+        "timestamp": began + last.time,
+        "relative_time_secs": round(last.time - run.start, 6),
+        **figures,
+        "open_steps": [
+            _known(step=step.name, samples=step.samples, expected_samples=step.expected_samples)
+            for step in run.steps
+            if step.index in last.open_steps
+        ],
+        "age_secs": round(_age(recording, last), 1),
     }
 
 
 def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
-    columns = [(column.name, _plain(column, values)) for column, values in columns_of(run)]
+    """Yields figures as Quark's file has them: sizes in MiB."""
+    known = dict[str, Sequence[Any]]()
+    for column, values in columns_of(run):
+        is_size = column.unit == "By"
+        known[column.name] = [
+            _mebibytes(value) if is_size and value is not None else value for value in values
+        ]
     for name, text_of in (("error_message", message_of), ("status", status_of)):
         texts = list(map(text_of, run.rows))
-        columns += [(name, texts)] if any(text is not None for text in texts) else []
+        known |= {name: texts} if any(text is not None for text in texts) else {}
     for at, row in enumerate(run.rows):
         yield {
             "step": row.name,
             "depth": row.depth,
-            **{name: values[at] for name, values in columns},
+            **{name: values[at] for name, values in known.items()},
         }
-
-
-def _plain(column: Column[StepRow], values: list[Any]) -> list[Any]:
-    """Returns figures as Quark's file has them: sizes in MiB."""
-    if column.unit != "By":
-        return values
-    return [None if value is None else mebibytes(value) for value in values]
 
 
 def _sheet(recordings: Mapping[str, Recording]) -> Table:
     """Returns the steps; what is known of a run is on each of its steps."""
     rows: list[dict[str, Any]] = []
     for name, recording in recordings.items():
-        for title, run in titled_runs(name, recording).items():
-            known = {f"run_{key}": listed(each) for key, each in run_data(recording, run).items()}
-            for figures in _rows(ShownRun(recording, run)):
-                rows.append({"file": title, **figures, **known})
+        for title, run in _titled_runs(name, recording).items():
+            known = {f"run_{key}": listed(each) for key, each in _run_data(recording, run).items()}
+            rows += ({"file": title, **row, **known} for row in _rows(ShownRun(recording, run)))
     order = ["file", "step", "depth", *(column.key for column in COLUMNS), "status"]
-    present = {key for row in rows for key, value in row.items() if value is not None}
-    names = [key for key in order if key in present]
-    names += [key for row in rows for key in row if key not in order and key in present]
-    columns = [Column[Any](name) for name in dict.fromkeys(names)]
-    return Table(
-        columns, [[row.get(each.heading) for each in columns] for row in rows], is_verbatim=True
-    )
+    present = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
+    names = [
+        *(key for key in order if key in present),
+        *(key for key in present if key not in order),
+    ]
+    columns = [Column[Any](name) for name in names]
+    return Table(columns, [[row.get(name) for name in names] for row in rows], is_verbatim=True)

@@ -1,34 +1,122 @@
-"""The steps of runs as rows of a table: one list of columns for `show`, a notebook and the report."""
+"""The steps of runs: which of them are shown, and one list of columns for `show`, a notebook and the report."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     STATES,
+    WORST_FIRST,
     RecordedCheckpoint,
     RecordedRun,
     RecordedStep,
     Recording,
     number,
 )
-from otel_quant.recordings.steps import placed_steps
+from otel_quant.recordings.steps import PlacedStep, placed_steps
 from otel_quant.recordings.summary import BY_NAME
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import MEMORY, QUANTITIES, RESOURCES, Figure, Part
 from otel_quant.schema.units import counted, cut, duration_text
-from otel_quant.views.document import ONE, Cell, Column, Row, Table
-from otel_quant.views.shown_steps import ShownStep, Subject, most_telling
+from otel_quant.views.document import ONE, Column, Row, Table
+
+# --- which are shown ----------------------------------------------------------------------
+
+MOST_STEPS: Final = 250
+"""Steps that are shown: the table, the chart and the file stay readable."""
+
+
+def most_telling(steps: Sequence[PlacedStep], most: int = MOST_STEPS) -> list[PlacedStep]:
+    """Returns the steps to show: those that did not end well, then the longest, in their order."""
+
+    def rank(at: int) -> tuple[bool, float, int]:
+        each = steps[at]
+        # Microseconds are noise: of equal ones the first.
+        return each.step.state == "ended", -round(each.duration, 6), each.depth
+
+    return [steps[at] for at in sorted(sorted(range(len(steps)), key=rank)[:most])]
+
+
+class Subject(NamedTuple):
+    """The process whose steps are shown, or several that ran one after another, with those steps."""
+
+    name: str  # The process in words: ``rank 3``, ``process 4711``
+    runs: Sequence[RecordedRun]  # Its runs, in the order of their starts
+    steps: Sequence[PlacedStep]  # All of their steps, in order of time
+    why: str = ""  # Why it is shown rather than another; empty if there is no other
+
+
+def process_name(run: RecordedRun) -> str:
+    """Returns a run's process in words."""
+    return f"rank {run.rank}" if run.rank is not None else f"process {run.process}"
+
+
+def memory_limit(recording: Recording) -> float | None:
+    """Returns the limit of memory in force, in bytes; None if it is not known."""
+    limit = summary.limit(recording)
+    return None if limit is None else limit.value
+
+
+def by_process(recording: Recording) -> dict[str, list[RecordedRun]]:
+    """Returns the runs of each process, in the order of their starts."""
+    processes: dict[str, list[RecordedRun]] = {}
+    for run in recording.runs:
+        processes.setdefault(run.process, []).append(run)
+    return processes
+
+
+def subject_of(recording: Recording) -> Subject:
+    """Returns the process whose steps tell most: the first that did not end well, else the longest.
+
+    Workers of another process that is recorded come after it. Processes that ran one after
+    another, as a shell script starts them, are shown as one: each has done a part of the work.
+    """
+    processes = by_process(recording)
+    if not processes:
+        return Subject("", (), ())
+    pids = {run.pid for run in recording.runs if run.pid is not None}
+    above = [runs for runs in processes.values() if runs[0].parent_pid not in pids]
+    if _one_after_another(above, recording.duration):
+        above = [[run for runs in above for run in runs]]
+    runs, why = _most_telling(above or list(processes.values()), recording.duration)
+    return Subject(process_name(runs[0]), runs, placed_steps(runs, recording.duration), why)
+
+
+def _one_after_another(processes: list[list[RecordedRun]], until: float) -> bool:
+    processes.sort(key=lambda runs: runs[0].start)
+    return all(_end(before, until) <= after[0].start for before, after in pairwise(processes))
+
+
+def _most_telling(
+    processes: Sequence[list[RecordedRun]], until: float
+) -> tuple[list[RecordedRun], str]:
+    if len(processes) == 1:
+        return processes[0], ""
+    for state in WORST_FIRST[:-1]:
+        stopped = [runs for runs in processes if any(run.state == state for run in runs)]
+        if stopped and state != "running":
+            first = min(stopped, key=lambda runs: _end(runs, until))
+            return first, f"the first of {len(stopped):,} that {STATES[state].of_several}"
+        if stopped:
+            break
+    longest = max(processes, key=lambda runs: _end(runs, until) - runs[0].start)
+    return longest, f"the slowest of {len(processes):,}"
+
+
+def _end(runs: Sequence[RecordedRun], until: float) -> float:
+    return max(until if run.end is None else run.end for run in runs)
+
+
+# --- their rows ---------------------------------------------------------------------------
 
 _DECIMALS: Final = 9  # of seconds, as in the profile
 _LONGEST_NAME: Final = 120
 _LONGEST_STATUS: Final = 72
 _LONGEST_ERROR: Final = 200
-_MOST_NAMES: Final = 3
 
 _SPARE: Final = ("MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "OF LIMIT")
 """Columns that a narrow terminal does without."""
@@ -41,9 +129,14 @@ class StepRow:
     of: ShownRun
     name: str
     depth: int  # Steps around it
-    step: RecordedStep | None = None  # None for a checkpoint
+    placed: PlacedStep | None = None  # None for a checkpoint
     first: RecordedCheckpoint | None = None  # At its start; of a checkpoint, itself
     last: RecordedCheckpoint | None = None  # At its end
+
+    @property
+    def step(self) -> RecordedStep | None:
+        """The step; None for a checkpoint."""
+        return None if self.placed is None else self.placed.step
 
 
 class ShownRun:
@@ -66,7 +159,7 @@ class ShownRun:
 
     def _rows(self) -> Iterator[StepRow]:
         rows = {
-            each.step.index: StepRow(self, each.step.name, each.depth, each.step)
+            each.step.index: StepRow(self, each.step.name, each.depth, each)
             for each in placed_steps([self.run], self.recording.duration)
         }
         for point in self.run.checkpoints:
@@ -207,90 +300,102 @@ COLUMNS: Final = (
 )
 """The figures that every run may have, in the order of the table."""
 
-STATUS: Final = Column[StepRow]("STATUS", longest=_LONGEST_STATUS)
-_STEP: Final = Column[StepRow]("STEP", key="step")
-
-
 Known: TypeAlias = tuple[Column[StepRow], list[Any]]
 """A column with the figure of each row."""
 
 
 def columns_of(run: ShownRun) -> list[Known]:
     """Returns the columns in which a row has a value; those of the program's own metrics come last."""
-    custom = dict.fromkeys(
-        name
-        for point in run.run.checkpoints
-        for name in point.attributes
-        if name.startswith(semconv.CUSTOM_PREFIX)
-    )
+    return _known((*COLUMNS, *_custom_columns(run)), run.rows)
+
+
+def _known(columns: Sequence[Column[StepRow]], rows: Sequence[StepRow]) -> list[Known]:
     every = (
-        (each, [_of(each, row) for row in run.rows])
-        for each in (*COLUMNS, *map(_custom_column, custom))
+        (column, [column.value(row) for row in rows])
+        for column in columns
+        if column.value is not None
     )
     return [
-        (column, values) for column, values in every if any(value is not None for value in values)
+        (column, values) for column, values in every if any(each is not None for each in values)
     ]
 
 
-def _of(column: Column[StepRow], row: StepRow) -> Any:
-    assert column.value is not None
-    return column.value(row)
+def _custom_columns(run: ShownRun) -> Iterator[Column[StepRow]]:
+    for name in dict.fromkeys(name for each in run.run.checkpoints for name in each.attributes):
+        if name.startswith(semconv.CUSTOM_PREFIX):
+            key = name.removeprefix(semconv.CUSTOM_PREFIX)
+            yield Column(key, "", _custom(name), key, absent="-")
 
 
-def _custom_column(name: str) -> Column[StepRow]:
+def _custom(name: str) -> Value:
     def value(row: StepRow) -> Any:
         point = row.last or row.first
         return None if point is None else point.attributes.get(name)
 
-    key = name.removeprefix(semconv.CUSTOM_PREFIX)
-    return Column(key, "", value, key, absent="-")
+    return value
 
 
-def without_seen(columns: Sequence[Known]) -> list[Known]:
-    """Returns columns without what was seen at checkpoints, where the peak is known."""
-    headings = {column.heading for column, _ in columns}
-    return [
+# --- their tables -------------------------------------------------------------------------
+
+
+def _table(columns: Sequence[Column[StepRow]], rows: Sequence[StepRow], **fields: Any) -> Table:
+    """Returns a table of what is known; what was seen at checkpoints only where no peak is known."""
+    known = _known(columns, rows)
+    headings = {column.heading for column, _ in known}
+    shown = [
         (column, values)
-        for column, values in columns
+        for column, values in known
         if not column.heading.endswith(" SEEN")
         or column.heading.replace(" SEEN", " PEAK") not in headings
     ]
+    cells = zip(*(values for _, values in shown), strict=True)
+    return Table(
+        [column for column, _ in shown],
+        [
+            Row(each, row.depth, row.step.state if row.step else "ended")
+            for each, row in zip(cells, rows, strict=True)
+        ],
+        id="steps",
+        **fields,
+    )
 
 
 def run_table(run: ShownRun, most: int | None = None) -> Table:
     """Returns the steps of a run; with ``most`` those that did not end well, then the longest."""
     rows = run.rows
-    kept: Sequence[int] = range(len(rows))
     if most is not None and len(rows) > most:
-
-        def rank(at: int) -> tuple[bool, float]:
-            step = rows[at].step
-            if step is None:
-                return True, 0.0
-            return step.state == "ended", step.start - (step.end or step.start)
-
-        kept = sorted(sorted(kept, key=rank)[:most])
-    columns = without_seen(columns_of(run))
-    left_out = len(rows) - len(kept)
+        steps = [row.placed for row in rows if row.placed is not None]
+        kept = {each.step.index for each in most_telling(steps, most)}
+        rows = [row for row in rows if row.step is not None and row.step.index in kept]
+    table = _table((_STEP, *COLUMNS, *_custom_columns(run), _STATUS), rows, caption="Steps")
+    left_out = len(run.rows) - len(rows)
     notes = [f"(shorter steps that are left out: {left_out:,})"] if left_out else []
-    if any(column.heading.endswith(" SEEN") for column, _ in columns):
+    if any(column.heading.endswith(" SEEN") for column in table.columns):
         last = " and in the last reading" if run.run.last and run.run.end is None else ""
         between = "" if last else ", not between them"
         notes.append(f"(SEEN is the highest at the checkpoints{last}{between})")
-    return Table(
-        (_STEP, *(column for column, _ in columns), STATUS),
-        [
-            Row(
-                (rows[at].name, *(values[at] for _, values in columns), _status_text(rows[at])),
-                rows[at].depth,
-                each.state if (each := rows[at].step) else "ended",
-            )
-            for at in kept
-        ],
-        id="steps",
-        caption="Steps",
-        note="\n".join(notes),
-    )
+    return table._replace(note="\n".join(notes))
+
+
+def step_table(recording: Recording, subject: Subject) -> Table:
+    """Returns the steps of what a report is about."""
+    rows = {
+        id(row.step): row
+        for run in subject.runs
+        for row in ShownRun(recording, run).rows
+        if row.step
+    }
+    shown = most_telling(subject.steps)
+    kept = {id(each.step) for each in shown}
+    cut_steps = [each.duration for each in subject.steps if id(each.step) not in kept]
+    note = ""
+    if cut_steps:
+        note = (
+            f"{counted(len(cut_steps), 'step')} of {len(subject.steps):,} left out, the shortest: "
+            f"none took more than {duration_text(max(cut_steps))}."
+        )
+    caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
+    return _table(_IN_REPORT, [rows[id(each.step)] for each in shown], caption=caption, note=note)
 
 
 def _status_text(row: StepRow) -> str:
@@ -298,7 +403,26 @@ def _status_text(row: StepRow) -> str:
     return f"{status_of(row)}: {message}" if message else status_of(row)
 
 
+_STEP: Final = Column[StepRow]("STEP", None, lambda row: row.name, "step")
+_STATUS: Final = Column[StepRow]("STATUS", None, _status_text, longest=_LONGEST_STATUS)
+
 # --- in the report ------------------------------------------------------------------------
+
+
+def _state_text(row: StepRow) -> str | None:
+    if row.step is None:
+        return None
+    state, error = STATES[row.step.state].cell, row.step.error
+    if error is None:
+        return state
+    message = f": {row.step.error_message}" if row.step.error_message else ""
+    return cut(f"{state}: {error}{message}", _LONGEST_ERROR)
+
+
+def _share_of_recording(row: StepRow) -> float | None:
+    total = row.of.recording.duration
+    return row.placed.duration / total if row.placed is not None and total else None
+
 
 _NOT_IN_REPORT: Final = frozenset(
     {"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"}
@@ -317,6 +441,11 @@ def _more(name: str, heading: str, title: str) -> Column[StepRow]:
 
 
 _IN_REPORT: Final[tuple[Column[StepRow], ...]] = (
+    Column("Step", None, lambda row: cut(row.name, _LONGEST_NAME)),
+    Column("State", None, _state_text),
+    Column("START", "s", lambda row: row.step.start if row.step else None, shown_in=ONE),
+    Column("TIME", "s", lambda row: row.placed.duration if row.placed else None, shown_in=ONE),
+    Column("", "1", _share_of_recording, shown_in=ONE, title="share of the recording's time"),
     *(column for column in _FIGURES if column.key not in _NOT_IN_REPORT),
     _more(summary.CPU_TIME, "CPU", "CPU time, user and system")._replace(digits=1),
     Column(
@@ -331,63 +460,3 @@ _IN_REPORT: Final[tuple[Column[StepRow], ...]] = (
         and each.name not in _SHOWN | {summary.CPU_TIME, summary.SAMPLE_RATE}
     ),
 )  # fmt: skip
-
-
-def step_table(recording: Recording, subject: Subject) -> Table:
-    """Returns the steps of what a report is about."""
-    shown = most_telling(subject.steps)
-    runs = {id(run): ShownRun(recording, run) for run in subject.runs}
-    rows = {(key, row.step.index): row for key, run in runs.items() for row in run.rows if row.step}
-    pairs = [(each, rows[id(each.run), each.step.index]) for each in shown]
-    every = ((each, [_of(each, row) for _, row in pairs]) for each in _IN_REPORT)
-    known = [(each, values) for each, values in every if any(value is not None for value in values)]
-    figures = without_seen(known)
-    total = recording.duration
-    share = Column[Any]("", "1", shown_in=ONE, title="share of the recording's time")
-    columns = (
-        Column[Any]("Step", key="step"), Column[Any]("State", key="state"),
-        Column[Any]("START", "s", shown_in=ONE), Column[Any]("TIME", "s", shown_in=ONE),
-        *([share] if total else []), *(column for column, _ in figures),
-    )  # fmt: skip
-
-    def cells(at: int, each: ShownStep) -> Iterator[Cell]:
-        yield cut(each.step.name, _LONGEST_NAME)
-        yield _state_text(each)
-        yield each.step.start
-        yield each.duration
-        if total:
-            yield each.duration / total
-        yield from (values[at] for _, values in figures)
-
-    return Table(
-        columns,
-        [Row(tuple(cells(at, each)), each.depth, each.state) for at, each in enumerate(shown)],
-        id="steps",
-        caption=f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps",
-        note=_left_out(subject.steps, {(id(each.run), each.step.index) for each in shown}),
-    )
-
-
-def _state_text(each: ShownStep) -> str:
-    state, error = STATES[each.state].cell, each.step.error
-    if error is None:
-        return state
-    message = f": {each.step.error_message}" if each.step.error_message else ""
-    return cut(f"{state}: {error}{message}", _LONGEST_ERROR)
-
-
-def _left_out(every: Sequence[ShownStep], shown: set[tuple[int, int]]) -> str:
-    """Returns what is cut, with its number: the shortest steps that ended well."""
-    count = len(every) - len(shown)
-    if not count:
-        return ""
-    cut_steps = [each for each in every if (id(each.run), each.step.index) not in shown]
-    names = Counter(each.step.name for each in cut_steps).most_common(_MOST_NAMES)
-    most = ", ".join(f"{cut(name, 40)} ({number:,})" for name, number in names)
-    seconds = sum(each.duration for each in cut_steps if each.depth == 0)
-    longest = max(each.duration for each in cut_steps)
-    total = f", together {duration_text(seconds)} at the top level" if seconds else ""
-    return (
-        f"{counted(count, 'step')} of {len(every):,} left out, the shortest: none took more than "
-        f"{duration_text(longest)}{total}. Most of them: {most}."
-    )

@@ -7,18 +7,15 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final
 
-from otel_quant.views.cells import Texts, cell_text, cells_of, meter_rows, shares_text
+from otel_quant.views.cells import Texts, as_text, cell_text, cells_of
 from otel_quant.views.document import (
     Cell,
-    Charts,
     Document,
     Facts,
     Lines,
-    Meters,
     Part,
     Row,
     Section,
-    Shares,
     Table,
 )
 from otel_quant.views.text import printable, width_of
@@ -46,27 +43,21 @@ def _parted(parts: Iterable[Part], width: int | None) -> Iterator[str]:
 
 
 def _part(part: Part, width: int | None) -> Iterator[str]:
-    match part:
-        case Table():
+    match as_text(part):
+        case Table() as part:
             if part.title:
                 yield f"{printable(part.title)}\n\n"
             yield from _table(part, width)
             yield from (f"{printable(line)}\n" for line in part.note.split("\n") if line)
-        case Facts():
+        case Facts() as part:
             names = max((len(name) for name, _ in part.rows), default=0)
             lines = [part.title] if part.title else []
             lines += [f"{name:{names}}  {cell_text(value)}".rstrip() for name, value in part.rows]
             yield from (f"{printable(line)}\n" for line in lines)
-        case Lines():
+        case Lines() as part:
             mark = "- " if part.is_list else ""
             yield from (f"{mark}{printable(line)}\n" for line in part.lines)
-        case Charts():
-            yield from (f"{printable(f'{each.title}: {each.summary}')}\n" for each in part.charts)
-        case Meters():
-            yield from _part(Facts(meter_rows(part)), width)
-        case Shares():
-            yield f"{printable(shares_text(part))}\n"
-        case Section():
+        case Section() as part:
             yield f"{printable(part.title)}\n"
             own = iter(part.parts)
             for first in own:

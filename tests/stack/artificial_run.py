@@ -147,69 +147,40 @@ class ArtificialRun:
         if self.arguments.gpu:
             yield Observation(self.memory // 2, GPU)
 
+    def attributes(self, place: semconv.Place, **more: object) -> dict[str, object]:
+        """Returns the attributes of a place, of this run; `more` has names in `semconv`."""
+        own = {getattr(semconv, name): value for name, value in more.items()}
+        return examples(place, self.arguments.gpu) | self.name | own
+
+    def log(
+        self,
+        event: str,
+        body: str,
+        attributes: dict[str, object],
+        severity: SeverityNumber = SeverityNumber.INFO,
+    ) -> None:
+        self.logger.emit(
+            LogRecord(
+                timestamp=time.time_ns(), severity_number=severity, severity_text=severity.name,
+                body=body, attributes=attributes, event_name=event,
+            )
+        )  # fmt: skip
+
     def checkpoint(self, name: str, phase: str, step: str | None) -> None:
-        attributes = (
-            examples("checkpoint", self.arguments.gpu)
-            | self.name
-            | {
-                semconv.CHECKPOINT_NAME: name,
-                semconv.CHECKPOINT_PHASE: phase,
-                semconv.CHECKPOINT_SEQUENCE: next(self.sequence),
-                semconv.CHECKPOINT_MEMORY: self.memory,
-            }
-        )
+        attributes = self.attributes(
+            "checkpoint", CHECKPOINT_NAME=name, CHECKPOINT_PHASE=phase,
+            CHECKPOINT_SEQUENCE=next(self.sequence), CHECKPOINT_MEMORY=self.memory,
+        )  # fmt: skip
         if step is not None:
             attributes |= {semconv.STEP_NAME: step, semconv.STEP_KIND: step}
-        self.logger.emit(
-            LogRecord(
-                timestamp=time.time_ns(),
-                severity_number=SeverityNumber.INFO,
-                body=name,
-                attributes=attributes,
-                event_name=semconv.CHECKPOINT_EVENT,
-            )
-        )
-
-    def reading(self, step: str) -> None:
-        self.logger.emit(
-            LogRecord(
-                timestamp=time.time_ns(),
-                severity_number=SeverityNumber.INFO,
-                body=step,
-                attributes=examples("reading", self.arguments.gpu)
-                | self.name
-                | {semconv.STEP_NAME: step, f"{semconv.READING_PREFIX}memory": READ_BETWEEN},
-                event_name=semconv.READING_EVENT,
-            )
-        )
-
-    def warning(self, step: str) -> None:
-        self.logger.emit(
-            LogRecord(
-                timestamp=time.time_ns(),
-                severity_number=SeverityNumber.WARN,
-                severity_text=SeverityNumber.WARN.name,
-                body=f"{step}: memory grows",
-                attributes=examples("forecast", self.arguments.gpu)
-                | self.name
-                | {semconv.STEP_NAME: step},
-                event_name=semconv.FORECAST_EVENT,
-            )
-        )
+        self.log(semconv.CHECKPOINT_EVENT, name, attributes)
 
     def step(self, index: int, name: str) -> None:
         arguments = self.arguments
-        attributes = (
-            examples("step", arguments.gpu)
-            | self.name
-            | {
-                semconv.STEP_NAME: name,
-                semconv.STEP_KIND: name,
-                semconv.STEP_INDEX: index,
-                semconv.INPUT_PATH: arguments.model,
-                semconv.CALIBRATION_METHOD: arguments.method,
-            }
-        )
+        attributes = self.attributes(
+            "step", STEP_NAME=name, STEP_KIND=name, STEP_INDEX=index, INPUT_PATH=arguments.model,
+            CALIBRATION_METHOD=arguments.method,
+        )  # fmt: skip
         began = time.monotonic()
         with self.tracer.start_as_current_span(
             name, attributes=attributes, record_exception=False, set_status_on_exception=False
@@ -225,8 +196,12 @@ class ArtificialRun:
                         self.instruments[semconv.CALIBRATION_SAMPLES].add(1, labels)
                     time.sleep(0.05)
                 if name == "Calibration":
-                    self.reading(name)
-                    self.warning(name)
+                    reading = self.attributes("reading", STEP_NAME=name)
+                    reading[f"{semconv.READING_PREFIX}memory"] = READ_BETWEEN
+                    self.log(semconv.READING_EVENT, name, reading)
+                    warning = self.attributes("forecast", STEP_NAME=name)
+                    grows = f"{name}: memory grows"
+                    self.log(semconv.FORECAST_EVENT, grows, warning, SeverityNumber.WARN)
                 if name == "Calibration" and arguments.outcome == "killed":
                     self.wait_to_be_killed()
                 if name == "Quantization (Static)" and arguments.outcome == "failed":
@@ -253,7 +228,6 @@ class ArtificialRun:
         made[semconv.STEP_MEMORY_PEAK].record(self.memory, labels)
         made["quant.step.cache.disk.peak"].record(self.memory // 4, labels)
         made[semconv.STEP_MEMORY_GROWTH].set(self.memory // 4, labels)
-        made["quant.step.cache.disk.peak"].record(self.memory // 4, labels)
         made["quant.custom.accuracy"].set(97.8, {semconv.STEP_KIND: labels[semconv.STEP_KIND]})
         if self.arguments.gpu:
             made[semconv.STEP_GPU_MEMORY_PEAK].set(self.memory // 2, labels | GPU)

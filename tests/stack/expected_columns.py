@@ -15,178 +15,70 @@ UNORDERED = (
     ("Inference", "Time in conversions"),
     ("Inference", "Share of time by operator"),
 )
+"""Their columns but for the first are values of a label, in the store's order."""
 
-_COSTED_MODELS = [
-    ("Costed", "string"),
-    ("Run", "string"),
-    ("Model", "string"),
-    ("File and external data", "bytes"),
-    ("Parameters", "short"),
-    ("MACs", "short"),
-    ("MACs of contractions", "short"),
-    ("Weights", "bytes"),
-    ("Memory", "bytes"),
-    ("Peak of activations", "bytes"),
-    ("Nodes", "short"),
-    ("(De)QuantizeLinear nodes", "short"),
-    ("Node with the most memory", "string"),
-    ("Contractions in integers", "percentunit"),
-    ("Shapes of inputs", "string"),
-    ("Assumed lengths", "string"),
-    ("Nodes without known MACs", "string"),
-]
+_COSTED_MODELS = (
+    "Costed, Run, Model, File and external data [bytes], Parameters [short], MACs [short], MACs of "
+    "contractions [short], Weights [bytes], Memory [bytes], Peak of activations [bytes], Nodes "
+    "[short], (De)QuantizeLinear nodes [short], Node with the most memory, Contractions in "
+    "integers [percentunit], Shapes of inputs, Assumed lengths, Nodes without known MACs"
+)
 
 COLUMNS = {
-    ("Quantization compared", "Runs side by side"): [
-        ("Began", "dateTimeAsIso"),
-        ("Run", "string"),
-        ("Model", "string"),
-        ("Method", "string"),
-        ("Configuration", "string"),
-        ("Duration", "ns"),
-        ("Peak memory", "bytes"),
-        ("Share of limit", "percentunit"),
-        ("Disk", "bytes"),
-    ],
-    ("Quantization compared", "Duration against the baseline"): [
-        ("Step", "string"),
-        (RUN, "short"),
-    ],
-    ("Quantization compared", "Peak memory against the baseline"): [
-        ("Step", "string"),
-        (RUN, "short"),
-    ],
-    ("Quantization compared", "Duration by step"): [
-        ("Step", "string"),
-        (RUN, "s"),
-        (BASELINE, "s"),
-    ],
-    ("Quantization compared", "Peak memory by step"): [
-        ("Step", "string"),
-        (RUN, "bytes"),
-        (BASELINE, "bytes"),
-    ],
-    ("Quantization compared", "Peak memory by model and method"): [
-        ("Model", "string"),
-        ("MinMSE", "bytes"),
-        ("Percentile", "bytes"),
-    ],
-    ("Model cost", "Size"): [("Run", "string"), ("float", "bytes"), ("quantized", "bytes")],
-    ("Model cost", "Parameters"): [("Run", "string"), ("float", "short"), ("quantized", "short")],
-    ("Model cost", "MACs"): [("Run", "string"), ("float", "short"), ("quantized", "short")],
+    ("Quantization compared", "Runs side by side"): (
+        "Began [dateTimeAsIso], Run, Model, Method, Configuration, Duration [ns], Peak memory "
+        "[bytes], Share of limit [percentunit], Disk [bytes]"
+    ),
+    ("Quantization compared", "Duration against the baseline"): "Step, the run [short]",
+    ("Quantization compared", "Peak memory against the baseline"): "Step, the run [short]",
+    ("Quantization compared", "Duration by step"): "Step, the run [s], the baseline [s]",
+    ("Quantization compared", "Peak memory by step"): "Step, the run [bytes], the baseline [bytes]",
+    ("Quantization compared", "Peak memory by model and method"): (
+        "Model, MinMSE [bytes], Percentile [bytes]"
+    ),
+    ("Model cost", "Size"): "Run, float [bytes], quantized [bytes]",
+    ("Model cost", "Parameters"): "Run, float [short], quantized [short]",
+    ("Model cost", "MACs"): "Run, float [short], quantized [short]",
     ("Model cost", "Float models"): _COSTED_MODELS,
     ("Model cost", "Quantized models"): _COSTED_MODELS,
-    ("Model cost", "Precision of the float models"): [
-        ("Run", "string"),
-        ("Model", "string"),
-        ("float32", "percentunit"),
-        ("int8", "percentunit"),
-    ],
-    ("Model cost", "Precision of the quantized models"): [
-        ("Run", "string"),
-        ("Model", "string"),
-        ("int8", "percentunit"),
-    ],
-    ("Model cost", "Heaviest nodes"): [
-        ("Run", "string"),
-        ("Model", "string"),
-        ("Node", "string"),
-        ("MACs", "short"),
-    ],
-    ("Inference", "Latency"): [("Run", "string"), ("float", "s"), ("quantized", "s")],
-    ("Inference", "Peak memory"): [("Run", "string"), ("float", "bytes"), ("quantized", "bytes")],
-    ("Inference", "Time in conversions"): [
-        ("Run", "string"),
-        ("float", "percentunit"),
-        ("quantized", "percentunit"),
-    ],
-    ("Inference", "Models side by side"): [
-        ("Began", "dateTimeAsIso"),
-        ("Run", "string"),
-        ("Model", "string"),
-        ("Role", "string"),
-        ("Provider", "string"),
-        ("Median", "s"),
-        ("p10", "s"),
-        ("p90", "s"),
-        ("Speed-up", "short"),
-        ("Peak memory", "bytes"),
-        ("SQNR", "dB"),
-        ("Findings", "none"),
-        ("Conversions", "percentunit"),
-    ],
-    ("Inference", "Share of time by operator"): [
-        ("Operator", "string"),
-        ("exp", "percentunit"),
-        ("float", "percentunit"),
-        ("int8", "percentunit"),
-    ],
-    ("Inference", "Slowest kernels"): [
-        ("Model", "string"),
-        ("Node", "string"),
-        ("Operator", "string"),
-        ("Time", "s"),
-        ("Share", "percentunit"),
-        ("MACs per second", "short"),
-        ("Types", "string"),
-        ("Provider", "string"),
-    ],
-    ("Inference", "What went wrong"): [
-        ("Run", "string"),
-        ("Model", "string"),
-        ("Kind", "string"),
-        ("What went wrong", "string"),
-        ("Share of time", "percentunit"),
-    ],
-    ("Inference", "Measured models"): [
-        ("Began", "string"),
-        ("Run", "string"),
-        ("Model", "string"),
-        ("File", "string"),
-        ("Runtime", "string"),
-        ("Version", "string"),
-        ("Runs", "short"),
-        ("Weights", "bytes"),
-        ("Time in kernels", "s"),
-        ("Not measured", "string"),
-    ],
-    ("Quantization run", "Steps"): [
-        ("Step", "none"),
-        ("Name", "string"),
-        ("Duration", "ns"),
-        ("Growth", "bytes"),
-        ("Peak", "bytes"),
-        ("Peak from", "string"),
-        ("Read", "bytes"),
-        ("Written", "bytes"),
-        ("CPU user", "s"),
-        ("CPU system", "s"),
-        ("Major faults", "short"),
-        ("Batches", "short"),
-        ("Samples/s", "short"),
-        ("Caches", "bytes"),
-    ],
-    ("Quantization runs", "Alerts that fire"): [
-        ("Since", "dateTimeAsIso"),
-        ("Severity", "string"),
-        ("Alert", "string"),
-        ("Job", "string"),
-        ("Run", "string"),
-        ("Step", "string"),
-    ],
-    ("Quantization runs", "Runs"): [
-        ("Began", "dateTimeAsIso"),
-        ("Run", "string"),
-        ("State", "none"),
-        ("Job", "string"),
-        ("Model", "string"),
-        ("Method", "string"),
-        ("Configuration", "string"),
-        ("Duration", "ns"),
-        ("Peak memory", "bytes"),
-        ("Share of limit", "percentunit"),
-        ("GPU peak", "bytes"),
-        ("Disk", "bytes"),
-        ("Failed steps", "none"),
-    ],
+    ("Model cost", "Precision of the float models"): (
+        "Run, Model, float32 [percentunit], int8 [percentunit]"
+    ),
+    ("Model cost", "Precision of the quantized models"): "Run, Model, int8 [percentunit]",
+    ("Model cost", "Heaviest nodes"): "Run, Model, Node, MACs [short]",
+    ("Inference", "Latency"): "Run, float [s], quantized [s]",
+    ("Inference", "Peak memory"): "Run, float [bytes], quantized [bytes]",
+    ("Inference", "Time in conversions"): "Run, float [percentunit], quantized [percentunit]",
+    ("Inference", "Models side by side"): (
+        "Began [dateTimeAsIso], Run, Model, Role, Provider, Median [s], p10 [s], p90 [s], Speed-up "
+        "[short], Peak memory [bytes], SQNR [dB], Findings [none], Conversions [percentunit]"
+    ),
+    ("Inference", "Share of time by operator"): (
+        "Operator, exp [percentunit], float [percentunit], int8 [percentunit]"
+    ),
+    ("Inference", "Slowest kernels"): (
+        "Model, Node, Operator, Time [s], Share [percentunit], MACs per second [short], Types, "
+        "Provider"
+    ),
+    ("Inference", "What went wrong"): (
+        "Run, Model, Kind, What went wrong, Share of time [percentunit]"
+    ),
+    ("Inference", "Measured models"): (
+        "Began, Run, Model, File, Runtime, Version, Runs [short], Weights [bytes], Time in kernels "
+        "[s], Not measured"
+    ),
+    ("Quantization run", "Steps"): (
+        "Step [none], Name, Duration [ns], Growth [bytes], Peak [bytes], Peak from, Read [bytes], "
+        "Written [bytes], CPU user [s], CPU system [s], Major faults [short], Batches [short], "
+        "Samples/s [short], Caches [bytes]"
+    ),
+    ("Quantization runs", "Alerts that fire"): (
+        "Since [dateTimeAsIso], Severity, Alert, Job, Run, Step"
+    ),
+    ("Quantization runs", "Runs"): (
+        "Began [dateTimeAsIso], Run, State [none], Job, Model, Method, Configuration, Duration "
+        "[ns], Peak memory [bytes], Share of limit [percentunit], GPU peak [bytes], Disk [bytes], "
+        "Failed steps [none]"
+    ),
 }
+"""The columns in their order, with Grafana's name of the unit where it is not text."""

@@ -29,6 +29,11 @@ class Column:
     values: list[str]  # Formatted
     links: list[list[str]]  # Addresses, a list for each row that has any
 
+    @property
+    def heading(self) -> str:
+        """Its title, with its unit where it is not text."""
+        return self.name if self.unit == "string" else f"{self.name} [{self.unit}]"
+
 
 @dataclass(frozen=True)
 class Shown:

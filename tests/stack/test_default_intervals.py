@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.stack.conftest import HERE
-from tests.stack.grafana_panels import Shown, show
+from tests.stack.grafana_panels import Shown
 from tests.stack.processes import ROOT, eventually
 from tests.stack.world import stores
-from tests.unit.stack.dashboards import GRAFANA, Query
+from tests.unit.stack.dashboards import Query
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
@@ -37,11 +37,7 @@ def test_charts_of_a_run_at_default_intervals_have_no_gaps(
         )  # fmt: skip
         ended = Query(("test", "end"), "A", "prometheus", "quant_run_end_seconds", instant=True)
         eventually(lambda: world.ask(ended), "the run's end")
-        modules = str(Path(binaries["package-lock.json"]).parent)
-        shown = {
-            name: show(GRAFANA / "dashboards" / f"{name}.json", world.ask, modules, {"job": ".+"})
-            for name in ("run", "runs", "compare")
-        }
+        shown = {name: world.show(name, job=".+") for name in ("run", "runs", "compare")}
     expected = (MINUTES - BEFORE_A_RATE) * MINUTE / STEP
     charts = (
         ("run", "Memory"), ("run", "Disk"), ("run", "CPU"), ("run", "Steps over time"),

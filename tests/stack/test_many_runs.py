@@ -5,17 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.stack.conftest import JOB
-from tests.stack.grafana_panels import Shown, show
 from tests.stack.many_runs import names, send
 from tests.stack.processes import eventually
 from tests.stack.world import World, stores
-from tests.unit.stack.dashboards import FILES, GRAFANA, QUERIES, Query
+from tests.unit.stack.dashboards import FILES, QUERIES, Query
 
 pytestmark = pytest.mark.servers
 
@@ -47,39 +44,19 @@ def arrived(world: World) -> set[int]:
     return {int(answer[0]["value"][1]) if answer else 0 for answer in answers}
 
 
-def show_dashboard(
-    world: World, binaries: dict[str, str], file: Path, **chosen: str
-) -> dict[str, Shown]:
-    modules = str(Path(binaries["package-lock.json"]).parent)
-    return show(file, lambda query: world.ask(query, **chosen), modules, {"job": JOB, **chosen})
+@pytest.mark.parametrize("dashboard", [file.stem for file in FILES])
+def test_every_store_answers_with_all_runs_chosen(world: World, dashboard: str) -> None:
+    assert world.show(dashboard)  # a refusal of a store would raise
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_store_answers_with_all_runs_chosen(
-    world: World, binaries: dict[str, str], file: Path
-) -> None:
-    assert show_dashboard(world, binaries, file)  # a refusal of a store would raise
-
-
-def test_the_table_of_runs_has_every_one_with_its_model_and_method(
-    world: World, binaries: dict[str, str]
-) -> None:
-    shown = show_dashboard(world, binaries, GRAFANA / "dashboards" / "runs.json")
+def test_the_table_of_runs_has_every_one_with_its_model_and_method(world: World) -> None:
+    shown = world.show("runs")
     expected: list[tuple[Any, ...]] = [
         (name, "ended", name.split()[0], name.split()[1], "Percentile", "500 ms", "800 MiB", "80%")
         for name in reversed(names(RUNS))
     ]
-    columns = (
-        "Run",
-        "State",
-        "Job",
-        "Model",
-        "Method",
-        "Duration",
-        "Peak memory",
-        "Share of limit",
-    )
-    assert shown["Runs"].rows(*columns) == expected
+    columns = "Run, State, Job, Model, Method, Duration, Peak memory, Share of limit"
+    assert shown["Runs"].rows(*columns.split(", ")) == expected
     assert shown["Runs in view"].columns[-1].values == [str(RUNS)]
     assert shown["Ended"].columns[-1].values == [str(RUNS)]
 

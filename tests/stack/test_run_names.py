@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.stack.conftest import HERE
-from tests.stack.grafana_panels import TIME_RANGE, Shown, show
+from tests.stack.grafana_panels import TIME_RANGE
 from tests.stack.processes import PATIENCE, ROOT, Collector, eventually
 from tests.stack.world import World, stores
-from tests.unit.stack.dashboards import FILES, GRAFANA, QUERIES, Query, load
+from tests.unit.stack.dashboards import FILES, QUERIES, Query, load
 
 pytestmark = pytest.mark.servers
 
@@ -95,19 +95,10 @@ def arrived(world: World) -> int:
     )
 
 
-def shown(
-    world: World, binaries: dict[str, str], dashboard: str, **chosen: str
-) -> dict[str, Shown]:
-    file = GRAFANA / "dashboards" / f"{dashboard}.json"
-    modules = str(Path(binaries["package-lock.json"]).parent)
-    every = {"job": SERVICE, "run": "$__all", "instance": "$__all"}
-    return show(file, lambda query: world.ask(query, **chosen), modules, every | chosen)
-
-
 @pytest.fixture(scope="module")
-def links(world: World, binaries: dict[str, str]) -> dict[str, str]:
+def links(world: World) -> dict[str, str]:
     """Returns the run that each row's link opens, by the name in the row."""
-    runs = shown(world, binaries, "runs", job=SERVICE)["Runs"]
+    runs = world.show("runs", job=SERVICE)["Runs"]
     opened = [parameters for _, parameters in runs.opened["Run"]]
     assert [{**each, "var-run": None} for each in opened] == (
         [{**TIME_RANGE, "var-job": [SERVICE], "var-run": None}] * len(NAMES)
@@ -137,14 +128,14 @@ def test_the_menus_have_every_name_as_it_is(world: World, file: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_link_opens_shows_that_run_alone(
-    world: World, binaries: dict[str, str], links: dict[str, str], name: str
+    world: World, links: dict[str, str], name: str
 ) -> None:
     chosen = {"job": SERVICE, "run": links[name]}
-    run = shown(world, binaries, "run", **chosen)
+    run = world.show("run", **chosen)
     assert run["Steps"].rows("Name") == [(STEPS[name],)]
     over_time = [frame[-1].name for frame in run["Steps over time"].frames]
     assert over_time == [STEPS[name]]
-    compared = shown(world, binaries, "compare", **chosen, baseline="v1x2")
+    compared = world.show("compare", **chosen, baseline="v1x2")
     runs = {row for (row,) in compared["Runs side by side"].rows("Run")}
     assert runs == {name, "v1x2"}
     by_step = compared["Duration by step"]
@@ -157,7 +148,7 @@ def of_ranks(metric: str) -> Query:
     return Query(("test", "ranks"), "A", "prometheus", f'{metric}{{job="{RANKS}"}}', instant=True)
 
 
-def test_ranks_are_one_run_with_two_processes(world: World, binaries: dict[str, str]) -> None:
+def test_ranks_are_one_run_with_two_processes(world: World) -> None:
     (menu,) = (q for q in QUERIES if q.place == ("Quantization run", "run"))
     (name,) = world.ask(menu, job=RANKS)
     assert re.fullmatch(rf"{RANKS} \d{{4}}-\d\d-\d\dT[\d:.]+Z", name)
@@ -174,17 +165,11 @@ def test_ranks_are_one_run_with_two_processes(world: World, binaries: dict[str, 
     other = {"job": SERVICE, "run": NAMES[0]}
     ((text, _),) = world.options(world.filled(menus["instance"], other), menus["instance"].regex)
     assert re.fullmatch(r"pid \d+", text)
-    runs = shown(world, binaries, "runs", job=RANKS)
-    assert [(one.name, one.unit) for one in runs["Runs"].columns] == [
-        ("Began", "dateTimeAsIso"),
-        ("Run", "string"),
-        ("State", "none"),
-        ("Job", "string"),
-        ("Duration", "ns"),
-        ("Peak memory", "bytes"),
-        ("Share of limit", "percentunit"),
-        ("Disk", "bytes"),
-    ]
+    runs = world.show("runs", job=RANKS)
+    assert ", ".join(one.heading for one in runs["Runs"].columns) == (
+        "Began [dateTimeAsIso], Run, State [none], Job, Duration [ns], Peak memory [bytes], "
+        "Share of limit [percentunit], Disk [bytes]"
+    )
     assert runs["Runs"].rows("Run", "State", "Job") == [(name, "ended", RANKS)]
     assert {title: runs[title].columns[-1].values for title in ("Ended", "Runs in view")} == {
         "Ended": ["1"],
@@ -199,7 +184,7 @@ def test_ranks_are_one_run_with_two_processes(world: World, binaries: dict[str, 
     (whole,), (share,) = (world.ask(table[ref], **chosen) for ref in ("peak", "share"))
     assert float(whole["value"][1]) == sum(peaks)
     assert float(share["value"][1]) == pytest.approx(sum(peaks) / max(limits))
-    run = shown(world, binaries, "run", **chosen)
+    run = world.show("run", **chosen)
     assert run["Steps"].rows("Rank", "Step", "Name") == [
         (rank, step, name)
         for rank in ("0", "1")
@@ -208,7 +193,7 @@ def test_ranks_are_one_run_with_two_processes(world: World, binaries: dict[str, 
     assert {frame[-1].name for frame in run["Memory"].frames} == {
         "memory 0", "memory 1", "limit", "readings 0", "readings 1",
     }  # fmt: skip
-    compared = shown(world, binaries, "compare", **chosen, baseline="v1.2")
+    compared = world.show("compare", **chosen, baseline="v1.2")
     assert compared["Runs side by side"].rows("Run") == [(name,)]
     by_model = compared["Peak memory by model and method"]
     assert [column.name for column in by_model.columns] == ["Model", "-"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.stack import traceql
 from tests.stack.conftest import JOB, tempo_binary
+from tests.stack.grafana_panels import Shown, show
 from tests.stack.processes import (
     CONFIGS,
     Backends,
@@ -26,7 +28,7 @@ from tests.stack.processes import (
     prometheus,
     tempo,
 )
-from tests.unit.stack.dashboards import Query
+from tests.unit.stack.dashboards import GRAFANA, Query
 
 RATE_INTERVAL = "240s"
 """Grafana's for the interval that the data source is said to have: four of it."""
@@ -53,6 +55,7 @@ class World:
     """What the queries are asked of."""
 
     ports: Backends  # Where the stores listen
+    modules: str  # Where the library is that Grafana shows panels with
     began: float  # Seconds since the epoch before the first run
     spans: list[Span] | None  # What the Collector sent where there is no Tempo; None where there is
     killed: str = ""  # The killed run's trace, from its first checkpoint
@@ -90,6 +93,16 @@ class World:
         if text == self.good:
             return fetch(f"{url}/v2/traces/{text}")["trace"]["resourceSpans"]
         return fetch(f"{url}/search", q=text, limit=1000, spss=1000, **window).get("traces", [])
+
+    def show(self, dashboard: str, **chosen: str) -> dict[str, Shown]:
+        """Returns what the panels of a dashboard show, by title."""
+        every = {"job": JOB, "run": "$__all", "instance": "$__all"}
+        return show(
+            GRAFANA / "dashboards" / f"{dashboard}.json",
+            functools.partial(self.ask, **chosen),
+            self.modules,
+            every | chosen,
+        )
 
     def filled(self, query: Query, variables: Mapping[str, str]) -> str:
         """Returns a query's text with values for Grafana's variables."""
@@ -152,7 +165,8 @@ def stores(
         for server in servers:
             server.start()
         spans = None if binary else instead.spans
-        yield World(ports, time.time() - 1, spans, webhook=webhook), made
+        modules = str(Path(binaries["package-lock.json"]).parent)
+        yield World(ports, modules, time.time() - 1, spans, webhook=webhook), made
     finally:
         for server in servers:
             server.kill()

@@ -1,8 +1,8 @@
 """Instrumentors: what makes a quantization library report its steps.
 
-A library is a table (:class:`~otel_quant.capture.instruments.shared.hooks.Library`) in the module of
-its name. ``hqq.py`` is the one to copy; :data:`PACKAGES` lists them. ``shared`` is what they have in
-common, and ``processes`` hooks the functions of Python that start child processes.
+A library is a table (:class:`~otel_quant.capture.instruments.shared.hooks.Library`) in ``tables``;
+:data:`PACKAGES` lists them. ``shared`` is what they have in common, the other modules are what a library
+has of its own, and ``processes`` hooks the functions of Python that start child processes.
 
 This is loaded in every launched program, and so imports nothing.
 """
@@ -32,8 +32,8 @@ PACKAGES: Final = {
     "llmcompressor": "llmcompressor",
     "auto-round": "auto_round",
 }
-"""Every library that otel-quant knows, by the name that users call it: the package whose import loads its
-table, if it is imported to quantize."""
+"""Every library that otel-quant knows, by the name that users call it: the package whose import sets its
+hooks, if it is imported to quantize."""
 
 
 def found_by_others(

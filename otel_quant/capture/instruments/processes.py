@@ -11,23 +11,14 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.arguments import Arguments, Call
-from otel_quant.capture.instruments.shared.hooks import Hook, Library, Wrapper
-from otel_quant.capture.parent_process import PARENT
-from otel_quant.capture.uncounted_frames import wraps
-
-if TYPE_CHECKING:
-    from otel_quant.capture.runtime import Runtime
-
-_CALLS: Final = "otel_quant.capture.instruments.processes:"
-_POPEN: Final = Wrapper(_CALLS + "popen", "the child's environment has the trace context")
-_START: Final = Wrapper(_CALLS + "start", "the process object has the trace context")
-_BOOTSTRAP: Final = Wrapper(_CALLS + "bootstrap", "the child sends its telemetry at its end")
+from otel_quant.capture.instruments.shared.calls import Arguments, Call, wraps
+from otel_quant.capture.instruments.shared.hooks import Function, Hook, Library
 
 _PROCESS: Final = "multiprocessing.process"
 
@@ -35,17 +26,32 @@ PROCESSES: Final = Library(
     name="processes",
     distribution="python",
     hooks=(
-        Hook("subprocess", "Popen.__init__", _POPEN),
-        Hook(_PROCESS, "BaseProcess.start", _START),
-        Hook(_PROCESS, "BaseProcess._bootstrap", _BOOTSTRAP),
+        Hook("subprocess", "Popen.__init__", "processes:popen"),
+        Hook(_PROCESS, "BaseProcess.start", "processes:start"),
+        Hook(_PROCESS, "BaseProcess._bootstrap", "processes:bootstrap"),
     ),
 )
 
 
+@dataclass(slots=True)
+class ParentProcess:
+    """Data that a measured parent process has passed to this process."""
+
+    # Whether a measured process forked or spawned this process. A worker can be terminated at any
+    # time between two tasks, so its root span ends, and its telemetry is sent, after each
+    # outermost operation or step.
+    is_worker: bool = False
+    # W3C trace context, by header name; it is used instead of the environment's
+    carrier: Mapping[str, str] = field(default_factory=dict)
+
+
+PARENT: Final = ParentProcess()
+"""The data of this process."""
+
 _CARRIER: Final = "_otel_quant_carrier"
 
 
-def popen(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+def popen(original: Function, hook: Hook, library: Library) -> Function:
     """Wraps ``Popen.__init__``: puts the trace context into the child's environment."""
     arguments = Arguments(original)
 
@@ -61,7 +67,7 @@ def popen(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
     return wrapper
 
 
-def start(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+def start(original: Function, hook: Hook, library: Library) -> Function:
     """Wraps ``Process.start``: the process object takes the trace context along."""
 
     @wraps(original)
@@ -77,7 +83,7 @@ def start(original: Callable[..., Any], hook: Hook, library: Library) -> Callabl
     return wrapper
 
 
-def bootstrap(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+def bootstrap(original: Function, hook: Hook, library: Library) -> Function:
     """Wraps ``Process._bootstrap``, the child's main function.
 
     A forked child calls ``os._exit`` when this returns: no exit handler runs, and what it
@@ -146,6 +152,7 @@ def _is_python(command: Any) -> bool:
         return False
 
 
-def _runtime() -> Runtime | None:
+def _runtime() -> Any:
+    """Returns the runtime, if it is loaded; not of its type, which it imports this module for."""
     module = sys.modules.get("otel_quant.capture.runtime")
     return getattr(module, "RUNTIME", None)

@@ -1,8 +1,7 @@
-"""Wraps AMD Quark's own profiler: its decorator and its scopes become steps.
+"""Wraps AMD Quark's own profiler: its scopes become steps.
 
-Quark marks its steps with a decorator that is applied as its modules are imported. If it is
-hooked before that, each call of a decorated function is seen with its arguments. If it is
-hooked later, only the scope is seen that the decorator opens at each call.
+Quark marks its steps with a decorator, which opens a scope at each call: the function and its arguments are
+in the frame that does so.
 
 A step is opened and closed just after Quark's own checkpoint: metrics that the program has added
 to Quark's profiler are not asked a second time, their values are those of Quark's record.
@@ -19,30 +18,25 @@ from types import FrameType
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.hooks import Hook, Library
-from otel_quant.capture.instruments.shared.samples import with_counted_loader
+from otel_quant.capture.instruments.shared.calls import Arguments, wraps
+from otel_quant.capture.instruments.shared.hooks import HOOKS, Function, Hook, Library
 from otel_quant.capture.instruments.shared.steps import (
-    library_step_begin,
+    attributes_of,
+    is_reported_already,
     open_library_step,
 )
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
-from otel_quant.capture.scope import OPENING_A_STEP, Activation, Begin, qualified_name
-from otel_quant.capture.uncounted_frames import wraps
+from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.export.quark_yaml.request import DEFAULT_PATH
 from otel_quant.schema.settings import QUARK_PROFILING
-from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
+from otel_quant.schema.step_names import ProfileStep
 
 _DECORATORS_MODULE: Final = "quark.common.profiler.profiler"
 
 _Open = Callable[[], OpenStep | None]
 
-# Calls of decorated functions: the label of each one's scope, and what opens its step. Innermost
-# last; without a label once its scope is made.
-_DECORATED: Final[ContextVar[tuple[tuple[str | None, _Open], ...]]] = ContextVar(
-    "otel_quant_decorated", default=()
-)
 # What opens the step of a scope, until the ``with`` statement enters it.
 _PENDING: Final[ContextVar[_Open | None]] = ContextVar("otel_quant_pending", default=None)
 # What the scopes entered in this context have opened, innermost last.
@@ -56,83 +50,55 @@ _RECORD: Final[ContextVar[tuple[str, Mapping[str, object]]]] = ContextVar(
 )
 
 
-def profile_scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
-    """Wraps the decorator factory: calls of what it decorates become steps with their arguments."""
-
-    @wraps(original)
-    def factory(step: str, user_msg: str | None = None) -> Callable[..., Any]:
-        decorate = original(step, user_msg)
-
-        def decorator(function: Callable[..., Any]) -> Callable[..., Any]:
-            label = user_msg if user_msg is not None else step
-            decorated = decorate(function)
-            begin = library_step_begin(function, step, library, user_msg)
-            if not _is_quarks(function):  # the decorator is public
-                begin = _begin_of_program(step, label)
-
-            @wraps(decorated)
-            def wrapper(*args: Any, **kwargs: Any) -> Any:
-                opening = functools.partial(begin, args, kwargs)
-                token = _DECORATED.set((*_DECORATED.get(), (label, opening)))
-                try:
-                    return decorated(*args, **kwargs)
-                finally:
-                    _DECORATED.reset(token)
-
-            return wrapper
-
-        return decorator
-
-    return factory
-
-
-def _is_quarks(function: Callable[..., Any]) -> bool:
-    return (getattr(function, "__module__", None) or "").partition(".")[0] == "quark"
-
-
-def _begin_of_program(step: str, label: str) -> Begin:
-    return lambda args, kwargs: RUNTIME.recorder.open(step, label=label)
-
-
-def scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
-    """Wraps ``GlobalProfiler.scope``: remembers the step for the ``with`` that follows."""
+def scope(original: Function, hook: Hook, library: Library) -> Function:
+    """A step, as named; with the arguments of a function that Quark has decorated."""
 
     @wraps(original)
     def wrapper(self: Any, step_name: str, user_msg: str | None = None) -> Any:
         result = original(self, step_name, user_msg)
-        label = user_msg if user_msg is not None else step_name
-        decorated = _DECORATED.get()
-        if decorated and decorated[-1][0] == label:  # the decorator's own scope
-            opening = decorated[-1][1]
-            _DECORATED.set((*decorated[:-1], (None, opening)))
-            _PENDING.set(opening)
-        else:
-            function = None
-            with FAULTS.kept_in("owner of a scope"):
-                function = _decorated_by_quark(sys._getframe(1))
-            _PENDING.set(functools.partial(_open, label, function, library))
+        opening = functools.partial(RUNTIME.recorder.open, step_name, label=user_msg)
+        with FAULTS.kept_in("owner of a scope"):
+            call = _call_of_quarks(sys._getframe(1))
+            if call is not None:
+                opening = functools.partial(_open, step_name, user_msg, library, *call)
+        _PENDING.set(opening)
         return result
 
     return wrapper
 
 
-def _decorated_by_quark(caller: FrameType) -> Callable[..., Any] | None:
-    """Returns the function whose call opens a scope, if it is Quark's and was decorated early."""
+def _call_of_quarks(caller: FrameType) -> tuple[Function, tuple[Any, ...], dict[str, Any]] | None:
+    """Returns the function and the arguments whose call opens a scope, if it is one of Quark's.
+
+    Their decorator is public: it may have decorated a function of the program.
+    """
     if caller.f_globals.get("__name__") != _DECORATORS_MODULE:
         return None
-    function = caller.f_locals.get("func")
-    return function if function is not None and _is_quarks(function) else None
+    names = caller.f_locals
+    function: Function | None = names.get("func")
+    module: str = getattr(function, "__module__", None) or ""
+    if function is None or module.partition(".")[0] != "quark":
+        return None
+    return function, names.get("args", ()), names.get("kwargs", {})
 
 
-def _open(label: str, function: Callable[..., Any] | None, library: Library) -> OpenStep | None:
-    kind = label if label in ALL_STEPS else ProfileStep.USER_DEFINED
-    if function is None:
-        return RUNTIME.recorder.open(kind, label=label)
-    return open_library_step(kind, library, label=label, function=qualified_name(function))
+def _open(
+    kind: str,
+    label: str | None,
+    library: Library,
+    function: Function,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> OpenStep | None:
+    if not HOOKS.active or is_reported_already(label or kind, library):
+        return None
+    attributes = attributes_of(Arguments(function).bound(args, kwargs))
+    name = qualified_name(function)
+    return open_library_step(kind, library, label=label, function=name, attributes=attributes)
 
 
-def enter_scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
-    """Wraps ``GlobalProfiler.__enter__``: opens the step."""
+def enter_scope(original: Function, hook: Hook, library: Library) -> Function:
+    """Begins that step."""
 
     @wraps(original)
     def wrapper(self: Any) -> Any:
@@ -154,8 +120,8 @@ def enter_scope(original: Callable[..., Any], hook: Hook, library: Library) -> C
     return wrapper
 
 
-def exit_scope(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
-    """Wraps ``GlobalProfiler.__exit__``: closes the step."""
+def exit_scope(original: Function, hook: Hook, library: Library) -> Function:
+    """Ends that step."""
 
     @wraps(original)
     def wrapper(self: Any, kind: Any, error: Any, traceback: Any) -> Any:
@@ -174,8 +140,8 @@ def exit_scope(original: Callable[..., Any], hook: Hook, library: Library) -> Ca
     return wrapper
 
 
-def initialize(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
-    """Wraps ``GlobalProfiler.__init__``: our run begins with Quark's and shows its metrics.
+def initialize(original: Function, hook: Hook, library: Library) -> Function:
+    """Begins the run; its metrics are in our local file too.
 
     Quark's file keeps its path: ours goes elsewhere before Quark opens it.
     """
@@ -195,8 +161,8 @@ def initialize(original: Callable[..., Any], hook: Hook, library: Library) -> Ca
     return wrapper
 
 
-def checkpoint(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
-    """Wraps ``GlobalProfiler._checkpoint``: one that the program asks for is ours as well."""
+def checkpoint(original: Function, hook: Hook, library: Library) -> Function:
+    """A checkpoint, if the program asks for it."""
 
     @wraps(original)
     def wrapper(self: Any, step_name: str) -> None:
@@ -214,26 +180,6 @@ def checkpoint(original: Callable[..., Any], hook: Hook, library: Library) -> Ca
     return wrapper
 
 
-def calibration(original: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
-    """Wraps what calibrates: each pass over its ``dataloader`` is a step, its items are counted.
-
-    That step is no function of Quark's.
-    """
-    open_pass = functools.partial(
-        open_library_step, ProfileStep.CALIBRATION_FORWARD, library, filled_in=True
-    )
-    return with_counted_loader(original, "dataloader", open_pass)
-
-
-def watch_cache_dir(
-    original: Callable[..., Any], hook: Hook, library: Library
-) -> Callable[..., Any]:
-    """Wraps ``start_cache_dir_monitoring``, which Quark calls for each cache directory."""
-
-    @wraps(original)
-    def wrapper(self: Any, path: str) -> None:
-        original(self, path)
-        with FAULTS.kept_in("watch of the cache directories"):
-            CACHE_DIRECTORIES.watch(path)
-
-    return wrapper
+def watch_cache_dir(call: Mapping[str, Any], result: object) -> None:
+    """A cache directory to watch: Quark calls it for each."""
+    CACHE_DIRECTORIES.watch(call["path"])

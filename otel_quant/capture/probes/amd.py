@@ -1,4 +1,4 @@
-"""Memory of AMD GPUs, from the program's ``amdsmi`` if it is loaded, else from the kernel's files.
+"""Memory of AMD GPUs, from the kernel's files.
 
 Devices are filtered by ``ROCR_VISIBLE_DEVICES`` and then by ``HIP_VISIBLE_DEVICES``
 (``CUDA_VISIBLE_DEVICES`` if that is not set), as the runtimes under torch and ONNX Runtime do.
@@ -6,68 +6,31 @@ They are numbered as the ROCm runtime numbers them: in the order of the kernel's
 topology, or by PCI address where there is none. A device whose memory the kernel does not
 show, such as a partition of an MI300, keeps its number and has no reading.
 
-The process tree's memory comes from the kernel's files in both cases: ``amdsmi`` would read
-the same files, but of every process on the machine.
-
-`amdsmi` is asked only where the program has loaded it: a second copy beside the one of a ROCm build of
-torch can make torch find no GPU.
+``amdsmi`` is not asked: it reads the same files, and a second copy of its library beside the one in a ROCm
+build of torch can make torch find no GPU (ROCm/TheRock issue 2269, pytorch issue 186516).
 """
 
 from __future__ import annotations
 
+import functools
 import re
-import sys
-import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 from otel_quant.base.kernel_files import open_files, read_proc
-from otel_quant.base.log import LOG
-from otel_quant.capture.probes.visible_devices import select_visible
-from otel_quant.schema.records import GpuActivity, GpuReading
+from otel_quant.capture.probes.gpu_devices import Device, Devices, select_visible
+from otel_quant.schema.records import GpuReading
 
-_FILES: Final = (
-    ("utilization", "gpu_busy_percent", 1e-2),
-    ("power", "hwmon/hwmon*/power1_average", 1e-6),
-    ("power", "hwmon/hwmon*/power1_input", 1e-6),
-    ("temperature", "hwmon/hwmon*/temp1_input", 1e-3),
-    ("clock", "hwmon/hwmon*/freq1_input", 1),
-    ("memory_clock", "hwmon/hwmon*/freq2_input", 1),
-)
-"""Field, file below the device's folder, and factor from the file's unit to ours. Of two files of one
-field a device has one."""
-
-
-def read_activity(folder: Path) -> GpuActivity | None:
-    """Returns how busy a device is and how hot; None if the kernel shows neither.
-
-    ``amdsmi`` reads the same files. What slows a device down is only in a binary table whose layout changes
-    with the device, so it is not read.
-    """
-    found: dict[str, float] = {}
-    for field, pattern, factor in _FILES:
-        for path in folder.glob(pattern):
-            try:
-                value = int(read_proc(str(path)))
-            except (OSError, ValueError):
-                continue  # the device sleeps, or does not have it
-            found.setdefault(field, value * factor)
-    if not found:
-        return None
-    return GpuActivity(
-        utilization=found.get("utilization"),
-        power=found.get("power"),
-        temperature=found.get("temperature"),
-        clock=_whole(found.get("clock")),
-        memory_clock=_whole(found.get("memory_clock")),
-    )
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
+_ACTIVITY: Final[Mapping[str, tuple[float, tuple[str, ...]]]] = {
+    "utilization": (1e-2, ("gpu_busy_percent",)),
+    "power": (1e-6, ("hwmon/hwmon*/power1_average", "hwmon/hwmon*/power1_input")),
+    "temperature": (1e-3, ("hwmon/hwmon*/temp1_input",)),
+    "clock": (1, ("hwmon/hwmon*/freq1_input",)),
+    "memory_clock": (1, ("hwmon/hwmon*/freq2_input",)),
+}
+"""By field of :class:`GpuActivity`, the factor from the file's unit to ours, and the file below the
+device's folder; of two a device has one. What slows a device down is only in a binary table whose layout changes with the device."""
 
 
 _UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
@@ -127,151 +90,42 @@ def _bytes(figure: str) -> int:
     return int(number) * _UNITS[unit]
 
 
-class AmdSmiUnavailableError(Exception):
-    """``amdsmi`` could not read a device."""
-
-
-class AmdSmi:
-    """The program's ``amdsmi`` (6.2 and later), if it is loaded. Devices are named by their PCI address.
-
-    We never import it. ROCm builds of torch contain their own copy of its library, and two copies
-    in one process can corrupt the heap and make torch find no GPU (ROCm/TheRock issue 2269,
-    pytorch issue 186516). We use the program's copy and never shut it down: the program may still
-    need it.
-    """
-
-    def __init__(self, smi: Any) -> None:
-        self._smi = smi
-        self._handles = {
-            str(smi.amdsmi_get_gpu_device_bdf(handle)).lower(): handle
-            for handle in smi.amdsmi_get_processor_handles()
-        }
-
-    @classmethod
-    def from_loaded_module(cls, modules: Mapping[str, ModuleType] = sys.modules) -> AmdSmi | None:
-        """Uses the ``amdsmi`` that the program has loaded."""
-        smi: Any = modules.get("amdsmi")
-        # The last names that the package's __init__ imports are its exceptions.
-        if not hasattr(smi, "AmdSmiException") or not hasattr(smi, "amdsmi_init"):
-            return None
-        try:
-            smi.amdsmi_init(smi.AmdSmiInitFlags.INIT_AMD_GPUS)
-            return cls(smi)
-        except smi.AmdSmiException as error:
-            LOG.debug("amdsmi does not work here; the kernel's files are read instead: %r", error)
-            return None
-
-    def has_device(self, address: str) -> bool:
-        """Returns whether it has found the device at a PCI address."""
-        return address in self._handles
-
-    def used(self, address: str) -> int:
-        """Reads how much memory of a device is in use, in bytes."""
-        smi = self._smi
-        try:
-            return int(
-                smi.amdsmi_get_gpu_memory_usage(self._handles[address], smi.AmdSmiMemoryType.VRAM)
-            )
-        except smi.AmdSmiException as error:
-            raise AmdSmiUnavailableError(repr(error)) from error
-
-    def name(self, address: str) -> str | None:
-        """Reads the product name of a device; None if it has none."""
-        if address not in self._handles:
-            return None
-        try:
-            info = self._smi.amdsmi_get_gpu_asic_info(self._handles[address])
-        except self._smi.AmdSmiException:
-            return None
-        name = str(info.get("market_name", ""))
-        return None if name in ("", "N/A") else name
-
-
-_EVERY: Final = 1.0
-"""Seconds between two readings of what a device does: it changes slowly."""
-
 _CARD: Final = re.compile(r"card\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Device:
-    """A GPU as the kernel shows it."""
-
-    address: str  # PCI address, ``0000:03:00.0``
-    folder: Path | None = None  # Its folder in sysfs; None if sysfs does not show its memory
-    name: str | None = None  # Product name, on server cards
-    unique_id: str | None = None  # Identifier, 16 hexadecimal digits
-    limit: int | None = None  # Size of its memory, in bytes
-
-
-class AmdDevices:
+class AmdDevices(Devices):
     """The visible AMD devices. Made by :func:`open_amd`."""
 
-    def __init__(self, devices: tuple[_Device, ...], smi: AmdSmi | None, root: Path) -> None:
-        self._devices = devices
-        self._smi = smi
+    def __init__(self, devices: tuple[Device, ...], root: Path) -> None:
+        super().__init__(devices)
+        self.errors = (OSError, ValueError, StopIteration)  # there is no such file
         self._root = root
-        self._logged: set[str] = set()
-        self._activities: dict[int, tuple[float, GpuActivity | None]] = {}
-
-    @property
-    def count(self) -> int:
-        """Number of visible devices, including those that cannot be read."""
-        return len(self._devices)
+        self._process_used: Mapping[str, int] | None = None
 
     def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
-        """Reads the visible devices."""
-        if not self._devices:
-            return ()
-        process_used = vram_by_device(self._root, pids)
-        readings = []
-        for index, device in enumerate(self._devices):
-            used = self._used(device)
-            if used is not None:
-                readings.append(
-                    GpuReading(
-                        index=index,
-                        id=device.address,
-                        name=device.name,
-                        used=used,
-                        limit=device.limit,
-                        process_used=None
-                        if process_used is None
-                        else process_used.get(device.address, 0),
-                        activity=self._activity(index),
-                    )
-                )
-        return tuple(readings)
+        """Reads the devices, and how much of their memory processes use."""
+        self._process_used = vram_by_device(self._root, pids) if self._devices else None
+        return super().read(pids)
 
-    def _activity(self, index: int) -> GpuActivity | None:
-        now = time.monotonic()
-        read_at, activity = self._activities.get(index, (float("-inf"), None))
-        if now - read_at >= _EVERY:
-            folder = self._devices[index].folder
-            activity = read_activity(folder) if folder is not None else None
-            self._activities[index] = now, activity
-        return activity
+    def memory(self, device: Device) -> tuple[int, int | None]:
+        """Reads the memory of a device that is in use, and its size."""
+        return int(read_proc(f"{device.handle}/mem_info_vram_used")), device.limit
 
-    def _used(self, device: _Device) -> int | None:
-        if device.folder is None:
-            return None
-        try:
-            if self._smi is not None and self._smi.has_device(device.address):
-                return self._smi.used(device.address)
-            return int(read_proc(f"{device.folder}/mem_info_vram_used"))
-        except (AmdSmiUnavailableError, OSError, ValueError) as error:
-            if device.address not in self._logged:
-                self._logged.add(device.address)
-                LOG.warning(
-                    "AMD GPU %s: cannot read memory (left out of the telemetry): %s",
-                    device.address,
-                    error,
-                )
-            return None
+    def process_used(self, device: Device, pids: Collection[int]) -> int | None:
+        """Returns how much memory of a device processes use; None if it is not known."""
+        return None if self._process_used is None else self._process_used.get(device.id, 0)
 
-    def close(self) -> None:
-        """Stops reading. Nothing was opened, so there is nothing to close."""
-        self._devices = ()
+    def activity(self, device: Device) -> Mapping[str, Callable[[], Any]]:
+        """Returns what reads each field of what a device does."""
+        return {
+            name: functools.partial(_scaled, device.handle, *where)
+            for name, where in _ACTIVITY.items()
+        }
+
+
+def _scaled(folder: Path, factor: float, patterns: tuple[str, ...]) -> float:
+    path = next(path for pattern in patterns for path in folder.glob(pattern))
+    return int(read_proc(str(path))) * factor
 
 
 def open_amd(environ: Mapping[str, str], root: Path = Path("/")) -> AmdDevices | None:
@@ -279,29 +133,28 @@ def open_amd(environ: Mapping[str, str], root: Path = Path("/")) -> AmdDevices |
     cards = _cards(root)
     if not cards:
         return None
-    order = _compute_order(root) or sorted(cards)
-    devices = _visible(tuple(cards.get(address, _Device(address)) for address in order), environ)
-    smi = AmdSmi.from_loaded_module() if devices else None
-    if smi is not None:
-        devices = tuple(
-            replace(device, name=device.name or smi.name(device.address)) for device in devices
-        )
-    return AmdDevices(devices, smi, root)
+    devices = tuple(
+        cards.get(address) or Device(f"AMD GPU {address}", id=address)
+        for address in _compute_order(root) or sorted(cards)
+    )
+    return AmdDevices(_visible(devices, environ), root)
 
 
-def _cards(root: Path) -> dict[str, _Device]:
+def _cards(root: Path) -> dict[str, Device]:
     """Lists the GPUs whose memory the kernel shows, by PCI address."""
     devices = {}
     for card in (root / "sys/class/drm").glob("card*"):
         total = _text(card / "device/mem_info_vram_total")
         if _CARD.fullmatch(card.name) and total is not None and total.isdigit():
             folder = (card / "device").resolve()
-            devices[folder.name] = _Device(
-                address=folder.name,
-                folder=folder,
-                name=_text(folder / "product_name") or None,
-                unique_id=_text(folder / "unique_id") or None,
+            unique_id = _text(folder / "unique_id")  # 16 hexadecimal digits
+            devices[folder.name] = Device(
+                f"AMD GPU {folder.name}",
+                handle=folder,
+                id=folder.name,
+                name=_text(folder / "product_name") or None,  # of server cards
                 limit=int(total),
+                aliases=(f"GPU-{unique_id}",) if unique_id else (),
             )
     return devices
 
@@ -329,14 +182,10 @@ def _compute_order(root: Path) -> list[str]:
     return addresses
 
 
-def _visible(devices: tuple[_Device, ...], environ: Mapping[str, str]) -> tuple[_Device, ...]:
+def _visible(devices: tuple[Device, ...], environ: Mapping[str, str]) -> tuple[Device, ...]:
     hip = environ.get("HIP_VISIBLE_DEVICES", environ.get("CUDA_VISIBLE_DEVICES"))
     for selection in (environ.get("ROCR_VISIBLE_DEVICES"), hip):
-        names = {
-            f"GPU-{device.unique_id}": number
-            for number, device in enumerate(devices)
-            if device.unique_id
-        }
+        names = {alias: number for number, each in enumerate(devices) for alias in each.aliases}
         devices = tuple(devices[n] for n in select_visible(selection, len(devices), names))
     return devices
 

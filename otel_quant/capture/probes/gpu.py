@@ -1,8 +1,8 @@
 """Memory of the GPUs that this process can see, of any vendor.
 
 Creating the probe does no work. The first reading looks for drivers; if there are none, every
-later reading is an empty tuple. ``pynvml`` is imported by the first reading; ``amdsmi`` and
-torch are never imported, only used if the program has loaded them.
+later reading is an empty tuple. ``pynvml`` is imported by the first reading; torch is never
+imported, only used if the program has loaded it.
 
 Forks: the drivers' libraries have locks of their own. A child that is forked while another
 thread holds one would wait for ever. So a fork waits for the reading in progress, for a
@@ -19,11 +19,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from otel_quant.base.log import LOG
 from otel_quant.capture.probes.amd import open_amd
-from otel_quant.capture.probes.nvidia import open_nvml
+from otel_quant.capture.probes.gpu_devices import Devices
+from otel_quant.capture.probes.nvidia import DriverShutError, open_nvml
 from otel_quant.schema.records import GpuReading
 
 Platform = Literal["cuda", "hip"]
@@ -91,20 +92,6 @@ _LONGEST_WAIT: Final = 1.0
 _AMD_VARIABLES: Final = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
-class Devices(Protocol):
-    """The visible devices of one vendor."""
-
-    @property
-    def count(self) -> int:
-        """Number of visible devices, including those that cannot be read."""
-
-    def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
-        """Reads the devices; one that cannot be read is left out."""
-
-    def close(self) -> None:
-        """Closes the driver."""
-
-
 class GpuProbe:
     """Reads the memory of all visible GPUs: NVIDIA's first, then AMD's.
 
@@ -146,10 +133,16 @@ class GpuProbe:
         tree = frozenset((os.getpid(), *pids))
         readings: list[GpuReading] = []
         first = 0
-        for platform, devices in self._opened:
-            own = with_torch_memory(devices.read(tree), platform)
-            readings += (replace(r, index=first + r.index) for r in own) if first else own
-            first += devices.count
+        try:
+            for platform, devices in self._opened:
+                own = with_torch_memory(devices.read(tree), platform)
+                readings += (replace(r, index=first + r.index) for r in own) if first else own
+                first += devices.count
+        except DriverShutError:
+            self._opened = None  # the next reading opens it
+            return ()
+        if len(readings) < sum(devices.readable for _, devices in self._opened):
+            readings = [replace(reading, is_whole=False) for reading in readings]
         return tuple(readings)
 
     def _open(self) -> tuple[tuple[Platform, Devices], ...]:

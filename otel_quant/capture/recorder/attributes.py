@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present, run_ids_of
-from otel_quant.schema.figures import Figure, Number, Part, Resource
+from otel_quant.schema.figures import TOTAL, Figure, Number, Part, Resource
 from otel_quant.schema.records import (
     AttributeValue,
     GrowthForecast,
@@ -25,8 +25,8 @@ from otel_quant.schema.records import (
 )
 from otel_quant.version import VERSION
 
-_Row: TypeAlias = tuple[Figure, tuple[tuple[Part, str], ...]]
-"""A figure, and the attribute of each of its parts."""
+_Row: TypeAlias = tuple[Figure, bool, tuple[tuple[Part, str], ...]]
+"""A figure, whether it only rises, and the attribute of each of its parts."""
 
 _DIGITS: Final = 6
 """Decimals that are kept of seconds and of other fractions."""
@@ -115,10 +115,9 @@ class FigureAttributes:
             (resource.name, _rows(semconv.PREFIX, resource.figures)) for resource in resources
         )
         self._devices = tuple(
-            (resource, stem, _rows(stem, resource.device_figures))
+            (resource, _rows(resource.device_stem, resource.device_figures))
             for resource in resources
             if resource.device_figures
-            for stem in (resource.device_stem,)
         )
         self._of_checkpoints = _on_records(resources, semconv.CHECKPOINT_PREFIX)
         self._of_readings = _on_records(
@@ -129,14 +128,13 @@ class FigureAttributes:
         self, start: Reading, end: Reading, peaks: Peaks, memory_limit: int | None
     ) -> dict[str, AttributeValue]:
         """Returns what was used between two readings."""
-        seconds = (end.clock_ns - start.clock_ns) / 1e9
+        before, after, highest = start.resources, end.resources, peaks.figures
         found: dict[str, AttributeValue] = {}
         for name, rows in self._rows:
-            first, last = start.resources.get(name), end.resources.get(name)
-            _add(found, rows, first, last, peaks.figures, seconds)
+            _add(found, rows, before.get(name), after.get(name), highest)
         for name, source in peaks.sources.items():
             found[f"{semconv.PREFIX}{name}.peak_source"] = source
-        memory = peaks.figures.get("memory")
+        memory = highest.get("memory")
         if memory is not None and memory_limit:
             found[semconv.MEMORY_PEAK_RATIO] = round(memory / memory_limit, _DIGITS)
         return found
@@ -145,8 +143,7 @@ class FigureAttributes:
         self, start: Reading, end: Reading, peaks: Peaks
     ) -> Iterator[dict[str, AttributeValue]]:
         """Yields what was used of each device between two readings."""
-        seconds = (end.clock_ns - start.clock_ns) / 1e9
-        for resource, stem, rows in self._devices:
+        for resource, rows in self._devices:
             first, last = start.resources.get(resource.name), end.resources.get(resource.name)
             for before, after in resource.devices(first, last):
                 device = after or before
@@ -154,11 +151,11 @@ class FigureAttributes:
                     {
                         semconv.HW_ID: device.id,
                         semconv.HW_NAME: device.name,
-                        stem + semconv.DEVICE_INDEX: device.index,
+                        resource.device_stem + semconv.DEVICE_INDEX: device.index,
                     }
                 )
                 highest = peaks.devices.get(resource.name, {}).get(device.index, {})
-                _add(found, rows, before, after, highest, seconds)
+                _add(found, rows, before, after, highest)
                 yield found
 
     def at_checkpoint(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
@@ -230,31 +227,9 @@ def _warn_of_attributes() -> None:
     )
 
 
-def _on_records(resources: Sequence[Resource], prefix: str) -> tuple[tuple[str, str, Figure], ...]:
-    return tuple(
-        (resource.name, prefix + figure.checkpoint, figure)
-        for resource in resources
-        for figure in resource.figures
-        if figure.checkpoint
-    )
-
-
-def _since(
-    baseline: Reading, reading: Reading, figures: tuple[tuple[str, str, Figure], ...]
-) -> dict[str, AttributeValue]:
-    found: dict[str, AttributeValue] = {}
-    for resource, name, figure in figures:
-        now = reading.resources.get(resource)
-        if now is not None:
-            value = figure.since(baseline.resources.get(resource), now)
-            if value is not None:
-                found[name] = value
-    return found
-
-
 def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Row, ...]:
     return tuple(
-        (figure, tuple((part, figure.attribute(part, stem)) for part in figure.parts))
+        (figure, figure.parts == TOTAL, tuple((p, figure.attribute(p, stem)) for p in figure.parts))
         for figure in figures
         if figure.parts
     )
@@ -266,15 +241,49 @@ def _add(
     first: Any,
     last: Any,
     peaks: Mapping[str, Number],
-    seconds: float,
 ) -> None:
-    unread = first is None and last is None
-    for figure, names in rows:
-        peak = peaks.get(figure.name)
-        if unread and peak is None:
+    """Adds the parts of figures between two records of a probe. It runs at the end of each step."""
+    for figure, is_total, names in rows:
+        before = None if first is None else figure.of(first)
+        after = None if last is None else figure.of(last)
+        delta = None if before is None or after is None else after - before
+        if is_total:
+            if delta is not None:
+                found[names[0][1]] = delta if type(delta) is int else round(delta, _DIGITS)
             continue
-        parts = figure.between(first, last, peak, seconds)
+        parts: dict[Part, Number | None] = {
+            "start": before,
+            "end": after,
+            "delta": delta,
+            "peak": peaks.get(figure.name),
+        }
         for part, name in names:
             value = parts[part]
             if value is not None:
                 found[name] = value if type(value) is int else round(value, _DIGITS)
+
+
+def _on_records(
+    resources: Sequence[Resource], prefix: str
+) -> tuple[tuple[str, tuple[tuple[str, Figure], ...]], ...]:
+    return tuple(
+        (resource.name, tuple((prefix + f.checkpoint, f) for f in resource.figures if f.checkpoint))
+        for resource in resources
+    )
+
+
+def _since(
+    baseline: Reading,
+    reading: Reading,
+    rows: tuple[tuple[str, tuple[tuple[str, Figure], ...]], ...],
+) -> dict[str, AttributeValue]:
+    found: dict[str, AttributeValue] = {}
+    for resource, figures in rows:
+        now = reading.resources.get(resource)
+        if now is not None:
+            first = baseline.resources.get(resource)
+            for name, figure in figures:
+                value = figure.since(first, now)
+                if value is not None:
+                    found[name] = value
+    return found

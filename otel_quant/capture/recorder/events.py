@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
 from otel_quant.capture.forecast import sentence
@@ -18,6 +18,7 @@ from otel_quant.capture.recorder.attributes import (
     run_identity_of,
 )
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
+from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
 from otel_quant.schema.events import (
     Attributes,
@@ -43,16 +44,6 @@ from otel_quant.schema.records import (
 _ORIGIN = "metrics of the program"
 
 
-class ProgramMetrics(Protocol):
-    """Metrics that the program has added. Several threads may call it at the same time."""
-
-    def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
-        """Returns their values at a checkpoint, by name."""
-
-    def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
-        """Returns the values of the metrics of the whole run, by name."""
-
-
 class Taken(NamedTuple):
     """A checkpoint that has been taken."""
 
@@ -63,29 +54,20 @@ class Taken(NamedTuple):
     latest: Mapping[str, object]  # The last value of each
 
 
-class _OfRun:
-    """What a run's span has of its steps and models: of a step the first value, of a role the last."""
+class _Copied:
+    """What the span of a run, or of a worker's part of it, has of its steps and models.
+
+    Of several steps the first value counts, of several models in a role the last.
+    """
 
     def __init__(self) -> None:
-        self._of_steps: dict[str, AttributeValue] = {}
-        self._of_models: dict[str, dict[str, AttributeValue]] = {}
-
-    def add(self, attributes: Attributes) -> None:
-        """Adds those of a step."""
-        for name in semconv.COPIED_TO_RUN:
-            if name in attributes:
-                self._of_steps.setdefault(name, attributes[name])
-
-    def add_model(self, cost: CostedModel) -> None:
-        """Adds the totals of a model."""
-        if cost.role == "float" and cost.path is not None:
-            self.add({semconv.INPUT_PATH: cost.path})
-        self._of_models[cost.role] = cost_of(cost)
+        self.of_steps: dict[str, AttributeValue] = {}
+        self.of_models: dict[str, dict[str, AttributeValue]] = {}
 
     def all(self) -> dict[str, AttributeValue]:
         """Returns them."""
-        found = dict(self._of_steps)
-        for totals in self._of_models.values():
+        found = dict(self.of_steps)
+        for totals in self.of_models.values():
             found |= totals
         return found
 
@@ -102,7 +84,7 @@ class EventMaker:
         self._next = 0
         # By name, with the order of the reading: a slow metric may return after a newer one.
         self._latest: dict[str, tuple[int, object]] = {}
-        self._of_run, self._of_period = _OfRun(), _OfRun()
+        self._of_run, self._of_period = _Copied(), _Copied()
 
     def custom_at(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Asks the program's metrics for their values at a checkpoint, without any lock."""
@@ -181,8 +163,10 @@ class EventMaker:
     def models_costed(self, costs: Sequence[CostedModel], now: tuple[int, int]) -> Event:
         """Returns what models cost."""
         for cost in costs:
-            self._of_run.add_model(cost)
-            self._of_period.add_model(cost)
+            if cost.role == "float" and cost.path is not None:
+                self._copy_to_run({semconv.INPUT_PATH: cost.path})
+            for copied in (self._of_run, self._of_period):
+                copied.of_models[cost.role] = cost_of(cost)
         return self._bare("models.costed", now, models=tuple(costs))
 
     def reading_taken(
@@ -223,7 +207,7 @@ class EventMaker:
     def run_reported(self, period: Period, reading: Reading) -> Event:
         """Returns the end of a worker's task, and begins the next one's part of the run."""
         of_period = self._totals(period, reading, self._of_period)
-        self._of_period = _OfRun()
+        self._of_period = _Copied()
         return self._bare(
             "run.reported",
             reading,
@@ -262,9 +246,11 @@ class EventMaker:
         self, kind: EventKind, taken: Taken, step: StepInfo | None = None, **more: Any
     ) -> Event:
         reading, baseline = taken.reading, self.baseline
-        return self._bare(
-            kind,
-            reading,
+        return Event(
+            kind=kind,
+            time_ns=reading.time_ns,
+            clock_ns=reading.clock_ns,
+            run=self.run,
             step=step,
             name=taken.name,
             sequence=taken.sequence,
@@ -279,16 +265,16 @@ class EventMaker:
 
     def _bare(self, kind: EventKind, at: Reading | tuple[int, int], **more: Any) -> Event:
         """Returns an event at the time of a reading, or by the wall clock and the monotonic clock."""
-        time_ns, clock_ns = at if isinstance(at, tuple) else (at.time_ns, at.clock_ns)
+        time_ns, clock_ns = at[:2]
         return Event(kind=kind, time_ns=time_ns, clock_ns=clock_ns, run=self.run, **more)
 
     def _latest_values(self) -> dict[str, object]:
         return {metric: value for metric, (_, value) in self._latest.items()}
 
-    def _totals(self, period: Period, end: Reading, of_run: _OfRun) -> dict[str, AttributeValue]:
+    def _totals(self, period: Period, end: Reading, copied: _Copied) -> dict[str, AttributeValue]:
         peaks = period.tracker.result()
         return {
-            **of_run.all(),
+            **copied.all(),
             **self._figures.between(period.start, end, peaks, self.run.limits.memory),
             **origin_of(self.run, self.baseline),  # more is known at the end
             **present({semconv.MEMORY_PROCESS_PEAK: peaks.process_memory}),
@@ -297,5 +283,7 @@ class EventMaker:
         }
 
     def _copy_to_run(self, attributes: Attributes) -> None:
-        self._of_run.add(attributes)
-        self._of_period.add(attributes)
+        for name in semconv.COPIED_TO_RUN:
+            if name in attributes:
+                self._of_run.of_steps.setdefault(name, attributes[name])
+                self._of_period.of_steps.setdefault(name, attributes[name])

@@ -150,7 +150,9 @@ class Ongoing:
     def begin_step(self, reading: Reading) -> PeakTracker:
         """Returns the tracker of a step that begins with a reading."""
         tracker = PeakTracker(reading, self._with_peaks)
-        tracker.fold(self.fold(reading))
+        newest = self.fold(reading)
+        if newest is not reading:
+            tracker.fold(newest)
         return tracker
 
     def fold(self, reading: Reading) -> Reading:
@@ -189,14 +191,14 @@ class Ongoing:
         self._told_ns = reading.clock_ns
         return [(step, step.progress(reading.clock_ns)) for step in self.open.values()]
 
-    def _periods(self) -> tuple[Period, ...]:
-        if self.whole is None or self.unreported is None:
-            return ()
-        if self.whole is self.unreported:
-            return (self.whole,)
-        return (self.whole, self.unreported)
+    def _periods(self) -> Iterator[Period]:
+        if self.whole is not None:
+            yield self.whole
+        if self.unreported is not None and self.unreported is not self.whole:
+            yield self.unreported
 
-    def _trackers(self) -> list[PeakTracker]:
-        trackers = [period.tracker for period in self._periods()]
-        trackers += [step.tracker for step in self.open.values()]
-        return trackers
+    def _trackers(self) -> Iterator[PeakTracker]:
+        for period in self._periods():
+            yield period.tracker
+        for step in self.open.values():
+            yield step.tracker

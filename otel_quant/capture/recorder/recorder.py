@@ -20,9 +20,10 @@ from otel_quant.base.log import LOG
 from otel_quant.capture.forecast import StepForecast
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.probes.sampler import Sampler
-from otel_quant.capture.recorder.events import EventMaker, ProgramMetrics, Taken
+from otel_quant.capture.recorder.events import EventMaker, Taken
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
 from otel_quant.capture.recorder.sinks import Sinks
+from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema.events import Event
 from otel_quant.schema.records import (
     AttributeValue,
@@ -214,7 +215,8 @@ class Recorder:
     ) -> OpenStep | None:
         """Opens a step; its ``Start`` checkpoint has reached the sinks on return."""
         with FAULTS.kept_in("recorder"):
-            self.start(attributes)
+            if self._ongoing.whole is None:
+                self.start(attributes)
             whole = self._ongoing.whole
             if self.ended or whole is None:
                 return None

@@ -83,7 +83,7 @@ class Sinks:
             (boundary, sink.receive if takes_all else getattr(sink, name))
             for sink, boundary in self._sinks
             for takes_all in (type(sink).receive is not Sink.receive,)
-            if takes_all or getattr(type(sink), name) is not getattr(Sink, name)
+            if takes_all or hasattr(sink, name)
         )
         # The spans sink is first, so it ends the span after the metrics and logs that refer to it
         # have been written.

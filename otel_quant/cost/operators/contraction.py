@@ -25,6 +25,7 @@ from otel_quant.cost.operators.record import (
     Operator,
     Precision,
     ShapesOf,
+    Types,
     added,
     agree,
     broadcast,
@@ -33,6 +34,7 @@ from otel_quant.cost.operators.record import (
     scaled,
     total,
     volume0,
+    zero,
 )
 from otel_quant.cost.operators.windows import conv_products
 
@@ -190,8 +192,8 @@ def _states(op: Operation) -> Sequence[Shape]:
     return [(data[0], *state), state, state]
 
 
-def _steps(op: Operation) -> int:
-    """Batch times sequence length."""
+def steps(op: Operation) -> int:
+    """Returns batch times sequence length."""
     data = op.dims(0, 2)
     return data[0] * data[1]
 
@@ -201,19 +203,19 @@ def _recurrent(words: str, gates: int, per_state: int, *, tool: bool = True) -> 
 
     def rest(op: Operation) -> int:
         directions, _, hidden = op.dims(2, exactly=3)
-        bias = op.size(3) * _steps(op) if op.has(3) else 0
-        return bias + _steps(op) * directions * hidden * (per_state + gates * ADD)
+        bias = op.size(3) * steps(op) if op.has(3) else 0
+        return bias + steps(op) * directions * hidden * (per_state + gates * ADD)
 
     def as_onnx_tool(op: Operation) -> int:
         matrices = op.size(1) + op.size(2) + (op.size(3) if op.has(3) else 0)
         hidden = op.dims(1)[1] // gates
-        return _steps(op) * (matrices + hidden * (per_state + gates * ADD))
+        return steps(op) * (matrices + hidden * (per_state + gates * ADD))
 
     return Operator(
         f"(|W|+|R|)*b*s; biases; {words}",
         _states,
         T0,
-        lambda op: (op.size(1) + op.size(2)) * _steps(op),
+        lambda op: (op.size(1) + op.size(2)) * steps(op),
         rest,
         as_onnx_tool if tool else None,
     )
@@ -251,11 +253,6 @@ class AttentionSizes(NamedTuple):
         """Shapes of the caches of keys and values."""
         head = (self.batch, self.kv_heads, self.present)
         return (*head, self.size), (*head, self.value_size)
-
-    @property
-    def scores(self) -> Shape:
-        """Shape of the scores."""
-        return (self.batch, self.heads, self.queries, self.keys)
 
 
 SizesOf: TypeAlias = Callable[[Operation], AttentionSizes]
@@ -297,60 +294,77 @@ def _attention(op: Operation) -> Sequence[Shape]:
     result = found.joined
     if len(op.shape(0)) == 4:
         result = (found.batch, found.heads, found.queries, found.value_size)
-    return [result, *found.caches, found.scores]
+    scores = (found.batch, found.heads, found.queries, found.keys)
+    return [result, *found.caches, scores]
 
 
-def attention_products(sizes: SizesOf) -> Formula:
-    """Scores and their application to the values; a causal mask is not skipped."""
+def tokens_of(op: Operation, found: AttentionSizes) -> int:
+    """Returns the queries of all sequences."""
+    return prod(known((found.batch, found.queries), "batch or queries", op.input(0).unknown))
 
-    def macs(op: Operation) -> int:
+
+def attention(
+    words: str,
+    sizes: SizesOf,
+    shapes: ShapesOf,
+    *masks: int,
+    pairs: Formula | None = None,
+    projects: bool = False,
+    rest: Formula = zero,
+    types: Types = T0,
+) -> Operator:
+    """Scores and their application to the values; a causal mask is not skipped.
+
+    ``pairs`` counts the queries and keys that meet, over all heads, where not all do. The operator
+    may project its input itself, by operand 1, with a bias in operand 2.
+    """
+
+    def met(op: Operation) -> int:
+        if pairs is not None:
+            return pairs(op)
         found = sizes(op)
-        heads = (found.size, found.value_size)
-        size, value_size = known(heads, "an attention head", op.input(0).unknown)
-        return attention_scores(op, found) * (size + value_size)
+        scores = {"batch": found.batch, "heads": found.heads, "queries": found.queries}
+        scores["keys"] = found.keys
+        missing = ", ".join(name for name, length in scores.items() if length is None)
+        lengths = list(scores.values())
+        return prod(known(lengths, f"an attention ({missing})", op.input(0).unknown))
 
-    return macs
+    def products(op: Operation) -> int:
+        found = sizes(op)
+        heads = known((found.size, found.value_size), "an attention head", op.input(0).unknown)
+        projection = tokens_of(op, found) * op.size(1) if projects else 0
+        return projection + met(op) * sum(heads)
+
+    def others(op: Operation) -> int:
+        bias = tokens_of(op, sizes(op)) * op.size(2) if projects and op.has(2) else 0
+        return bias + met(op) * _score_macs(op, masks) + rest(op)
+
+    return Operator(words, shapes, types, products, others)
 
 
-def attention_scores(op: Operation, found: AttentionSizes) -> int:
-    """Returns the number of query and key pairs over all heads."""
-    names = ("batch", "heads", "queries", "keys")
-    missing = [name for name, length in zip(names, found.scores, strict=True) if length is None]
-    what = f"an attention ({', '.join(missing)})"
-    return prod(known(found.scores, what, op.input(0).unknown))
-
-
-def score_macs(op: Operation, *masks: int) -> int:
-    """Returns what one score takes: scale, softmax, masks, and a cap if there is one."""
+def _score_macs(op: Operation, masks: Sequence[int]) -> int:
+    """What one score takes: scale, softmax, masks, and a cap if there is one."""
     cap = TANH + 2 if op.attr_float("softcap", 0.0) else 0
     return SOFTMAX + 1 + cap + sum(1 for mask in masks if op.has(mask))
 
 
-class _StateSizes(NamedTuple):
-    """Lengths of an attention that keeps a state; None for one that is not known."""
+def _state_sizes(op: Operation) -> tuple[AttentionSizes, int]:
+    """Lengths of an attention that keeps a state, and how many heads its result has.
 
-    batch: Length  # Sequences, each with a state of its own
-    queries: Length  # Positions that ask
-    heads: Length  # Query heads
-    state_heads: int  # Heads of the state, which are those of keys and values
-    results: int  # Heads of the result: the query's, or the state's where those are more
-    size: Length  # Length of a query's or key's head
-    value_size: Length  # Length of a value's head
-
-
-def _state_sizes(op: Operation) -> _StateSizes:
+    Those of the state are those of keys and values; the result has the query's, or these if more.
+    """
     batch, length, hidden = op.shape(0, exactly=3)
-    heads, state_heads = _head_counts(op)
-    size, value_size = per_head(hidden, heads), per_head(op.shape(2, exactly=3)[2], state_heads)
-    results = max(heads, state_heads)
-    return _StateSizes(batch, length, heads, state_heads, results, size, value_size)
+    heads, kv_heads = _head_counts(op)
+    size, value_size = per_head(hidden, heads), per_head(op.shape(2, exactly=3)[2], kv_heads)
+    found = AttentionSizes(batch, heads, kv_heads, length, None, size, value_size, None)
+    return found, max(heads, kv_heads)
 
 
 def _linear(op: Operation) -> Sequence[Shape]:
     """The result and the state."""
-    found = _state_sizes(op)
-    state = (found.batch, found.state_heads, found.size, found.value_size)
-    hidden = scaled(found.value_size, found.results)
+    found, results = _state_sizes(op)
+    state = (found.batch, found.kv_heads, found.size, found.value_size)
+    hidden = scaled(found.value_size, results)
     return [(found.batch, found.queries, hidden), _windowed(op, state)]
 
 
@@ -367,25 +381,21 @@ _DECAYS: Final = {"linear": 0, "gated": 1, "delta": 0, "gated_delta": 1}
 """Update rule -> the state is scaled before each token."""
 
 
-def _known_sizes(op: Operation) -> tuple[_StateSizes, int, int, int]:
-    """The sizes, tokens, and the lengths of both heads, all of them known."""
-    found = _state_sizes(op)
-    lengths = (found.batch, found.queries, found.size, found.value_size)
-    batch, queries, size, value_size = known(lengths, "the heads", op.input(0).unknown)
-    return found, batch * queries, size, value_size
-
-
 def _linear_products(op: Operation) -> int:
     """Per token and head: key times value, state times query, state times key of a delta."""
-    found, tokens, size, value_size = _known_sizes(op)
+    found, results = _state_sizes(op)
+    lengths = (found.kv_heads, found.size, found.value_size)
+    heads, *state = known(lengths, "the heads", op.input(0).unknown)
     reads = op.attr_choice("update_rule", "gated_delta", _READS_STATE)
-    return tokens * size * value_size * (found.state_heads * (1 + reads) + found.results)
+    return tokens_of(op, found) * prod(state) * (heads * (1 + reads) + results)
 
 
 def _linear_rest(op: Operation) -> int:
     """Decay of the state, the delta of the value, the scale of the result."""
-    found, tokens, size, value_size = _known_sizes(op)
-    values = tokens * found.state_heads * value_size
+    found, _ = _state_sizes(op)
+    lengths = (found.size, found.kv_heads, found.value_size)
+    size, *state = known(lengths, "the heads", op.input(0).unknown)
+    values = tokens_of(op, found) * prod(state)
     macs = op.out_size()
     macs += 2 * op.attr_choice("update_rule", "gated_delta", _READS_STATE) * values
     if op.attr_choice("update_rule", "gated_delta", _DECAYS):
@@ -441,13 +451,7 @@ TABLE: Final[dict[str, Operator]] = {
     "GRU": _recurrent(f"110 per state {_ONE_DIRECTION}", 3, 2 * EXP + TANH + 5),
     "RNN": _recurrent("tanh per state", 1, TANH, tool=False),
     "Det": Operator("Gaussian elimination, n^3/3", lambda op: [op.shape(0)[:-2]], T0, rest=_det),
-    "Attention": Operator(
-        "scores and weighted values; softmax",
-        _attention,
-        T0,
-        attention_products(_sizes),
-        lambda op: attention_scores(op, _sizes(op)) * score_macs(op, 3),
-    ),
+    "Attention": attention("scores and weighted values; softmax", _sizes, _attention, 3),
     "LinearAttention": Operator(
         "per token: key times value, state times query, of a delta also times key; decay",
         _linear,

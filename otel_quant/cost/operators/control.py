@@ -21,6 +21,7 @@ from otel_quant.cost.operation import (
     Shape,
     UnknownError,
     Value,
+    axis_of,
     merged,
     reason_of,
 )
@@ -29,7 +30,6 @@ from otel_quant.cost.operators.record import (
     Operator,
     RunGraph,
     ValuesOf,
-    axis_of,
     first_of,
     total,
     with_dim,
@@ -457,7 +457,7 @@ def _length(op: Operation) -> list[Value]:
 def _parts(op: Operation) -> list[Value]:
     """Parts of a tensor."""
     shape, dtype = op.shape(0), op.dtype(0)
-    axis = axis_of(op.attr("axis", 0), len(shape))
+    axis = op.axis(0)
     length = shape[axis]
     sizes: tuple[int, ...] | None = None
     keep = True

@@ -17,8 +17,16 @@ from struct import pack, unpack
 from typing import Final, TypeAlias
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import MAX_DATA, Data, Operation, UnknownError, Value
-from otel_quant.cost.operators.record import Fold, axis_of
+from otel_quant.cost.operation import (
+    MAX_DATA,
+    Data,
+    Operation,
+    Shape,
+    UnknownError,
+    Value,
+    axis_of,
+)
+from otel_quant.cost.operators.record import Fold
 
 Scalar: TypeAlias = int | float | None
 
@@ -254,10 +262,15 @@ def slice_bounds(start: int, end: int, step: int, length: int) -> tuple[int, int
     return (indices[0] if len(indices) else 0), len(indices)
 
 
+def lengths(op: Operation) -> Shape:
+    """Returns the lengths that Shape gives."""
+    end = op.attr("end", 0) if "end" in op.attributes else None
+    return op.shape(0)[op.attr("start", 0) : end]
+
+
 def fold_shape(op: Operation, outputs: list[Value]) -> list[Data]:
     """Shape: the operand's lengths."""
-    end = op.attr("end", 0) if "end" in op.attributes else None
-    return [op.shape(0)[op.attr("start", 0) : end]]
+    return [lengths(op)]
 
 
 def fold_size(op: Operation, outputs: list[Value]) -> list[Data]:

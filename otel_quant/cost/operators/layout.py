@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from math import ceil, prod
 from typing import Final
 
-from otel_quant.cost.operation import Data, MisfitError, Operation, Shape, UnknownError, volume
+from otel_quant.cost.operation import (
+    Data,
+    MisfitError,
+    Operation,
+    Shape,
+    UnknownError,
+    axis_of,
+    volume,
+)
 from otel_quant.cost.operators import folding
 from otel_quant.cost.operators.folding import axes_operand, slice_bounds, slices, target_shape
 from otel_quant.cost.operators.record import (
@@ -21,7 +29,6 @@ from otel_quant.cost.operators.record import (
     Types,
     agree,
     as_operands,
-    axis_of,
     broadcast,
     first_of,
     free,
@@ -31,6 +38,7 @@ from otel_quant.cost.operators.record import (
     scaled,
     total,
     with_dim,
+    with_new_dim,
     zero,
 )
 
@@ -40,41 +48,22 @@ def _reshaped(op: Operation) -> Sequence[Shape]:
     source = op.shape(0)
     attribute = op.attr_ints("shape")
     target: Shape = attribute if attribute is not None else target_shape(op, 1)
-    result: list[int | None] = []
-    open_axes: list[int] = []
-    for i, item in enumerate(target):
-        if item is None or item == -1:
-            open_axes.append(i)
-            result.append(None)
-        elif item == 0 and not op.attr("allowzero", 0):
-            result.append(source[i])
-            if source[i] is None:
-                open_axes.append(i)
-        else:
-            result.append(item)
-    size = volume(source)
-    fixed = prod(dim for dim in result if dim is not None)
-    if size is not None and not open_axes and fixed != size:
-        raise MisfitError(f"{list(source)} cannot be reshaped to {result}: other element counts")
-    if size is not None and len(open_axes) == 1 and fixed > 0:
-        if size % fixed:
-            raise MisfitError(
-                f"{list(source)} cannot be reshaped to {result}: no length fits the open axis"
-            )
-        result[open_axes[0]] = size // fixed
-    elif len(open_axes) == 1 and target[open_axes[0]] == -1 and fixed > 0:
-        result[open_axes[0]] = _left_over(source, target, result)
+    copied = set() if op.attr("allowzero", 0) else {i for i, dim in enumerate(target) if dim == 0}
+    result = [
+        source[i] if i in copied else None if dim == -1 else dim for i, dim in enumerate(target)
+    ]
+    open_axes = [i for i, dim in enumerate(result) if dim is None and i not in copied]
+    # What is copied is on both sides and cancels out, known or not.
+    rest = volume(tuple(dim for i, dim in enumerate(source) if i not in copied))
+    fixed = prod(dim for i, dim in enumerate(result) if dim is not None and i not in copied)
+    misfit = f"{list(source)} cannot be reshaped to {result}"
+    if rest is not None and fixed > 0 and len(open_axes) == 1:
+        if rest % fixed:
+            raise MisfitError(f"{misfit}: no length fits the open axis")
+        result[open_axes[0]] = rest // fixed
+    elif None not in result and volume(source) not in (None, volume(tuple(result))):
+        raise MisfitError(f"{misfit}: other element counts")
     return [tuple(result)]
-
-
-def _left_over(source: Shape, target: Shape, result: list[int | None]) -> int | None:
-    """The length of a -1 where lengths that are not known are copied and so cancel out."""
-    copied = {i for i, item in enumerate(target) if item == 0}
-    if any(dim is None and i not in copied for i, dim in enumerate(source)):
-        return None
-    rest = prod(dim for i, dim in enumerate(source) if i not in copied and dim is not None)
-    fixed = prod(dim for i, dim in enumerate(result) if i not in copied and dim is not None)
-    return rest // fixed if fixed and rest % fixed == 0 else None
 
 
 def _flatten(op: Operation) -> Sequence[Shape]:
@@ -132,7 +121,7 @@ def _concat(op: Operation) -> Sequence[Shape]:
     rank = len(shapes[0])
     if any(len(shape) < rank for shape in shapes):
         raise UnknownError("the operands have different numbers of dimensions; one is expected")
-    axis = axis_of(op.attr("axis", 1 if 0 < op.opset < 4 else 0), rank)
+    axis = op.axis(1 if 0 < op.opset < 4 else 0)
     result: list[int | None] = []
     for i in range(rank):
         column = [shape[i] for shape in shapes]
@@ -147,7 +136,7 @@ def _concat(op: Operation) -> Sequence[Shape]:
 def _split(op: Operation) -> Sequence[Shape]:
     """Parts of given lengths along ``axis``, or equal ones."""
     shape = op.shape(0)
-    axis = axis_of(op.attr("axis", 0), len(shape))
+    axis = op.axis(0)
     count = len(op.node.outputs)
     parts: Sequence[int | float | None] | None = op.attr_ints("split")
     if op.has(1):
@@ -175,11 +164,9 @@ def _sliced(op: Operation) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _gather(op: Operation) -> Sequence[Shape]:
-    """The indices' axes in the place of ``axis``."""
-    shape = op.shape(0)
-    axis = axis_of(op.attr("axis", 0), len(shape))
-    return [(*shape[:axis], *op.shape(1), *shape[axis + 1 :])]
+def gathered(shape: Shape, indices: Shape, axis: int) -> Shape:
+    """Returns a shape with the indices' axes in the place of ``axis``."""
+    return (*shape[:axis], *indices, *shape[axis + 1 :])
 
 
 def _gather_nd(op: Operation) -> Sequence[Shape]:
@@ -189,10 +176,6 @@ def _gather_nd(op: Operation) -> Sequence[Shape]:
     if depth is None:
         raise UnknownError("how many axes the indices address is not known", op.input(1).unknown)
     return [(*indices[:-1], *data[op.attr("batch_dims", 0) + depth :])]
-
-
-def _expand(op: Operation) -> Sequence[Shape]:
-    return [broadcast((op.shape(0), target_shape(op, 1)))]
 
 
 def _tile(op: Operation) -> Sequence[Shape]:
@@ -247,15 +230,7 @@ def _compress(op: Operation) -> Sequence[Shape]:
     count = None if taken is None or None in taken else sum(1 for item in taken if item)
     if op.attributes.get("axis") is None:
         return [(count,)]
-    shape = op.shape(0)
-    return [with_dim(shape, axis_of(op.attr("axis", 0), len(shape)), count)]
-
-
-def _one_hot(op: Operation) -> Sequence[Shape]:
-    """An axis of length ``depth`` put in."""
-    shape = op.shape(0)
-    axis = axis_of(op.attr("axis", -1), len(shape) + 1)
-    return [(*shape[:axis], first_of(op, 1), *shape[axis:])]
+    return [with_dim(op.shape(0), op.axis(0), count)]
 
 
 def _range(op: Operation) -> Sequence[Shape]:
@@ -267,43 +242,13 @@ def _range(op: Operation) -> Sequence[Shape]:
     return [(max(0, ceil((limit - start) / step)),)]
 
 
-def _filled_type(op: Operation) -> int:
-    """ConstantOfShape: the type of its value, float32 if it has none."""
-    tensor = op.attr_tensor("value")
-    return 1 if tensor is None else tensor.dtype
-
-
-def _shape_of(op: Operation) -> Sequence[Shape]:
-    """One element per axis of the operand."""
-    end = op.attr("end", 0) if "end" in op.attributes else None
-    return [(len(op.shape(0)[op.attr("start", 0) : end]),)]
-
-
-def _top_k(op: Operation) -> Sequence[Shape]:
-    """``k`` along ``axis``, values and indices."""
-    shape = op.shape(0)
-    axis = axis_of(op.attr("axis", -1), len(shape))
-    return [with_dim(shape, axis, first_of(op, 1) if op.has(1) else op.attr("k", 0))] * 2
-
-
-def _non_zero(op: Operation) -> Sequence[Shape]:
-    """One row per axis; how many columns depends on the data."""
-    return [(len(op.shape(0)), None)]
-
-
 def _unique(op: Operation) -> Sequence[Shape]:
     """How many elements depends on the data."""
     shape = op.shape(0)
     if "axis" not in op.attributes:
         return [(None,), (None,), (volume(shape),), (None,)]
-    axis = axis_of(op.attr("axis", 0), len(shape))
+    axis = op.axis(0)
     return [with_dim(shape, axis, None), (None,), (shape[axis],), (None,)]
-
-
-def _affine_grid(op: Operation) -> Sequence[Shape]:
-    """One coordinate per axis for each position."""
-    size = op.ints(1)
-    return [(size[0], *size[2:], len(size) - 2)]
 
 
 def _col2im(op: Operation) -> Sequence[Shape]:
@@ -322,11 +267,6 @@ def _center_crop_pad(op: Operation) -> Sequence[Shape]:
     return [tuple(result)]
 
 
-def _tf_idf(op: Operation) -> Sequence[Shape]:
-    """One column per n-gram index."""
-    return [(*op.shape(0)[:-1], max(op.attr_ints("ngram_indexes") or (-1,)) + 1)]
-
-
 def _moves(shapes: ShapesOf, fold: Fold, types: Types = T0, *, view: bool = False) -> Operator:
     """An operator whose result has elements of its first operand."""
     return free(shapes, types, fold, MOVES, view)
@@ -341,8 +281,12 @@ TABLE: Final[dict[str, Operator]] = {
     "Concat": _moves(_concat, folding.fold_concat),
     "Split": _moves(_split, folding.fold_split),
     "Slice": _moves(_sliced, folding.fold_slice),
-    "Gather": _moves(_gather, folding.fold_gather),
-    "Expand": _moves(_expand, folding.fold_expand),
+    "Gather": _moves(
+        lambda op: [gathered(op.shape(0), op.shape(1), op.axis(0))], folding.fold_gather
+    ),
+    "Expand": _moves(
+        lambda op: [broadcast((op.shape(0), target_shape(op, 1)))], folding.fold_expand
+    ),
     "Tile": free(_tile, fold=folding.fold_tile),
     "GatherElements": free(as_operands(1)),
     "GatherND": free(_gather_nd),
@@ -350,18 +294,27 @@ TABLE: Final[dict[str, Operator]] = {
     "DepthToSpace": free(lambda op: _blocks(op, spread=True)),
     "SpaceToDepth": free(lambda op: _blocks(op, spread=False)),
     "Compress": free(_compress),
-    "OneHot": free(_one_hot, like(2)),
+    "OneHot": free(
+        lambda op: [with_new_dim(op.shape(0), op.axis(-1, extra=1), first_of(op, 1))], like(2)
+    ),
     "Range": free(_range, fold=folding.fold_range),
-    "ConstantOfShape": free(lambda op: [target_shape(op, 0)], (_filled_type,), folding.fold_filled),
-    "Shape": free(_shape_of, INT64, folding.fold_shape),
+    "ConstantOfShape": free(
+        lambda op: [target_shape(op, 0)],
+        (lambda op: FLOAT[0](op) if (fill := op.attr_tensor("value")) is None else fill.dtype,),
+        folding.fold_filled,
+    ),
+    "Shape": free(lambda op: [(len(folding.lengths(op)),)], INT64, folding.fold_shape),
     "Size": free(lambda op: [()], INT64, folding.fold_size),
-    "NonZero": free(_non_zero, INT64),
-    "AffineGrid": free(_affine_grid),
+    "NonZero": free(lambda op: [(len(op.shape(0)), None)], INT64),
+    "AffineGrid": free(lambda op: [(*(size := op.ints(1))[:1], *size[2:], len(size) - 2)]),
     "Col2Im": free(_col2im),
     "CenterCropPad": free(_center_crop_pad),
     "TopK": Operator(
         "|x| comparisons at least (onnx_tool: 0)",
-        _top_k,
+        lambda op: (
+            [with_dim(op.shape(0), op.axis(-1), first_of(op, 1) if op.has(1) else op.attr("k", 0))]
+            * 2
+        ),
         T0 + INT64,
         rest=per_input(CMP),
         tool=zero,
@@ -373,5 +326,9 @@ TABLE: Final[dict[str, Operator]] = {
         INT64,
         tool=zero,
     ),
-    "TfIdfVectorizer": not_costed("depends on the length of texts", _tf_idf, FLOAT),
+    "TfIdfVectorizer": not_costed(
+        "depends on the length of texts",
+        lambda op: [(*op.shape(0)[:-1], max(op.attr_ints("ngram_indexes") or (-1,)) + 1)],
+        FLOAT,
+    ),
 }

@@ -12,12 +12,18 @@ from math import prod
 from typing import Final
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation, Shape, UnknownError, known
+from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of, known
 from otel_quant.cost.operators import control, elementwise, layout, windows
-from otel_quant.cost.operators.contraction import gemm, gemm_products, last_axis, matmul, product
+from otel_quant.cost.operators.contraction import (
+    gemm,
+    gemm_products,
+    last_axis,
+    matmul,
+    product,
+    steps,
+)
 from otel_quant.cost.operators.record import (
     ADD,
-    BOOL,
     CMP,
     DIV,
     EXP,
@@ -38,12 +44,12 @@ from otel_quant.cost.operators.record import (
     Types,
     added,
     agree,
-    axis_of,
     broadcast_of,
     first_of,
     free,
     like,
     per_input,
+    per_operand,
     per_output,
     present,
     same,
@@ -53,7 +59,7 @@ from otel_quant.cost.operators.record import (
     with_dim,
     zero,
 )
-from otel_quant.cost.operators.reductions import normalized, without_axes
+from otel_quant.cost.operators.reductions import normalized
 from otel_quant.cost.operators.windows import conv, conv_products, global_pool, pool, pool_nhwc
 
 _ACTIVATIONS: Final = {
@@ -84,21 +90,6 @@ def _activation(op: Operation) -> int:
     return op.attr_choice("activation", "", _ACTIVATIONS) * op.out_size()
 
 
-def _optional(i: int, formula: Formula) -> Formula:
-    """A formula that counts if operand ``i`` is there."""
-    return lambda op: formula(op) if op.has(i) else 0
-
-
-def _changed_last(numerator: int, divisor: int) -> ShapesOf:
-    """The last axis multiplied or divided."""
-
-    def shapes(op: Operation) -> Sequence[Shape]:
-        shape = op.shape(0, 1)
-        return [(*shape[:-1], scaled(shape[-1], numerator, divisor))]
-
-    return shapes
-
-
 # Embeddings and normalizations.
 
 
@@ -115,26 +106,23 @@ def _skipped(per_element: int, bias: int) -> Operator:
         f"residual, bias, {per_element} per element, 29 per row",
         _skip_layer,
         T0 + FLOAT + FLOAT + T0,
-        rest=added(norm, _optional(bias, per_input(ADD))),
+        rest=added(norm, per_operand(bias, ADD, of=0)),
     )
 
 
-def _embedding(op: Operation) -> Sequence[Shape]:
-    """Embeddings, mask index, their sum."""
-    batch, length = op.shape(0, exactly=2)
-    result = (batch, length, op.shape(2)[1])
-    return [result, (batch,), result]
-
-
 def _embedded(words: str, types: Types, per_embedding: int) -> Operator:
-    """Two embeddings or three, their sum, then a LayerNormalization."""
+    """Two embeddings or three, their sum, then a LayerNormalization; also a mask index and the sum."""
+
+    def shapes(op: Operation) -> Sequence[Shape]:
+        batch, length = op.shape(0, exactly=2)
+        result = (batch, length, op.shape(2)[1])
+        return [result, (batch,), result]
 
     def rest(op: Operation) -> int:
-        count = 3 if op.has(1) else 2
-        per_element = 7 + per_embedding * count - 1
+        per_element = 7 + per_embedding * (3 if op.has(1) else 2) - 1
         return per_element * op.out_size() + ROW * prod(op.out()[:-1])
 
-    return Operator(words, _embedding, types, rest=rest)
+    return Operator(words, shapes, types, rest=rest)
 
 
 def _group_norm(op: Operation) -> int:
@@ -145,23 +133,14 @@ def _group_norm(op: Operation) -> int:
 # Products.
 
 
-def _transposed(shape: Shape, rows: bool, batch: bool) -> Shape:
-    """The operand as FusedMatMul reads it; ``batch`` moves the first axis before the last."""
-    if len(shape) < 2:
-        return shape
-    if batch:
-        shape = (*shape[1:-1], shape[0], shape[-1])
-    return (*shape[:-2], shape[-1], shape[-2]) if rows else shape
-
-
 def _fused_operand(op: Operation, i: int) -> Shape:
-    letter = "AB"[i]
-    batch = op.attr(f"transBatch{letter}", 0) != 0
-    return _transposed(op.shape(i), op.attr(f"trans{letter}", 0) != 0, batch)
-
-
-def _fused_matmul(op: Operation) -> Sequence[Shape]:
-    return [product(_fused_operand(op, 0), _fused_operand(op, 1))]
+    """The operand as FusedMatMul reads it; ``transBatch`` moves the first axis before the last."""
+    shape, letter = op.shape(i), "AB"[i]
+    if len(shape) > 1 and op.attr(f"transBatch{letter}", 0):
+        shape = (*shape[1:-1], shape[0], shape[-1])
+    if len(shape) > 1 and op.attr(f"trans{letter}", 0):
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    return shape
 
 
 def _fused_products(op: Operation) -> int:
@@ -178,9 +157,13 @@ def _block_quantized(op: Operation) -> Sequence[Shape]:
     return [(*rows, columns)]
 
 
-def _weight(columns: str = "N") -> Formula:
+def _elements(op: Operation) -> int:
     """Elements of a weight whose lengths are attributes."""
-    return lambda op: op.attr(columns, 0) * op.attr("K", 0)
+    return op.attr("N", 0) * op.attr("K", 0)
+
+
+def _summed(op: Operation) -> int:
+    return op.out_size() * op.attr("K", 0)
 
 
 def _zero_points(op: Operation) -> int:
@@ -209,9 +192,6 @@ def _executes_in(name: str) -> Precision:
     return Precision(executes_in=lambda op: name)
 
 
-# What is fused before the products: a residual, a normalization by root mean square.
-
-
 def _experts(weights: tuple[int, ...], bits: str) -> Formula:
     """Each token through k experts: tokens * k * weights of one expert."""
 
@@ -236,15 +216,9 @@ def _dynamic_lstm(op: Operation) -> Sequence[Shape]:
     return [(length, *state), state, state]
 
 
-def _dynamic_lstm_products(op: Operation) -> int:
-    length, batch, _ = op.dims(0, exactly=3)
-    return (op.size(1) + op.size(2)) * length * batch
-
-
 def _dynamic_lstm_rest(op: Operation) -> int:
-    length, batch, _ = op.dims(0, exactly=3)
     bias = op.size(3) if op.has(3) else 0
-    return length * batch * (bias + 180 * op.dims(1)[0] * op.attr("hidden_size", 0))
+    return steps(op) * (bias + 180 * op.dims(1)[0] * op.attr("hidden_size", 0))
 
 
 # Operators on integers.
@@ -264,18 +238,6 @@ def _q_global_pool(op: Operation) -> Sequence[Shape]:
     if op.attr("channels_last", 0):
         return [(shape[0], *(1,) * (len(shape) - 2), shape[-1])]
     return global_pool(op)
-
-
-def _q_pool(op: Operation) -> Sequence[Shape]:
-    return pool_nhwc(op) if op.attr("channels_last", 0) else pool(op)
-
-
-def _q_reduce(op: Operation) -> Sequence[Shape]:
-    """Axes by attribute."""
-    shape = op.shape(0)
-    axes = op.attr_ints("axes") or range(len(shape))
-    gone = {axis_of(axis, len(shape)) for axis in axes}
-    return [without_axes(shape, gone, op.attr("keepdims", 1))]
 
 
 def _pooled(op: Operation) -> int:
@@ -299,7 +261,7 @@ def _gather_block_quantized(op: Operation) -> Sequence[Shape]:
     if op.dtype(0) == dtypes.UINT8:
         shape = (*shape[:-1], scaled(shape[-1], 8, op.attr("bits", 4)))
     axis = axis_of(op.attr("gather_axis", 0), len(shape))
-    return [(*shape[:axis], *op.shape(1), *shape[axis + 1 :])]
+    return [layout.gathered(shape, op.shape(1), axis)]
 
 
 def _without_padding(op: Operation) -> Sequence[Shape]:
@@ -312,7 +274,6 @@ def _without_padding(op: Operation) -> Sequence[Shape]:
 _CONV_REST: Final = added(present(2), present(3), _activation)
 _FOUR_BIT: Final = _executes_in("4-bit float weight-only")
 _MATMUL: Final = Operator("|y|*K", matmul(0, 1), T0, last_axis)
-_FUSED: Final = Operator("|y|*K", _fused_matmul, T0, _fused_products)
 _MEAN: Final = added(per_input(ADD), per_output(DIV))
 
 TABLE: Final[dict[str, Operator]] = {
@@ -323,17 +284,13 @@ TABLE: Final[dict[str, Operator]] = {
     "FastGelu": same("tanh and the polynomial around it", added(per_output(GELU_TANH), present(1))),
     "QuickGelu": same("x * sigmoid(ax)", per_output(EXP + 2 * MUL)),
     "BiasSplitGelu": Operator(
-        "bias, Gelu, product", _changed_last(1, 2), T0, rest=per_output(2 * ADD + GELU_ERF + MUL)
+        "bias, Gelu, product",
+        lambda op: [(*op.shape(0, 1)[:-1], scaled(op.shape(0)[-1], 1, 2))],
+        T0,
+        rest=per_output(2 * ADD + GELU_ERF + MUL),
     ),
     "BiasAdd": same("bias and residual", per_output(2 * ADD)),
     "BiasSoftmax": same("bias and softmax", per_output(ADD + SOFTMAX)),
-    "BiasDropout": Operator(
-        "bias and residual",
-        same_shape,
-        T0 + BOOL,
-        rest=added(per_output(ADD), present(2)),
-        random=True,
-    ),
     "SkipLayerNormalization": _skipped(7, 4),
     "SkipSimplifiedLayerNormalization": _skipped(3, 3),
     "EmbedLayerNormalization": _embedded(
@@ -352,10 +309,7 @@ TABLE: Final[dict[str, Operator]] = {
         "softplus, scaled; sigmoid",
         same_shape,
         T0,
-        rest=added(
-            per_output(EXP + LOG + 2 * ADD + MUL),
-            lambda op: EXP * op.size(3) if op.has(3) else 0,
-        ),
+        rest=added(per_output(EXP + LOG + 2 * ADD + MUL), per_operand(3, EXP)),
     ),
     **dict.fromkeys(("RotaryEmbedding", "MRotaryEmbedding"), elementwise.TABLE["RotaryEmbedding"]),
     "RelativePositionBias": Operator(
@@ -381,7 +335,12 @@ TABLE: Final[dict[str, Operator]] = {
     "FusedGemm": Operator(
         "Gemm, activation", gemm(0, 1), T0, gemm_products, added(present(2), _activation)
     ),
-    "FusedMatMul": _FUSED,
+    "FusedMatMul": Operator(
+        "|y|*K",
+        lambda op: [product(_fused_operand(op, 0), _fused_operand(op, 1))],
+        T0,
+        _fused_products,
+    ),
     "GemmFastGelu": _MATMUL._replace(
         words="|y|*K, bias, Gelu", rest=added(present(2), per_output(GELU_TANH))
     ),
@@ -389,18 +348,18 @@ TABLE: Final[dict[str, Operator]] = {
         "|y|*K, bias",
         _block_quantized,
         T0,
-        lambda op: op.out_size() * op.attr("K", 0),
+        _summed,
         present(5),
         precision=_weight_only(),
-        packed={1: _weight(), 3: _zero_points},
+        packed={1: _elements, 3: _zero_points},
     ),
     "MatMulBnb4": Operator(
         "|y|*K",
         _block_quantized,
         T0,
-        lambda op: op.out_size() * op.attr("K", 0),
+        _summed,
         precision=_FOUR_BIT,
-        packed={1: _weight()},
+        packed={1: _elements},
     ),
     "MatMulBlockQuantizedFp4Weight": Operator(
         "|y|*K, bias",
@@ -416,7 +375,7 @@ TABLE: Final[dict[str, Operator]] = {
         lambda op: [(*op.shape(0, 1)[:-1], op.shape(1, exactly=2)[0])],
         T0,
         last_axis,
-        added(present(4), _optional(3, per_input(_REQUANTIZE))),
+        added(present(4), per_operand(3, _REQUANTIZE, of=0)),
         precision=Precision(executes_in=lambda op: "float8" if op.has(3) else "float8 weight-only"),
     ),
     "MatMulIntegerToFloat": _MATMUL._replace(
@@ -434,7 +393,7 @@ TABLE: Final[dict[str, Operator]] = {
         "(|W|+|R|)*b*s; biases; 180 per state",
         _dynamic_lstm,
         T0,
-        _dynamic_lstm_products,
+        lambda op: (op.size(1) + op.size(2)) * steps(op),
         _dynamic_lstm_rest,
         precision=_executes_in("int8"),
     ),
@@ -455,8 +414,11 @@ TABLE: Final[dict[str, Operator]] = {
     "QLinearConcat": _rescaled("operands rescaled", _q_concat, types=T1),
     "QLinearWhere": _rescaled("operands rescaled", broadcast_of(0, 1, 4), types=T1),
     "QLinearGlobalAveragePool": _rescaled("|x| + 4|y|, rescaled", _q_global_pool, extra=_MEAN),
-    "QLinearReduceMean": _rescaled("|x| + 4|y|, rescaled", _q_reduce, extra=_MEAN),
-    "QLinearAveragePool": _rescaled("window size per result, rescaled", _q_pool, extra=_pooled),
+    "QLinearAveragePool": _rescaled(
+        "window size per result, rescaled",
+        lambda op: pool_nhwc(op) if op.attr("channels_last", 0) else pool(op),
+        extra=_pooled,
+    ),
     "QuantizeLinear": elementwise.TABLE["QuantizeLinear"],
     "DequantizeLinear": elementwise.TABLE["DequantizeLinear"]._replace(types=T1),
     "MoE": same("k experts per token", zero)._replace(contraction=_experts((2, 4, 6), "")),

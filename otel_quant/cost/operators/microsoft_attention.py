@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from typing import Final, TypeAlias
+from typing import Final
 
 from otel_quant.cost.operation import Operation, Shape, UnknownError, known
 from otel_quant.cost.operators import contraction
 from otel_quant.cost.operators.contraction import (
     AttentionSizes,
-    Length,
     SizesOf,
-    attention_products,
-    attention_scores,
+    attention,
     per_head,
-    score_macs,
+    tokens_of,
 )
 from otel_quant.cost.operators.record import (
     ROW,
-    SOFTMAX,
     T0,
     Formula,
     Operator,
     ShapesOf,
-    added,
     first_of,
     like,
     total,
@@ -110,10 +106,6 @@ def _sparse_pairs(op: Operation) -> int:
     return batch * pairs * op.attr("num_heads", 0) // layouts
 
 
-def _sparse_products(op: Operation) -> int:
-    return _sparse_pairs(op) * 2 * known((_sparse(op).size,), "a head", op.input(0).unknown)[0]
-
-
 def _crosses(op: Operation) -> bool:
     """Whether it attends to what another sequence left: no past, nothing is added."""
     return op.has(1) and len(op.shape(1)) == 4
@@ -144,7 +136,7 @@ def _decoder(op: Operation) -> Sequence[Shape | None]:
     """Result, caches of keys and values, scores."""
     found = _decoder_sizes(op)
     caches = (None, None) if found.present is None and _crosses(op) else found.caches
-    return [found.joined, *caches, found.scores]
+    return [found.joined, *caches, (found.batch, found.heads, found.queries, found.keys)]
 
 
 def _packed_cache(sizes: SizesOf) -> ShapesOf:
@@ -167,31 +159,11 @@ def _separate_caches(sizes: SizesOf) -> ShapesOf:
     return shapes
 
 
-def _tokens(op: Operation, found: AttentionSizes) -> int:
-    return prod(known((found.batch, found.queries), "batch or queries", op.input(0).unknown))
-
-
 def _projecting(sizes: SizesOf, mask: int, scale: int = 0) -> Operator:
     """Attention that also projects its input: batch * length * |W|."""
-    products = attention_products(sizes)
-
-    def rest(op: Operation) -> int:
-        found = sizes(op)
-        bias = _tokens(op, found) * op.dims(1)[1] if op.has(2) else 0
-        per_score = SOFTMAX + 1 + (1 if op.has(mask) else 0)
-        return bias + per_score * attention_scores(op, found)
-
-    return Operator(
-        "projection, scores, weighted values",
-        _packed_cache(sizes),
-        like(scale),
-        lambda op: _tokens(op, sizes(op)) * op.size(1) + products(op),
-        rest,
-    )
-
-
-def _scored(sizes: SizesOf, *masks: int) -> Formula:
-    return lambda op: score_macs(op, *masks) * attention_scores(op, sizes(op))
+    words = "projection, scores, weighted values"
+    shapes = _packed_cache(sizes)
+    return attention(words, sizes, shapes, mask, projects=True, types=like(scale))
 
 
 def _heads_prepared(norm: int | None = None) -> Formula:
@@ -220,135 +192,122 @@ def _decoder_bias(op: Operation) -> int:
         return 0
     found = _decoder_sizes(op)
     if not op.has(1) or len(op.shape(1)) == 3:
-        return _tokens(op, found) * op.size(10)
+        return tokens_of(op, found) * op.size(10)
     lengths = (found.heads, found.size)
-    return _tokens(op, found) * prod(known(lengths, "the heads", op.input(0).unknown))
+    return tokens_of(op, found) * prod(known(lengths, "the heads", op.input(0).unknown))
 
 
-Widths: TypeAlias = Callable[[Operation], tuple[Length, int, int]]
-"""Tokens of sequences packed one behind the other, width of all queries, width of all values."""
+# Sequences packed one behind the other: their tokens are the queries of one sequence.
 
 
-def _packed_widths(op: Operation) -> tuple[Length, int, int]:
-    """PackedAttention, which projects."""
-    split = op.attr_ints("qkv_hidden_sizes")
-    if split:
-        return op.shape(0, exactly=2)[0], split[0], split[2]
-    third = op.dims(1, exactly=2)[1] // 3
-    return op.shape(0, exactly=2)[0], third, third
+def _packed_projecting(op: Operation) -> AttentionSizes:
+    heads, split = op.attr("num_heads", 0), op.attr_ints("qkv_hidden_sizes")
+    third = op.shape(1, exactly=2)[1]
+    size, value_size = (
+        (per_head(split[0], heads), per_head(split[2], heads))
+        if split
+        else (per_head(third, 3 * heads),) * 2
+    )
+    tokens = op.shape(0, exactly=2)[0]
+    return AttentionSizes(1, heads, heads, tokens, None, size, value_size, None)
 
 
-def _packed_heads(op: Operation) -> tuple[Length, int, int]:
-    """PackedMultiHeadAttention: operands apart, or as [tokens, heads, 3, size]."""
+def _packed_heads(op: Operation) -> AttentionSizes:
+    """Operands apart, or as [tokens, heads, 3, size]."""
     shape = op.shape(0, 2)
+    heads: int | None = op.attr("num_heads", 0)
     if len(shape) == 4:
-        width = prod(known((shape[1], shape[3]), "the heads", op.input(0).unknown))
-        return shape[0], width, width
-    return shape[0], op.dims(0)[1], op.dims(2, exactly=2)[1]
+        heads, size = shape[1], shape[3]
+        value_size = size
+    else:
+        size, value_size = per_head(shape[1], heads), per_head(op.shape(2, exactly=2)[1], heads)
+    return AttentionSizes(1, heads, heads, shape[0], None, size, value_size, None)
 
 
-def _paged_widths(op: Operation) -> tuple[Length, int, int]:
-    """PagedAttention: the query apart, or with key and value behind it."""
+def _paged_sizes(op: Operation) -> AttentionSizes:
+    """The query apart, or with key and value behind it."""
     tokens, width = op.shape(0, exactly=2)
     heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
-    (hidden,) = known((width,), "the query", op.input(0).unknown)
-    size = hidden // (heads if op.has(1) else heads + 2 * kv_heads)
-    return tokens, heads * size, heads * op.attr("v_head_size", size)
+    size = per_head(width, heads if op.has(1) else heads + 2 * kv_heads)
+    value_size = op.attr("v_head_size", 0) or size
+    return AttentionSizes(1, heads, kv_heads, tokens, None, size, value_size, None)
 
 
 def _paged(op: Operation) -> Sequence[Shape | None]:
     """The result, and the caches that change."""
-    tokens, _, width = _paged_widths(op)
-    return [(tokens, width), op.shape(3), op.shape(4) if op.has(4) else None]
+    return [_paged_sizes(op).joined[1:], op.shape(3), op.shape(4) if op.has(4) else None]
 
 
-def _packed_pairs(op: Operation, ends: int, past: int | None) -> int:
-    """The pairs of query and key of packed sequences; operand ``ends`` has where they end."""
-    lengths = [end - start for start, end in pairwise(op.ints(ends))]
-    before = op.ints(past) if past is not None else (0,) * len(lengths)
-    return sum(length * (length + kept) for length, kept in zip(lengths, before, strict=True))
+def _packed_pairs(ends: int, past: int | None = None) -> Formula:
+    """Queries and keys of packed sequences; operand ``ends`` has where they end."""
+
+    def pairs(op: Operation) -> int:
+        lengths = [end - start for start, end in pairwise(op.ints(ends))]
+        before = op.ints(past) if past is not None else (0,) * len(lengths)
+        met = sum(length * (length + kept) for length, kept in zip(lengths, before, strict=True))
+        return met * op.attr("num_heads", 0)
+
+    return pairs
 
 
-def _packed(widths: Widths, ends: int, past: int | None = None) -> Formula:
-    """Scores and weighted values of packed sequences."""
-    return lambda op: sum(widths(op)[1:]) * _packed_pairs(op, ends, past)
-
-
-def _packed_scores(ends: int, past: int | None = None, *masks: int) -> Formula:
-    return lambda op: (
-        _packed_pairs(op, ends, past) * op.attr("num_heads", 0) * score_macs(op, *masks)
-    )
-
-
-def _per_token(widths: Widths, i: int) -> Formula:
-    """Each token by operand ``i``, if that is there: a projection or a bias."""
-
-    def macs(op: Operation) -> int:
-        tokens = known(widths(op)[:1], "operand 0", op.input(0).unknown)[0]
-        return tokens * op.size(i) if op.has(i) else 0
-
-    return macs
-
-
-def _packed_result(widths: Widths) -> ShapesOf:
-    return lambda op: [widths(op)[::2]]
+def _biased(i: int, sizes: SizesOf) -> Formula:
+    return lambda op: tokens_of(op, sizes(op)) * op.size(i) if op.has(i) else 0
 
 
 _SELF: Final = _projecting(_self_attention(4, 6), 3)
-_PAGED_TYPES: Final = T0 + like(3) + like(4)
 
 TABLE: Final[dict[str, Operator]] = {
     "Attention": _SELF,
     "DecoderMaskedSelfAttention": _SELF,
     "QAttention": _projecting(_self_attention(8), 5, 3),
-    "MultiHeadAttention": Operator(
-        "scores and weighted values",
-        _separate_caches(_multi_head),
-        T0,
-        attention_products(_multi_head),
-        _scored(_multi_head, 4, 5),
+    "MultiHeadAttention": attention(
+        "scores and weighted values", _multi_head, _separate_caches(_multi_head), 4, 5
     ),
-    "GroupQueryAttention": Operator(
+    "GroupQueryAttention": attention(
         "scores and weighted values",
+        _grouped,
         _separate_caches(_grouped),
-        T0,
-        attention_products(_grouped),
-        added(_scored(_grouped, 10), _heads_prepared(14)),
+        10,
+        rest=_heads_prepared(14),
     ),
-    "SparseAttention": Operator(
+    "SparseAttention": attention(
         "scores and weighted values of the blocks; rotation",
+        _sparse,
         _separate_caches(_sparse),
-        T0,
-        _sparse_products,
-        added(lambda op: score_macs(op) * _sparse_pairs(op), _heads_prepared()),
+        pairs=_sparse_pairs,
+        rest=_heads_prepared(),
     ),
-    "DecoderMaskedMultiHeadAttention": Operator(
+    "DecoderMaskedMultiHeadAttention": attention(
         "scores of one query and weighted values; bias",
+        _decoder_sizes,
         _decoder,
-        T0,
-        attention_products(_decoder_sizes),
-        added(_scored(_decoder_sizes, 3, 4), _decoder_bias),
+        3,
+        4,
+        rest=_decoder_bias,
     ),
-    "PackedAttention": Operator(
+    "PackedAttention": attention(
         "projection, scores and weighted values of each sequence",
-        _packed_result(_packed_widths),
-        T0,
-        added(_per_token(_packed_widths, 1), _packed(_packed_widths, 4)),
-        added(_per_token(_packed_widths, 2), _packed_scores(4, None, 5)),
+        _packed_projecting,
+        lambda op: [_packed_projecting(op).joined[1:]],
+        5,
+        pairs=_packed_pairs(4),
+        projects=True,
     ),
-    "PackedMultiHeadAttention": Operator(
+    "PackedMultiHeadAttention": attention(
         "scores and weighted values of each sequence",
-        _packed_result(_packed_heads),
-        T0,
-        _packed(_packed_heads, 5),
-        added(_per_token(_packed_heads, 3), _packed_scores(5, None, 6)),
+        _packed_heads,
+        lambda op: [_packed_heads(op).joined[1:]],
+        6,
+        pairs=_packed_pairs(5),
+        rest=_biased(3, _packed_heads),
     ),
-    "PagedAttention": Operator(
+    "PagedAttention": attention(
         "scores and weighted values of each sequence and its past; norm, rotation",
+        _paged_sizes,
         _paged,
-        _PAGED_TYPES,
-        _packed(_paged_widths, 5, 6),
-        added(_packed_scores(5, 6), _heads_prepared(12)),
+        pairs=_packed_pairs(5, 6),
+        rest=_heads_prepared(12),
+        types=T0 + like(3) + like(4),
     ),
     "LinearAttention": contraction.TABLE["LinearAttention"],
     "CausalConvWithState": contraction.TABLE["CausalConvWithState"],

@@ -18,7 +18,6 @@ from otel_quant.cost.operation import (
     MisfitError,
     Operation,
     Shape,
-    UnknownError,
     Value,
 )
 
@@ -216,19 +215,14 @@ def agree(what: str, *lengths: int | None) -> None:
         raise MisfitError(f"{what} differ: {', '.join(map(str, different))}")
 
 
-def axis_of(axis: int, rank: int) -> int:
-    """Returns an axis counted from the front."""
-    if not -rank <= axis < max(rank, 1):
-        raise UnknownError(
-            f"axis {axis} of a tensor of {rank} dimensions; "
-            f"{-rank} to {max(rank, 1) - 1} is expected"
-        )
-    return axis + rank if axis < 0 else axis
-
-
 def with_dim(shape: Shape, axis: int, dim: int | None) -> Shape:
     """Returns the shape with one length replaced."""
     return (*shape[:axis], dim, *shape[axis + 1 :])
+
+
+def with_new_dim(shape: Shape, axis: int, dim: int | None) -> Shape:
+    """Returns the shape with one length put in."""
+    return (*shape[:axis], dim, *shape[axis:])
 
 
 def total(lengths: Sequence[int | None]) -> int | None:
@@ -299,6 +293,11 @@ def per_input(macs: int, i: int = 0) -> Formula:
 def per_input0(macs: int) -> Formula:
     """As :func:`per_input`, rank 0 counted as onnx_tool does."""
     return lambda op: macs * volume0(op.dims(0))
+
+
+def per_operand(i: int, macs: int, of: int | None = None) -> Formula:
+    """A number of MACs for each element of an operand, or of operand ``of``, if it is there."""
+    return lambda op: macs * op.size(i if of is None else of) if op.has(i) else 0
 
 
 def present(i: int) -> Formula:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from otel_quant.cost.operation import Operation, Shape
+from otel_quant.cost.operation import Operation, Shape, axis_of
 from otel_quant.cost.operators.folding import fold_reduce, reduced_axes
 from otel_quant.cost.operators.record import (
     ADD,
@@ -26,7 +26,6 @@ from otel_quant.cost.operators.record import (
     Operator,
     added,
     agree,
-    axis_of,
     elementwise,
     like,
     named,
@@ -56,7 +55,7 @@ def _reduced(op: Operation) -> Sequence[Shape]:
 def _arg(op: Operation) -> Sequence[Shape]:
     """One axis reduced."""
     shape = op.shape(0)
-    axis = axis_of(op.attr("axis", 0), len(shape))
+    axis = op.axis(0)
     return [without_axes(shape, {axis}, op.attr("keepdims", 1))]
 
 
@@ -100,7 +99,7 @@ def _batch(op: Operation) -> Sequence[Shape]:
 def _layer(op: Operation) -> Sequence[Shape]:
     """Mean and inverse deviation keep the axes before ``axis``."""
     shape = op.shape(0)
-    axis = axis_of(op.attr("axis", -1), len(shape))
+    axis = op.axis(-1)
     row = (*shape[:axis], *(1,) * (len(shape) - axis))
     return [shape, row, row]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import floor, prod
 from typing import Final
 
-from otel_quant.cost.operation import Operation, Shape, UnknownError, known
+from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of, known
 from otel_quant.cost.operators.folding import single, target_shape
 from otel_quant.cost.operators.record import (
     ADD,
@@ -24,7 +24,6 @@ from otel_quant.cost.operators.record import (
     ShapesOf,
     added,
     agree,
-    axis_of,
     free,
     like,
     not_costed,

@@ -15,14 +15,13 @@ import atexit
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.log import LOG
 from otel_quant.base.threads import start_thread
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.export.otel.sdk_workarounds import (
@@ -41,12 +40,12 @@ RETRY: Final = 5.0
 FORK_PATIENCE: Final = 1.0
 """Seconds that a fork waits for the flush in progress; after that the endpoint is taken to hang."""
 
-MOST: Final = 4096
-"""Spans, or log records, that are kept for each exporter: twice what the SDK's queue holds."""
+MOST: Final = 64
+"""Batches that are kept for each exporter: an hour of metrics, older points Prometheus refuses; of spans
+and log records ten minutes and more, as an exporter tries for 10 s to send each."""
 
-METRICS_COUNT_AS: Final = 64
-"""One export of metrics, so that an hour of them is kept at the SDK's interval of a minute: older
-points are refused by Prometheus."""
+TRIES: Final = 240
+"""How often a batch is sent again: more than an hour. An endpoint may refuse it for what is in it."""
 
 
 class Delivery:
@@ -211,11 +210,12 @@ class _Flusher:
 
 
 class Unsent:
-    """Queues the batches that an exporter could not send, and sends them before anything newer.
+    """Keeps the batches that an exporter could not send, and sends them when it can send again.
 
-    The exporter itself tries for `OTEL_EXPORTER_OTLP_TIMEOUT` (10 s), six times at most, and then drops
-    a batch: what a run did while its Collector was away for longer would be missing for ever. A batch may have arrived although the exporter got no answer: it then arrives twice, with the
-    same times and identifiers.
+    The exporter itself gives up after `OTEL_EXPORTER_OTLP_TIMEOUT` (10 s), and after half a minute
+    whatever that says: what a run did while its Collector was away for longer would be missing for ever.
+    A batch may have arrived although the exporter got no answer: it then arrives twice, with the same
+    times and identifiers.
     """
 
     def __init__(self, exporter: Any) -> None:
@@ -226,8 +226,7 @@ class Unsent:
     def forget(self) -> None:
         """Drops what is kept. In a forked child it is the parent's, as is the lock."""
         self._lock = threading.Lock()
-        self._kept: deque[tuple[Any, dict[str, Any]]] = deque()
-        self._says_what_is_lost = True
+        self._kept: deque[tuple[Any, dict[str, Any], int]] = deque()
 
     @property
     def is_waiting(self) -> bool:
@@ -235,13 +234,15 @@ class Unsent:
         return bool(self._kept)
 
     def export(self, batch: Any, **options: Any) -> Any:
-        """Sends what is kept and then a batch; keeps what cannot be sent."""
+        """Sends a batch, and what is kept; keeps what cannot be sent."""
         if not WORKAROUNDS.applied:
             return self._send(batch, **options)
         with self._lock:
-            self._kept.append((batch, options))
+            if len(self._kept) == MOST:
+                self._kept.pop()  # of those that have failed, the one that waits for longest
+            self._kept.append((batch, options, 0))
             result = self._send_kept()
-        if isinstance(result, OSError):
+        if isinstance(result, OSError):  # over HTTP in 1.38, if nothing listens
             raise result
         return result
 
@@ -251,45 +252,19 @@ class Unsent:
             self._send_kept()
 
     def _send_kept(self) -> Any:
-        result = None
+        """Sends the newest first; returns its result. One that fails is the last of the next time."""
+        results: list[Any] = []
         while self._kept:
-            result, is_sent = self._try(0)
-            if is_sent:
-                continue
-            if len(self._kept) == 1 or not self._try(-1)[1]:
+            batch, options, tries = self._kept.pop()  # if the exporter raises, it would do so again
+            try:
+                results.append(self._send(batch, **options))
+            except OSError as error:
+                results.append(error)
+            if isinstance(results[-1], OSError) or results[-1].name == "FAILURE":
+                if tries < TRIES:
+                    self._kept.appendleft((batch, options, tries + 1))
                 break
-            # The endpoint works: if it refuses the oldest once more, it always will.
-            result, is_sent = self._try(0)
-            if not is_sent:
-                self._lose()
-        while sum(map(_size, self._kept)) > MOST:
-            self._lose()
-        return result
-
-    def _try(self, index: int) -> tuple[Any, bool]:
-        """Sends one of those that are kept; keeps it unless it was sent."""
-        kept = self._kept[index]
-        del self._kept[index]  # if the exporter raises anything else, it would do so again
-        result: Any
-        try:
-            result = self._send(kept[0], **kept[1])
-            is_sent = getattr(result, "name", "") != "FAILURE"
-        except OSError as error:
-            result, is_sent = error, False
-        if not is_sent:
-            (self._kept.append if index else self._kept.appendleft)(kept)
-        return result, is_sent
-
-    def _lose(self) -> None:
-        self._kept.popleft()
-        if self._says_what_is_lost:
-            self._says_what_is_lost = False
-            LOG.warning(
-                "telemetry is lost: the endpoint refuses it, or has been away for too long to keep "
-                "it all (%d spans or log records, %d exports of metrics)",
-                MOST,
-                MOST // METRICS_COUNT_AS,
-            )
+        return results[0] if results else None
 
 
 def keep_unsent(provider: Any) -> list[Unsent]:
@@ -302,7 +277,3 @@ def keep_unsent(provider: Any) -> list[Unsent]:
         and hasattr(item, "export")
         and hasattr(item, "force_flush")
     ]
-
-
-def _size(kept: tuple[Any, dict[str, Any]]) -> int:
-    return len(kept[0]) if isinstance(kept[0], Sized) else METRICS_COUNT_AS

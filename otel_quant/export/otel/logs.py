@@ -49,6 +49,8 @@ def emit_event(
     severity: SeverityNumber = _INFO,
 ) -> None:
     """Emits a log record that is an event: with a name, for what happened at a moment."""
+    if None in attributes.values():
+        attributes = present(attributes)
     logger.emit(
         LogRecord(
             timestamp=time_ns,
@@ -57,7 +59,7 @@ def emit_event(
             severity_text=_NAMES[severity],
             event_name=name,
             body=body,
-            attributes={key: value for key, value in attributes.items() if value is not None},
+            attributes=attributes,
         )
     )
 
@@ -87,11 +89,11 @@ class LogsSink(Sink):
         """Sends ``Start``."""
         run = event.run
         self._run_ids = run_ids_of(run)
-        self._of_run = {
-            **self._run_ids,
+        of_run = {
             semconv.PROCESS_PID: run.pid,
             semconv.CHECKPOINT_MEMORY_LIMIT: run.limits.memory,
         }
+        self._of_run = {**self._run_ids, **present(of_run)}
         self._impairments = Impairments()
         self.checkpoint(event)
 
@@ -135,8 +137,9 @@ class LogsSink(Sink):
             **self._of_run,
             **_labels_of(event.step),
             **event.checkpoint,
-            semconv.ERROR_TYPE: event.error,
         }
+        if event.error is not None:
+            attributes[semconv.ERROR_TYPE] = event.error
         self._emit(
             semconv.CHECKPOINT_EVENT,
             event.name,
@@ -243,12 +246,14 @@ def _memory(attributes: Attributes, prefix: str) -> tuple[Any, Any]:
 def _labels_of(step: StepInfo | None) -> dict[str, Any]:
     if step is None:
         return {}
-    return {
+    labels = {
         semconv.STEP_NAME: step.label,
         semconv.STEP_KIND: step.kind,
         semconv.STEP_INDEX: step.index,
-        semconv.LIBRARY_NAME: step.library,
     }
+    if step.library is not None:
+        labels[semconv.LIBRARY_NAME] = step.library
+    return labels
 
 
 class Impairments:

@@ -115,45 +115,50 @@ class Metric(Protocol):
         """Returns the value."""
 
 
+class _BuiltIn(BaseMetric):
+    """A metric of ours, with its definition as a text."""
+
+    definition: str
+
+    def get_definition(self) -> str:
+        return self.definition
+
+
 # --- checkpoint metrics -------------------------------------------------------------------
 
 
-class StepNameMetric(CheckpointMetric):
+class StepNameMetric(_BuiltIn, CheckpointMetric):
     """Name of the checkpoint."""
 
     name = "step"
-
-    def get_definition(self) -> str:
-        return (
-            "The point that was reached. The run begins with Start and closes with End;\n"
-            '    - a step writes its name with "Start" when it opens and with "End" when it closes\n'
-            "    - steps nest: one that opens before another has closed is part of it\n"
-            "    - any other name is a checkpoint that the program asked for"
-        )
+    definition = (
+        "The point that was reached. The run begins with Start and closes with End;\n"
+        '    - a step writes its name with "Start" when it opens and with "End" when it closes\n'
+        "    - steps nest: one that opens before another has closed is part of it\n"
+        "    - any other name is a checkpoint that the program asked for"
+    )
 
     def collect(self, context: MetricContext) -> str:
         return context.step_name or ""
 
 
-class TimestampMetric(CheckpointMetric):
+class TimestampMetric(_BuiltIn, CheckpointMetric):
     """Wall clock."""
 
     name = "timestamp"
-
-    def get_definition(self) -> str:
-        return "Wall clock at the reading: seconds since 1970-01-01 00:00 UTC."
+    definition = "Wall clock at the reading: seconds since 1970-01-01 00:00 UTC."
 
     def collect(self, context: MetricContext) -> float:
         return context.current_time or 0.0
 
 
-class RelativeTimeMetric(CheckpointMetric):
+class RelativeTimeMetric(_BuiltIn, CheckpointMetric):
     """Seconds since the run's first checkpoint."""
 
     name = "relative_time_secs"
-
-    def get_definition(self) -> str:
-        return "Seconds since the first checkpoint, by a clock that setting the time does not move."
+    definition = (
+        "Seconds since the first checkpoint, by a clock that setting the time does not move."
+    )
 
     def collect(self, context: MetricContext) -> float:
         if context.elapsed is not None:
@@ -163,32 +168,28 @@ class RelativeTimeMetric(CheckpointMetric):
         return context.current_time - context.start_time
 
 
-class CPUMemoryMbMetric(CheckpointMetric):
+class CPUMemoryMbMetric(_BuiltIn, CheckpointMetric):
     """RSS of the process tree."""
 
     name = "cpu_memory_mb"
-
-    def get_definition(self) -> str:
-        return (
-            "RAM held at that instant (RSS) by this process and all its living descendants "
-            "together, in MiB. A page that several of them share counts for each."
-        )
+    definition = (
+        "RAM held at that instant (RSS) by this process and all its living descendants "
+        "together, in MiB. A page that several of them share counts for each."
+    )
 
     def collect(self, context: MetricContext) -> float | None:
         # 0 means that nothing was measured: no process has an RSS of 0.
         return round(context.current_memory / _MIB, 2) if context.current_memory else None
 
 
-class GPUMemoryMbMetric(CheckpointMetric):
+class GPUMemoryMbMetric(_BuiltIn, CheckpointMetric):
     """Memory in use on the visible GPUs."""
 
     name = "gpu_memory_mb"
-
-    def get_definition(self) -> str:
-        return (
-            "Memory in use, by any process, on all GPUs that this one can see, added up, in MiB. "
-            "Left out where there is no GPU or its driver does not report it."
-        )
+    definition = (
+        "Memory in use, by any process, on all GPUs that this one can see, added up, in MiB. "
+        "Left out where there is no GPU or its driver does not report it."
+    )
 
     def collect(self, context: MetricContext) -> float | None:
         return round(context.gpu_current_memory / _MIB, 2) if context.gpu_available else None
@@ -201,25 +202,21 @@ _DISK_SCOPE = (
 )
 
 
-class DiskReadMbMetric(CheckpointMetric):
+class DiskReadMbMetric(_BuiltIn, CheckpointMetric):
     """Bytes fetched from storage so far."""
 
     name = "disk_read_mb"
-
-    def get_definition(self) -> str:
-        return f"Fetched from storage since the first checkpoint {_DISK_SCOPE}"
+    definition = f"Fetched from storage since the first checkpoint {_DISK_SCOPE}"
 
     def collect(self, context: MetricContext) -> float | None:
         return _growth(context, context.current_disk_read_bytes, context.baseline_disk_read_bytes)
 
 
-class DiskWriteMbMetric(CheckpointMetric):
+class DiskWriteMbMetric(_BuiltIn, CheckpointMetric):
     """Bytes sent to storage so far."""
 
     name = "disk_write_mb"
-
-    def get_definition(self) -> str:
-        return f"Sent to storage since the first checkpoint {_DISK_SCOPE}"
+    definition = f"Sent to storage since the first checkpoint {_DISK_SCOPE}"
 
     def collect(self, context: MetricContext) -> float | None:
         return _growth(context, context.current_disk_write_bytes, context.baseline_disk_write_bytes)
@@ -228,13 +225,11 @@ class DiskWriteMbMetric(CheckpointMetric):
 # --- summary metrics ----------------------------------------------------------------------
 
 
-class TotalTimeMetric(SummaryMetric):
+class TotalTimeMetric(_BuiltIn, SummaryMetric):
     """Duration of the run."""
 
     name = "total_quantization_time_seconds"
-
-    def get_definition(self) -> str:
-        return "Seconds from the first checkpoint to the last."
+    definition = "Seconds from the first checkpoint to the last."
 
     def collect(self, context: MetricContext) -> float | None:
         if context.elapsed is not None:
@@ -244,72 +239,60 @@ class TotalTimeMetric(SummaryMetric):
         return round(context.end_time - context.start_time, 4)
 
 
-class CPUPeakMemoryMetric(SummaryMetric):
+class CPUPeakMemoryMetric(_BuiltIn, SummaryMetric):
     """Highest RSS of the main process."""
 
     name = "peak_memory_mb"
-
-    def get_definition(self) -> str:
-        return (
-            "Most RAM that this process alone, without its descendants, has held since it began, "
-            "in MiB: the kernel's own mark (VmHWM) on Linux, elsewhere the largest reading of the "
-            "run."
-        )
+    definition = (
+        "Most RAM that this process alone, without its descendants, has held since it began, "
+        "in MiB: the kernel's own mark (VmHWM) on Linux, elsewhere the largest reading of the "
+        "run."
+    )
 
     def collect(self, context: MetricContext) -> float | None:
         return round(context.peak_memory / _MIB, 2) if context.peak_memory else None
 
 
-class GPUPeakMemoryMetric(SummaryMetric):
+class GPUPeakMemoryMetric(_BuiltIn, SummaryMetric):
     """Largest use of the visible GPUs."""
 
     name = "peak_gpu_memory_mb"
-
-    def get_definition(self) -> str:
-        return (
-            "Largest total of memory in use on all visible GPUs in any reading of the run, "
-            "at checkpoints and between them, in MiB. Left out where gpu_memory_mb is."
-        )
+    definition = (
+        "Largest total of memory in use on all visible GPUs in any reading of the run, "
+        "at checkpoints and between them, in MiB. Left out where gpu_memory_mb is."
+    )
 
     def collect(self, context: MetricContext) -> float | None:
         return round(context.gpu_peak_memory / _MIB, 2) if context.gpu_available else None
 
 
-class TotalDiskReadMbMetric(SummaryMetric):
+class TotalDiskReadMbMetric(_BuiltIn, SummaryMetric):
     """Bytes fetched from storage during the run."""
 
     name = "total_disk_read_mb"
+    definition = f"Fetched from storage during the run {_DISK_SCOPE}"
 
-    def get_definition(self) -> str:
-        return f"Fetched from storage during the run {_DISK_SCOPE}"
-
-    def collect(self, context: MetricContext) -> float | None:
-        return _growth(context, context.current_disk_read_bytes, context.baseline_disk_read_bytes)
+    collect = DiskReadMbMetric.collect
 
 
-class TotalDiskWriteMbMetric(SummaryMetric):
+class TotalDiskWriteMbMetric(_BuiltIn, SummaryMetric):
     """Bytes sent to storage during the run."""
 
     name = "total_disk_write_mb"
+    definition = f"Sent to storage during the run {_DISK_SCOPE}"
 
-    def get_definition(self) -> str:
-        return f"Sent to storage during the run {_DISK_SCOPE}"
-
-    def collect(self, context: MetricContext) -> float | None:
-        return _growth(context, context.current_disk_write_bytes, context.baseline_disk_write_bytes)
+    collect = DiskWriteMbMetric.collect
 
 
-class PeakCacheDirDiskUsageMbMetric(SummaryMetric):
+class PeakCacheDirDiskUsageMbMetric(_BuiltIn, SummaryMetric):
     """Largest growth of a watched cache directory."""
 
     name = "peak_cache_dir_disk_usage_mb"
-
-    def get_definition(self) -> str:
-        return (
-            "Most that any one of the watched cache directories grew beyond what it held when its "
-            "watch began, in MiB: the sizes of its files, added up at each checkpoint and five "
-            "times a second, less often if that takes long. Left out if none grew."
-        )
+    definition = (
+        "Most that any one of the watched cache directories grew beyond what it held when its "
+        "watch began, in MiB: the sizes of its files, added up at each checkpoint and five "
+        "times a second, less often if that takes long. Left out if none grew."
+    )
 
     def collect(self, context: MetricContext) -> float | None:
         return context.cache_dir_peak_disk_mb
@@ -322,24 +305,19 @@ def _growth(context: MetricContext, current: int, baseline: int) -> float | None
     return round(max(current - baseline, 0) / _MIB, 2)
 
 
-class FigureMetric(CheckpointMetric):
+class FigureMetric(_BuiltIn, CheckpointMetric):
     """A figure of a resource that Quark's profiler does not measure."""
+
+    name = ""
 
     def __init__(self, figure: Figure) -> None:
         assert figure.column is not None
-        self._figure = figure
-        self._column = figure.column
-
-    @property
-    def name(self) -> str:
-        return self._column.key
-
-    def get_definition(self) -> str:
-        return self._column.definition
+        self.name, self.definition = figure.column.key, figure.column.definition
+        self._figure, self._scale = figure.name, figure.column.scale
 
     def collect(self, context: MetricContext) -> float | None:
-        value = context.figures.get(self._figure.name)
-        return None if value is None else round(value / self._column.scale, 2)
+        value = context.figures.get(self._figure)
+        return None if value is None else round(value / self._scale, 2)
 
 
 CHECKPOINT_METRICS: Final[tuple[type[CheckpointMetric], ...]] = (

@@ -63,7 +63,7 @@ def inline(value: object, depth: int = 0) -> str:
     """Writes a value on one line."""
     match value:
         case float():
-            return _float(value)
+            return number(value)
         case str():
             return quoted(value)
         case bool() | None:
@@ -91,12 +91,11 @@ def comment(text: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _float(value: float) -> str:
-    if value != value:
-        return ".nan"
-    if value in (float("inf"), float("-inf")):
-        return ".inf" if value > 0 else "-.inf"
+def number(value: float) -> str:
+    """Writes a number with a fraction."""
     text = float.__repr__(value)  # the repr of numpy's subclass contains its type
+    if "n" in text:
+        return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}[text]
     # YAML 1.1 reads 1e-05 as a string: a number needs a decimal point.
     return text.replace("e", ".0e") if "e" in text and "." not in text else text
 

@@ -6,8 +6,6 @@ A line has ``schema``, ``time`` (nanoseconds since the epoch), ``clock`` (monoto
 ``kind``, and the names of :mod:`otel_quant.schema.semconv`.
 
 ``state.<pid>.json``: the newest figures of a process, written over in place.
-
-The number of samples of a step has a place of fixed width, so that a sample costs one small write.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,18 +123,13 @@ class NewerSchemaError(ValueError):
         self.schema = schema
 
 
-_DIGITS: Final = 15
-"""Characters for a number of samples."""
-
-_SAMPLES: Final = '"samples":'
-
-
 class StateFile:
-    """Writes the file. It is made with the first write."""
+    """Writes the newest figures of a process over in place. The file is made with the first write."""
 
     def __init__(self, path: Path) -> None:
         self._file = PageFile(path)
-        self._places: dict[int, int] = {}
+        self._head = ""
+        self._head_of: tuple[str, int] = "", 0
 
     def write(
         self,
@@ -144,51 +137,27 @@ class StateFile:
         time_ns: int,
         clock_ns: int,
         attributes: Mapping[str, Any],
-        steps: Sequence[tuple[int, int, int | None]],
+        steps: Iterable[tuple[int, int, int | None]],
     ) -> None:
-        """Writes everything."""
-        head = as_json(
-            {
-                "schema": SCHEMA,
-                "time": time_ns,
-                "clock": clock_ns,
-                "run": run,
-                "attributes": attributes,
-            }
-        )
-        for first in range(len(steps) + 1):
-            text, places = _with_steps(head, steps[first:])
+        """Writes figures, and the samples that each open step has consumed and expects."""
+        if self._head_of != (run, clock_ns):  # else there are only more samples
+            head = {"schema": SCHEMA, "time": time_ns, "clock": clock_ns, "run": run}
+            self._head = as_json({**head, "attributes": attributes})
+            self._head_of = run, clock_ns
+        texts = [
+            f'{{"index":{index},"samples":{samples},"expected":{json.dumps(expected)}}}'
+            for index, samples, expected in steps
+        ]
+        for first in range(len(texts) + 1):
+            text = f'{self._head[:-1]},"steps":[{",".join(texts[first:])}]}}'
             if len(text) < PAGE:
-                break
-        else:
-            return  # attributes of a program that fill a page by themselves
-        self._file.write(text)
-        self._places = places
-
-    def count(self, index: int, samples: int) -> bool:
-        """Writes the samples of one step over."""
-        place = self._places.get(index)
-        if place is None:
-            return False
-        self._file.write_at(place, f"{samples:{_DIGITS}d}")
-        return True
+                self._file.write(text)
+                return
+        # else the attributes of a program fill a page by themselves
 
     def forget(self) -> None:
         """In a forked child: closes its copy."""
         self._file.forget()
-
-
-def _with_steps(
-    head: str, steps: Sequence[tuple[int, int, int | None]]
-) -> tuple[str, dict[int, int]]:
-    """Returns the whole text, and where in it each step's samples are."""
-    text, places = head[:-1] + ',"steps":[', {}
-    for number, (index, samples, expected) in enumerate(steps):
-        text += f'{"," if number else ""}{{"index":{index},{_SAMPLES}'
-        places[index] = len(text)
-        text += f"{samples:{_DIGITS}d}"
-        text += f',"expected":{json.dumps(expected)}}}'
-    return text + "]}", places
 
 
 _TRIES: Final = 10_000

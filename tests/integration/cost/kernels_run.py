@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from otel_quant.cost.execution import RULE_SETS, executions, memory_views
+from otel_quant.cost.execution import executions, memory_views
 from otel_quant.cost.fused import fused_kernels
 from otel_quant.cost.inputs import bind_inputs
 from otel_quant.cost.model_reader import read_model
@@ -83,9 +83,9 @@ def _profile(path: Path, folder: Path) -> list[Any]:
 
 def run_by_the_fused_view(path: Path, view: str = "fused") -> dict[str, int]:
     """Returns the bytes that each node makes, by its name; nodes that make none are left out."""
-    model, rules = read_model(path), RULE_SETS["corrected"]
+    model = read_model(path)
     bound = bind_inputs(model.graph, None, str(path))
     walk = Walk(model, bound)
-    memory = memory_views(walk, rules, fused_kernels(walk.ops, walk.outputs))[view]
-    made = {run.op.name: memory.add(run.op, 0)[0] for run in executions(walk.ops, rules)}
+    memory = memory_views(walk, fused_kernels(walk.ops, walk.outputs), corrected=True)[view]
+    made = {run.op.name: memory.add(run.op, 0)[0] for run in executions(walk.ops)}
     return {name: size for name, size in made.items() if size != 0}

@@ -37,7 +37,6 @@ WITHOUT_KERNEL = {
     "RelativePositionBias",
     "RemovePadding",
     "RestorePadding",
-    "BiasDropout",
 }
 NOT_INFERRED = {"RelativePositionBias"}
 """Of those without a kernel: onnxruntime infers no shape either."""

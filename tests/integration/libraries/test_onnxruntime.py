@@ -146,7 +146,7 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
         "static": ("MinMax", 5, None),
         "percentile": ("Percentile", 5, None),
         "strided": ("MinMax", 5, 5),
-        "slotted": ("MinMax", None, None),
+        "slotted": ("MinMax", 5, None),
         "in_memory": ("MinMax", 5, None),
         "configured": ("Entropy", 5, None),
         "calibrator": ("Entropy", 5, None),

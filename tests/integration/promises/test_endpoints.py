@@ -160,8 +160,10 @@ def wait_until_given_up(process: subprocess.Popen[str]) -> None:
 
 
 def everything_came(otlp: OtlpReceiver, checkpoints: list[str]) -> bool:
-    bodies = [record.body for record in otlp.records_of("quant.checkpoint.taken")]
-    steps = [name for name in otlp.span_names() if name != "quantization"]
+    records = sorted(otlp.records_of("quant.checkpoint.taken"), key=lambda record: record.time_ns)
+    bodies = [record.body for record in records]
+    spans = sorted(otlp.spans, key=lambda span: span.start_ns)
+    steps = [span.name for span in spans if span.name != "quantization"]
     return (bodies, steps) == (checkpoints, STEPS)
 
 

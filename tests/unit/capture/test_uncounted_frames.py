@@ -19,6 +19,7 @@ def stepped(): tell()
 def entered(): tell()
 def quantized(model_input=None): tell()
 def common(): tell()
+def noted(): tell()
 def yielded():
     tell()
     yield 1
@@ -36,7 +37,7 @@ class Reader:
     def __iter__(self):
         tell()
         yield 1
-    def __call__(self): tell()
+    def get_next(self): tell()
 def layer(): tell()
 def passed(function): tell()
 '''
@@ -47,28 +48,32 @@ import asyncio, logging, sys, warnings
 if sys.argv[1:] == ["hooked"]:
     from otel_quant.capture.instruments.shared.hooks import HOOKS
     from otel_quant.capture.instruments.shared.hooks import (
-        ENTRY_POINT, LAYER, MODEL_QUANTIZATION, SAMPLE, SAMPLES, STEP, Hook, Library,
+        ENTRY_POINT, LAYER, OBSERVED, SAMPLE, SAMPLES, STEP, Hook, Library,
     )
 
     hooks = {
-        "stepped": STEP, "entered": ENTRY_POINT, "quantized": MODEL_QUANTIZATION, "yielded": STEP,
+        "stepped": STEP, "entered": ENTRY_POINT, "yielded": STEP,
         "awaited": STEP, "yielded_later": STEP, "Reader.counted": SAMPLE,
         "Reader.each_counted": SAMPLES, "layer": LAYER,
     }
+    nothing = "quark:note_name"
     HOOKS.set([
-        Library("test", "test", tuple(Hook("tool", *hook, "Step") for hook in hooks.items())),
+        Library("test", "test", (
+            *(Hook("tool", *hook, "Step") for hook in hooks.items()),
+            Hook("tool", "quantized", ENTRY_POINT, models="shared.calls:models_of"),
+            Hook("tool", "noted", OBSERVED, after=nothing),
+            Hook("tool", "passed", ENTRY_POINT, runs="function"),
+        )),
         Library("often", "often", (Hook("tool", "common", STEP, "Step"),), is_common=True),
     ])
     import tool
-    from otel_quant.capture.instruments.shared.steps import with_argument_as_step
-    from otel_quant.capture.instruments.shared.samples import CountedLoader
+    from otel_quant.capture.instruments.shared.samples import Counted
 
-    readers = CountedLoader(tool.Reader())
-    passed = with_argument_as_step(tool.passed, "function", "Step", Library("test", "test", ()))
+    readers = Counted(tool.Reader())
 else:
     import tool
 
-    readers, passed = tool.Reader(), tool.passed
+    readers = tool.Reader()
 
 said = []
 
@@ -94,7 +99,9 @@ next(tool.yielded())
 tool.Reader().counted()
 next(tool.Reader().each_counted())
 tool.layer()
-passed(tool.layer)
+tool.passed(tool.layer)
+tool.noted()
+readers.get_next()
 for _ in readers:
     pass
 
@@ -107,36 +114,13 @@ asyncio.run(program())
 print(said)
 """
 
-FAILING = """
-import traceback
-import otel_quant
-
-@otel_quant.step("fails")
-def failing():
-    raise ValueError("from the program")
-
-try:
-    failing()
-except ValueError:
-    traceback.print_exc()
-"""
-
 
 def test_warnings_and_log_lines_name_the_same_caller_with_hooks_as_without(tmp_path: Path) -> None:
     (tmp_path / "tool.py").write_text(LIBRARY)
     plain, _ = run_script(tmp_path, PROGRAM)
     hooked, errors = run_script(tmp_path, PROGRAM, "hooked")
-    assert plain.count("'script.py'") == 26, plain
+    assert plain.count("'script.py'") == 30, plain
     assert (hooked, errors) == (plain, "")
-
-
-def test_a_traceback_shows_the_lines_of_a_wrapper(tmp_path: Path) -> None:
-    _, shown = run_script(tmp_path, FAILING)
-    lines = [line.strip() for line in shown.splitlines()]
-    (wrapper,) = [number for number, line in enumerate(lines) if "otel_quant" in line]
-    assert "<stacklevel skips it, as it does importlib._bootstrap> /" in lines[wrapper]
-    assert "/otel_quant/capture/scope.py" in lines[wrapper]
-    assert lines[wrapper + 1] == "return function(*args, **kwargs)"
 
 
 def test_no_tool_takes_the_name_of_a_wrappers_code_for_a_file() -> None:

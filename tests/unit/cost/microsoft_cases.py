@@ -235,12 +235,6 @@ MICROSOFT = {
         [(2, 3, 4)],
         0,
     ),
-    "BiasDropout": Case(
-        "com.microsoft:BiasDropout",
-        [floats(2, 8), floats(8), floats(2, 8)],
-        [(2, 8), (2, 8)],
-        2 * 16,
-    ),
     "Inverse": Case("com.microsoft:Inverse", [floats(2, 3, 3)], [(2, 3, 3)], 2 * 27),
 }
 # fmt: on

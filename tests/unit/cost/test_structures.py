@@ -173,7 +173,7 @@ def test_an_optional_gives_back_what_it_holds() -> None:
     assert (cost.macs, cost.uncosted_ops) == (12, {})
 
 
-def test_a_sparse_constant_counts_what_it_stores() -> None:
+def test_a_sparse_constant_is_a_dense_one_of_the_bytes_that_it_stores() -> None:
     values = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
     indices = helper.make_tensor("i", TensorProto.INT64, [3], [1, 5, 11])
     graph = helper.make_graph(
@@ -185,7 +185,7 @@ def test_a_sparse_constant_counts_what_it_stores() -> None:
     graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4, 3]))
     cost = analyze(helper.make_model(graph).SerializeToString())
     assert cost.macs == 24
-    assert (cost.params, cost.weight_bytes) == (3, 3 * 4 + 3 * 8)
+    assert (cost.params, cost.weight_bytes) == (12, 3 * 4 + 3 * 8)
 
 
 def linear(weight_type: int, *, activation: int | None, op: str = "MatMul") -> ModelCost:

@@ -77,47 +77,46 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTests:
     return run
 
 
-TWO = "-n 2 --no-loadscope-reorder"
-FOUR = "-n 4 --no-loadscope-reorder"
-UNIT = [f"{TWO} tests/unit", "--noconftest tests/oldest"]
-SIDE_BY_SIDE = f"{TWO} -m not alone tests/integration"
+THREE = "-n 3 --no-loadscope-reorder"
+UNIT = f"{THREE} tests/unit"
+OLDEST = "--noconftest tests/oldest"
+CHECK = "build.py --check"
+TOGETHER = f"{THREE} -m not alone tests/integration tests/stack"
+INTEGRATION = f"{THREE} -m not alone tests/integration"
 ALONE = "-m alone tests/integration"
-STACK = f"{FOUR} tests/stack"
-OF_OTHERS = " ".join(["tests/unit", *(f"--ignore=tests/unit/{name}" for name in ALIKE)])
-OF_FIRST = f"{OTHERS[0]}: {OF_OTHERS}"
+STACK = f"{THREE} tests/stack"
+EVERYTHING = [UNIT, OLDEST, CHECK, TOGETHER, ALONE]
+OF_OTHERS = " ".join(
+    ["-n 2 --no-loadscope-reorder tests/unit", *(f"--ignore=tests/unit/{name}" for name in ALIKE)]
+)
 
 
-def test_if_the_servers_are_built_everything_runs(run: RunTests) -> None:
-    assert run() == (0, [*UNIT, SIDE_BY_SIDE, ALONE, "build.py --check", STACK])
-
-
-def test_lint_comes_first(run: RunTests) -> None:
-    code, ran = run("--lint")
-    assert (code, ran[:4]) == (0, ["ruff check .", "ruff format --check .", "mypy", UNIT[0]])
-
-
-def test_slow_tests_run_where_they_are_asked_for(run: RunTests) -> None:
-    assert run("--slow") == (
-        0,
-        [
-            f"{TWO} --slow tests/unit",
-            UNIT[1],
-            f"{TWO} -m not alone --slow tests/integration",
-            "-m alone --slow tests/integration",
-            "build.py --check",
-            f"{FOUR} --slow tests/stack",
-        ],
-    )
-
-
-def test_fast_runs_only_the_unit_tests(run: RunTests) -> None:
-    assert run("--fast") == (0, UNIT[:1])
+@pytest.mark.parametrize(
+    ("arguments", "ran"),
+    [
+        ([], EVERYTHING),
+        (["--lint"], ["ruff check .", "ruff format --check .", "mypy", *EVERYTHING]),
+        (
+            ["--slow"],
+            [
+                f"{THREE} --slow tests/unit", OLDEST, CHECK,
+                f"{THREE} -m not alone --slow tests/integration tests/stack",
+                "-m alone --slow tests/integration",
+            ],
+        ),
+        (["--fast"], [UNIT]),
+        (["-k", "yaml"], ["-k yaml"]),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_argument_decides_what_runs(run: RunTests, arguments: list[str], ran: list[str]) -> None:
+    assert run(*arguments) == (0, ran)
 
 
 def test_every_other_python_runs_the_unit_tests_of_what_may_differ_there(run: RunTests) -> None:
     code, ran = run(pythons={version: version for version in OTHERS})
-    assert (code, ran[:2], ran[4:]) == (0, UNIT, [SIDE_BY_SIDE, ALONE, "build.py --check", STACK])
-    assert sorted(ran[2:4]) == [f"{version}: {OF_OTHERS}" for version in OTHERS]
+    assert (code, ran[0], ran[4:]) == (0, UNIT, EVERYTHING[2:])
+    assert sorted(ran[1:4]) == [OLDEST, *(f"{version}: {OF_OTHERS}" for version in OTHERS)]
 
 
 def test_what_the_other_pythons_leave_out_exists() -> None:
@@ -127,20 +126,17 @@ def test_what_the_other_pythons_leave_out_exists() -> None:
 def test_the_summary_has_the_time_of_each_part_and_the_missing_pythons(
     run: RunTests, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    capsys.readouterr()
     found, missing = OTHERS
     run(pythons={found: found})
     head, *table = capsys.readouterr().out.split("\n\n")[-1].splitlines()
     assert head.split() == ["stage", "seconds", "of", "CPU", "time"]
     assert [re.sub(r"( +\d+){2}$", "", line) for line in table] == [
         "environment",
-        "unit tests, two at a time",
-        "oldest versions",
+        "unit tests",
         f"unit tests, Python {missing}: left out, none on PATH or in pyenv",
-        f"unit tests, Python {found}",
-        "integration tests, two at a time",
+        f"oldest versions, Python {found}",
+        "tests/integration and tests/stack",
         "integration tests, one at a time",
-        "tests of the stack, four at a time",
         "in all",
     ]
 
@@ -153,25 +149,22 @@ def test_quark_compiles_within_the_environment_and_python_keeps_its_compiled_mod
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     run()
     place = str(tmp_path.parent / "torch_extensions")
-    assert (tmp_path / "variables").read_text().splitlines() == [place] * 5
+    assert (tmp_path / "variables").read_text().splitlines() == [place] * 4
 
 
-def test_if_the_servers_are_not_built_one_line_explains_how_to_build_them(
+def test_servers_that_are_not_built_are_built_only_if_asked_for(
     run: RunTests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(ROOT)
-    capsys.readouterr()
-    assert run(built=False) == (0, [*UNIT, SIDE_BY_SIDE, ALONE, "build.py --check"])
+    without = [UNIT, OLDEST, CHECK, INTEGRATION, ALONE]
+    assert run(built=False) == (0, without)
     assert (
         "tests/stack is left out: build its servers, once, in 10 minutes or more, with "
         f"{os.path.relpath(tmp_path / 'python')} scripts/servers/build.py"
     ) in capsys.readouterr().out.splitlines()
-
-
-def test_an_option_builds_the_servers(run: RunTests) -> None:
     code, ran = run("--servers", built=False)
-    assert code == 0
-    assert [line for line in ran if line != "build.py"] == [*UNIT, SIDE_BY_SIDE, ALONE, STACK]
+    del ran[: len(without)]
+    assert (code, [line for line in ran if line != "build.py"]) == (0, [*without, STACK])
     # They are built beside the tests, but not beside those that measure.
     assert ran.index("build.py") < ran.index(ALONE)
 
@@ -180,23 +173,18 @@ def test_an_option_builds_the_servers(run: RunTests) -> None:
     ("arguments", "failing", "ran"),
     [
         (["--lint"], "mypy", ["ruff check .", "ruff format --check .", "mypy"]),
-        ([], "tests/unit", UNIT[:1]),
-        ([], "-m alone tests/integration", [*UNIT, SIDE_BY_SIDE, ALONE]),
-        (["--servers"], "servers/build.py", ["build.py", *UNIT, SIDE_BY_SIDE]),
-        (["--servers"], "tests/stack", ["build.py", *UNIT, SIDE_BY_SIDE, ALONE, STACK]),
-        ([], f"{OTHERS[0]}: -m pytest -q --durations=8 {OF_OTHERS}", [*UNIT, OF_FIRST]),
+        ([], "tests/unit", EVERYTHING[:1]),
+        ([], "tests/oldest", EVERYTHING[:2]),
+        ([], "-m alone tests/integration", EVERYTHING),
+        (["--servers"], "servers/build.py", EVERYTHING[:4]),
+        (["--servers"], "tests/stack", EVERYTHING[:4]),
     ],
 )
 def test_a_failing_part_gives_the_exit_code(
     run: RunTests, arguments: list[str], failing: str, ran: list[str]
 ) -> None:
-    pythons = {OTHERS[0]: OTHERS[0]} if failing.startswith(OTHERS[0]) else {}
-    code, said = run(*arguments, failing=failing, pythons=pythons)
-    assert (code, sorted(said)) == (3, sorted(ran))
-
-
-def test_unknown_arguments_are_passed_to_pytest(run: RunTests) -> None:
-    assert run("-k", "yaml") == (0, ["-k yaml"])
+    code, said = run(*arguments, failing=failing)
+    assert (code, [line for line in said if line != "build.py"]) == (3, ran)
 
 
 def build_servers(folder: Path, *arguments: str) -> tuple[int, str]:

@@ -32,8 +32,8 @@ series.TOTALS |= {"example.received"}
 if sys.argv[1] == "used":
     from pathlib import Path
     from otel_quant.recordings.reader import read
-    from otel_quant.views.watch import others
-    print([(each.name, each.now, each.unit) for each in others(read(Path(sys.argv[2])))])
+    from otel_quant.views.watch import Looked
+    print([(each.name, each.now, each.unit) for each in Looked(read(Path(sys.argv[2]))).usage()])
     sys.exit()
 from otel_quant.cli import main
 sys.exit(main(sys.argv[1:]))
@@ -92,4 +92,4 @@ def test_a_declared_series_counts_for_the_whole_and_is_in_the_live_view(tmp_path
     (row,) = json.loads(run(tmp_path, *arguments))["runs"]
     assert row["example.received"] == 3_000_000
     used = run(tmp_path, "used", "r")
-    assert used == "[('example received', 3000000, 'By')]\n"
+    assert used == "[('memory', 5, 'By'), ('example received', 3000000, 'By')]\n"

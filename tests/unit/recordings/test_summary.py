@@ -19,7 +19,8 @@ from otel_quant.recordings.model import Ending, Recording
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.steps import path_text
 from otel_quant.views.report import answer_of
-from otel_quant.views.watch import memory
+from otel_quant.views.steps import subject_of
+from otel_quant.views.watch import Looked
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import COMPLETE
 
@@ -125,9 +126,9 @@ def test_every_command_has_the_same_peak_and_limit(
     assert [run["memory.peak"] for run in of_command("runs", str(path))["runs"]] == [expected]
     compared = of_command("compare", str(path), str(path))["rows"][0]["figures"]["memory.peak"]
     assert [side["values"] for side in compared["sides"]] == [[expected], [expected]]
-    live = memory(recording)
+    live = Looked(recording).memory()
     assert (live.peak, live.limit) == (expected, limit.value if limit else None)
-    _, *meter = answer_of(recording, None, ())[1].rows[0]
+    _, *meter = answer_of(recording, subject_of(recording), ())[1].rows[0]
     assert meter == [expected, limit.value if limit else None]
 
 

@@ -9,10 +9,9 @@ import pytest
 
 from otel_quant.export.recording.curve import Curve, RecordedCurve
 from otel_quant.recordings.model import RecordedRun, Recording
-from otel_quant.recordings.steps import step_at
-from otel_quant.views.charts import Peak, grid_of
-from otel_quant.views.curves import charts_of
-from otel_quant.views.shown_steps import shown_steps, subject_of
+from otel_quant.recordings.steps import placed_steps, step_at
+from otel_quant.views.curves import bands_of, charts_of, grid_of
+from otel_quant.views.steps import subject_of
 from tests.fixtures import built_recordings as built
 
 
@@ -30,13 +29,26 @@ def test_the_curves_of_processes_are_added_up_and_what_all_of_them_read_is_not()
     curves = {"1": curve([1, 5, 2], written=7), "2": curve([10, 20, None, 40], late=1.0, written=1)}
     grid = grid_of(curves, built.BEGAN_NS)
     assert grid is not None
-    assert (grid.start, grid.every, grid.count, grid.parts) == (0.0, 1.0, 5, 2)
+    assert (grid.start, grid.every, grid.size, grid.parts) == (0.0, 1.0, 5, 2)
     assert grid.last["memory"] == (1, 15, 22, 20, 40)
     assert grid.last["gpu.0.process_used"] == (1, 15, 22, 20, 40)
     assert grid.last["gpu.0.used"] == (10, 100, 200, 200, 400)
-    assert grid.peaks["memory"] == Peak(40, 4.5)
+    assert grid.peak("memory") == (40, 4.5)
     assert grid.last["disk.write"] == (7, 15, 23, 23, 25)
-    assert grid.rate("disk.write", 5.0) == (7.0, 8.0, 8.0, 0.0, 2.0)
+    assert grid.rate("disk.write", 5.0) == (7.0, 15 / 2, 23 / 3, 23 / 4, 18 / 4)
+
+
+def test_the_rate_of_a_total_is_even_where_readings_are_evenly_spaced() -> None:
+    made = Curve(50)
+    for reading in range(100):  # the first 0.2 s after the program began, and one every 62 ms
+        made.add(62 * reading, {}, {"cpu": 1.5 * (0.2 + 0.062 * reading)})
+    grid = grid_of(
+        {"launcher": RecordedCurve(built.BEGAN_NS + 200_000_000, 0, made)}, built.BEGAN_NS
+    )
+    assert grid is not None
+    rates = [rate for rate in grid.rate("cpu", 6.5) if rate is not None]
+    assert rates == pytest.approx([1.5] * 100, rel=0.2)
+    assert rates[16:] == pytest.approx([1.5] * 84, rel=0.05)
 
 
 def test_the_launchers_curve_has_everything() -> None:
@@ -66,8 +78,8 @@ def test_a_long_curve_is_coarser_and_keeps_every_peak() -> None:
     readings[12_345] = 999
     grid = grid_of({"launcher": curve(readings)}, built.BEGAN_NS)
     assert grid is not None
-    assert grid.count <= 1_200
-    assert grid.peaks["memory"] == Peak(999, 12_345.5)
+    assert grid.size <= 1_200
+    assert grid.peak("memory") == (999, 12_345.5)
     assert max(value for value in grid.highest["memory"] if value is not None) == 999
 
 
@@ -85,8 +97,8 @@ def test_nested_and_simultaneous_steps_have_rows_of_their_own() -> None:
         built.step(4, "open", 11.0, None),
     )
     run = RecordedRun(id="1", process="1", start=0.0, state="running", steps=steps)
-    shown = shown_steps([run], 12.0)
-    assert [(each.step.name, each.row, each.depth, each.end) for each in shown] == [
+    shown = placed_steps([run], 12.0)
+    assert [(each.name, each.row, each.depth, each.end) for each in bands_of(shown)] == [
         ("outer", 0, 0, 10.0),
         ("inner", 1, 1, 5.0),
         ("beside", 2, 1, 6.0),

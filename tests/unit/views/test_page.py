@@ -162,14 +162,14 @@ def test_a_run_of_64_ranks_shows_the_steps_of_the_one_that_failed() -> None:
 def test_the_models_are_compared_and_their_heaviest_layers_named(tmp_path: Path) -> None:
     html = render(built.good(tmp_path))
     assert rows(html, "models") == [
-        ["Size of the file", "97.5 MB", "25.1 MB", "x 0.257"],
+        ["File and external data", "97.5 MB", "25.1 MB", "x 0.257"],
         ["Parameters", "25.6 M", "25.6 M", "the same"],
-        ["Weights", "97.5 MB", "25.1 MB", "x 0.257"],
         ["MACs", "4.12 G", "4.12 G", "the same"],
         ["MACs of contractions", "4.09 G", "4.09 G", "the same"],
+        ["Weights", "97.5 MB", "25.1 MB", "x 0.257"],
         ["Peak of activations", "9.63 MB", "2.41 MB", "x 0.25"],
         ["Nodes", "122", "465", "x 3.81"],
-        ["MACs in int8 or narrower", "0.0 %", "99.8 %", ""],
+        ["Contractions in integers", "0.0 %", "99.8 %", ""],
     ]
     assert "MACs of the quantized model by type: int8 99.8 %, float32 0.20 %" in html
     assert rows(html, "layers-quantized-macs")[0] == ["/layer1/conv1/Conv", "Conv", "int8", "222.0"]
@@ -246,10 +246,7 @@ def test_thousands_of_steps_are_cut_with_a_count_of_what_was_cut(tmp_path: Path)
     shown = rows(html, "steps")
     assert len(shown) == 250
     assert [row[:2] for row in shown if row[1] != "ok"] == [["Layer 1", "failed: ValueError"]]
-    assert (
-        "4,770 steps of 5,020 left out, the shortest: none took more than 5 ms. Most of them: "
-        "Layer 1 (1,590), Layer 2 (1,590), Layer 0 (1,590)."
-    ) in html
+    assert ("4,770 steps of 5,020 left out, the shortest: none took more than 5 ms.") in html
     assert len(html.encode()) <= 300_000
 
 

@@ -15,7 +15,7 @@ from otel_quant.recordings.model import Advice, Ending
 from otel_quant.recordings.reader import read
 from otel_quant.views.follow import last_lines
 from otel_quant.views.screen import screen
-from otel_quant.views.watch import PlainView, memory
+from otel_quant.views.watch import Looked, PlainView
 from tests.fixtures.recorded import RecordedFolder, RecordedProcess
 
 GB: Final = 10**9
@@ -55,7 +55,7 @@ def go_on(process: RecordedProcess, step: int, samples: int, **attributes: Any) 
 def shown(folder: Path, width: int = 120, height: int = 30, log: tuple[str, ...] = ()) -> list[str]:
     text = io.StringIO()
     console = Console(file=text, width=width, height=height)
-    console.print(screen(read(folder), width, height, log))
+    console.print(screen(Looked(read(folder)), width, height, log))
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
@@ -145,7 +145,7 @@ def test_ranks_are_told_apart_and_the_largest_peak_counts(tmp_path: Path) -> Non
         "✓ Calibration (rank 0)       1.00 s       5 B",
         "✓ Calibration (rank 1)       1.00 s       6 B",
     ]
-    assert memory(read(tmp_path / "r")).peak == 6
+    assert Looked(read(tmp_path / "r")).memory().peak == 6
 
 
 def test_what_is_not_known_is_not_shown(tmp_path: Path) -> None:

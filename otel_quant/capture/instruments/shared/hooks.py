@@ -22,7 +22,7 @@ import wrapt
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.instruments import PACKAGES, found_by_others
-from otel_quant.capture.uncounted_frames import wraps
+from otel_quant.capture.instruments.shared.calls import wraps
 
 AttributeSources = tuple[tuple[str, str], ...]
 """Pairs: a path to a value in the arguments of a call, the attribute that it is written to.
@@ -31,32 +31,39 @@ A path is ``parameter.name.name``, each name an attribute of an object or a key 
 Of several paths for one attribute the first that leads to a value counts.
 """
 
-
-@dataclass(frozen=True, slots=True)
-class Wrapper:
-    """What wraps a hooked function."""
-
-    # What makes the wrapper, as ``module:function``, so that nothing of it is loaded before the
-    # library is. It is called with the original function, the hook and the library.
-    factory: str
-    # What a call becomes, for docs/libraries.md; ``{step}`` and ``{parameter}`` are those of the
-    # hook
-    effect: str
+Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One function of a library that is to be wrapped."""
+    """One function of a library that is to be wrapped.
 
-    module: str  # Module that *defines* it; importing that module sets the hook
+    Functions are named as ``module:function`` below this package, so that nothing of them is loaded before
+    the library is. Those that are told of a call get its arguments by name, defaults included.
+    """
+
+    module: str  # Module that *defines* the function; importing that module sets the hook
     target: str  # Its name there: ``function`` or ``Class.method``
-    wrapper: Wrapper  # What wraps it
+    wrapper: str  # What makes the wrapper, called with the function, the hook and the library
     step: str = ""  # ``ProfileStep`` that a call is, for wrappers that open one
-    parameter: str = ""  # Name of the argument that the wrapper is about, where it is about one
+    # Where attributes come from beside the arguments that ``shared/steps.py`` lists
+    sources: AttributeSources = ()
     # Whether the step is one that the library's own profiler does not report
     filled_in: bool = False
-    # Where attributes come from beside the arguments that ``attributes.py`` lists
-    sources: AttributeSources = ()
+    # Function that returns which ``ProfileStep`` a call is, None for none
+    choose: str = ""
+    # Function that returns attributes of a call, for the steps within too
+    describe: str = ""
+    # Function of a call and its result that returns the models that were read and written
+    models: str = ""
+    # Function of a call and its result, called after it
+    after: str = ""
+    runs: str = ""  # Parameter that is a function, which is step Calibration
+    counts: str = ""  # Parameter that is a data loader, each item of which is a sample
+    needs: str = ""  # Keyword without which a call is left alone
+    parameters: tuple[
+        str, ...
+    ] = ()  # The first parameters of a function whose decorators hide them
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +80,6 @@ class Library:
     # Names of libraries that it is built on. Within its steps and entry points theirs are not
     # reported: they are how it does its work.
     built_on: frozenset[str] = field(default_factory=frozenset)
-    # Function that reads the attributes that only its configuration objects have, as
-    # ``module:function``; called with the arguments of an entry point by name
-    configuration: str = ""
     # Whether its steps have steps of its own within. Else what a step calls is how the step does
     # its work.
     nests: bool = False
@@ -84,32 +88,17 @@ class Library:
     is_common: bool = False
 
 
-STEP: Final = Wrapper("otel_quant.capture.instruments.shared.steps:step", "step **{step}**")
-ENTRY_POINT: Final = Wrapper(
-    "otel_quant.capture.instruments.shared.steps:entry_point",
-    "an entry point: its arguments go with the steps within",
-)
-MODEL_QUANTIZATION: Final = Wrapper(
-    "otel_quant.capture.instruments.shared.steps:model_quantization",
-    "an entry point: its arguments go with the steps within, and both models are costed",
-)
-SAMPLE: Final = Wrapper(
-    "otel_quant.capture.instruments.shared.samples:sample", "counts one calibration sample"
-)
-SAMPLES: Final = Wrapper(
-    "otel_quant.capture.instruments.shared.samples:samples",
-    "each item that it yields is one calibration sample",
-)
-LAYER: Final = Wrapper(
-    "otel_quant.capture.instruments.shared.samples:layer", "counts one layer of the step around it"
-)
+STEP: Final = "shared.steps:step"
+ENTRY_POINT: Final = "shared.steps:entry_point"
+OBSERVED: Final = "shared.steps:observed"
+SAMPLE: Final = "shared.samples:sample"
+SAMPLES: Final = "shared.samples:samples"
+LAYER: Final = "shared.samples:layer"
 
 
 def library(name: str) -> Library:
     """Returns the table of a library."""
-    found: Library = importlib.import_module(
-        f"otel_quant.capture.instruments.{name.replace('-', '_')}"
-    ).LIBRARY
+    found: Library = load("tables:LIBRARIES")[name]
     return found
 
 
@@ -254,11 +243,10 @@ def _modules() -> list[ModuleType]:
     return [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
 
 
-def load(reference: str) -> Callable[..., Any]:
-    """Returns a function by its name, importing its module."""
+def load(reference: str) -> Any:
+    """Returns what a table names, importing its module."""
     module, _, name = reference.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return function
+    return getattr(importlib.import_module(f"otel_quant.capture.instruments.{module}"), name)
 
 
 def _wrapped(before: Any, hook: Hook, library: Library) -> Any:
@@ -268,21 +256,21 @@ def _wrapped(before: Any, hook: Hook, library: Library) -> Any:
     return wrap(before, hook, library)
 
 
-def _wrapped_now(before: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
-    wrapper: Callable[..., Any] = load(hook.wrapper.factory)(before, hook, library)
+def _wrapped_now(before: Function, hook: Hook, library: Library) -> Function:
+    wrapper: Function = load(hook.wrapper)(before, hook, library)
     if wrapper is not before:
         wrapper.__wrapped__ = before  # type: ignore[attr-defined] # as functools.wraps does
     return wrapper
 
 
-def _wrapped_at_first_call(
-    before: Callable[..., Any], hook: Hook, library: Library
-) -> Callable[..., Any]:
-    wrapped: Callable[..., Any] | None = None
+def _wrapped_at_first_call(before: Function, hook: Hook, library: Library) -> Function:
+    wrapped: Function | None = None
 
     @wraps(before)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         nonlocal wrapped
+        if hook.needs and kwargs.get(hook.needs) is None:
+            return before(*args, **kwargs)
         if wrapped is None:
             wrapped = before
             with FAULTS.kept_in(f"hook {hook.module}.{hook.target}"):

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from otel_quant.capture.instruments.shared.arguments import Models
+from otel_quant.capture.instruments.shared.calls import Models
 from otel_quant.cost import CostError, InputSpec, ModelCost, NodeCost, analyze
 from otel_quant.schema.records import AttributeValue, CostedModel
 

@@ -5,6 +5,7 @@ A sample is one call of a reader that returned data, or one item of a loader: a 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sized
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -12,17 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.arguments import with_argument
-from otel_quant.capture.instruments.shared.hooks import Hook, Library
+from otel_quant.capture.instruments.shared.calls import Arguments, uncounted, wraps
+from otel_quant.capture.instruments.shared.hooks import HOOKS, Function, Hook, Library
 from otel_quant.capture.instruments.shared.steps import (
     around,
     distributions_built_on,
     enclosing_steps,
+    open_library_step,
+    step,
 )
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation
-from otel_quant.capture.uncounted_frames import uncounted, wraps
 from otel_quant.schema import semconv
 from otel_quant.schema.step_names import ProfileStep
 
@@ -41,7 +43,7 @@ OpenPass = Callable[[], OpenStep | None]
 """Opens the step that one pass over a data loader is."""
 
 
-def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+def sample(function: Function, hook: Hook, library: Library) -> Function:
     """Counts each call that returns something as one sample of the calibration around it."""
 
     @wraps(function)
@@ -55,7 +57,7 @@ def sample(function: Callable[..., Any], hook: Hook, library: Library) -> Callab
     return wrapper
 
 
-def samples(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+def samples(function: Function, hook: Hook, library: Library) -> Function:
     """Counts what the iterator that a call returns yields, for the calibration around it."""
 
     @wraps(function)
@@ -108,8 +110,8 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
     return None if inner is None else (len(value), *inner)
 
 
-class CountedLoader(_Proxy):
-    """A data loader that is iterated as before, and whose items are counted."""
+class Counted(_Proxy):
+    """A data loader or reader that is used as before, and whose items are counted."""
 
     def __init__(self, loader: Any, open_pass: OpenPass | None = None) -> None:
         super().__init__(loader)
@@ -130,19 +132,35 @@ class CountedLoader(_Proxy):
             raise
         activation.finish()
 
+    @uncounted
+    def get_next(self, *args: Any, **kwargs: Any) -> Any:
+        """Reads the next item, as onnxruntime does; what ends the data is None, or empty."""
+        inputs = self.__wrapped__.get_next(*args, **kwargs)
+        with FAULTS.kept_in(COUNTING_SAMPLES):
+            if inputs:
+                count_sample(self.__wrapped__, inputs)
+                note_shapes(inputs)
+        return inputs
 
-def with_counted_loader(
-    function: Callable[..., Any], parameter: str, open_pass: OpenPass | None = None
-) -> Callable[..., Any]:
-    """Has the items of the data loader counted that each call of a function is passed."""
+
+def counted(loader: Any, open_pass: OpenPass | None = None) -> Any:
+    """Returns a data loader whose items are counted; each pass over it is a step if one opens."""
+    return None if loader is None else Counted(loader, open_pass)
+
+
+def passes(function: Function, hook: Hook, library: Library) -> Function:
+    """Each pass over its `{counts}` is step **{step}**, each item one calibration sample."""
 
     def change(loader: Any) -> Any:
-        return None if loader is None else CountedLoader(loader, open_pass)
+        open_pass = functools.partial(
+            open_library_step, hook.step, library, filled_in=hook.filled_in
+        )
+        return counted(loader, open_pass)
 
-    return with_argument(function, parameter, change)
+    return Arguments(function).replacing(function, hook.counts, change)
 
 
-def layer(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+def layer(function: Function, hook: Hook, library: Library) -> Function:
     """Counts each call as one layer of the step around it."""
 
     @wraps(function)
@@ -162,6 +180,19 @@ def count_layer(owners: Collection[str]) -> None:
             if step.info.library in owners:
                 step.recorder.count_in(step, semconv.LAYER_COUNT)
                 return
+
+
+def step_or_layer(function: Function, hook: Hook, library: Library) -> Function:
+    """Step **{step}**; within one of a library built on it, a layer of that."""
+    as_one_step = step(function, hook, library)
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if HOOKS.active:
+            count_layer(distributions_built_on(library))
+        return as_one_step(*args, **kwargs)
+
+    return wrapper
 
 
 _MOST_PARTS: Final = 64

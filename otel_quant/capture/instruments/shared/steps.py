@@ -20,19 +20,21 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.arguments import (
-    Arguments,
-    Models,
-    models_of,
-    with_argument,
+from otel_quant.capture.instruments.shared.calls import Arguments, Models, wraps
+from otel_quant.capture.instruments.shared.hooks import (
+    HOOKS,
+    AttributeSources,
+    Function,
+    Hook,
+    Library,
+    load,
 )
-from otel_quant.capture.instruments.shared.hooks import HOOKS, AttributeSources, Hook, Library, load
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
-from otel_quant.capture.scope import Activation, Begin, as_step, qualified_name
-from otel_quant.capture.uncounted_frames import wraps
+from otel_quant.capture.scope import Activation, as_step, qualified_name
 from otel_quant.schema import semconv
 from otel_quant.schema.records import AttributeValue
+from otel_quant.schema.step_names import ProfileStep
 
 
 class Operation:
@@ -92,11 +94,6 @@ def around() -> tuple[Operation, ...]:
     if not found and RUNTIME.current_step() is None:
         found = tuple(_UNDER_WAY)
     return found
-
-
-def costs_models() -> bool:
-    """Whether an operation around costs its models, so that one within does not."""
-    return any(each.costs_models for each in _AROUND.get())
 
 
 def is_within(owners: Collection[str]) -> bool:
@@ -181,28 +178,17 @@ ATTRIBUTE_OF: Final[dict[str, str]] = {
     "block_size": semconv.BLOCK_SIZE,
 }
 
-# The same for what Quark takes in a dictionary named extra_options.
-_ATTRIBUTE_OF_OPTION: Final[dict[tuple[str, str], str]] = {
-    ("MatMulNBitsParams", "Bits"): semconv.BITS,
-    ("MatMulNBitsParams", "GroupSize"): semconv.BLOCK_SIZE,
-}
-
 _PATHS: Final = frozenset({semconv.INPUT_PATH, semconv.OUTPUT_PATH})
 
 
 def attributes_of(
-    arguments: Mapping[str, Any], with_paths: bool, sources: AttributeSources = ()
+    arguments: Mapping[str, Any], sources: AttributeSources = ()
 ) -> dict[str, AttributeValue]:
     """Returns the attributes that arguments make."""
+    with_paths = RUNTIME.settings.paths
     found: dict[str, AttributeValue] = {}
     for parameter, attribute in ATTRIBUTE_OF.items():
         _add(found, attribute, arguments.get(parameter), with_paths)
-    options = arguments.get("extra_options")
-    if isinstance(options, Mapping):
-        for (group, option), attribute in _ATTRIBUTE_OF_OPTION.items():
-            inner = options.get(group)
-            if isinstance(inner, Mapping):
-                _add(found, attribute, inner.get(option), with_paths)
     for path, attribute in reversed(sources):
         _add(found, attribute, _value_at(arguments, path), with_paths)
     return found
@@ -234,71 +220,68 @@ def _add(found: dict[str, AttributeValue], attribute: str, value: Any, with_path
 # --- steps ----------------------------------------------------------------------------
 
 
-def step(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
+def step(function: Function, hook: Hook, library: Library) -> Function:
     """Makes each call a step."""
-    return as_library_step(
-        function, hook.step, library, filled_in=hook.filled_in, sources=hook.sources
+    arguments = Arguments(function, hook.parameters)
+    call = as_library_step(
+        function,
+        load(hook.choose) if hook.choose else hook.step,
+        library,
+        name=f"{hook.module}.{hook.target}",
+        arguments=arguments,
+        sources=hook.sources,
+        filled_in=hook.filled_in,
     )
+    if hook.after:
+        call = _with_after(call, hook, arguments)
+    if hook.describe or hook.models:
+        call = _as_operation(call, hook, library, arguments)
+    return _with_arguments(call, hook, library, arguments)
+
+
+def entry_point(function: Function, hook: Hook, library: Library) -> Function:
+    """Makes each call an operation, described by its arguments."""
+    arguments = Arguments(function, hook.parameters)
+    call = _with_after(function, hook, arguments) if hook.after else function
+    call = _as_operation(call, hook, library, arguments, hook.sources)
+    return _with_arguments(call, hook, library, arguments)
+
+
+def observed(function: Function, hook: Hook, library: Library) -> Function:
+    """Does something after each call."""
+    return _with_after(function, hook, Arguments(function))
 
 
 def as_library_step(
-    function: Callable[..., Any],
-    kind: str,
+    function: Function,
+    kind: str | Callable[[Mapping[str, Any]], str | None],
     library: Library,
     *,
-    filled_in: bool = False,
+    name: str = "",
+    arguments: Arguments | None = None,
     sources: AttributeSources = (),
-) -> Callable[..., Any]:
-    """Makes each call of a library's function a step, unless it is reported already."""
-    return as_step(
-        function,
-        library_step_begin(function, kind, library, filled_in=filled_in, sources=sources),
-    )
-
-
-def library_step_begin(
-    function: Callable[..., Any],
-    kind: str,
-    library: Library,
-    label: str | None = None,
-    *,
     filled_in: bool = False,
-    sources: AttributeSources = (),
-) -> Begin:
-    """Returns what opens the step of a call. For the arguments see :func:`as_library_step`."""
-    arguments = Arguments(function)
-    name = qualified_name(function)
+) -> Function:
+    """Makes each call of a library's function a step, unless it is reported already.
+
+    `kind` may be chosen for each call.
+    """
+    reader = arguments or Arguments(function)
+    shown = name or qualified_name(function)
 
     def begin(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpenStep | None:
-        if not HOOKS.active or is_reported_already(label or kind, library):
+        chosen = kind if isinstance(kind, str) else kind(reader.bound(args, kwargs))
+        if chosen is None or not HOOKS.active or is_reported_already(chosen, library):
             return None
         return open_library_step(
-            kind,
+            chosen,
             library,
-            label=label,
-            function=name,
-            attributes=attributes_of(
-                arguments.bound(args, kwargs), RUNTIME.settings.paths, sources
-            ),
+            function=shown,
+            attributes=attributes_of(reader.bound(args, kwargs), sources),
             filled_in=filled_in,
         )
 
-    return begin
-
-
-def with_argument_as_step(
-    function: Callable[..., Any],
-    parameter: str,
-    kind: str,
-    library: Library,
-    arguments: Arguments | None = None,
-) -> Callable[..., Any]:
-    """Makes a step of the function that each call is passed as one of its arguments."""
-
-    def change(passed: Any) -> Any:
-        return as_library_step(passed, kind, library) if callable(passed) else passed
-
-    return with_argument(function, parameter, change, arguments)
+    return as_step(function, begin)
 
 
 def open_library_step(
@@ -340,75 +323,83 @@ def version_of(library: Library) -> str | None:
     return version if isinstance(version, str) else None
 
 
-# --- entry points ---------------------------------------------------------------------
+# --- within -----------------------------------------------------------------------------
 
 
-Describe = Callable[..., Mapping[str, AttributeValue]]
-"""Returns the attributes that a call makes; called with the arguments of the call."""
-
-
-def entry_point(function: Callable[..., Any], hook: Hook, library: Library) -> Callable[..., Any]:
-    """Makes each call an operation, described by its arguments."""
-    return as_operation(function, library, by_arguments(function, hook, library))
-
-
-def model_quantization(
-    function: Callable[..., Any], hook: Hook, library: Library
-) -> Callable[..., Any]:
-    """Makes each call an operation that turns one ONNX model into another: both are costed."""
-    arguments = Arguments(function)
-
-    def models(result: object, /, *args: Any, **kwargs: Any) -> Models:
-        return models_of(arguments.bound(args, kwargs), result)
-
-    return as_operation(function, library, by_arguments(function, hook, library), models)
-
-
-def as_operation(
-    function: Callable[..., Any],
-    library: Library,
-    describe: Describe | None = None,
-    models: Callable[..., Models] | None = None,
-) -> Callable[..., Any]:
-    """Makes each call of a function an operation of a library."""
-    origin = f"arguments of {qualified_name(function)}"
+def _with_after(function: Function, hook: Hook, arguments: Arguments) -> Function:
+    after = load(hook.after)
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        attributes: Mapping[str, AttributeValue] = {}
-        if describe is not None:
-            with FAULTS.kept_in(origin):
-                attributes = describe(*args, **kwargs)
-        find = models if models is not None and _costs_its_models(library) else None
+        result = function(*args, **kwargs)
+        with FAULTS.kept_in(f"hook {hook.target}"):
+            after(arguments.bound(args, kwargs), result)
+        return result
+
+    return wrapper
+
+
+def _with_arguments(
+    function: Function, hook: Hook, library: Library, arguments: Arguments
+) -> Function:
+    """Has the function that is passed to a call be a step, and the items of a loader counted."""
+
+    def change(passed: Any) -> Any:
+        if not callable(passed):
+            return passed
+        return as_library_step(passed, ProfileStep.CALIBRATION, library)
+
+    if hook.runs:
+        function = arguments.replacing(function, hook.runs, change)
+    if hook.counts:
+        function = arguments.replacing(function, hook.counts, load("shared.samples:counted"))
+    return function
+
+
+def _as_operation(
+    function: Function,
+    hook: Hook,
+    library: Library,
+    arguments: Arguments,
+    sources: AttributeSources | None = None,
+) -> Function:
+    """Makes each call an operation of a library; with sources, its arguments describe it."""
+    describe = load(hook.describe) if hook.describe else None
+    find_models = load(hook.models) if hook.models else None
+    origin = f"arguments of {hook.module}.{hook.target}"
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        bound: dict[str, Any] = {}
+        attributes: dict[str, AttributeValue] = {}
+        with FAULTS.kept_in(origin):
+            bound = arguments.bound(args, kwargs)
+            if describe is not None:
+                attributes |= describe(bound)
+            if sources is not None:
+                attributes |= attributes_of(bound, sources)
+        find = find_models if find_models is not None and _costs_its_models(library) else None
         with operating(
             library.distribution, attributes, costs_models=find is not None
         ) as operation:
             result = function(*args, **kwargs)
             if find is not None:
                 with FAULTS.kept_in("model cost"):
-                    report_models(
-                        functools.partial(find, result, *args, **kwargs), operation.input_shapes
-                    )
+                    _report_models(functools.partial(find, bound, result), operation)
             return result
 
     return wrapper
 
 
-def by_arguments(function: Callable[..., Any], hook: Hook, library: Library) -> Describe:
-    """Returns what describes the calls of a function by their arguments."""
-    arguments = Arguments(function)
-
-    def describe(*args: Any, **kwargs: Any) -> Mapping[str, AttributeValue]:
-        bound = arguments.bound(args, kwargs)
-        found: dict[str, AttributeValue] = {}
-        if library.configuration:
-            found = load(library.configuration)(bound)
-        return found | attributes_of(bound, RUNTIME.settings.paths, hook.sources)
-
-    return describe
+def _costs_its_models(library: Library) -> bool:
+    """Whether an operation that begins now costs its models, and not one around it."""
+    with FAULTS.kept_in("model cost"):
+        is_costed = any(each.costs_models for each in _AROUND.get())
+        return not is_costed and not is_within(distributions_built_on(library))
+    return False
 
 
-def report_models(find: Callable[[], Models], shapes: Mapping[str, tuple[int, ...]]) -> None:
+def _report_models(find: Callable[[], Models], operation: Operation) -> None:
     """Costs the models of an operation that has ended without an error, and reports them."""
     settings = RUNTIME.settings
     if not settings.cost or not RUNTIME.is_running or RUNTIME.recorder.ended:
@@ -421,13 +412,6 @@ def report_models(find: Callable[[], Models], shapes: Mapping[str, tuple[int, ..
         time_limit=settings.cost_timeout,
         paths=settings.paths,
         hashes=settings.hashes,
-        shapes=shapes,
+        shapes=operation.input_shapes,
     )
     RUNTIME.recorder.models_costed(list(costs))
-
-
-def _costs_its_models(library: Library) -> bool:
-    """Whether an operation that begins now costs its models, and not one around it."""
-    with FAULTS.kept_in("model cost"):
-        return not costs_models() and not is_within(distributions_built_on(library))
-    return False

@@ -1,15 +1,17 @@
-"""One argument of a call is replaced wherever it is passed, and nothing else is."""
+"""What is made of the arguments of a call: one is replaced, and the models among them are found."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+import shutil
+from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
-from otel_quant.capture.instruments.shared.arguments import Arguments, with_argument
+from otel_quant.capture.instruments.shared.calls import Arguments, models_of
 
 
 def calibrate(model: str, loader: Any = None, *rest: Any, seed: int = 0) -> tuple[Any, ...]:
@@ -38,38 +40,33 @@ def test_argument_is_replaced_where_it_is_passed(
     assert kwargs == before
 
 
-def test_keyword_only_argument_is_not_mistaken_for_a_positional_one() -> None:
-    call = Arguments(calibrate).replaced(("m", 1, 5, 6), {"seed": 7}, "seed", doubled)
-    assert call == (("m", 1, 5, 6), {"seed": 14})
+def test_only_what_is_passed_or_is_a_default_is_replaced() -> None:
+    read = Arguments(calibrate)
+    assert read.replaced(("m", 1, 5, 6), {"seed": 7}, "seed", doubled) == (
+        ("m", 1, 5, 6),
+        {"seed": 14},
+    )
+    assert read.replaced(("m",), {}, "loader", repr) == (("m",), {"loader": "None"})
+    assert read.replaced((), {}, "model", doubled) == ((), {})
+    assert read.replacing(calibrate, "run_fn", doubled) is calibrate
 
 
-def test_default_is_replaced_if_it_changes() -> None:
-    call = Arguments(calibrate).replaced(("m",), {}, "loader", lambda loader: [loader])
-    assert call == (("m",), {"loader": [None]})
-
-
-def test_missing_argument_without_a_default_is_left_to_the_function() -> None:
-    assert Arguments(calibrate).replaced((), {}, "model", doubled) == ((), {})
-
-
-def test_function_without_the_parameter_is_returned_itself() -> None:
-    assert with_argument(calibrate, "run_fn", doubled) is calibrate
-
-
-def test_parameters_come_from_another_signature_where_the_functions_own_hides_them() -> None:
+def test_parameters_are_those_of_the_table_where_a_decorator_hides_them() -> None:
     def hidden(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
         return calibrate(*args, **kwargs)
 
-    assert with_argument(hidden, "loader", doubled) is hidden
-    wrapper = with_argument(hidden, "loader", doubled, Arguments(calibrate))
+    assert Arguments(hidden).replacing(hidden, "loader", doubled) is hidden
+    read = Arguments(hidden, ("model", "loader"))
+    wrapper = read.replacing(hidden, "loader", doubled)
     assert wrapper("m", 1) == wrapper("m", loader=1) == ("m", 2, (), 0)
+    assert read.bound(("m",), {"seed": 7})["model"] == "m"
 
 
 def test_call_goes_on_unchanged_if_the_change_fails(caplog: pytest.LogCaptureFixture) -> None:
     def fails(value: object) -> object:
         raise ValueError("no such loader")
 
-    wrapper: Callable[..., Any] = with_argument(calibrate, "loader", fails)
+    wrapper = Arguments(calibrate).replacing(calibrate, "loader", fails)
     with caplog.at_level(logging.WARNING, "otel_quant"):
         assert wrapper("m", 1) == ("m", 1, (), 0)
     assert caplog.messages == [
@@ -77,3 +74,43 @@ def test_call_goes_on_unchanged_if_the_change_fails(caplog: pytest.LogCaptureFix
         "ValueError: no such loader"
     ]
     assert inspect.signature(wrapper) == inspect.signature(calibrate)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("model_input", "model_output"),
+        ("input_model", "output_model_path"),
+        ("input_model_path", "output_model"),
+    ],
+)
+def test_input_and_output_of_every_spelling_are_costed(
+    model: Path, tmp_path: Path, before: str, after: str
+) -> None:
+    quantized = tmp_path / "quantized.onnx"
+    shutil.copy(model, quantized)
+
+    found = models_of({before: str(model), after: quantized, "per_channel": True}, None)
+
+    assert found == [("float", str(model)), ("quantized", quantized)]
+
+
+def test_result_is_the_quantized_model_where_no_file_was_asked_for(model: Path) -> None:
+    result = onnx.ModelProto()
+    found = models_of({"model_input": model, "model_output": None}, result)
+    assert found == [("float", model), ("quantized", result)]
+
+
+def test_model_that_was_quantized_in_place_is_costed_once(model: Path) -> None:
+    assert models_of({"model_input": str(model), "model_output": model}, None) == [
+        ("quantized", model)
+    ]
+
+
+def test_path_of_no_onnx_model_is_not_costed(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.bin").write_bytes(b"weights")
+    arguments = {
+        "model_input": str(tmp_path / "checkpoint.bin"),
+        "model_output": str(tmp_path / "was_never_written.onnx"),
+    }
+    assert models_of(arguments, None) == []

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from otel_quant.capture.instruments.shared.hooks import Hook, Hooks, Library, Wrapper
-
-WRAPPER = Wrapper(f"{__name__}:wrapped", "a pair of the library's name and the result")
+from otel_quant.capture import instruments
+from otel_quant.capture.instruments.shared.hooks import Hook, Hooks, Library
 
 SOURCE = """
 class Base:
@@ -44,7 +43,7 @@ def wrapped_twice(original: Callable[..., Any], hook: Hook, library: Library) ->
 
 def library(*targets: str) -> Library:
     return Library(
-        "test", "test", tuple(Hook("hooked_here", target, WRAPPER) for target in targets)
+        "test", "test", tuple(Hook("hooked_here", target, "test:wrapped") for target in targets)
     )
 
 
@@ -52,6 +51,8 @@ def library(*targets: str) -> Library:
 def hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hooks]:
     (tmp_path / "hooked_here.py").write_text(SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
+    # A table names functions of the package of the instruments.
+    monkeypatch.setitem(sys.modules, f"{instruments.__name__}.test", sys.modules[__name__])
     hooks = Hooks()
     yield hooks
     hooks.remove()
@@ -70,8 +71,8 @@ def test_a_hook_waits_for_its_module_and_loads_nothing(hooks: Hooks) -> None:
 
 
 def test_wrapper_of_several_layers_refers_to_the_original_function(hooks: Hooks) -> None:
-    wrapper = Wrapper(f"{__name__}:wrapped_twice", "two pairs")
-    hooks.set([Library("test", "test", (Hook("hooked_here", "function", wrapper),))])
+    hook = Hook("hooked_here", "function", "test:wrapped_twice")
+    hooks.set([Library("test", "test", (hook,))])
     function = load().function
 
     assert function() == ("test", ("test", "function"))

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from otel_quant.capture.instruments.neural_compressor import LIBRARY as NEURAL_COMPRESSOR
 from otel_quant.capture.instruments.shared.steps import version_of
+from otel_quant.capture.instruments.tables import NEURAL_COMPRESSOR
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.probes import amd
+from otel_quant.capture.probes import gpu_devices
 from otel_quant.capture.probes.amd import open_amd
 from otel_quant.export.otel.logs import Impairments
 from otel_quant.schema.records import GpuActivity, GpuReading, Reading
@@ -20,14 +20,14 @@ from tests.fixtures.fake_nvml import FakeGpu, FakeNvml
 PROGRAM = """
 import json, os, shutil, sys
 from dataclasses import asdict
-from otel_quant.capture.probes import nvidia
+from otel_quant.capture.probes import gpu_devices
 from otel_quant.capture.probes.gpu import GpuProbe
 probe = GpuProbe()
 first = probe()
 shutil.copy(sys.argv[1], "new.txt")
 os.replace("new.txt", os.environ["FAKE_NVML_STATE"])
 soon = probe()
-nvidia._EVERY = 0
+gpu_devices._EVERY = 0
 later = probe()
 print(json.dumps([[asdict(gpu)["activity"] for gpu in read] for read in (first, soon, later)]))
 """
@@ -52,9 +52,12 @@ def test_nvidia_gpus_tell_what_they_do_once_a_second(tmp_path: Path) -> None:
         "memory_clock": 2_619_000_000,
     }  # fmt: skip
     slowed = {"slowed_by": ["heat (by hardware)", "power brake"], "memory_errors": 3}
-    # What a device does not tell is absent, and is not asked for again.
+    # What a device does not tell is absent.
     assert first == soon == [{**known, **slowed}, None]
-    assert last == [{**known, "slowed_by": [], "memory_errors": None}, None]
+    assert last == [
+        {**known, "slowed_by": [], "memory_errors": None},
+        {**dict.fromkeys(first[0]), "utilization": 0.05},
+    ]
 
 
 def test_amd_gpus_tell_what_the_kernel_shows(
@@ -69,7 +72,7 @@ def test_amd_gpus_tell_what_the_kernel_shows(
         "freq2_input": "asleep",
     }.items():  # fmt: skip
         (sensors / name).write_text(text + "\n")
-    monkeypatch.setattr(amd, "_EVERY", 0)
+    monkeypatch.setattr(gpu_devices, "_EVERY", 0)
     devices = open_amd({}, tmp_path)
     assert devices is not None
     assert [gpu.activity for gpu in devices.read(())] == [

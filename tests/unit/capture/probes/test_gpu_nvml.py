@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-import pynvml
 import pytest
 
 from otel_quant.capture.probes.nvidia import PidNamespace
+from otel_quant.schema.figures import total_used
 from otel_quant.schema.records import GpuReading
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu
 from tests.fixtures.fake_nvml import (
@@ -157,19 +158,6 @@ def test_a_mig_device_is_read_instead_of_its_gpu(
     assert read(driver, visible) == expected
 
 
-def test_a_process_that_computes_and_draws_is_counted_once(tmp_path: Path) -> None:
-    driver = FakeNvml(
-        tmp_path,
-        [A],
-        [
-            FakeProcess(used=GIB),
-            FakeProcess(used=GIB, kind="graphics"),
-            FakeProcess(used=100, pid=4_000_001, kind="graphics"),
-        ],
-    )
-    assert read(driver, pids="4000001") == [reading(0, A, GIB + 100)]
-
-
 def test_a_process_without_a_figure_makes_the_sum_absent_on_that_device(tmp_path: Path) -> None:
     driver = FakeNvml(
         tmp_path,
@@ -186,8 +174,7 @@ def test_a_process_without_a_figure_makes_the_sum_absent_on_that_device(tmp_path
 @pytest.mark.parametrize(
     ("device", "process_used"),
     [
-        (FakeGpu(uuid="GPU-x", graphics_error=NOT_SUPPORTED), 5),
-        (FakeGpu(uuid="GPU-x", graphics_error=UNKNOWN), 5),
+        (FakeGpu(uuid="GPU-x"), 5),
         (FakeGpu(uuid="GPU-x", compute_error=NOT_SUPPORTED), None),
         (FakeGpu(uuid="GPU-x", compute_error=NO_PERMISSION), None),
     ],
@@ -195,16 +182,8 @@ def test_a_process_without_a_figure_makes_the_sum_absent_on_that_device(tmp_path
 def test_without_the_list_of_compute_processes_their_memory_is_absent(
     tmp_path: Path, device: FakeGpu, process_used: int | None
 ) -> None:
-    processes = [FakeProcess(used=5), FakeProcess(used=3, kind="graphics")]
-    driver = FakeNvml(tmp_path, [device], processes)
+    driver = FakeNvml(tmp_path, [device], [FakeProcess(used=5)])
     assert read(driver) == [reading(0, device, process_used)]
-
-
-def test_older_process_lists_are_used_if_the_driver_has_no_newer_ones(tmp_path: Path) -> None:
-    driver = FakeNvml(tmp_path, [A], [FakeProcess(used=5)], FakeDriver(v3=0))
-    # The oldest supported binding has no older list.
-    known = hasattr(pynvml, "nvmlDeviceGetComputeRunningProcesses_v2")
-    assert read(driver) == [reading(0, A, 5 if known else None)]
 
 
 def test_a_device_that_does_not_support_memory_is_left_out_without_a_warning(
@@ -225,7 +204,9 @@ def test_a_device_that_starts_to_fail_is_left_out_and_logged_once(
         FakeNvml(tmp_path, [failing, B]),
         "print(json.dumps([astuple(r) for _ in range(6) for r in probe()]))",
     )
-    assert outcome.readings == [reading(0, failing), reading(1, B)] * 2 + [reading(1, B)] * 4
+    without = replace(reading(1, B), is_whole=False)
+    assert outcome.readings == [reading(0, failing), reading(1, B)] * 2 + [without] * 4
+    assert [total_used([each]) for each in (reading(1, B), without)] == [B.used, None]
     assert len(outcome.log) == 1
     assert outcome.log[0].startswith(
         "WARNING GPU 0: cannot read memory (left out of the telemetry):"
@@ -243,7 +224,7 @@ print(json.dumps([before, read()]))
 """
     assert run(driver, code).value == [
         [],
-        [[0, "GPU-x", "Fake GPU", 4, 80 * GIB, UNLISTED, None, None, None]],
+        [[0, "GPU-x", "Fake GPU", 4, 80 * GIB, UNLISTED, None, None, None, True]],
     ]
 
 
@@ -305,7 +286,9 @@ print(json.dumps([mine, theirs, read(), [os.getpid(), pid]]))
 probe.close()
 """
     mine, theirs, again, (parent, child) = run(driver, FORK + code).value
-    assert mine == theirs == again == [[0, A.uuid, A.name, A.used, A.total, 5, None, None, None]]
+    assert (
+        mine == theirs == again == [[0, A.uuid, A.name, A.used, A.total, 5, None, None, None, True]]
+    )
     # The child opens and shuts down its own driver, never its parent's.
     assert driver.events == [
         ("init", parent),
@@ -323,7 +306,7 @@ from otel_quant.capture.probes import gpu
 gpu._LONGEST_WAIT = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:
-    count = 1
+    count = readable = 1
     def read(self, pids): inside.set(); leave.wait(30); return ()
     def close(self): pass
 probe._opened = (("cuda", Hanging()),)
@@ -342,7 +325,7 @@ def test_a_fork_waits_for_the_reading_in_progress(tmp_path: Path) -> None:
 import threading, time
 inside = threading.Event()
 class Slow:
-    count = 1
+    count = readable = 1
     done = False
     def read(self, pids): inside.set(); time.sleep(0.1); self.done = True; return ()
     def close(self): pass
@@ -443,7 +426,7 @@ from otel_quant.capture.probes import gpu
 gpu._LONGEST_WAIT = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:
-    count = 1
+    count = readable = 1
     def read(self, pids): inside.set(); leave.wait(30); return ()
     def close(self): pass
 probe._opened = (("cuda", Hanging()),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_quant.capture.probes.visible_devices import select_visible
+from otel_quant.capture.probes.gpu_devices import select_visible
 
 NAMES = {"GPU-aa11": 0, "GPU-aa22": 1, "GPU-bb33": 2, "MIG-cc44": 3, "MIG-GPU-bb33/1/0": 3}
 

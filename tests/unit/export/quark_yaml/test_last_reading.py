@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.export.quark_yaml.last_reading_sink import LastReadingSink
-from otel_quant.export.quark_yaml.program_metrics import ProgramMetrics
+from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.recordings.reader import read
 from otel_quant.schema.events import Event
@@ -57,18 +56,16 @@ def progress(second: int, memory: int, *steps: StepProgress) -> Event:
 
 
 class Run:
-    """A run's local file, and the sink of its last reading."""
+    """A run that has a local file."""
 
     def __init__(self, path: Path) -> None:
-        metrics = ProgramMetrics((MEMORY, GPU))
-        self.profile = QuarkYamlSink(path, metrics)
-        self.sink = LastReadingSink(lambda: self.profile.path, metrics)
+        self.sink = QuarkYamlSink(path, ProgramMetrics((MEMORY, GPU)))
 
     def start(self) -> None:
-        SentRun(RUN, START, self.sink, self.profile).began()
+        SentRun(RUN, START, self.sink).began()
 
     def end(self) -> None:
-        SentRun(RUN, START, self.profile, self.sink).ended(START)
+        SentRun(RUN, START, self.sink).ended(START)
 
 
 @pytest.fixture
@@ -137,7 +134,6 @@ def test_a_file_that_was_removed_is_made_again(run: Run, tmp_path: Path) -> None
 
 def test_what_was_not_measured_is_absent(run: Run, tmp_path: Path) -> None:
     unlimited = SentRun(RunInfo("0123456789abcdef", 4711), START, run.sink)
-    unlimited.began()
     nothing = Reading(START.time_ns + 1_000_000_000, START.clock_ns + 1_000_000_000)
     unlimited.went_on(nothing)
     assert content_of(tmp_path / NAME) == {
@@ -162,7 +158,7 @@ def test_the_end_of_the_run_removes_the_file_for_good(run: Run, tmp_path: Path) 
 def test_the_file_moves_with_the_profile(run: Run, tmp_path: Path) -> None:
     run.sink.reading_taken(progress(1, 200))
     (tmp_path / "out").mkdir()
-    run.profile.move(tmp_path / "out" / "other.yaml")
+    run.sink.move(tmp_path / "out" / "other.yaml")
     run.sink.reading_taken(progress(2, 200))
     assert files_in(tmp_path) == ["out"]
     assert files_in(tmp_path / "out") == [
@@ -184,7 +180,6 @@ def test_a_forked_child_leaves_the_file_alone(run: Run, tmp_path: Path) -> None:
 
 def test_there_is_no_file_without_a_profile(tmp_path: Path) -> None:
     run = Run(tmp_path / "profile.yaml")
-    SentRun(RUN, START, run.sink).began()
     run.sink.reading_taken(progress(1, 200))
     assert files_in(tmp_path) == []
 
@@ -193,11 +188,14 @@ def test_a_later_run_at_the_same_path_keeps_the_last_reading_of_one_that_was_kil
     run: Run, tmp_path: Path
 ) -> None:
     run.sink.reading_taken(progress(1, 200))
-    later = LastReadingSink(lambda: tmp_path / "profile.yaml", ProgramMetrics((MEMORY,)))
+    run.sink.forget()  # as of a process that is gone
+    later = QuarkYamlSink(tmp_path / "profile.yaml", ProgramMetrics((MEMORY,)))
     second = SentRun(RunInfo("later", 4712), START, later)
     second.began()
     second.went_on(reading(1, 300))
-    assert files_in(tmp_path) == [NAME, "profile.later.last_reading.json", "profile.yaml"]
+    assert files_in(tmp_path) == [
+        NAME, "profile.1.yaml", "profile.later.last_reading.json", "profile.yaml",
+    ]  # fmt: skip
     assert content_of(tmp_path / NAME)["cpu_memory_mb"] == 200.0
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_quant.export.quark_yaml import run_section
+from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.export.quark_yaml.metrics import CheckpointMetric, MetricContext, SummaryMetric
-from otel_quant.export.quark_yaml.run_section import RunFacts
+from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.recordings.profile_reader import parse
+from otel_quant.schema.figures import GPU
 from otel_quant.schema.records import (
     CostedModel,
     GpuReading,
@@ -180,14 +181,18 @@ def test_what_steps_say_of_the_run_is_in_the_file_as_soon_as_it_is_known(tmp_pat
     }
 
 
-def test_the_fullest_gpu_says_how_near_the_limit_the_gpus_came() -> None:
+def test_the_fullest_gpu_says_how_near_the_limit_the_gpus_came(tmp_path: Path) -> None:
     gpus = tuple(GpuReading(index, f"GPU-{index}", None, 0, 100 * MIB) for index in range(2))
     first = Reading(0, 0, {"gpu": gpus})
     peaks = Peaks(devices={"gpu": {0: {"memory": 25 * MIB}, 1: {"memory": 90 * MIB}}})
+    sink = QuarkYamlSink(tmp_path / "p.yaml", ProgramMetrics((GPU,)))
+    run = SentRun(RunInfo("f00d", 1), first, sink)
+    run.began()
+    run.ended(first, peaks)
 
-    run = SentRun(RunInfo("f00d", 1), first)
-    assert run_section.at_start(run.began())["gpus"] == ["GPU-0", "GPU-1"]
-    assert run_section.at_end(run.ended(first, peaks), RunFacts()) == {
+    content = yaml.safe_load((tmp_path / "p.yaml").read_text())
+    assert content["run"]["gpus"] == ["GPU-0", "GPU-1"]
+    assert content["run_end"] == {
         "ended": "without an exception",
         "gpu_memory_limit_share": 0.9,
     }

@@ -1,0 +1,162 @@
+"""The GPUs that a process can see: what the readers of each vendor have in common.
+
+Which ones a ``*_VISIBLE_DEVICES`` variable leaves visible, and in which order: CUDA, HIP and the ROCm
+runtime share the grammar, a comma-separated list of either positions or identifiers. An entry that
+names no device ends the list; the entries before it count. A device that is named twice makes the
+list empty. As in those runtimes, only the leading digits of a position count (``1gpu`` is 1), and the
+start of an identifier is enough if only one device's identifier starts with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from otel_quant.base.log import LOG
+from otel_quant.schema.records import GpuActivity, GpuReading
+
+_EVERY: Final = 1.0
+"""Seconds between two readings of what a device does: it changes slowly, and some drivers take a
+millisecond for it."""
+
+_POSITION: Final = re.compile(r"\s*\+?(\d+)")
+
+
+@dataclass(slots=True)
+class Device:
+    """A GPU as its driver shows it."""
+
+    label: str  # Its name in the log
+    handle: Any = None  # What the driver is asked with; None of a device that cannot be read
+    id: str = ""  # UUID, or PCI address
+    name: str | None = None  # Product name
+    limit: int | None = None  # Size of its memory in bytes, where that is read once
+    aliases: tuple[str, ...] = ()  # All identifiers that a variable may use for it
+    activity: GpuActivity | None = None
+    activity_at: float = float("-inf")  # Monotonic clock when that was read, in seconds
+    logged: set[str] = field(default_factory=set)  # What could not be read
+
+
+class Devices:
+    """The visible devices of one vendor.
+
+    A device that fails is left out of the readings, and keeps its number; the log has one line for
+    each device and figure.
+    """
+
+    errors: tuple[type[Exception], ...]
+    """What the methods below raise where a figure cannot be read."""
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self._devices = devices
+
+    @property
+    def count(self) -> int:
+        """Number of visible devices, including those that cannot be read."""
+        return len(self._devices)
+
+    @property
+    def readable(self) -> int:
+        """Number of devices that can be read, including those that fail for the moment."""
+        return sum(device.handle is not None for device in self._devices)
+
+    def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
+        """Reads the devices, and how much of their memory processes use."""
+        readings = []
+        for index, device in enumerate(self._devices):
+            memory = self._tried("memory", self.memory, device)
+            if memory is not None:
+                now = time.monotonic()
+                if now - device.activity_at >= _EVERY:
+                    device.activity, device.activity_at = self._activity_of(device), now
+                process_used = self._tried("processes", self.process_used, device, pids)
+                used, limit = memory
+                reading = GpuReading(
+                    index, device.id, device.name, used, limit, process_used,
+                    activity=device.activity,
+                )  # fmt: skip
+                readings.append(reading)
+        return tuple(readings)
+
+    def memory(self, device: Device) -> tuple[int, int | None]:
+        """Reads the memory of a device that is in use, and its size."""
+        raise NotImplementedError
+
+    def process_used(self, device: Device, pids: Collection[int]) -> int | None:
+        """Reads how much memory of a device processes use; None if it is not known."""
+        raise NotImplementedError
+
+    def activity(self, device: Device) -> Mapping[str, Callable[[], Any]]:
+        """Returns what reads each field of what a device does."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Closes the driver."""
+        self._devices = ()
+
+    def _tried(self, what: str, read: Callable[..., Any], device: Device, *more: Any) -> Any:
+        if device.handle is None:
+            return None
+        try:
+            return read(device, *more)
+        except self.errors as error:
+            is_unsupported = self.is_unsupported(error)
+            if is_unsupported and what == "memory":
+                device.handle = None
+            if what not in device.logged:
+                device.logged.add(what)
+                LOG.log(
+                    logging.DEBUG if is_unsupported else logging.WARNING,
+                    "%s: cannot read %s (left out of the telemetry): %s",
+                    device.label,
+                    what,
+                    error,
+                )
+            return None
+
+    def is_unsupported(self, error: Exception) -> bool:
+        """Whether an error means that the device never has the figure."""
+        return False
+
+    def _activity_of(self, device: Device) -> GpuActivity | None:
+        found = {}
+        for name, read in self.activity(device).items():
+            try:
+                found[name] = read()
+            except self.errors:
+                continue  # the device sleeps, or does not have it
+        return GpuActivity(**found) if found else None
+
+
+def select_visible(value: str | None, count: int, names: Mapping[str, int]) -> tuple[int, ...]:
+    """Reads a variable such as ``CUDA_VISIBLE_DEVICES``."""
+    if value is None:
+        return tuple(range(count))
+    entries = [entry.strip() for entry in value.split(",")]
+    by_name = entries[0][:1].isalpha()
+    selected: list[int] = []
+    for entry in entries:
+        number = _named(entry, names) if by_name else _positioned(entry, count)
+        if number is None:
+            break
+        if number in selected:
+            return ()
+        selected.append(number)
+    return tuple(selected)
+
+
+def _positioned(entry: str, count: int) -> int | None:
+    match = _POSITION.match(entry)
+    position = count if match is None else int(match.group(1))
+    return position if position < count else None
+
+
+def _named(entry: str, names: Mapping[str, int]) -> int | None:
+    if entry in names:
+        return names[entry]
+    found = {number for name, number in names.items() if entry and name.startswith(entry)}
+    return found.pop() if len(found) == 1 else None

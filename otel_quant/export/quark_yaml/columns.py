@@ -1,0 +1,247 @@
+"""The columns of the local files of this process: values of all metrics, the program's own included."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, Literal
+
+import psutil
+
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.export.quark_yaml.metrics import (
+    CHECKPOINT_METRICS,
+    SUMMARY_METRICS,
+    FigureMetric,
+    Metric,
+    MetricContext,
+)
+from otel_quant.schema.events import Event
+from otel_quant.schema.figures import Resource, total_used
+from otel_quant.schema.records import Peaks, Reading
+from otel_quant.schema.step_names import ProfileStep
+
+_BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))
+"""The classes of the metrics that are there unless a program removes them."""
+
+_QUARKS_OWN: Final = "quark.common.profiler."
+_QUARKS_METRICS: Final = "metrics of Quark's profiler"
+
+_MIB: Final = 1 << 20
+_SECOND: Final = 1_000_000_000  # an int: with 1e9, today's nanoseconds would be rounded twice
+
+_NOTHING: Final[Mapping[str, object]] = {}
+# Name of the checkpoint that Quark's profiler has just taken, and its values of added metrics.
+_ADOPTED: Final[ContextVar[tuple[str, Mapping[str, object]]]] = ContextVar(
+    "otel_quant_adopted", default=("", _NOTHING)
+)
+
+Kind = Literal["checkpoint_metrics", "summary_metrics"]
+
+
+class ProgramMetrics:
+    """The metrics of all runs of this process; a change by the program applies to every run."""
+
+    def __init__(self, resources: Sequence[Resource]) -> None:
+        self._figures = tuple(
+            (resource.name, figure)
+            for resource in resources
+            for figure in resource.figures
+            if figure.column is not None and not figure.column.in_quark
+        )
+        self._adopted: Any = None
+        self._adopted_at_end = _NOTHING
+        self.reset()
+
+    def reset(self) -> None:
+        """Takes out what the program has added, and puts back what it has removed."""
+        self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
+        self.checkpoint_metrics += [FigureMetric(figure) for _, figure in self._figures]
+        self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
+
+    def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
+        """Returns the values of the program's own metrics at a checkpoint, by name."""
+        added = [metric for metric in self.checkpoint_metrics if _is_added(metric)]
+        values = _collect(added, self._context(name, reading, baseline)) if added else {}
+        checkpoint, adopted = _ADOPTED.get()
+        if name == ProfileStep.END:
+            adopted, self._adopted_at_end = self._adopted_at_end, _NOTHING
+        elif name != checkpoint:
+            adopted = _NOTHING
+        return {**values, **adopted}
+
+    def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
+        """Returns the values of the program's own metrics of the whole run, by name."""
+        added = [metric for metric in self._all("summary_metrics") if _is_added(metric)]
+        return _collect(added, _context_at_end(reading, baseline, peaks)) if added else {}
+
+    def columns(self, event: Event, *, strict: bool = False) -> dict[str, object]:
+        """Returns the columns of a checkpoint, by key, in the order of the metrics."""
+        assert event.reading is not None
+        assert event.baseline is not None
+        context = self._context(event.name, event.reading, event.baseline)
+        return _columns(self._all("checkpoint_metrics", strict), context, event.custom)
+
+    def summary(self, end: Event) -> dict[str, object]:
+        """Returns the figures of a run, by key, in the order of the metrics."""
+        assert end.reading is not None
+        assert end.baseline is not None
+        assert end.peaks is not None
+        context = _context_at_end(end.reading, end.baseline, end.peaks)
+        return _columns(self._all("summary_metrics"), context, end.latest_custom)
+
+    def definitions(self, kind: Kind, *, strict: bool = False) -> list[tuple[str, str]]:
+        """Returns the keys of metrics, each with its definition."""
+        found = []
+        for metric in self._all(kind, strict):
+            with FAULTS.kept_in(f"definition of {type(metric).__name__}"):
+                name, definition = str(metric.name), ""
+                with FAULTS.kept_in(f"definition of {name}"):
+                    definition = str(metric.get_definition())
+                found.append((name, definition))
+        return found
+
+    @contextmanager
+    def adopted(
+        self, profiler: Any, checkpoint: str = "", record: Mapping[str, object] = _NOTHING
+    ) -> Iterator[None]:
+        """Includes the metrics that the program has added to Quark's own profiler.
+
+        They are part of this process's metrics from now on. At a checkpoint they are not asked
+        again, because the program may count the calls: within the block, the checkpoint of that
+        name has the values of Quark's record. Those of the whole run are asked at the end of the
+        run, if Quark's profiler is on.
+        """
+        self._adopted = profiler
+        token = _ADOPTED.set((checkpoint, _values_of(profiler, record)))
+        try:
+            yield
+        finally:
+            _ADOPTED.reset(token)
+
+    def adopt_end(self, profiler: Any, record: Mapping[str, object]) -> None:
+        """Takes the values of the last checkpoint of Quark's profiler for the end of our run."""
+        self._adopted_at_end = _values_of(profiler, record)
+
+    def _all(self, kind: Kind, strict: bool = False) -> list[Metric]:
+        """Returns all metrics of a kind, those of an adopted profiler last."""
+        metrics: list[Metric] = getattr(self, kind)
+        if strict:
+            metrics = [metric for metric in metrics if type(metric) is not FigureMetric]
+        if self._adopted is not None:
+            with FAULTS.kept_in(_QUARKS_METRICS):
+                if self._adopted.enabled:
+                    adopted = getattr(self._adopted, kind)
+                    return [*metrics, *(m for m in adopted if not _is_quarks_own(m))]
+        return metrics
+
+    def _context(self, name: str, reading: Reading, baseline: Reading) -> MetricContext:
+        """Describes a checkpoint to metrics."""
+        context = _context_of(reading, baseline)
+        context.step_name = name
+        context.current_time = reading.time_ns / _SECOND
+        if total_used(reading.gpus) is not None:
+            context.gpu_available = True
+            context.gpu_baseline_memory = total_used(baseline.gpus) or 0
+        if self._figures:
+            now, first = reading.resources, baseline.resources
+            values = {
+                figure.name: figure.since(first.get(resource), now.get(resource))
+                for resource, figure in self._figures
+            }
+            context.figures = {key: value for key, value in values.items() if value is not None}
+        return context
+
+
+def _context_at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> MetricContext:
+    """Describes a run that has ended to metrics."""
+    context = _context_of(reading, baseline)
+    gpu_peak, grown = peaks.figures.get("gpu.memory"), peaks.figures.get("cache.disk")
+    context.end_time = reading.time_ns / _SECOND
+    context.gpu_available = gpu_peak is not None
+    context.gpu_baseline_memory = total_used(baseline.gpus) or 0
+    context.gpu_peak_memory = int(gpu_peak or 0)
+    context.cache_dir_peak_disk_mb = grown / _MIB if grown else None
+    # In exact mode the kernel's mark is lowered during the run, so the last mark alone would be
+    # too low.
+    marks = [r.memory.high_water for r in (baseline, reading) if r.memory]
+    known = [mark for mark in (*marks, peaks.process_memory) if mark is not None]
+    context.peak_memory = max(known, default=None)
+    return context
+
+
+def _context_of(reading: Reading, baseline: Reading) -> MetricContext:
+    before, now = baseline.resources, reading.resources
+    context = MetricContext(
+        start_time=baseline.time_ns / _SECOND,
+        base_memory=before["memory"].tree_rss if "memory" in before else 0,
+        process=_process(os.getpid()),
+        current_memory=now["memory"].tree_rss if "memory" in now else 0,
+        gpu_current_memory=total_used(reading.gpus) or 0,
+        elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
+    )
+    first, disk = before.get("disk"), now.get("disk")
+    if first and disk:
+        context.disk_io_available = True
+        context.baseline_disk_read_bytes = first.read
+        context.baseline_disk_write_bytes = first.write
+        context.current_disk_read_bytes = disk.read
+        context.current_disk_write_bytes = disk.write
+    return context
+
+
+@functools.lru_cache(maxsize=1)
+def _process(pid: int) -> psutil.Process:
+    return psutil.Process(pid)  # cached by process id: a forked child needs its own object
+
+
+def _is_added(metric: Metric) -> bool:
+    """Whether a metric was made by the program, not by this package or Quark."""
+    return type(metric) not in _BUILT_IN and not _is_quarks_own(metric)
+
+
+def _is_quarks_own(metric: object) -> bool:
+    return type(metric).__module__.startswith(_QUARKS_OWN)
+
+
+def _values_of(profiler: Any, record: Mapping[str, object]) -> Mapping[str, object]:
+    """Returns the values of the metrics that the program has added to Quark's profiler."""
+    if record:
+        with FAULTS.kept_in(_QUARKS_METRICS):
+            names = [str(m.name) for m in profiler.checkpoint_metrics if _is_added(m)]
+            return {name: record[name] for name in names if name in record}
+    return _NOTHING
+
+
+def _collect(metrics: Iterable[Metric], context: MetricContext) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for metric in metrics:
+        with FAULTS.kept_in(f"metric {type(metric).__qualname__}"):
+            name = str(metric.name)
+            with FAULTS.kept_in(f"metric {name}"):
+                value = metric.collect(context)
+                if value is not None:
+                    values[name] = value
+    return values
+
+
+def _columns(
+    metrics: Iterable[Metric], context: MetricContext, custom: Mapping[str, object]
+) -> dict[str, object]:
+    columns: dict[str, object] = {}
+    for metric in metrics:
+        kind = type(metric)
+        if kind in _BUILT_IN:  # without the boundary, which costs as much as the value
+            value = metric.collect(context)
+            if value is not None:
+                columns[metric.name] = value
+            continue
+        with FAULTS.kept_in(f"metric {kind.__qualname__}"):
+            name = str(metric.name)
+            value = custom.get(name) if _is_added(metric) else metric.collect(context)
+            if value is not None:
+                columns[name] = value
+    return columns

@@ -35,7 +35,8 @@ SHOWN: Final[dict[str, tuple[str, ...]]] = {
         "exp, exp.onnx, onnxruntime, -",
         "float, float.onnx, onnxruntime, -",
         "int8, int8.onnx, onnxruntime, -",
-        "none, none.onnx, onnxruntime, cannot be opened: No such file or directory; expected an ONNX file",
+        "none, none.onnx, onnxruntime, loading it failed: cannot be opened: No such file or directory; "
+        "expected an ONNX file",
     ),
     "Share of time by operator: Operator": (
         "DequantizeLinear", "Exp", "MatMul", "QLinearConv", "QLinearMatMul", "QuantizeLinear", "Relu",

@@ -15,7 +15,7 @@ PRELUDE = """
 import sys
 import otel_quant.capture.runtime
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.schema.sink import Sink
+from otel_quant.schema.events import Sink
 
 def broken(*args, **kwargs):
     raise RuntimeError("made to fail")

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 if sys.platform != "win32":
     import fcntl
@@ -27,6 +27,10 @@ PAGE: Final = 4096
 cuts a write short only between two pages. A divisor of the page size, where pages are larger."""
 
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+_READING: Final = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK")
+)
 
 _LEAST: Final = 700
 """Smallest number of a descriptor of ours; the usual limit is 1024."""
@@ -192,19 +196,25 @@ def replace_whole(path: Path, data: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file to read it. Anything else is refused: a FIFO would wait, and a device never end."""
+    descriptor = os.open(path, _READING)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
 def is_held(path: Path) -> bool:
     """Returns whether the process that writes a file is alive."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        with open_regular(path) as file:
+            is_free = try_lock(file.fileno(), shared=True)
+            if is_free is not None:
+                return not is_free
+            return time.time() - os.fstat(file.fileno()).st_mtime < _SILENT
     except OSError:
         return False
-    try:
-        is_free = try_lock(descriptor, shared=True)
-        if is_free is not None:
-            return not is_free
-        return time.time() - os.fstat(descriptor).st_mtime < _SILENT
-    finally:
-        os.close(descriptor)
 
 
 def open_apart(path: str | os.PathLike[str], flags: int) -> int:

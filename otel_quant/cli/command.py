@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_quant.views.text import printable
-
+TYPE_CHECKING = False  # as in run.py
 if TYPE_CHECKING:
+    from typing import Final
+
     from otel_quant.cost import CostError, InputSpec
 
 MISUSED: Final = 2
@@ -24,22 +24,28 @@ class UserError(Exception):
         self.exit_code = exit_code
 
 
-class Command(NamedTuple):
+class Command:
     """One subcommand."""
 
-    name: str  # The name that the user types
-    brief: str  # One line for the list of commands
-    add_arguments: Callable[[argparse.ArgumentParser], None]  # Adds its arguments to a parser
-    # Runs it; returns the exit code or raises :class:`UserError`
-    run: Callable[[argparse.Namespace], int]
-    description: str = ""  # First lines of its help; the brief if empty
-    prints: bool = True  # Whether it cannot do without standard output
+    def __init__(
+        self,
+        name: str,  # The name that the user types
+        brief: str,  # One line for the list of commands
+        add_arguments: Callable[[argparse.ArgumentParser], None],  # Adds its arguments to a parser
+        # Runs it; returns the exit code or raises :class:`UserError`
+        run: Callable[[argparse.Namespace], int],
+        description: str = "",  # First lines of its help; the brief if empty
+        prints: bool = True,  # Whether it cannot do without standard output
+    ) -> None:
+        self.name, self.brief, self.description = name, brief, description or brief
+        self.add_arguments, self.run, self.prints = add_arguments, run, prints
 
 
 @contextmanager
 def user_errors(path: str, prefix: str = "", exit_code: int = 1) -> Iterator[None]:
     """Turns what reading a recording raises into an error for the user."""
     from otel_quant.export.recording.event_file import EXPECTED
+    from otel_quant.views.text import printable
 
     try:
         yield
@@ -136,4 +142,6 @@ def model_shapes(options: argparse.Namespace) -> tuple[dict[str, InputSpec], dic
 
 def misused(option: str, error: CostError) -> UserError:
     """Returns the error for an argument that makes no sense."""
+    from otel_quant.views.text import printable
+
     return UserError(f"{option}: {printable(error.reason)}", MISUSED)

@@ -182,8 +182,8 @@ def _send(result: InferenceResult, began_ns: int, ended_ns: int, recording: Path
         return
     with FAULTS.kept_in("sending of an inference"):
         # Only now: loading the SDK takes a quarter of a second.
-        from otel_quant.recordings.sending.endpoint import NotSentError
         from otel_quant.recordings.sending.inference import send_inference
+        from otel_quant.recordings.sending.send import NotSentError
 
         try:
             send_inference(result, began_ns, ended_ns, recording, settings)

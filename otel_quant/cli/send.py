@@ -43,8 +43,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(
             "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"
         )
-    from otel_quant.recordings.sending.endpoint import NotSentError
-    from otel_quant.recordings.sending.send import send_recording
+    from otel_quant.recordings.sending.send import NotSentError, send_recording
     from otel_quant.views.ending import ending_lines
 
     try:

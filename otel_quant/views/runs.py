@@ -91,9 +91,9 @@ def _page_parts(
         "Runs", (table._replace(caption="Runs", note=left_out if len(runs) > _MOST_ROWS else ""),)
     )
     if unreadable:
-        yield Lines((f"{counted(len(unreadable), 'path')} could not be read:",))
-        lines = [f"{each.path}: {each.problem}" for each in unreadable]
-        yield Lines(lines, is_bad=True).first(_MOST_PROBLEMS)
+        head, *lines = unreadable_lines(unreadable)
+        yield Lines((head,))
+        yield Lines([line.strip() for line in lines], is_bad=True).first(_MOST_PROBLEMS)
 
 
 def _fields(names: Sequence[str]) -> tuple[Field, ...]:
@@ -195,5 +195,6 @@ def _item(item: tuple[str, Value]) -> tuple[str, object]:
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
     """Returns what could not be read, a line each."""
-    lines = [f"{counted(len(unreadable), 'path')} could not be read:"] if unreadable else []
-    return [*lines, *(f"  {each.path}: {each.problem}" for each in unreadable)]
+    paths = counted(len({each.path for each in unreadable}), "path")
+    head = f"{paths} could not be read, or not in all parts:"
+    return [head, *(f"  {each.path}: {each.problem}" for each in unreadable)]

@@ -14,22 +14,16 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held
+from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.layout import SCHEMA
 
 _ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",", ":")).encode
 """Made once: ``json.dumps`` with these arguments makes an encoder for each event."""
-
-_HEAD: Final = 120
-"""Bytes at the beginning of a line in which its kind stands: it comes after three numbers."""
-
-_OF_RUN: Final = b'"kind":"run.'
-_OF_PROCESS: Final = b'"kind":"process.'
 
 
 class EventFile:
@@ -71,40 +65,6 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the events of a process; a line that is cut or no event is left out."""
-    with path.open("rb") as lines:
-        yield from _events(path, lines)
-
-
-def read_ends(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the events of a process; if all of its runs have ended, only those of the runs.
-
-    The last event of a run has what its steps have said of it.
-    """
-    lines = path.read_bytes().splitlines()
-    of_runs = [line for line in lines if _OF_RUN in (head := line[:_HEAD]) or _OF_PROCESS in head]
-    events = list(_events(path, of_runs))
-    kinds = [event["kind"] for event in events]
-    if kinds.count("run.started") == kinds.count("run.ended"):
-        return iter(events)
-    return _events(path, lines)
-
-
-def _events(path: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(event, dict) or "kind" not in event:
-            continue
-        schema = event.get("schema")
-        if isinstance(schema, int) and schema > SCHEMA:
-            raise NewerSchemaError(f"{path}, line {number}: schema {schema}", schema)
-        yield event
-
-
 EXPECTED: Final = "expected a recording (the folder that `otel-quant run -- PROGRAM` makes) or a quark_profile.yaml"
 """What errors say is expected of a path."""
 
@@ -121,6 +81,24 @@ class NewerSchemaError(ValueError):
             f"{where}; this otel-quant reads {SCHEMA} and less: read it with a newer one"
         )
         self.schema = schema
+
+
+def refuse_newer(path: Path, record: Any) -> None:
+    """Raises :class:`NewerSchemaError` if a newer otel-quant has written a record of a file."""
+    schema = record.get("schema") if type(record) is dict else None
+    if type(schema) is int and schema > SCHEMA:
+        raise NewerSchemaError(f"{path}: schema {schema}", schema)
+
+
+def mapping_in(path: Path) -> dict[str, Any] | None:
+    """Returns what a file of one mapping holds; None if it is missing, cut or something else."""
+    try:
+        with open_regular(path) as file:
+            found = json.loads(file.read())
+    except (OSError, ValueError, RecursionError):
+        return None
+    refuse_newer(path, found)
+    return found if type(found) is dict else None
 
 
 class StateFile:
@@ -236,7 +214,8 @@ def _is_another(folder: Path, rank: int | None) -> bool:
 def _is_sibling(path: Path) -> bool:
     """Whether a process had the parent that this one has."""
     try:
-        first = next(read_events(path), {})
-    except (OSError, ValueError):
+        with open_regular(path) as lines:
+            first = json.loads(lines.readline())
+    except (OSError, ValueError, RecursionError):
         return False
-    return first.get("parent_pid") == os.getppid()
+    return type(first) is dict and first.get("parent_pid") == os.getppid()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import time
-from collections.abc import Sequence
+import signal
+import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Final
@@ -15,28 +15,12 @@ from otel_quant.cli.measured_models import (
     FAILED,
     MOST_SECONDS,
     add_model_arguments,
-    path_in_recording,
-    print_result,
-    send,
+    measured,
     session_options,
-    write_for,
 )
 from otel_quant.views.text import printable
 
 _MOST_PROCESSES: Final = 1000
-
-_REPEATED: Final = {
-    "--baseline": "baseline",
-    "--processes": "processes",
-    "--data": "data",
-    "--threads": "threads",
-}
-_LISTS: Final = {
-    "--input": "inputs",
-    "--dim": "dims",
-    "--provider": "providers",
-    "--custom-ops": "custom_ops",
-}
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +42,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: %(default).0f)",
     )
     parser.add_argument(
+        "--timeout",
+        type=seconds(MOST_SECONDS),
+        metavar="S",
+        help="give a variant up whose making, a call or anything else takes longer (default: never)",
+    )
+    parser.add_argument(
         "--processes",
         type=whole_number("processes", _MOST_PROCESSES),
         metavar="N",
@@ -75,10 +65,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
+    from otel_quant.cli import INTERRUPTED
     from otel_quant.export.recording.layout import BENCH
-    from otel_quant.inference.measure import bench
+    from otel_quant.inference.measure import STOPPED, bench
     from otel_quant.inference.subjects import OnnxInputs
-    from otel_quant.inference.variants import VariantsError
 
     files = [each for each in options.variants if each.endswith(".onnx")]
     for name in ("numpy", "onnxruntime") if files else ("numpy",):
@@ -89,49 +79,25 @@ def _run(options: argparse.Namespace) -> int:
             raise UserError(
                 f"{option}: a script gives the inputs itself; expected ONNX files alone", MISUSED
             )
-    recording = None if options.record is None else path_in_recording(options.record, BENCH)
-    inputs, dims = model_shapes(options)
+    fed = OnnxInputs(*model_shapes(options), options.data)
     asked = replace(
         session_options(options),
-        seconds=options.seconds,
         baseline=options.baseline,
         processes=options.processes,
         one_by_one=options.one_by_one,
+        timeout=options.timeout,
     )
-    began_ns = time.time_ns()
-    try:
-        fed = OnnxInputs(inputs, dims, options.data)
-        result = bench(options.variants, fed, asked, _command(options))
-    except VariantsError as error:
-        raise UserError(printable(str(error)), FAILED) from error
-    ended_ns = time.time_ns()
-    print_result(result, options.format)
-    if recording is not None:
-        write_for(recording, result.to_json(), "--record")
-    send(result, began_ns, ended_ns, recording)
+    # As Ctrl-C does it: what a time limit of a batch system ends shows what was finished.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    command = shlex.join(("otel-quant", *sys.argv[1:]))
+    result = measured(options, lambda: bench(options.variants, fed, asked, command, _tell), BENCH)
+    if STOPPED in result.settings:
+        return INTERRUPTED
     return FAILED if any(each.problem for each in result.models) else 0
 
 
-def _command(options: argparse.Namespace) -> str:
-    """Returns the command line that measures the same again."""
-    words = ["otel-quant", "bench", *options.variants]
-    for option, name in _REPEATED.items():
-        if (value := getattr(options, name)) is not None:
-            words += _given(option, str(value))
-    words += ["--seconds", f"{options.seconds:g}"]
-    if options.one_by_one:
-        words.append("--one-by-one")
-    if options.level != "all":
-        words += ["--level", options.level]
-    for option, name in _LISTS.items():
-        for value in getattr(options, name):
-            words += _given(option, value)
-    return shlex.join(words)
-
-
-def _given(option: str, value: str) -> Sequence[str]:
-    """Returns an option as the parser takes it: a value that looks like one is within its word."""
-    return [f"{option}={value}"] if value.startswith("-") else [option, value]
+def _tell(line: str) -> None:
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 COMMAND: Final = Command(
@@ -141,7 +107,8 @@ COMMAND: Final = Command(
         "Runs variants of a model, each in a process of its own, and says side by side how fast they "
         "are, in how much memory, how large, how long they took to quantize and to compile, and how "
         "far off their outputs are from the baseline's. Exit codes: 0 all were measured, "
-        f"{FAILED} one could not be or there are none, {MISUSED} the command line makes no sense."
+        f"{FAILED} one could not be or there are none, {MISUSED} the command line makes no sense, 130 "
+        "it was stopped."
     ),
     add_arguments=_add_arguments,
     run=_run,

@@ -45,7 +45,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="an ONNX file; further ones, right behind it, are compared with the first",
     )
-    add_format(parser, "table", "json", "csv", "markdown", "html")
+    add_format(parser)
     parser.add_argument(
         "--rules",
         choices=("corrected", "onnx_tool"),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.cli.command import MISUSED, Command, UserError, model_shapes, seconds, whole_number
 from otel_quant.cli.measured_models import (
@@ -16,17 +15,14 @@ from otel_quant.cli.measured_models import (
     MOST_RUNS,
     MOST_SECONDS,
     add_model_arguments,
-    path_in_recording,
-    print_result,
-    send,
+    measured,
     session_options,
     write_for,
 )
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
-    from otel_quant.inference.measure import Measured
-    from otel_quant.inference.subjects import Options
+    from otel_quant.inference.results import InferenceResult
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,6 +94,7 @@ def _is_script(model: str) -> bool:
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.export.recording.layout import INFERENCE
+    from otel_quant.inference.subjects import OnnxInputs
 
     script = any(map(_is_script, options.models))
     if script:
@@ -106,38 +103,34 @@ def _run(options: argparse.Namespace) -> int:
         needed = "PyTorch" if script else "onnxruntime"
         extra = "torch" if script else "inference"
         raise UserError(f"{needed} is not installed; expected: pip install otel-quant[{extra}]")
-    recording = None if options.record is None else path_in_recording(options.record, INFERENCE)
+    fed = OnnxInputs(*model_shapes(options), options.data)
     asked = replace(
         session_options(options),
         runs=options.runs,
-        seconds=options.seconds,
         warmup=options.warmup,
         layers=options.layers,
         traces=options.chrome is not None,
     )
-    began_ns = time.time_ns()
-    measured = _of_script(options.models[0], asked) if script else _of_files(options, asked)
-    result, unreadable = measured.result, measured.unreadable
-    problems = dict(unreadable)
-    if result is not None:
-        ended_ns = time.time_ns()
-        problems |= {each.path: each.problem for each in result.models if each.problem}
-        if any(not each.problem for each in result.models):
-            print_result(result, options.format, options.top)
-            if options.chrome is not None:
-                from otel_quant.inference.onnx_profile import chrome_trace
+    traces: dict[str, Sequence[Mapping[str, Any]]] = {}
 
-                write_for(Path(options.chrome), chrome_trace(measured.traces), "--chrome")
-            if recording is not None:
-                write_for(recording, result.to_json(), "--record")
-        from otel_quant.inference.results import ModelResult
+    def measure() -> InferenceResult:
+        if script:
+            from otel_quant.inference.torch_models import measure_script
 
-        failed = tuple(ModelResult(path, why) for path, why in unreadable.items())
-        told = replace(result, models=(*result.models, *failed))
-        send(told, began_ns, ended_ns, recording)
-    if problems:
-        names = problems if script else dict.fromkeys(options.models)
-        lines = [f"{printable(name)}: {problems[name]}" for name in names if name in problems]
+            return measure_script(options.models[0], asked)
+        from otel_quant.inference.measure import measure_files
+
+        result, found = measure_files(options.models, fed, asked)
+        traces.update(found)
+        return result
+
+    result = measured(options, measure, INFERENCE, options.top)
+    if options.chrome is not None and any(traces.values()):
+        from otel_quant.inference.onnx_profile import chrome_trace
+
+        write_for(Path(options.chrome), chrome_trace(traces), "--chrome")
+    lines = [f"{printable(each.path)}: {each.problem}" for each in result.models if each.problem]
+    if lines:
         raise UserError("\notel-quant: ".join(lines), FAILED)
     return 0
 
@@ -157,25 +150,6 @@ def _refuse_what_is_for_files(options: argparse.Namespace) -> None:
                 "function returns models and inputs",
                 MISUSED,
             )
-
-
-def _of_script(script: str, asked: Options) -> Measured:
-    from otel_quant.inference.measure import Measured
-    from otel_quant.inference.torch_models import measure_script
-    from otel_quant.inference.variants import VariantsError
-
-    try:
-        return Measured(measure_script(script, asked))
-    except VariantsError as error:
-        raise UserError(printable(str(error)), FAILED) from error
-
-
-def _of_files(options: argparse.Namespace, asked: Options) -> Measured:
-    from otel_quant.inference.measure import measure_files
-    from otel_quant.inference.subjects import OnnxInputs
-
-    inputs, dims = model_shapes(options)
-    return measure_files(options.models, OnnxInputs(inputs, dims, options.data), asked)
 
 
 COMMAND: Final = Command(

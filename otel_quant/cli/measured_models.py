@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +29,7 @@ _LEVELS: Final = ("disable", "basic", "extended", "all")
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds how sessions of ONNX models are made, what they are fed, and where a result goes."""
-    add_format(parser, "table", "json", "csv", "markdown", "html")
+    add_format(parser)
     add_model_shapes(
         parser,
         of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1",
@@ -82,6 +85,7 @@ def session_options(options: argparse.Namespace) -> Options:
         threads=options.threads,
         level=options.level,
         custom_ops=tuple(options.custom_ops),
+        seconds=options.seconds,
     )
 
 
@@ -102,17 +106,50 @@ def _provider(text: str) -> tuple[str, Mapping[str, str]]:
     return full, found
 
 
-def path_in_recording(path: str, name: str) -> Path:
-    """Returns where a result goes in a recording."""
-    from otel_quant.export.recording.layout import MANIFEST
+def measured(
+    options: argparse.Namespace,
+    measure: Callable[[], InferenceResult],
+    name: str,
+    top: int = 0,
+) -> InferenceResult:
+    """Measures, prints the result with so many nodes of each model, and puts it where it is to go.
 
-    folder = Path(path)
-    if not (folder / MANIFEST).is_file():
+    That is a file of this name in the recording that the options name, and the configured endpoint.
+    """
+    from otel_quant.export.recording.layout import MANIFEST
+    from otel_quant.inference.variants import VariantsError
+
+    recording = None if options.record is None else Path(options.record)
+    if recording is not None and not (recording / MANIFEST).is_file():
         raise UserError(
-            f"--record: {printable(path)} is no recording; expected a folder that `otel-quant run` made",
+            f"--record: {printable(options.record)} is no recording; expected a folder that "
+            "`otel-quant run` made",
             MISUSED,
         )
-    return folder / name
+    began_ns = time.time_ns()
+    try:
+        result = measure()
+    except VariantsError as error:
+        raise UserError(printable(str(error)), FAILED) from error
+    ended_ns = time.time_ns()
+    if result.baseline or not all(each.problem for each in result.models):
+        _print(result, options.format, top)
+        if recording is not None:
+            write_for(recording / name, result.to_json(), "--record")
+    sys.stdout.flush()
+    _send(result, began_ns, ended_ns, recording)
+    return result
+
+
+def _print(result: InferenceResult, form: str, top: int) -> None:
+    from otel_quant.views.inference import document
+    from otel_quant.views.writers import written
+
+    if form == "json":  # of at most a megabyte, as a recording has it
+        sys.stdout.write(result.to_json())
+        return
+    shown = document(result, None if form == "html" else top)
+    sys.stdout.writelines(written(shown, form, terminal_width(sys.stdout)))
 
 
 def write_for(path: Path, text: str, option: str) -> None:
@@ -125,21 +162,30 @@ def write_for(path: Path, text: str, option: str) -> None:
         raise UserError(f"{option}: {printable(str(path))}: {error.strerror}") from error
 
 
-def print_result(result: InferenceResult, form: str, top: int = 0) -> None:
-    """Prints a result in the form that is asked for, with so many nodes of each model."""
-    from otel_quant.views.inference import document
-    from otel_quant.views.writers import written
+def _send(result: InferenceResult, began_ns: int, ended_ns: int, recording: Path | None) -> None:
+    """Sends a result as telemetry; nothing is loaded or sent where nothing is configured."""
+    from otel_quant.base.environment import settings_from
+    from otel_quant.base.fault_boundary import FAULTS
+    from otel_quant.base.initial_environment import environment_at_start
+    from otel_quant.base.log import LOG
+    from otel_quant.export.otel.default_exporters import defaults_in
 
-    if form == "json":  # of at most a megabyte, as a recording has it
-        sys.stdout.write(result.to_json())
+    settings = settings_from(os.environ, warn=False)
+    is_silent = defaults_in(os.environ, environment_at_start(os.environ)) is not None
+    if settings.sdk_disabled or is_silent:
         return
-    shown = document(result, None if form == "html" else top)
-    sys.stdout.writelines(written(shown, form, terminal_width(sys.stdout)))
+    if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
+        LOG.warning(
+            "an endpoint is configured and nothing was sent: that needs OpenTelemetry's SDK and an "
+            "exporter: pip install 'otel-quant[otlp]'"
+        )
+        return
+    with FAULTS.kept_in("sending of an inference"):
+        # Only now: loading the SDK takes a quarter of a second.
+        from otel_quant.recordings.sending.inference import send_inference
+        from otel_quant.recordings.sending.send import NotSentError
 
-
-def send(result: InferenceResult, began_ns: int, ended_ns: int, recording: Path | None) -> None:
-    """Sends a result as telemetry; the last thing that a command does."""
-    from otel_quant.recordings.sending.inference import send_inference
-
-    sys.stdout.flush()
-    send_inference(result, began_ns, ended_ns, None if recording is None else recording.parent)
+        try:
+            send_inference(result, began_ns, ended_ns, recording, settings)
+        except NotSentError as error:
+            LOG.warning("the telemetry of the inference was not sent: %s", error)

@@ -1,7 +1,7 @@
-"""The process of a model: ``python -m otel_quant.inference.child RUNTIME READ WRITE FOLDER``.
+"""The process of a model: ``python -m otel_quant.inference.child RUNTIME ANSWERS FOLDER``.
 
-It reads requests from one pipe and answers each on another, and ends when the parent does, with its
-own children. A request is the name of a method of the runtime's session and its arguments. What
+It reads requests from its standard input and answers each on a pipe, and ends when the parent does, with
+its own children. A request is the name of a method of the runtime's session and its arguments. What
 libraries print goes where the parent has sent it.
 """
 
@@ -27,23 +27,23 @@ _RESETS_MARK: Final = "5"
 """Written to ``clear_refs``, it sets the kernel's mark of the highest RSS to the RSS (proc(5))."""
 
 
-def answer_requests(runtime: str, read: int, write: int, folder: Path) -> NoReturn:
+def answer_requests(runtime: str, answers: int, folder: Path) -> NoReturn:
     """Answers requests as long as the parent lives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
+    read = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a script that reads its input does not get ours
     requests: SimpleQueue[str] = SimpleQueue()
     Thread(target=_take_requests, args=(read, requests, folder), daemon=True).start()
     module = import_module(f"otel_quant.inference.{runtime}_session")
     session = module.Session(folder)
-    with os.fdopen(write, "w", encoding="utf-8") as out:
+    with os.fdopen(answers, "w", encoding="utf-8") as out:
         while True:
             request = json.loads(requests.get())
             with LastResort() as end:
-                result = getattr(session, request.pop("do"))(**request)
-                answer = {"result": result}
+                answer = {"result": getattr(session, request.pop("do"))(**request)}
             if end.error is not None:
                 answer = {"error": module.text_of(end.error)}
-            out.write(json.dumps(answer) + "\n")
-            out.flush()
+            print(json.dumps(answer), file=out, flush=True)
 
 
 def _take_requests(read: int, requests: SimpleQueue[str], folder: Path) -> None:
@@ -87,4 +87,4 @@ def reset_mark() -> bool:
 
 
 if __name__ == "__main__":
-    answer_requests(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    answer_requests(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any, Final
 
-from otel_quant.cost.graph import printable
 from otel_quant.inference.accuracy import compared_outputs, tensor_errors
 from otel_quant.inference.model_process import ModelError, ModelProcess, with_huge_pages
 from otel_quant.inference.onnx_findings import FINDINGS, Evidence
-from otel_quant.inference.onnx_kernels import ran
 from otel_quant.inference.results import (
     Accuracy,
     InferenceResult,
     MemoryUse,
     ModelResult,
     OutputError,
+    Ran,
+    merged_facts,
     runtime_of,
 )
 from otel_quant.inference.rounds import (
@@ -36,10 +36,8 @@ from otel_quant.inference.subjects import (
     InProcess,
     OnnxInputs,
     OnnxModel,
-    OnnxVariant,
     Options,
     TorchVariant,
-    UnreadableError,
     script_process,
 )
 from otel_quant.inference.variants import VariantsError
@@ -54,76 +52,120 @@ by up to 5 %, the means of the middle ones of five by less than 3 %."""
 LONG: Final = 60.0
 """Seconds to make a variant beyond which it has only one process, unless the user asks for more."""
 
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What ``otel-quant inference`` has measured."""
-
-    result: InferenceResult | None  # None where no file could be read
-    unreadable: Mapping[str, str] = field(default_factory=dict)  # Files that could not, and why
-    # The profiler's events by model, if they are wanted
-    traces: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+STOPPED: Final = "stopped"
+"""Setting of a result that has only what was finished when the command was stopped."""
 
 
-def measure_files(paths: Sequence[str], given: OnnxInputs, options: Options) -> Measured:
-    """Measures ONNX files beside each other, and looks at what ran and what went wrong."""
-    models: list[OnnxModel] = []
-    unreadable: dict[str, str] = {}
-    for path in paths:
-        model = OnnxModel(path, given, options)
-        try:
-            model.read()
-        except UnreadableError as error:
-            unreadable[path] = printable(str(error).removeprefix(f"{path}: "))
-        else:
-            models.append(model)
-    if not models:
-        return Measured(None, unreadable)
+def measure_files(
+    paths: Sequence[str], given: OnnxInputs, options: Options
+) -> tuple[InferenceResult, Mapping[str, Sequence[Mapping[str, Any]]]]:
+    """Measures ONNX files beside each other, and looks at what ran and what went wrong.
+
+    Returns the profiler's own events by file too, if they are wanted.
+    """
     load = os.getloadavg()[0]
     with ExitStack() as kept:
+        models = [OnnxModel(path, path, given, options, is_profiled=True) for path in paths]
         for model in models:
             kept.callback(model.process.close)
             model.prepare()
         loaded = [model for model in models if not model.problem]
         take_turns(loaded, planned(loaded, options.runs, options.seconds))
-        for model in models:
+        for model in loaded:
             if not model.problem:
                 model.finish()
-        for model in models[1:]:
-            if not model.problem:
-                _compare(model, models[0])
-    result = InferenceResult(
-        tuple(_result(model, None if model is models[0] else models[0]) for model in models),
-        next((each.loaded["version"] for each in models if each.loaded), ""),
-        _settings(options),
-        load,
-        len(os.sched_getaffinity(0)),
+        results = [_detailed(model, models[0]) for model in models]
+    version = next((each.facts["onnxruntime"] for each in loaded), "")
+    settings = {
+        "providers": ", ".join(name for name, _ in options.providers) or "CPUExecutionProvider",
+        "threads": "onnxruntime's choice" if options.threads is None else str(options.threads),
+        "graph optimization": options.level,
+        "runs": f"{options.seconds:g} s each" if options.runs is None else str(options.runs),
+    }
+    for name, more in options.providers:
+        settings |= {f"{name}.{key}": value for key, value in more.items()}
+    cores = len(os.sched_getaffinity(0))
+    result = InferenceResult(tuple(results), version, settings, load, cores)
+    return result, {each.path: each.trace for each in models}
+
+
+def _detailed(model: OnnxModel, first: OnnxModel) -> ModelResult:
+    result, beside = _result(model, first)
+    if model.problem or model.profile is None or result.memory is None:
+        return result
+    profile = model.profile
+    what_ran = Ran.of(len(profile.runs), profile.run_micros, [each.ran for each in model.kernels])
+    asked = [name for name, _ in model.options.providers]
+    evidence = Evidence(model.file, model.kernels, asked, model.options.level)
+    return replace(
+        result,
+        inputs=model.inputs,
+        assigned=model.assigned,
+        latency=latency(model, beside, model.profiled),
+        memory=replace(
+            result.memory,
+            grown=model.loaded["grown"],
+            arena_held=profile.arena_held,
+            arena_used=profile.arena_used,
+            weights_in_memory=model.weights_in_memory,
+        ),
+        ran=what_ran,
+        findings=FINDINGS.of(evidence, what_ran.kernel_micros),
+        accuracy=_with_layers(model, first, result.accuracy),
     )
-    return Measured(result, unreadable, {each.path: each.trace for each in models})
 
 
-def _compare(model: OnnxModel, first: OnnxModel) -> None:
-    found = model.accuracy = _accuracy(model, first, "the first model")
-    if not model.options.layers or first.problem or model.fed != first.fed:
-        return
+def _with_layers(model: OnnxModel, first: OnnxModel, found: Accuracy | None) -> Accuracy | None:
+    """Adds how far each tensor is off, where that is asked for and the inputs are the same."""
+    if not model.options.layers or found is None or first.problem or model.fed != first.fed:
+        return found
     try:
         layers = model.process.ask("layers", first=first.path)
     except ModelError as error:  # what was measured before stands
-        model.accuracy = replace(found, problem=f"--layers: {error}")
-        return
+        return replace(found, problem=f"--layers: {error}")
     if layers:
-        model.accuracy = replace(found, layers=tensor_errors(layers))
-    else:
-        why = "--layers: no tensor of the model is quantized and dequantized again"
-        model.accuracy = replace(found, problem=why)
+        return replace(found, layers=tensor_errors(layers))
+    why = "--layers: no tensor of the model is quantized and dequantized again"
+    return replace(found, problem=why)
 
 
-def _accuracy(own: InProcess, base: InProcess, called: str) -> Accuracy:
+def _result(model: InProcess, base: InProcess) -> tuple[ModelResult, InProcess | None]:
+    """Returns what is known of any model, and the one that its times are compared with."""
+    beside = None if model is base or base.problem else base
+    assumed = model.assumed if isinstance(model, OnnxModel) else ()
+    result = ModelResult(model.name, model.problem, assumed=assumed, kind=model.kind)
+    if model.problem:
+        return result, beside
+    usual = median(model.medians()[0])
+    return replace(
+        result,
+        is_quantized=model.is_quantized,
+        providers=tuple(model.providers),
+        memory=_memory(model, beside),
+        quantize=model.quantize,
+        compile=model.compile + sum(max(0.0, each - usual) for each in model.first),
+        accuracy=None if model is base else _accuracy(model, base),
+    ), beside
+
+
+def _memory(model: InProcess, beside: InProcess | None) -> MemoryUse:
+    before, timed = model.marks
+    gpu, process = timed.get("gpu"), timed["process"]
+    ratio = None
+    if beside is not None:
+        other = beside.marks[1]
+        on_gpu = gpu or other.get("gpu")
+        pair = (gpu, other.get("gpu")) if on_gpu else (process, other["process"])
+        ratio = pair[0] / pair[1] if pair[0] and pair[1] else None
+    return MemoryUse(process, before["process"], weights_on_disk=model.disk, gpu=gpu, ratio=ratio)
+
+
+def _accuracy(own: InProcess, base: InProcess) -> Accuracy:
     """Compares the outputs of a model with those of the one that it is compared with."""
     if base.problem:
-        return Accuracy(problem=f"{called} was not measured")
+        return Accuracy(problem=f"{base.name} was not measured")
     if own.fed != base.fed:
-        return Accuracy(problem=f"its inputs are not those of {called}")
+        return Accuracy(problem=f"its inputs are not those of {base.name}")
     for each in (base, own):
         if each.outputs is None:
             return Accuracy(problem=f"there are no outputs of {each.name}: {each.no_outputs}")
@@ -132,62 +174,38 @@ def _accuracy(own: InProcess, base: InProcess, called: str) -> Accuracy:
     return compared_outputs(base.outputs, own.outputs)
 
 
-def _result(model: OnnxModel, first: OnnxModel | None) -> ModelResult:
-    result = ModelResult(model.path, model.problem, assumed=model.assumed)
-    if model.problem or model.profile is None:
-        return result
-    profile, kernels = model.profile, [each.ran for each in model.kernels]
-    asked = [name for name, _ in model.options.providers]
-    evidence = Evidence(model.file, model.kernels, asked, model.options.level)
-    what_ran = ran(len(profile.runs), profile.run_micros, kernels)
-    return replace(
-        result,
-        inputs=model.inputs,
-        providers=tuple(model.loaded["providers"]),
-        assigned=model.assigned,
-        latency=latency(model, None if first is None or first.problem else first, model.profiled),
-        memory=MemoryUse(
-            model.marks[1]["process"],
-            model.marks[0]["process"],
-            model.loaded["grown"],
-            profile.arena_held,
-            profile.arena_used,
-            model.disk,
-            model.weights_in_memory,
-        ),
-        ran=what_ran,
-        findings=FINDINGS.of(evidence, what_ran.kernel_micros),
-        accuracy=model.accuracy,
-        is_quantized=model.is_quantized,
-    )
-
-
-def _settings(options: Options) -> Mapping[str, str]:
-    found = {
-        "providers": ", ".join(name for name, _ in options.providers) or "CPUExecutionProvider",
-        "threads": "onnxruntime's choice" if options.threads is None else str(options.threads),
-        "graph optimization": options.level,
-        "runs": f"{options.seconds:g} s each" if options.runs is None else str(options.runs),
-    }
-    for name, more in options.providers:
-        found |= {f"{name}.{key}": value for key, value in more.items()}
-    return found
-
-
 def bench(
-    references: Sequence[str], given: OnnxInputs, options: Options, command: str
+    references: Sequence[str],
+    given: OnnxInputs,
+    options: Options,
+    command: str,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> InferenceResult:
-    """Measures variants side by side: makes them, has them run in turn, compares with the baseline."""
+    """Measures variants side by side: makes them, has them run in turn, compares with the baseline.
+
+    ``tell`` gets a line for each thing that is begun and finished. After Ctrl-C the result has what
+    was finished until then.
+    """
     load = os.getloadavg()[0]
+    stopped = {}
     with ExitStack() as kept:
-        variants = _variants(references, given, options, kept)
+        variants = _variants(references, given, options, kept, tell)
         base = _baseline(variants, options.baseline)
-        for together in [[each] for each in variants] if options.one_by_one else [variants]:
-            _measure(together, options)
-    settings = _variant_settings(variants, options)
+        try:
+            for together in [[each] for each in variants] if options.one_by_one else [variants]:
+                _measure(together, options, tell)
+        except KeyboardInterrupt:
+            if not any(map(_is_finished, variants)):
+                raise
+            for variant in variants:
+                variant.processes = [rounds for rounds in variant.processes if rounds]
+                if not (variant.problem or _is_finished(variant)):
+                    variant.problem = "stopped before it was measured"
+            stopped = {STOPPED: "before all was measured"}
+    settings = {**_settings(variants, options), **stopped}
     runtime, version = runtime_of(settings)
     return InferenceResult(
-        tuple(_variant_result(variant, base) for variant in variants),
+        tuple(_side_by_side(variant, base) for variant in variants),
         version,
         settings,
         load,
@@ -198,11 +216,17 @@ def bench(
     )
 
 
+def _is_finished(variant: InProcess) -> bool:
+    """Whether all is known of a variant but the times of its later processes."""
+    return not variant.problem and (variant.outputs is not None or variant.no_outputs != "")
+
+
 def _variants(
     references: Sequence[str],
     given: OnnxInputs,
     options: Options,
     kept: ExitStack,
+    tell: Callable[[str], object],
 ) -> Sequence[InProcess]:
     """Returns the variants; the process of a script becomes that of its first one."""
     paths = {each: each for each in references if each.endswith(".onnx")}
@@ -212,32 +236,33 @@ def _variants(
     found: Mapping[str, str | None] = {}
     fed: Sequence[str] = ()
     script: ModelProcess | None = None
-    loading = 0.0
+    began = time.perf_counter()
     for reference in scripts:
-        script = script_process()
+        script = script_process(options)
         kept.callback(script.close)
-        began = time.perf_counter()
+        tell(f"{reference}: loading it")
         try:
             loaded = script.ask("load", reference=reference)
         except ModelError as error:
             raise VariantsError(str(error)) from error
-        loading = time.perf_counter() - began
         found, fed = loaded["onnx"], loaded["fed"]
+    loading = time.perf_counter() - began
     names = Counter([*found, *(each for each in references if each in paths)])
     if twice := [name for name, count in names.items() if count > 1]:
         raise VariantsError(f"{twice[0]!r} stands for two variants; expected each name once")
     variants: list[InProcess] = []
     free = script
     for name, path in {**found, **paths}.items():
+        variant: InProcess
         if path is None:
-            variant: InProcess = TorchVariant(name, scripts[0], options.threads, free, fed)
+            variant = TorchVariant(name, scripts[0], options, free)
             if free is not None:
-                variant.loading, free = loading, None
+                variant.loading, variant.fed, free = loading, fed, None
         else:
-            variant = OnnxVariant(name, path, given, options)
+            variant = OnnxModel(name, path, given, options, is_profiled=False)
         variants.append(variant)
         kept.callback(variant.process.close)
-        if script is not None and isinstance(variant, OnnxVariant):
+        if script is not None and isinstance(variant, OnnxModel):
             variant.take_inputs(script, fed)
     if free is not None:
         free.close()
@@ -252,63 +277,54 @@ def _baseline(variants: Sequence[InProcess], name: str | None) -> InProcess:
     return found[0]
 
 
-def _measure(variants: Sequence[InProcess], options: Options) -> None:
+def _measure(
+    variants: Sequence[InProcess], options: Options, tell: Callable[[str], object]
+) -> None:
     """Measures variants in turn, in one process of each after another."""
     wanted: dict[InProcess, int] = {}
     for variant in variants:
+        tell(f"{variant.name}: making it and calling it for the first times")
         began = time.perf_counter()
         variant.prepare()
         took = variant.loading + time.perf_counter() - began
         if not variant.problem:
             wanted[variant] = options.processes or (1 if took > LONG else PROCESSES)
+        else:
+            tell(f"{variant.name}: {variant.problem}")
+    most = max(wanted.values(), default=1)
 
-    def run(those: Sequence[InProcess], processes: int) -> None:
+    def run(those: Sequence[InProcess], number: int, processes: int) -> None:
         each = min(ROUND, options.seconds / ROUNDS)
         take_turns(those, until_settled(those, each, options.seconds, processes))
+        for variant in those:
+            usual = (
+                "" if variant.problem else f"median {1000 * median(variant.medians()[-1]):.3g} ms"
+            )
+            tell(
+                f"{variant.name}: {variant.problem or usual} (process {number} of {wanted[variant]})"
+            )
 
-    run(list(wanted), min(wanted.values(), default=1))
+    run(list(wanted), 1, min(wanted.values(), default=1))
     for variant in wanted:
         if not variant.problem:
             variant.finish()
         if wanted[variant] == 1:
             variant.process.close()
-    for number in range(1, max(wanted.values(), default=1)):
-        others = [each for each in wanted if wanted[each] > number and not each.problem]
+    for number in range(2, most + 1):
+        others = [each for each in wanted if wanted[each] >= number and not each.problem]
         for variant in others:
             variant.repeat()
-        run(others, max(wanted.values()))
+        run(others, number, most)
     for variant in variants:
         variant.process.close()
 
 
-def _variant_result(variant: InProcess, base: InProcess) -> ModelResult:
-    result = ModelResult(variant.name, variant.problem, kind=variant.kind)
+def _side_by_side(variant: InProcess, base: InProcess) -> ModelResult:
+    result, beside = _result(variant, base)
     if variant.problem:
         return result
-    beside = None if variant is base or base.problem else base
-    usual = median(variant.medians()[0])
-    return replace(
-        result,
-        is_quantized=variant.is_quantized,
-        providers=(variant.provider,) if variant.provider else (),
-        latency=latency_of_processes(variant, beside),
-        memory=_memory(variant, beside),
-        quantize=variant.quantize,
-        compile=variant.compile + sum(max(0.0, each - usual) for each in variant.first),
-        accuracy=None if variant is base else _worst(_accuracy(variant, base, base.name)),
-    )
-
-
-def _memory(variant: InProcess, beside: InProcess | None) -> MemoryUse:
-    before, timed = variant.marks
-    gpu, process = timed.get("gpu"), timed["process"]
-    ratio = None
-    if beside is not None:
-        other = beside.marks[1]
-        on_gpu = gpu or other.get("gpu")
-        pair = (gpu, other.get("gpu")) if on_gpu else (process, other["process"])
-        ratio = pair[0] / pair[1] if pair[0] and pair[1] else None
-    return MemoryUse(process, before["process"], weights_on_disk=variant.disk, gpu=gpu, ratio=ratio)
+    accuracy = None if result.accuracy is None else _worst(result.accuracy)
+    return replace(result, latency=latency_of_processes(variant, beside), accuracy=accuracy)
 
 
 def _worst(accuracy: Accuracy) -> Accuracy | None:
@@ -325,28 +341,23 @@ def _worst(accuracy: Accuracy) -> Accuracy | None:
     return None if found == Accuracy() else found
 
 
-def _variant_settings(variants: Sequence[InProcess], options: Options) -> Mapping[str, str]:
+def _settings(variants: Sequence[InProcess], options: Options) -> Mapping[str, str]:
     measured = [each for each in variants if not each.problem]
-    found: dict[str, str] = {}
-    for name in dict.fromkeys(key for each in measured for key in each.facts):
-        texts = {each.name: each.facts[name] for each in measured if each.facts.get(name)}
-        if len(set(texts.values())) == 1:
-            found[name] = next(iter(texts.values()))
-        else:
-            found |= {f"{name} of {each}": text for each, text in texts.items()}
     rounds = max((len(each.rounds()) for each in measured), default=0)
     order = "one variant after the other" if options.one_by_one else "the variants in turn"
     inputs = measured[0].fed if measured else ()
-    most = max((len(each.processes) for each in measured), default=0)
-    fewer = [
-        f"{len(each.processes)} of {each.name}" for each in measured if len(each.processes) < most
-    ]
-    return {
-        **found,
-        "inputs": ", ".join(each.partition(" (")[0] for each in inputs),
-        "memory": "in huge pages where there are any"
+    counts = {each.name: len(each.processes) for each in measured}
+    most = max(counts.values(), default=0)
+    fewer = [f"{count} of {name}" for name, count in counts.items() if count < most]
+    pages = (
+        "huge pages where there are any"
         if with_huge_pages(os.environ)
-        else "in pages as the system gives them",
+        else ("pages as the system gives them")
+    )
+    return {
+        **merged_facts({each.name: each.facts for each in measured}),
+        "inputs": ", ".join(each.partition(" (")[0] for each in inputs),
+        "memory": f"in {pages}",
         "rounds": f"{rounds} of {min(ROUND, options.seconds / ROUNDS):g} s or longer, {order}",
         "processes": ", ".join((f"{most} of each variant", *fewer)) if most else "",
     }

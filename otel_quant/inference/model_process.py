@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from otel_quant.cost.graph import printable
-
-Runtime = Literal["onnx", "torch"]
 
 _FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Variables that name a folder for what a process leaves behind: onnxruntime has a file of its own
@@ -57,59 +55,96 @@ class ModelError(Exception):
     """A model could not be measured; the text says why, without the model's name."""
 
 
-class Worker:
-    """A process that answers requests."""
+class ModelProcess:
+    """The process of a model, one after another: it starts when it is asked first."""
 
     def __init__(
-        self,
-        runtime: Runtime = "onnx",
-        variables: Mapping[str, str] = MappingProxyType({}),
-        folder: Path | None = None,
+        self, runtime: Literal["onnx", "torch"], *, huge_pages: bool, timeout: float | None = None
     ) -> None:
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="otel-quant-inference-"))
-        theirs, ours = os.pipe()
-        answers, to_us = os.pipe()
-        self._said = (self.folder / "said").open("w+", encoding="utf-8", errors="replace")
-        command = [sys.executable, "-P", "-m", "otel_quant.inference.child", runtime]
-        try:
-            self._process = subprocess.Popen(  # noqa: S603  # this Python, and files of our own
-                [*command, str(theirs), str(to_us), str(self.folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=self._said,
-                stderr=self._said,
-                env={**os.environ, **variables, **dict.fromkeys(_FOLDERS, str(self.folder))},
-                pass_fds=(theirs, to_us),
-                start_new_session=True,  # Ctrl-C is for this process, which ends that one
-            )
-        finally:
-            os.close(theirs)
-            os.close(to_us)
-        self._requests = os.fdopen(ours, "w", encoding="utf-8")
-        self._answers = os.fdopen(answers, encoding="utf-8")
+        self._command = [sys.executable, "-P", "-m", "otel_quant.inference.child", runtime]
+        self._variables = with_huge_pages(os.environ) if huge_pages else {}
+        self._timeout = timeout  # seconds for an answer; None for as long as it takes
+        self._folder: Path | None = None
+        self._running: _Running | None = None
 
     @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
+    def folder(self) -> Path:
+        """Where files of the process go."""
+        if self._folder is None:
+            self._start()
+            assert self._folder is not None
+        return self._folder
+
+    def _start(self) -> _Running:
+        with _uninterrupted():
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="otel-quant-inference-"))
+            variables = {**self._variables, **dict.fromkeys(_FOLDERS, str(self._folder))}
+            self._running = _Running(self._command, variables, self._folder)
+        return self._running
 
     def ask(self, request: str, **arguments: Any) -> Any:
-        """Has the process do something and returns its answer."""
+        """Has the process do something and returns its answer; the process ends where that fails."""
+        running = self._running or self._start()
+        answer = running.answer({"do": request, **arguments}, self._timeout)
+        if "error" not in answer:
+            return answer["result"]
+        self.close()
+        raise ModelError(printable(_first_line(answer["error"]), 2 * _SHOWN))
+
+    def restart(self) -> None:
+        """Ends the process, if there is one, and starts another one that finds its files."""
+        if (before := self._running) is not None:
+            # First the new one: if this command is killed, a process is there to remove the files.
+            self._start()
+            before.end()
+
+    def close(self) -> None:
+        """Ends the process and removes its files."""
+        if self._running is not None:
+            self._running.end()
+            self._running = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+class _Running:
+    """A process that answers requests."""
+
+    def __init__(self, command: list[str], variables: Mapping[str, str], folder: Path) -> None:
+        answers, to_us = os.pipe()
+        self._answers = os.fdopen(answers, encoding="utf-8")
+        self._said = (folder / "said").open("w+", encoding="utf-8", errors="replace")
         try:
-            self._requests.write(json.dumps({"do": request, **arguments}) + "\n")
-            self._requests.flush()
-        except BrokenPipeError:
-            pass  # it has died: the missing answer tells
+            self._process = subprocess.Popen(  # noqa: S603  # this Python, and files of our own
+                [*command, str(to_us), str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=self._said,
+                stderr=self._said,
+                env={**os.environ, **variables},
+                pass_fds=(to_us,),
+                start_new_session=True,  # Ctrl-C is for this process, which ends that one
+                encoding="utf-8",
+            )
+        finally:
+            os.close(to_us)
+
+    def answer(self, request: Mapping[str, Any], timeout: float | None) -> Mapping[str, Any]:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has died: the missing answer tells
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        if not select.select([self._answers], [], [], timeout)[0]:
+            return {"error": f"no answer within {timeout:g} s (--timeout)"}
         line = self._answers.readline()
-        if not line.endswith("\n"):
-            raise ModelError(self._death())
-        answer = json.loads(line)
-        if "error" in answer:
-            raise ModelError(_first_line(answer["error"]))
-        return answer["result"]
+        answer: Mapping[str, Any] = (
+            json.loads(line) if line.endswith("\n") else {"error": self._death()}
+        )
+        return answer
 
     def _death(self) -> str:
         code = self._process.wait()
-        self._said.flush()
         self._said.seek(0)
         lines = [line for line in self._said.read().splitlines() if line.strip()]
         why = f"; its last line: {_first_line(lines[-1])}" if lines else ""
@@ -119,67 +154,16 @@ class Worker:
         memory = " (probably out of memory)" if name == "SIGKILL" else ""
         return f"the process that ran it was ended by {name}{memory}{why}"
 
-    def close(self) -> None:
-        """Ends the process and removes its files."""
-        self.end()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
     def end(self) -> None:
         """Ends the process; its files stay."""
-        try:
-            os.killpg(self.pid, signal.SIGKILL)  # its session: a compiler starts processes
-        except ProcessLookupError:
-            pass
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # a compiler starts processes
         self._process.wait()
-        for file in (self._answers, self._said):
-            file.close()
-        try:
-            self._requests.close()
-        except BrokenPipeError:
-            pass
-
-
-class ModelProcess:
-    """The process of a model, one after another: it starts when it is asked first."""
-
-    def __init__(
-        self, runtime: Runtime = "onnx", variables: Mapping[str, str] = MappingProxyType({})
-    ) -> None:
-        self._runtime, self._variables = runtime, variables
-        self._worker: Worker | None = None
-
-    def ask(self, request: str, **arguments: Any) -> Any:
-        """Asks the process; it ends where that fails."""
-        try:
-            return self._started().ask(request, **arguments)
-        except ModelError as error:
-            self.close()
-            raise ModelError(printable(str(error), 2 * _SHOWN)) from error
-
-    def restart(self) -> None:
-        """Ends the process, if there is one, and starts another one that finds its files."""
-        if (before := self._worker) is not None:
-            with _uninterrupted():
-                # First the new one: if this command is killed, a process is there to remove the files.
-                self._worker = Worker(self._runtime, self._variables, before.folder)
-                before.end()
-
-    def _started(self) -> Worker:
-        if self._worker is None:
-            with _uninterrupted():
-                self._worker = Worker(self._runtime, self._variables)
-        return self._worker
-
-    @property
-    def folder(self) -> Path:
-        """Where files of the process go."""
-        return self._started().folder
-
-    def close(self) -> None:
-        """Ends the process and removes its files."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        self._answers.close()
+        self._said.close()
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -12,8 +12,6 @@ from otel_quant.cost.graph import ModelGraph, Node, Operation, dtypes, printable
 from otel_quant.inference.onnx_profile import Profile
 from otel_quant.inference.results import (
     CONVERSIONS,
-    OperatorTime,
-    Ran,
     RanKernel,
     tells_quantized,
     tensor_text,
@@ -220,45 +218,6 @@ def placed(profile: Profile, file: FileGraph, ran: RanGraph | None) -> list[Plac
         )
         found.append(Placed(known, nodes, inserted, before, after))
     return found
-
-
-def ran(
-    runs: int, run_micros: float, kernels: Sequence[RanKernel], counts_calls: bool = False
-) -> Ran:
-    """Returns what ran in the mean of several runs, the slowest kernels and operators first."""
-    groups: dict[tuple[str, str], list[RanKernel]] = {}
-    for kernel in kernels:
-        groups.setdefault((kernel.op_type, kernel.provider), []).append(kernel)
-    operators = [_operator(alike, counts_calls) for alike in groups.values()]
-    whole = sum(kernel.micros for kernel in kernels)
-    slowest = tuple(sorted(kernels, key=_micros))
-    between = max(0.0, run_micros - whole)
-    return Ran(
-        runs, run_micros, whole, between, slowest, 0, 0.0, tuple(sorted(operators, key=_micros))
-    )
-
-
-def _micros(timed: RanKernel | OperatorTime) -> float:
-    return -timed.micros
-
-
-def _operator(alike: Sequence[RanKernel], counts_calls: bool) -> OperatorTime:
-    micros, macs = sum(each.micros for each in alike), _sum([each.macs for each in alike])
-    return OperatorTime(
-        alike[0].op_type,
-        alike[0].provider,
-        sum(int(each.calls) for each in alike) if counts_calls else len(alike),
-        micros,
-        sum(each.share for each in alike),
-        macs,
-        1e6 * macs / micros if macs and micros else None,
-        _sum([each.allocated for each in alike]),
-    )
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 class _Join:

@@ -1,7 +1,7 @@
 """What has been measured of models, as immutable records, and the JSON of both commands.
 
-`inference.json` is what the records are. `bench.json` has the same under the keys of
-``otel-quant bench``: :func:`_bench_plain` and :func:`_of_bench` are the two directions.
+`inference.json` is what the records are. `bench.json` has the same under keys of its own:
+:func:`_bench_plain` and :func:`_of_bench` are the two directions.
 
 Times are in seconds, those of kernels in microseconds as the profiler has them; sizes in bytes;
 shares from 0 to 1. What could not be measured is None.
@@ -13,7 +13,7 @@ import json
 import math
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -173,6 +173,20 @@ class BackendKernel:
     nodes: int  # How many modules it ran in
 
 
+def backend_kernels(
+    ran: Iterable[tuple[tuple[str, str, str, str], str]],
+) -> tuple[BackendKernel, ...]:
+    """Counts what has run in which module, the most frequent first."""
+    modules: dict[tuple[str, str, str, str], list[str]] = {}
+    for key, module in ran:
+        modules.setdefault(key, []).append(module)
+    found = [
+        BackendKernel(*key, len(within), within[0], len(set(within)))
+        for key, within in modules.items()
+    ]
+    return tuple(sorted(found, key=lambda each: -each.calls))
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
     """What ran, by the profiler."""
@@ -185,6 +199,40 @@ class Ran:
     left_out: int  # Kernels left out for the size of the result
     left_out_micros: float  # Their time
     operators: tuple[OperatorTime, ...]  # By operator and provider
+
+    @classmethod
+    def of(
+        cls, runs: int, run_micros: float, kernels: Sequence[RanKernel], counts_calls: bool = False
+    ) -> Ran:
+        """Returns what ran in the mean of several runs, the slowest kernels and operators first."""
+        groups: dict[tuple[str, str], list[RanKernel]] = {}
+        for kernel in kernels:
+            groups.setdefault((kernel.op_type, kernel.provider), []).append(kernel)
+        operators = []
+        for (op_type, provider), alike in groups.items():
+            micros, macs = sum(each.micros for each in alike), _sum([each.macs for each in alike])
+            operators.append(
+                OperatorTime(
+                    op_type,
+                    provider,
+                    sum(int(each.calls) for each in alike) if counts_calls else len(alike),
+                    micros,
+                    sum(each.share for each in alike),
+                    macs,
+                    1e6 * macs / micros if macs and micros else None,
+                    _sum([each.allocated for each in alike]),
+                )
+            )
+        whole = sum(kernel.micros for kernel in kernels)
+        between = max(0.0, run_micros - whole)
+        slowest = tuple(sorted(kernels, key=lambda each: -each.micros))
+        by_operator = tuple(sorted(operators, key=lambda each: -each.micros))
+        return cls(runs, run_micros, whole, between, slowest, 0, 0.0, by_operator)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +388,18 @@ def is_of_few_bits(type_name: str) -> bool:
     return type_name.startswith(_EIGHT_BITS)
 
 
+def merged_facts(facts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Returns what is known of models as one list: what differs is told of each by its name."""
+    found: dict[str, str] = {}
+    for fact in dict.fromkeys(fact for known in facts.values() for fact in known):
+        texts = {name: known[fact] for name, known in facts.items() if known.get(fact)}
+        if len(set(texts.values())) == 1:
+            found[fact] = next(iter(texts.values()))
+        else:
+            found |= {f"{fact} of {name}": text for name, text in texts.items()}
+    return found
+
+
 def tensor_text(dtype: object, shape: Iterable[int]) -> str:
     """Returns the type and shape of a tensor: ``float32 1x3x224x224``."""
     return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
@@ -348,8 +408,8 @@ def tensor_text(dtype: object, shape: Iterable[int]) -> str:
 def _bounded(result: InferenceResult) -> tuple[InferenceResult, str]:
     while True:
         plain = _bench_plain(result) if result.baseline else _plain(result)
-        text = json.dumps({"schema": SCHEMA, **plain}, ensure_ascii=False, allow_nan=False) + "\n"
-        most = max((_length(model) for model in result.models), default=0)
+        text = json.dumps(_known({"schema": SCHEMA, **plain}), ensure_ascii=False) + "\n"
+        most = max(map(_length, result.models), default=0)
         if len(text.encode("utf-8", "backslashreplace")) <= MOST_BYTES or not most:
             return result, text
         models = tuple(_shortened(model, most // 2) for model in result.models)
@@ -386,83 +446,67 @@ def _shortened(model: ModelResult, most: int) -> ModelResult:
 
 
 def _plain(result: InferenceResult) -> Mapping[str, Any]:
-    plain = _without_none(asdict(result))
+    """Returns what ``inference.json`` has."""
+    plain = asdict(result)
     del plain["baseline"], plain["command"]
     for model in plain["models"]:
-        if "latency" in model:
+        if model["latency"] is not None:
             del model["latency"]["processes"]
-    return {**plain, "noise": result.noise} if result.noise is not None else plain
+    return {**plain, "noise": result.noise}
 
 
-_OF_VARIANTS: Final[Mapping[str, str]] = {
-    "path": "name",
-    "kind": "kind",
-    "problem": "problem",
-    "is_quantized": "is_quantized",
-    "provider": "provider",
-    **{f"latency.{name}": f"call.{name}"
-       for name in ("median", "iqr", "blocks", "rounds", "noise", "speedup", "is_apart", "processes")},
-    "memory.peak": "memory.process",
-    "memory.gpu": "memory.gpu",
-    "memory.load_peak": "memory.until_timed",
-    "memory.ratio": "memory.ratio",
-    "memory.weights_on_disk": "disk",
-    "quantize": "quantize",
-    "compile": "compile",
-    "error": "error",
-    "accuracy.problem": "error_problem",
-}  # fmt: skip
-"""Ways through a model's record -> keys of ``bench.json``."""
+_VARIANT: Final = ("kind", "problem", "is_quantized", "quantize", "compile")
+_VARIANT_MEMORY: Final[Mapping[str, str]] = {
+    "process": "peak",
+    "gpu": "gpu",
+    "until_timed": "load_peak",
+    "ratio": "ratio",
+}
+"""Keys of ``bench.json`` that are fields of the records too, under this name or another."""
 
 
 def _bench_plain(result: InferenceResult) -> Mapping[str, Any]:
-    """Returns the result of variants under the keys of ``otel-quant bench``."""
+    """Returns what ``bench.json`` has."""
     variants = []
     for model in result.models:
-        plain = asdict(model)
-        plain["provider"] = next(iter(model.providers), "")
-        accuracy = plain["accuracy"] = plain["accuracy"] or asdict(Accuracy())
-        plain["error"] = next(iter(accuracy["outputs"]), None)
-        if model.latency is not None:
-            plain["latency"]["speedup"] = model.latency.speedup
-        variants.append(_moved(plain, _OF_VARIANTS.items()))
+        latency, memory, accuracy = model.latency, model.memory, model.accuracy or Accuracy()
+        variants.append({
+            "name": model.path,
+            **{key: getattr(model, key) for key in _VARIANT},
+            "provider": next(iter(model.providers), ""),
+            "call": latency and {**asdict(latency), "speedup": latency.speedup, "ratio": None},
+            "memory": memory
+            and {key: getattr(memory, name) for key, name in _VARIANT_MEMORY.items()},
+            "disk": memory and memory.weights_on_disk,
+            "error": asdict(accuracy.outputs[0]) if accuracy.outputs else None,
+            "error_problem": accuracy.problem,
+        })  # fmt: skip
     names = ("baseline", "settings", "load", "cores", "command")
-    more = {name: getattr(result, name) for name in names}
-    found: Mapping[str, Any] = _without_none({"variants": variants, **more})
-    return found
+    return {"variants": variants, **{name: getattr(result, name) for name in names}}
 
 
 def _of_bench(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns what ``bench.json`` has as the records have it."""
     models = []
     for variant in document["variants"]:
-        model = _moved(variant, ((key, way) for way, key in _OF_VARIANTS.items()))
-        if speedup := model.get("latency", {}).pop("speedup", None):
-            model["latency"]["ratio"] = 1 / speedup
-        provider, error = model.pop("provider", ""), model.pop("error", None)
-        model["providers"] = [provider] if provider else []
-        model["accuracy"]["outputs"] = [error] if error else []
-        if not (error or model["accuracy"]["problem"]):
-            del model["accuracy"]
-        models.append(model)
+        latency, memory = variant.get("call"), variant.get("memory")
+        if latency and "speedup" in latency:
+            latency["ratio"] = 1 / latency["speedup"]
+        if memory is not None:
+            memory = {name: memory.get(key) for key, name in _VARIANT_MEMORY.items()}
+            memory["weights_on_disk"] = variant.get("disk")
+        outputs = [variant["error"]] if "error" in variant else []
+        accuracy = {"outputs": outputs, "problem": variant.get("error_problem", "")}
+        models.append({
+            "path": variant["name"],
+            **{key: variant[key] for key in _VARIANT if key in variant},
+            "providers": list(filter(None, [variant.get("provider")])),
+            "latency": latency,
+            "memory": memory,
+            "accuracy": accuracy if any(accuracy.values()) else None,
+        })  # fmt: skip
     runtime, version = runtime_of(document["settings"])
     return {**document, "models": models, "runtime": runtime, "version": version}
-
-
-def _moved(source: Any, ways: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Returns the values of a document that are known, each at another place."""
-    found: dict[str, Any] = {}
-    for way, to in ways:
-        value = source
-        for step in way.split("."):
-            value = None if value is None else value.get(step)
-        if value is not None:
-            *outer, last = to.split(".")
-            place = found
-            for step in outer:
-                place = place.setdefault(step, {})
-            place[last] = value
-    return found
 
 
 def runtime_of(settings: Mapping[str, str]) -> tuple[str, str]:
@@ -471,13 +515,13 @@ def runtime_of(settings: Mapping[str, str]) -> tuple[str, str]:
     return library, settings.get(library, "")
 
 
-def _without_none(value: Any) -> Any:
+def _known(value: Any) -> Any:
     """Leaves out what is not known, and numbers that JSON does not have."""
     if isinstance(value, dict):
-        found = {key: _without_none(each) for key, each in value.items()}
+        found = {key: _known(each) for key, each in value.items()}
         return {key: each for key, each in found.items() if each is not None}
     if isinstance(value, list | tuple):
-        return [_without_none(each) for each in value]
+        return [_known(each) for each in value]
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value

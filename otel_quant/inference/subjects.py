@@ -13,10 +13,10 @@ from typing import Any, Final
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import printable
 from otel_quant.inference.accuracy import Arrays, saved_arrays
-from otel_quant.inference.model_process import ModelError, ModelProcess, with_huge_pages
+from otel_quant.inference.model_process import ModelError, ModelProcess
 from otel_quant.inference.onnx_kernels import FileGraph, Placed, placed, ran_graph
 from otel_quant.inference.onnx_profile import Profile, read_profile, traced
-from otel_quant.inference.results import Accuracy, tensor_text
+from otel_quant.inference.results import tensor_text
 from otel_quant.inference.rounds import Subject, usual
 
 _QUARK: Final = "com.amd.quark:"
@@ -32,6 +32,7 @@ _FEWEST_PROFILED: Final = 2
 """Runs of the profiled session after its first one."""
 
 _MOST_RUNS: Final = 1000
+"""Runs in a round of a variant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,9 @@ class Options:
     # Processes of each variant, one after the other; None for as many as its making allows
     processes: int | None = None
     one_by_one: bool = False  # Whether a variant's process ends before the next one's begins
+    timeout: float | None = (
+        None  # Seconds for what a process is asked; None for as long as it takes
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +69,16 @@ class OnnxInputs:
     data: str | None = None  # File of numpy with the inputs; None for random ones
 
 
-class UnreadableError(Exception):
-    """A model that cannot be read, or that does not have the inputs that were given."""
-
-
 class InProcess(Subject):
     """A model in processes of its own, one after another."""
 
     kind: str  # What runs it
-    says_when = True  # Whether a problem begins with what was being done
 
     def __init__(self, name: str, process: ModelProcess) -> None:
         super().__init__(name)
         self.process = process
         self.fed: Sequence[str] = ()  # its inputs: name, type and shape, checksum where known
-        self.provider = self.no_outputs = ""
+        self.providers: Sequence[str] = ()
         self.facts: Mapping[str, str] = {}
         self.loading = self.compile = 0.0  # seconds
         self.quantize: float | None = None  # seconds
@@ -87,6 +86,7 @@ class InProcess(Subject):
         self.disk: int | None = None  # bytes
         self.is_quantized: bool | None = None
         self.outputs: Arrays | None = None
+        self.no_outputs = ""  # why there are none
 
     @abstractmethod
     def prepare(self) -> None:
@@ -115,7 +115,7 @@ class InProcess(Subject):
         except ModelError as error:
             number = len(self.processes)
             which = f" in process {number}" if number > 1 else ""
-            self.problem = f"{doing}{which} failed: {error}" if self.says_when else str(error)
+            self.problem = f"{doing}{which} failed: {error}"
             return None
 
     def take_marks(self, resets: bool) -> bool:
@@ -135,21 +135,16 @@ class InProcess(Subject):
 
 
 class TorchVariant(InProcess):
-    """A variant of a script that torch runs."""
+    """A variant of a script that torch runs; of one process it is known that it has loaded the script."""
 
     kind = "torch"
 
     def __init__(
-        self,
-        name: str,
-        reference: str,
-        threads: int | None,
-        process: ModelProcess | None,
-        fed: Sequence[str],
+        self, name: str, reference: str, options: Options, script: ModelProcess | None = None
     ) -> None:
-        super().__init__(name, process or script_process())
-        self._needs_script = process is None
-        self._reference, self._threads, self.fed = reference, threads, fed
+        super().__init__(name, script or script_process(options))
+        self._has_script = script is not None
+        self._reference, self._threads = reference, options.threads
 
     def prepare(self) -> None:
         """Makes the variant and calls it for the first times."""
@@ -158,7 +153,7 @@ class TorchVariant(InProcess):
             return
         made, self.first = found
         self.quantize = made["took"]
-        self.provider = "cuda" if made["gpu"] else "cpu"
+        self.providers = ("cuda" if made["gpu"] else "cpu",)
         self.facts = {
             "torch": made["version"],
             "threads of torch": str(made["threads"]),
@@ -166,11 +161,11 @@ class TorchVariant(InProcess):
         }
 
     def _make(self) -> Any:
-        if self._needs_script:
+        if not self._has_script:
             loaded = self.ask("loading the script", "load", reference=self._reference)
             if len(self.processes) == 1:  # whose outputs are compared
                 self.fed = loaded["fed"] if loaded is not None else ()
-        self._needs_script = True  # another process has not loaded it
+        self._has_script = False  # another process has not loaded it
         made = self.ask("making it", "make", name=self.name, threads=self._threads)
         first = self.ask("its first call", "first")
         return None if made is None or first is None else (made, first)
@@ -193,24 +188,23 @@ class TorchVariant(InProcess):
         self.take_outputs()  # last: its process ends where they cannot be had
 
 
-def script_process() -> ModelProcess:
+def script_process(options: Options) -> ModelProcess:
     """Returns the process of a script's variant."""
-    return ModelProcess("torch", with_huge_pages(os.environ))
+    return ModelProcess("torch", huge_pages=True, timeout=options.timeout)
 
 
 class OnnxModel(InProcess):
-    """An ONNX file: its session is timed, and another one is profiled beside it."""
+    """An ONNX file: its session is timed, and if wanted another one is profiled beside it."""
 
     kind = "onnx"
-    says_when = False
 
     def __init__(
-        self, path: str, given: OnnxInputs, options: Options, process: ModelProcess | None = None
+        self, name: str, path: str, given: OnnxInputs, options: Options, *, is_profiled: bool
     ) -> None:
-        super().__init__(path, process or ModelProcess())
-        self.path, self.given, self.options = path, given, options
+        process = ModelProcess("onnx", huge_pages=not is_profiled, timeout=options.timeout)
+        super().__init__(name, process)
+        self.path, self.given, self.options, self.is_profiled = path, given, options, is_profiled
         self.file: FileGraph
-        self.feed: Mapping[str, Any] = {}  # shapes, values, limits of indices, file of the inputs
         self.assumed: tuple[str, ...] = ()  # lengths that nothing gives, as options
         self.loaded: Mapping[str, Any] = {}  # what the session says of itself
         self.inputs: Mapping[str, str] = {}
@@ -220,41 +214,73 @@ class OnnxModel(InProcess):
         self.assigned: Mapping[str, int] | None = None
         self.weights_in_memory: int | None = None  # bytes
         self.trace: list[Mapping[str, Any]] = []
-        self.accuracy: Accuracy | None = None
+        self._feed: Mapping[str, Any] = {}  # shapes, values, limits of indices, file of the inputs
+        self._of_script = ""  # file of the inputs that a script has left
 
-    def read(self) -> None:
+    def take_inputs(self, script: ModelProcess, fed: Sequence[str]) -> None:
+        """Has the process of a script leave its inputs for the file."""
+        path = self._of_script = str(self.process.folder / "inputs.npz")
+        try:
+            names = list(FileGraph(self.path, {}, self.given.dims).bound.values)
+            problem = script.ask("save_inputs", path=path, names=names)
+        except (CostError, ModelError) as error:
+            problem = str(error)
+        if problem:
+            self._cannot_load(problem)
+        self.given, self.fed = replace(self.given, data=path), fed
+
+    def _cannot_load(self, why: str) -> None:
+        self.problem = f"loading it failed: {printable(why.removeprefix(f'{self.path}: '), 600)}"
+        self.process.close()
+
+    def prepare(self) -> None:
+        """Reads the file, makes the session and runs it for the first times."""
+        if self.problem:
+            return
+        try:
+            self._read()
+        except (CostError, _UnusableError) as error:
+            self._cannot_load(str(error))
+            return
+        self.loaded = self._make() or {}
+        if not self.loaded or not self.take_marks(resets=True):
+            if self._of_script:  # a temporary file, of which nobody knows
+                self.problem = self.problem.replace(self._of_script, "the script's inputs")
+            return
+        self.first, self.compile = [self.loaded["first"]], self.loaded["made"]
+        self.inputs = {
+            printable(name, 120): tensor_text(dtype, shape)
+            for name, (dtype, *shape) in self.loaded["inputs"].items()
+        }
+        self.fed = self.fed or [f"{name} {text}" for name, text in self.inputs.items()]
+        self.providers = self.loaded["providers"]
+        self.facts = {
+            "onnxruntime": self.loaded["version"],
+            "threads of onnxruntime": str(self.options.threads or "its choice"),
+            "providers": ", ".join(self.providers),
+            "assumed": ", ".join(self.assumed),
+        }
+
+    def _read(self) -> None:
         """Reads the file, and finds out what it is fed."""
         data, inputs = self.given.data, self.given.inputs
         known = dict(inputs) if data is None else {**_shapes_in(data), **inputs}
-        try:
-            self.file = FileGraph(self.path, known, self.given.dims)
-        except CostError as error:
-            raise UnreadableError(str(error)) from error
+        self.file = FileGraph(self.path, known, self.given.dims)
         shapes: dict[str, tuple[int, ...]] = {}
         for name, value in self.file.bound.values.items():
             if value.shape is None or None in value.shape:
-                raise UnreadableError(
-                    f"{self.path}: the shape of input {name!r} is not known; expected --input "
-                    f"{name}=1x3x8x8 or the like"
+                raise _UnusableError(
+                    f"the shape of input {name!r} is not known; expected --input {name}=1x3x8x8 or "
+                    "the like"
                 )
             shapes[name] = tuple(length or 0 for length in value.shape)
         values = {name: each.data for name, each in inputs.items() if each.data is not None}
         limits = self.file.limits()
-        self.feed = {"shapes": shapes, "values": values, "limits": limits, "data": data}
+        self._feed = {"shapes": shapes, "values": values, "limits": limits, "data": data}
         if data is None:
             self.assumed = tuple(each.option for each in self.file.bound.assumed)
-        self.is_quantized, self.disk = self.file.is_quantized, self.file.weight_bytes
-
-    def prepare(self) -> None:
-        """Makes the session and runs it for the first times."""
-        self.loaded = self._make() or {}
-        if self.loaded and self.take_marks(resets=True):
-            self.first, self.compile = [self.loaded["first"]], self.loaded["made"]
-            self.inputs = {
-                printable(name, 120): tensor_text(dtype, shape)
-                for name, (dtype, *shape) in self.loaded["inputs"].items()
-            }
-            self.fed = self.fed or [f"{name} {text}" for name, text in self.inputs.items()]
+        self.is_quantized = self.file.is_quantized
+        self.disk = self.file.weight_bytes if self.is_profiled else self.file.file_bytes
 
     def _make(self) -> Any:
         options = self.options
@@ -263,24 +289,28 @@ class OnnxModel(InProcess):
             others = tuple(each for each in options.custom_ops if each != "quark")
             options = replace(options, custom_ops=others)
         loaded = self.ask(
-            "loading it", "load", path=self.path, options=asdict(options), feed=self.feed
+            "loading it", "load", path=self.path, options=asdict(options), feed=self._feed
         )
         self.warm = self.warm if loaded is None else loaded["warm"]
         return loaded
 
     def time(self, amount: float) -> None:
-        """Adds a round of so many runs."""
-        if times := self.ask("timing it", "run", times=amount):
+        """Adds a round: of so many runs, or of a variant as many as fit into so many seconds."""
+        runs = amount if self.is_profiled else min(_MOST_RUNS, ceil(amount / self.warm))
+        if times := self.ask("timing it", "run", times=runs):
             self.processes[-1].append(times)
 
     def finish(self) -> None:
-        """Takes the mark of memory and the outputs, and profiles another session."""
+        """Takes the mark of memory and the outputs, and profiles another session if that is wanted."""
         if not self.take_marks(resets=False):
             return
         self.take_outputs()
-        if self.outputs is None:
+        if self.is_profiled and self.outputs is None:
             self.problem = self.no_outputs
-            return
+        elif self.is_profiled:
+            self._profile()
+
+    def _profile(self) -> None:
         fitting = int(self.options.seconds / self.warm)
         most = min(_MOST_PROFILED, _EVENTS // max(1, len(self.file.ops)), fitting)
         found = self.ask(
@@ -305,64 +335,8 @@ class OnnxModel(InProcess):
             self.trace = traced(Path(found["file"]), profile)
 
 
-class OnnxVariant(OnnxModel):
-    """An ONNX file beside other variants: timed in rounds of seconds, and not profiled."""
-
-    says_when = True
-
-    def __init__(self, name: str, path: str, given: OnnxInputs, options: Options) -> None:
-        process = ModelProcess("onnx", with_huge_pages(os.environ))
-        super().__init__(path, given, options, process)
-        self.name = name
-        self._saved = ""
-
-    def take_inputs(self, script: ModelProcess, fed: Sequence[str]) -> None:
-        """Has the process of a script leave its inputs for the file."""
-        path = self._saved = str(self.process.folder / "inputs.npz")
-        try:
-            names = list(FileGraph(self.path, {}, self.given.dims).bound.values)
-            problem = script.ask("save_inputs", path=path, names=names)
-        except (CostError, ModelError) as error:
-            problem = str(error)
-        if problem:
-            self._cannot_load(problem)
-        self.given, self.fed = replace(self.given, data=path), fed
-
-    def _cannot_load(self, why: str) -> None:
-        self.problem = f"loading it failed: {printable(why.removeprefix(f'{self.path}: '), 600)}"
-        self.process.close()
-
-    def prepare(self) -> None:
-        """Reads the file, makes the session and runs it for the first times."""
-        if self.problem:
-            return
-        try:
-            self.read()
-        except UnreadableError as error:
-            self._cannot_load(str(error))
-            return
-        super().prepare()
-        if self.problem and self._saved:  # a temporary file, of which nobody knows
-            self.problem = self.problem.replace(self._saved, "the script's inputs")
-        if self.problem:
-            return
-        self.disk = self.file.file_bytes
-        self.provider = self.loaded["providers"][0]
-        self.facts = {
-            "onnxruntime": self.loaded["version"],
-            "threads of onnxruntime": str(self.options.threads or "its choice"),
-            "providers": ", ".join(self.loaded["providers"]),
-            "assumed": ", ".join(self.assumed),
-        }
-
-    def time(self, amount: float) -> None:
-        """Adds a round of as many runs as fit by the usual one, at most 1,000."""
-        super().time(min(_MOST_RUNS, ceil(amount / self.warm)))
-
-    def finish(self) -> None:
-        """Takes the mark of memory and the outputs."""
-        if self.take_marks(resets=False):
-            self.take_outputs()
+class _UnusableError(Exception):
+    """Inputs that cannot be had."""
 
 
 def _shapes_in(path: str) -> dict[str, InputSpec]:
@@ -374,6 +348,4 @@ def _shapes_in(path: str) -> dict[str, InputSpec]:
             return {name: InputSpec(file[name].shape, if_fits=True) for name in file.files}
     except (OSError, ValueError, AttributeError) as error:
         reason = getattr(error, "strerror", None) or "is not a file of numpy.savez"
-        raise UnreadableError(
-            f"{path}: {reason}; expected arrays by the names of inputs"
-        ) from error
+        raise _UnusableError(f"{path}: {reason}; expected arrays by the names of inputs") from error

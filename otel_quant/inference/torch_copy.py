@@ -29,7 +29,7 @@ from typing import IO, Any, Final, NoReturn
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
 from otel_quant.inference.child import reset_mark, status
-from otel_quant.inference.results import BackendKernel
+from otel_quant.inference.results import BackendKernel, backend_kernels
 from otel_quant.inference.torch_modules import in_quotes, module_ranges, path_in
 
 MODULE: Final = "otel-quant module "
@@ -45,7 +45,7 @@ _LONGEST: Final = 120
 def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str]]:
     """Reads what was written in a run: kernels, the most frequent first, and instruction sets."""
     facts: dict[str, str] = {}
-    modules: dict[tuple[str, str, str, str], list[str]] = {}
+    ran: list[tuple[tuple[str, str, str, str], str]] = []
     module = ""
     for line in text.splitlines():
         if line.startswith(MODULE):
@@ -55,21 +55,16 @@ def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str
             for each in fields:
                 if each.startswith(_ISA):
                     facts["oneDNN's instruction set"] = printable(each.removeprefix(_ISA), _LONGEST)
-            for key in _primitive(fields):
-                modules.setdefault(key, []).append(module)
+            ran += [(key, module) for key in _primitive(fields)]
         elif line.startswith(_MKL):
             name, bracket, _ = line[len(_MKL) :].partition("(")
             if bracket and name.isalnum():
-                modules.setdefault(("MKL", name, "", ""), []).append(module)
+                ran.append((("MKL", name, "", ""), module))
             elif _FOR in line:
                 facts["MKL's instruction set"] = printable(
                     line.split(_FOR, 2)[-1].split(",")[0], _LONGEST
                 )
-    kernels = [
-        BackendKernel(*key, len(within), within[0], len(set(within)))
-        for key, within in modules.items()
-    ]
-    return tuple(sorted(kernels, key=lambda each: -each.calls)), facts
+    return backend_kernels(ran), facts
 
 
 def _primitive(fields: list[str]) -> Iterator[tuple[str, str, str, str]]:

@@ -6,16 +6,25 @@ import json
 import re
 import tempfile
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from statistics import fmean
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
-from otel_quant.inference.onnx_kernels import ran
-from otel_quant.inference.results import BackendKernel, Conversion, Ran, RanKernel, tensor_text
+from otel_quant.inference.results import (
+    BackendKernel,
+    Conversion,
+    Ran,
+    RanKernel,
+    backend_kernels,
+    tensor_text,
+)
 from otel_quant.inference.torch_modules import in_quotes, module_ranges, path_in
 from otel_quant.inference.torch_operators import (
     CONVERT,
@@ -31,6 +40,25 @@ from otel_quant.inference.torch_operators import (
 )
 
 _TENSOR: Final = re.compile(r"Tensor\(([^)]*)\)")
+
+RUN: Final = "otel-quant run"
+"""Name of the range around a run."""
+
+MODULE: Final = "otel-quant module:"
+"""Begin of the name of the range around a module of the model; its path follows."""
+
+MEMORY: Final = "[memory]"
+"""Name of what allocates or gives back."""
+
+MOST_EVENTS: Final = 100_000
+"""Events of the profiler that are read."""
+
+_MOST_RUNS: Final = 20
+_FEWEST_RUNS: Final = 3
+_LONGEST: Final = 120
+_MOST_TENSORS: Final = 16
+_MICRO: Final = 1e-3
+"""Microseconds of a nanosecond."""
 
 
 class Operand(NamedTuple):
@@ -48,16 +76,16 @@ Operands: TypeAlias = tuple[tuple[Operand, ...], tuple[Operand, ...]]
 """What an operator took and returned."""
 
 
-def read_operands(path: Path, names: Sequence[str]) -> Sequence[Operands] | None:
-    """Returns the operands of operators."""
+def read_operands(path: Path, names: Sequence[str]) -> Sequence[Operands]:
+    """Returns the operands of operators; of none if the file has others."""
     try:
         nodes = json.loads(path.read_text(encoding="utf-8", errors="replace")).get("nodes", ())
     except (OSError, ValueError):
-        return None
+        return ()
     began = sorted(nodes, key=lambda node: int(node["id"]))
     seen = [node for node in began if is_operator(node["name"])]
     if [node["name"] for node in seen] != list(names):
-        return None
+        return ()
     return [(tuple(_operands(node["inputs"])), tuple(_operands(node["outputs"]))) for node in seen]
 
 
@@ -65,32 +93,10 @@ def _operands(side: Mapping[str, Sequence[Any]]) -> Iterator[Operand]:
     for value, shape, kind in zip(side["values"], side["shapes"], side["types"], strict=False):
         types = _TENSOR.findall(kind)
         if kind.startswith("Tensor("):
-            yield _operand(value, shape, types[0])
+            yield Operand(type_of(types[0]), tuple(shape), value[1])
         elif types and isinstance(value, list) and len(value) == len(shape) == len(types):
-            yield from map(_operand, value, shape, types)
-
-
-def _operand(value: Sequence[Any], shape: Sequence[int], dtype: str) -> Operand:
-    return Operand(type_of(dtype), tuple(shape), value[1])
-
-
-RUN: Final = "otel-quant run"
-"""Name of the range around a run."""
-
-MODULE: Final = "otel-quant module:"
-"""Begin of the name of the range around a module of the model; its path follows."""
-
-_MEMORY: Final = "[memory]"
-
-MOST_EVENTS: Final = 100_000
-"""Events of the profiler that are read."""
-
-_MOST_RUNS: Final = 20
-_FEWEST_RUNS: Final = 3
-_LONGEST: Final = 120
-_MOST_TENSORS: Final = 16
-_MICRO: Final = 1e-3
-"""Microseconds of a nanosecond."""
+            for one, lengths, dtype in zip(value, shape, types, strict=True):
+                yield Operand(type_of(dtype), tuple(lengths), one[1])
 
 
 class Event(NamedTuple):
@@ -100,30 +106,18 @@ class Event(NamedTuple):
     length: int  # How long it took
     name: str  # Its name
     thread: int  # The thread that it ran on
-    number: int  # The profiler's number of it
-    is_range: bool  # Whether it is a range that a program has named
+    number: int = 0  # The profiler's number of it
+    is_range: bool = False  # Whether it is a range that a program has named
+    size: int = 0  # Bytes that were allocated, or given back if less than 0
 
 
-class Allocation(NamedTuple):
-    """Bytes that were allocated, or given back if less than 0."""
-
-    begin: int
-    thread: int
-    size: int
-
-
-_Timed = TypeVar("_Timed", Event, Allocation)
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
+class Events(NamedTuple):
     """What a session of the profiler has seen."""
 
-    ranges: Sequence[Event]  # Operators and ranges, in order
-    allocations: Sequence[Allocation]  # In order
+    found: Sequence[Event]  # Operators, ranges and what allocates, in order
     # Nanoseconds of kernels of a GPU with their names, by the number of the operator that has
     # started them
-    on_device: dict[int, list[tuple[str, int]]]
+    on_device: Mapping[int, Sequence[tuple[str, int]]]
 
 
 @dataclass(slots=True)
@@ -176,8 +170,7 @@ def events_of(results: Any) -> Events:
     """Reads what a session of the profiler has left."""
     from torch._C._autograd import DeviceType
 
-    ranges: list[Event] = []
-    allocations: list[Allocation] = []
+    found: list[Event] = []
     on_device: dict[int, list[tuple[str, int]]] = {}
     cpu = DeviceType.CPU
     for event in results.events():
@@ -186,12 +179,11 @@ def events_of(results: Any) -> Events:
             started_by = event.linked_correlation_id()
             if started_by > 0 and not event.is_user_annotation():
                 on_device.setdefault(started_by, []).append((name, event.duration_ns()))
-        elif name == _MEMORY:
-            allocations.append(
-                Allocation(event.start_ns(), event.start_thread_id(), event.nbytes())
-            )
+        elif name == MEMORY:
+            begin, thread = event.start_ns(), event.start_thread_id()
+            found.append(Event(begin, 0, name, thread, size=event.nbytes()))
         else:
-            ranges.append(
+            found.append(
                 Event(
                     event.start_ns(),
                     event.duration_ns(),
@@ -201,40 +193,38 @@ def events_of(results: Any) -> Events:
                     event.is_user_annotation(),
                 )
             )
-    return Events(sorted(ranges), sorted(allocations), on_device)
+    return Events(sorted(found), on_device)
 
 
 def runs_of(events: Events) -> list[RunTree]:
     """Returns the runs of a session, in order; on a GPU with the times of its kernels."""
-    return [_run(event, events) for event in events.ranges if event.name == RUN]
+    return [_run(event, events) for event in events.found if event.name == RUN]
 
 
 def _run(bound: Event, events: Events) -> RunTree:
-    found = RunTree(bound.length)
-    threads: dict[int, list[Event | Allocation]] = {bound.thread: []}
+    run = RunTree(bound.length)
+    threads: dict[int, list[Event]] = {bound.thread: []}
+    first = bisect_left(events.found, bound.begin, key=lambda each: each.begin)
     until = bound.begin + bound.length
-    for event in _between(events.ranges, bound.begin, until):
+    alive = 0
+    for event in islice(events.found, first, None):
+        if event.begin >= until:
+            break
         if event.name != RUN:
             threads.setdefault(event.thread, []).append(event)
-    alive = 0
-    for each in _between(events.allocations, bound.begin, until):
-        threads.setdefault(each.thread, []).append(each)
-        alive += each.size
-        found.alive = max(found.alive, alive)
-        found.allocated += max(0, each.size)
+            alive += event.size
+            run.alive = max(run.alive, alive)
+            run.allocated += max(0, event.size)
     for within in threads.values():
-        _add_thread(found.operators, within)
+        _add_thread(run.operators, within)
     if events.on_device:
-        for operator in found.operators:
+        for operator in run.operators:
             operator.own = sum(length for _, length in events.on_device.get(operator.number, ()))
-        _add_up(found.operators)
-    return found
-
-
-def _between(events: Sequence[_Timed], first: int, last: int) -> Sequence[_Timed]:
-    """Returns the events that began in a stretch of time."""
-    begin = bisect_left(events, first, key=lambda each: each.begin)
-    return events[begin : bisect_left(events, last, begin, key=lambda each: each.begin)]
+            operator.total = operator.own
+        for operator in reversed(run.operators):
+            if operator.parent is not None:
+                run.operators[operator.parent].total += operator.total
+    return run
 
 
 class _Open(NamedTuple):
@@ -246,16 +236,17 @@ class _Open(NamedTuple):
     is_operator: bool
 
 
-def _add_thread(operators: list[Kernel], events: Sequence[Event | Allocation]) -> None:
+def _add_thread(operators: list[Kernel], events: Sequence[Event]) -> None:
     """Adds the operators of a thread, each with what ran within it and what it has allocated."""
     outermost = _Open(0, "", None, False)
     stack: list[_Open] = []
-    for event in sorted(events, key=_nested):
+    # What holds others before them; what is allocated as a range begins is within it.
+    for event in sorted(events, key=lambda each: (each.begin, each.name == MEMORY, -each.length)):
         while stack and stack[-1].end <= event.begin:
             stack.pop()
         outer = stack[-1] if stack else outermost
         at = outer.operator
-        if isinstance(event, Allocation):
+        if event.name == MEMORY:
             if at is not None:
                 operators[at].allocated += max(0, event.size)
             continue
@@ -270,22 +261,6 @@ def _add_thread(operators: list[Kernel], events: Sequence[Event | Allocation]) -
             stack.append(_Open(end, outer.module, len(operators), True))
             length, number = event.length, event.number
             operators.append(Kernel(event.name, outer.module, at, length, length, number=number))
-
-
-def _nested(event: Event | Allocation) -> tuple[int, bool, int]:
-    """Sorts what holds others before them; what is allocated as a range begins is within it."""
-    if isinstance(event, Allocation):
-        return event.begin, True, 0
-    return event.begin, False, -event.length
-
-
-def _add_up(operators: Sequence[Kernel]) -> None:
-    """Sets the time of each operator to its own and that of those within it."""
-    for operator in operators:
-        operator.total = operator.own
-    for operator in reversed(operators):
-        if operator.parent is not None:
-            operators[operator.parent].total += operator.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,18 +291,30 @@ def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -
     if end.error is not None:
         looked = _look(None, run, on_gpu)  # a graph that does not run node by node
     seen, what_ran, operands = looked
-    most = MOST_EVENTS // max(1, len(seen.ranges))
+    most = MOST_EVENTS // max(1, len(seen.found))
     count = max(_FEWEST_RUNS, min(_MOST_RUNS, fitting, most))
-    timed = _session(run, count, on_gpu)
+    trees = runs_of(_session(run, count, on_gpu))
     alike = sorted(
-        (tree for tree in runs_of(timed) if tree.names == what_ran.names),
-        key=lambda tree: tree.length,
+        (tree for tree in trees if tree.names == what_ran.names), key=lambda tree: tree.length
     )
     counted = alike[: max(1, len(alike) // 2)] or [what_ran]
+    kernels = []
+    for place, operator in enumerate(what_ran.operators):
+        inputs, outputs = operands.get(operator.number, ((), ()))
+        kernels.append(
+            replace(
+                operator,
+                own=fmean(tree.operators[place].own for tree in counted),
+                total=fmean(tree.operators[place].total for tree in counted),
+                inputs=inputs,
+                outputs=outputs,
+                on_device=tuple(name for name, _ in seen.on_device.get(operator.number, ())),
+            )
+        )
     return Profile(
         len(counted),
-        _MICRO * _mean([tree.length for tree in counted]),
-        tuple(_kernels(what_ran, counted, operands, seen)),
+        _MICRO * fmean(tree.length for tree in counted),
+        tuple(kernels),
         what_ran.allocated,
         what_ran.alive,
         tuple(tree.length for tree in alike),
@@ -366,9 +353,8 @@ def _look(
             observer.unregister_callback()
         what_ran = runs_of(events)[0]
         began = sorted(what_ran.operators, key=lambda each: each.number)
-        known = read_operands(path, [each.name for each in began]) or ()
-        numbers = [each.number for each in began]
-        return events, what_ran, dict(zip(numbers, known, strict=False))
+        known = read_operands(path, [each.name for each in began])
+    return events, what_ran, {each.number: found for each, found in zip(began, known, strict=False)}
 
 
 def _session(run: Callable[[], object], count: int, on_gpu: bool, memory: bool = False) -> Events:
@@ -386,116 +372,64 @@ def _session(run: Callable[[], object], count: int, on_gpu: bool, memory: bool =
     return events_of(session.profiler.kineto_results)
 
 
-def _kernels(
-    what_ran: RunTree, counted: Sequence[RunTree], operands: Mapping[int, Operands], seen: Events
-) -> Iterator[Kernel]:
-    for place, operator in enumerate(what_ran.operators):
-        inputs, outputs = operands.get(operator.number, ((), ()))
-        yield replace(
-            operator,
-            own=_mean([tree.operators[place].own for tree in counted]),
-            total=_mean([tree.operators[place].total for tree in counted]),
-            inputs=inputs,
-            outputs=outputs,
-            on_device=tuple(name for name, _ in seen.on_device.get(operator.number, ())),
-        )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def ran_of(profile: Profile, device: str) -> Ran:
     """Returns what ran, as other runtimes have it: operators of one kind in a module together."""
     kernels = profile.kernels
-    own_bytes = _allocated(kernels)
-    groups: dict[tuple[str, ...], list[int]] = {}
-    for place, kernel in enumerate(kernels):
-        groups.setdefault(_alike(kernel), []).append(place)
-    whole = profile.kernel_micros or 1.0
-    found = [
-        _row(
-            [kernels[place] for place in places],
-            sum(own_bytes[place] for place in places),
-            whole,
-            device,
-        )
-        for places in groups.values()
-    ]
-    return ran(profile.runs, profile.run_micros, list(_named_apart(found)), counts_calls=True)
-
-
-def _alike(kernel: Kernel) -> tuple[str, ...]:
-    inputs = (str(each) for each in kernel.inputs)
-    outputs = (str(each) for each in kernel.outputs)
-    return (kernel.module, kernel.name, *inputs, "->", *outputs)
-
-
-def _allocated(kernels: Sequence[Kernel]) -> list[int]:
-    """Returns the bytes that each allocates, or that are allocated for it."""
-    found = [kernel.allocated for kernel in kernels]
+    own_bytes = [kernel.allocated for kernel in kernels]
     for place in reversed(range(len(kernels))):
         parent = kernels[place].parent
-        if parent is not None and allocates(kernels[place].name):
-            found[parent] += found[place]
-            found[place] = 0
-    return found
-
-
-def _row(alike: Sequence[Kernel], allocated: int, whole: float, device: str) -> RanKernel:
-    first, micros = alike[0], sum(kernel.micros for kernel in alike)
-    return RanKernel(
-        name=first.title,
-        op_type=shown(first.name),
-        node=place_name(first.module),
-        nodes=1,
-        provider=device,
-        micros=micros,
-        share=micros / whole,
-        calls=float(len(alike)),
-        inputs=tuple(str(each) for each in first.inputs[:_MOST_TENSORS]),
-        outputs=tuple(str(each) for each in first.outputs[:_MOST_TENSORS]),
-        macs=None,
-        macs_per_second=None,
-        allocated=allocated,
-    )
-
-
-def _named_apart(rows: Sequence[RanKernel]) -> Iterator[RanKernel]:
-    known: dict[str, int] = {}
-    for row in rows:
-        count = known[row.name] = known.get(row.name, 0) + 1
-        yield row if count == 1 else replace(row, name=f"{row.name} #{count}")
+        if parent is not None and allocates(kernels[place].name):  # for the one that it is within
+            own_bytes[parent] += own_bytes[place]
+            own_bytes[place] = 0
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, kernel in enumerate(kernels):
+        taken, made = (tuple(map(str, side)) for side in (kernel.inputs, kernel.outputs))
+        groups.setdefault((kernel.module, kernel.name, taken, made), []).append(place)
+    whole = profile.kernel_micros or 1.0
+    counts: Counter[str] = Counter()
+    found = []
+    for places in groups.values():
+        first, micros = kernels[places[0]], sum(kernels[place].micros for place in places)
+        counts[first.title] += 1
+        number = counts[first.title]
+        found.append(
+            RanKernel(
+                name=first.title if number == 1 else f"{first.title} #{number}",
+                op_type=shown(first.name),
+                node=place_name(first.module),
+                nodes=1,
+                provider=device,
+                micros=micros,
+                share=micros / whole,
+                calls=float(len(places)),
+                inputs=tuple(map(str, first.inputs[:_MOST_TENSORS])),
+                outputs=tuple(map(str, first.outputs[:_MOST_TENSORS])),
+                macs=None,
+                macs_per_second=None,
+                allocated=sum(own_bytes[place] for place in places),
+            )
+        )
+    return Ran.of(profile.runs, profile.run_micros, found, counts_calls=True)
 
 
 def on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
     """Returns the kernels of a GPU that operators have started, the most frequent first."""
-    modules: dict[str, list[str]] = {}
-    for kernel in profile.kernels:
-        for name in kernel.on_device:
-            modules.setdefault(name, []).append(kernel.module)
-    found = [
-        BackendKernel("GPU", printable(name, _LONGEST), "", "", len(each), each[0], len(set(each)))
-        for name, each in modules.items()
-    ]
-    return tuple(sorted(found, key=lambda each: -each.calls))
+    return backend_kernels(
+        (("GPU", printable(name, _LONGEST), "", ""), kernel.module)
+        for kernel in profile.kernels
+        for name in kernel.on_device
+    )
 
 
 def conversions_of(profile: Profile) -> tuple[Conversion, ...]:
     """Counts and times what quantizes, dequantizes, observes and converts, the slowest first."""
-    groups: dict[tuple[str, str], list[Kernel]] = {}
+    groups: dict[tuple[str, str], list[float]] = {}
     for kind, types, kernel in changes_of_type(profile.kernels):
-        groups.setdefault((kind, types), []).append(kernel)
+        groups.setdefault((kind, types), []).append(kernel.time)
     whole = profile.kernel_micros or 1.0
     found = [
-        Conversion(
-            kind,
-            types,
-            len(group),
-            sum(kernel.time for kernel in group),
-            sum(kernel.time for kernel in group) / whole,
-        )
-        for (kind, types), group in groups.items()
+        Conversion(*key, len(times), sum(times), sum(times) / whole)
+        for key, times in groups.items()
     ]
     return tuple(sorted(found, key=lambda each: -each.micros))
 
@@ -512,24 +446,12 @@ def changes_of_type(kernels: Sequence[Kernel]) -> Iterator[tuple[str, str, Kerne
         within.append(inside or kind is not None)
         if inside:
             continue
+        types = [each.dtype for each in kernel.inputs[:2]]
         if kind is not None:
-            yield kind, _types_of(kernel), kernel
-        elif (types := converted(kernel)) is not None:
+            result = () if kind == SCALES else kernel.outputs[:1]
+            yield kind, " -> ".join([*types[:1], *(each.dtype for each in result)]), kernel
+        elif kernel.name == COPY and len(set(types)) == 2 and kernel.inputs[0].shape:
             outermost = kernel
             while outermost.parent is not None and copies(kernels[outermost.parent].name):
                 outermost = kernels[outermost.parent]
-            yield CONVERT, " -> ".join(types), outermost
-
-
-def converted(kernel: Kernel) -> tuple[str, str] | None:
-    """Returns from which type to which a copy converts; None for anything else."""
-    if kernel.name != COPY or len(kernel.inputs) < 2 or not kernel.inputs[0].shape:
-        return None
-    written, read = (operand.dtype for operand in kernel.inputs[:2])
-    return None if written == read else (read, written)
-
-
-def _types_of(kernel: Kernel) -> str:
-    result = () if kind_of(kernel.name) == SCALES else kernel.outputs[:1]
-    sides = (kernel.inputs[:1], result)
-    return " -> ".join(each.dtype for side in sides for each in side)
+            yield CONVERT, f"{types[1]} -> {types[0]}", outermost  # what is written is the first

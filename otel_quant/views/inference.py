@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.base.files import open_regular
 from otel_quant.export.recording.layout import BENCH, INFERENCE
 from otel_quant.inference.results import (
     BackendKernel,
@@ -14,11 +15,11 @@ from otel_quant.inference.results import (
     Finding,
     InferenceResult,
     ModelResult,
-    OperatorTime,
     OutputError,
     Ran,
     RanKernel,
     TensorError,
+    merged_facts,
     read_result,
 )
 from otel_quant.schema.units import counted, share_text
@@ -48,6 +49,7 @@ _OF_PAGE: Final = 100
 """Rows of a table, and findings of a model, on a page."""
 
 _ABSENT: Final = "-"
+_TITLES: Final = {INFERENCE: "Models at work", BENCH: "Variants side by side"}
 
 
 def document(result: InferenceResult, top: int | None = None) -> Document:
@@ -62,130 +64,93 @@ def section(result: InferenceResult) -> Section:
     """Returns a result as a part of a page: the answer first, how it was measured last."""
     settings, *others = _parts(result, None)
     assert isinstance(settings, Facts)
-    title = "Variants side by side" if result.baseline else "Models at work"
+    title = _TITLES[BENCH if result.baseline else INFERENCE]
     return Section(title, (*others, settings._replace(title="How it was measured")))
 
 
 def recorded_sections(recording: Path) -> Iterator[Section]:
     """Yields what was measured beside a recording."""
-    for name, title in ((INFERENCE, "Models at work"), (BENCH, "Variants side by side")):
+    for name, title in _TITLES.items():
         try:
-            yield section(read_result((recording / name).read_text(encoding="utf-8")))
+            with open_regular(recording / name) as file:
+                result = read_result(file.read().decode())
+            yield section(result)
         except (FileNotFoundError, NotADirectoryError):
             pass
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError, ArithmeticError, RecursionError):
             why = f"{name} is damaged, or of another version of otel-quant"
             yield Section(title, (Lines((why,)),))
 
 
 def _parts(result: InferenceResult, top: int | None) -> Iterator[Part]:
+    yield Facts([(name, text) for name, text in _settings(result) if text], "measured")
     if result.baseline:
-        yield Facts(tuple(_variant_settings(result).items()), "measured")
         yield _variant_table(result)
         if notes := _variant_notes(result):
             yield Lines(notes)
         yield Lines((f"to repeat: {result.command}",))
         return
     measured = [model for model in result.models if not model.problem]
-    yield Facts(tuple(_settings(result).items()), "measured")
     yield Table.of(
         _LATENCY,
         result.models,
         row=_with_problem,
         id="inference-latency",
-        caption="Latency, without the profiler" if top is None else "",
+        caption="Latency, without the profiler",
     )
     if measured:
-        yield Table.of(
-            _MEMORY,
-            measured,
-            known_only=True,
-            id="inference-memory",
-            caption=_on_page("Memory", top),
-        )
+        yield _table(_MEMORY, measured, "memory", "Memory")
     compared = [(model, model.accuracy) for model in measured if model.accuracy is not None]
     errors = [(model.path, error) for model, accuracy in compared for error in accuracy.outputs]
     if errors:
-        yield Table.of(_ERRORS, errors, id="inference-error", caption=_on_page("How far off", top))
+        yield _table(_ERRORS, errors, "error", "How far off")
     if problems := [f"{model.path}: {each.problem}" for model, each in compared if each.problem]:
         yield Lines(problems)
+    rows = _OF_PAGE if top is None else top
     for number, model in enumerate(measured):
         if model.ran is not None:
-            words = _UNITS.get(result.runtime, _OF_FILES)
-            yield Section(
-                f"{model.path}: what ran", tuple(_what_ran(model, model.ran, words, number, top))
-            )
-        yield Section(f"{model.path}: what went wrong", (Lines(_said(model, top), is_list=True),))
+            node = "module" if result.runtime == "torch" else "node of the file"
+            ran = _what_ran(model, model.ran, node, number, rows)
+            yield Section(f"{model.path}: what ran", tuple(ran))
+        said = _said(model, with_sources=top is None)
+        yield Section(f"{model.path}: what went wrong", (Lines(said, is_list=True),))
         if model.accuracy is not None and model.accuracy.layers:
-            layers = model.accuracy.layers
-            yield _table(_LAYERS, layers, f"layers-{number}", "Error of each tensor", top)
+            layers = _table(
+                _LAYERS, model.accuracy.layers, f"layers-{number}", "Error of each tensor"
+            )
+            yield layers.first(rows, "more row")
 
 
-def _on_page(caption: str, top: int | None) -> str:
-    return caption if top is None else ""
-
-
-def _table(
-    columns: Sequence[Column[Any]], items: Sequence[Any], name: str, caption: str, top: int | None
-) -> Table:
-    """Returns the first rows of a table: as many as are asked for, or as a page has."""
-    shown = Table.of(columns, items[: top or _OF_PAGE], known_only=True, id=f"inference-{name}")
-    left = len(items) - (top or _OF_PAGE)
-    note = f"{counted(left, 'more row')} left out." if left > 0 and top is None else ""
-    return shown._replace(caption=_on_page(caption, top), note=note)
+def _table(columns: Sequence[Column[Any]], items: Sequence[Any], name: str, caption: str) -> Table:
+    return Table.of(columns, items, known_only=True, id=f"inference-{name}", caption=caption)
 
 
 # --- how it was measured ------------------------------------------------------------------
 
 
-def _machine(result: InferenceResult) -> str:
-    return f"{counted(result.cores, 'core')}, load {result.load:.2f} before"
-
-
-def _settings(result: InferenceResult) -> Mapping[str, str]:
-    noise = result.noise
-    found = {
-        result.runtime: result.version,
-        **result.settings,
-        "machine": _machine(result),
-        "noise": "" if noise is None else f"{share_text(noise)} between rounds",
-    }
-    measured = [model for model in result.models if not model.problem]
-    facts = dict.fromkeys(name for model in measured for name in model.facts)
-    for name in (*_PER_MODEL, *facts):
-        texts = {model.path: _fact(model, name) for model in measured}
-        if name in facts:  # of what a model does not use nothing is known
-            texts = {path: text for path, text in texts.items() if text}
-        if len(set(texts.values())) == 1:
-            found[name] = next(iter(texts.values()))
-        else:
-            found |= {f"{name} of {path}": text for path, text in texts.items()}
-    return {name: value for name, value in found.items() if value}
-
-
-def _fact(model: ModelResult, name: str) -> str:
-    return _PER_MODEL[name](model) if name in _PER_MODEL else model.facts.get(name, "")
-
-
-_PER_MODEL: Final[Mapping[str, Callable[[ModelResult], str]]] = {
-    "inputs": lambda model: ", ".join(f"{name} {shown}" for name, shown in model.inputs.items()),
-    "assumed": lambda model: ", ".join(model.assumed),
-    "nodes by provider": lambda model: ", ".join(
-        f"{name} {count:,}" for name, count in (model.assigned or {}).items()
-    ),
-}
-
-
-def _variant_settings(result: InferenceResult) -> Mapping[str, str]:
+def _settings(result: InferenceResult) -> Iterator[tuple[str, str]]:
+    if result.baseline:
+        yield "baseline", result.baseline
+    else:
+        yield result.runtime, result.version
+    yield from result.settings.items()
+    yield "machine", f"{counted(result.cores, 'core')}, load {result.load:.2f} before"
     between = (("rounds", result.noise), ("processes", result.process_spread))
-    noise = (f"{share_text(part)} between {of}" for of, part in between if part is not None)
-    found = {
-        "baseline": result.baseline,
-        **result.settings,
-        "machine": _machine(result),
-        "noise": f"{text} at most" if (text := ", ".join(noise)) else "",
-    }
-    return {name: text for name, text in found.items() if text}
+    noise = [f"{share_text(part)} between {of}" for of, part in between if part is not None]
+    yield "noise", f"{', '.join(noise)} at most" if noise else ""
+    if not result.baseline:
+        yield from merged_facts({
+            model.path: {
+                "inputs": ", ".join(f"{name} {text}" for name, text in model.inputs.items()),
+                "assumed": ", ".join(model.assumed),
+                "nodes by provider": ", ".join(
+                    f"{name} {count:,}" for name, count in (model.assigned or {}).items()
+                ),
+                **model.facts,
+            }
+            for model in result.models
+            if not model.problem
+        }).items()  # fmt: skip
 
 
 # --- models side by side ------------------------------------------------------------------
@@ -279,79 +244,54 @@ _LAYERS: Final[Sequence[Column[TensorError]]] = (
 # --- what ran in a model ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """Words for what a runtime runs."""
-
-    node: str  # Heading of what kernels belong to
-    more: str  # One of those
-    kernels: str  # Heading of their number
-
-
-_OF_FILES: Final = _Words("node of the file", "more node", "kernels")
-_UNITS: Final = {"torch": _Words("module", "more module", "calls")}
-
-
-def _what_ran(
-    model: ModelResult, ran: Ran, words: _Words, number: int, top: int | None
-) -> Iterator[Part]:
+def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -> Iterator[Part]:
     share = share_text(ran.between_micros / ran.run_micros) if ran.run_micros else _ABSENT
     run, kernels, between = (
         number_text(_MICRO * each, "ms")
         for each in (ran.run_micros, ran.kernel_micros, ran.between_micros)
     )
-    yield Lines(
-        (
-            f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
-            f"{between} ({share}); mean of {counted(ran.runs, 'run')}",
-        )
-    )
+    yield Lines((
+        f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
+        f"{between} ({share}); mean of {counted(ran.runs, 'run')}",
+    ))  # fmt: skip
     columns: tuple[Column[Any], ...] = (
-        Column("operator", value=lambda each: each.op_type),
-        _numbers(words.kernels, "", lambda each: each.kernels),
+        Column("operator", value=attrgetter("op_type")),
+        _numbers("calls" if node == "module" else "kernels", "", attrgetter("kernels")),
         *_TIMED,
-        _numbers("allocated", "By", lambda each: each.allocated, spare=2),
-        Column("provider", value=lambda each: each.provider, spare=4),
+        _numbers("allocated", "By", attrgetter("allocated"), spare=2),
+        Column("provider", value=attrgetter("provider"), spare=4),
     )
-    operators = _with_the_rest(ran.operators)
-    yield _table(columns, operators, f"operators-{number}", "Kernels by operator", top and 99)
+    operators = _table(columns, ran.operators, f"operators-{number}", "Kernels by operator")
+    yield operators.first(_MOST_OPERATORS, "more operator")
     groups: dict[str, list[RanKernel]] = {}
     for each in ran.kernels:
         groups.setdefault(each.node or f"(put in) {each.name}", []).append(each)
-    nodes = [_Node(name, kernels) for name, kernels in groups.items()]
-    nodes.sort(key=lambda node: -node.micros)
+    nodes = sorted((_Node(*each) for each in groups.items()), key=lambda each: -each.micros)
     columns = (
-        Column(words.node, value=lambda node: node.name, longest=_LONGEST),
-        Column("kernel", value=lambda node: node.kernel),
+        Column(node, value=attrgetter("name"), longest=_LONGEST),
+        Column("kernel", value=attrgetter("kernel")),
         *_TIMED,
-        Column(
-            "operands and results",
-            value=lambda node: node.kernels[0].types or None,
-            longest=2 * _LONGEST,
-            spare=1,
-        ),
+        Column("operands and results", value=attrgetter("types"), longest=2 * _LONGEST, spare=1),
     )
-    table = _table(columns, nodes, f"nodes-{number}", f"By {words.node}", top)
-    if top is not None and (left := len(nodes) - top) > 0:
-        more = f"({counted(left, words.more)}; --top shows more, json and csv each kernel)"
-        table = table._replace(note=more)
-    yield table
+    yield _table(columns, nodes, f"nodes-{number}", f"By {node}").first(
+        rows, f"more {node.split(' ')[0]}"
+    )
     if model.conversions:
-        name = f"conversions-{number}"
-        yield _table(_CONVERSIONS, model.conversions, name, "Changes of type", top and 99)
+        yield _table(_CONVERSIONS, model.conversions, f"conversions-{number}", "Changes of type")
     if model.backend:
         name = f"backend-{number}"
-        yield _table(_BACKEND, model.backend, name, "Kernels below the operators", top)
+        below = _table(_BACKEND, model.backend, name, "Kernels below the operators")
+        yield below.first(rows, "more kernel")
 
 
 class _Node:
     """The kernels of a node of the file, or of a module."""
 
     def __init__(self, name: str, kernels: Sequence[RanKernel]) -> None:
-        self.name, self.kernels = name, kernels
+        self.name, self.types = name, kernels[0].types or None
         self.micros = sum(each.micros for each in kernels)
         self.share = sum(each.share for each in kernels)
-        macs = max((each.macs or 0 for each in kernels), default=0)
+        macs = max(each.macs or 0 for each in kernels)
         self.macs_per_second = 1e6 * macs / self.micros if macs and self.micros else None
         names = list(dict.fromkeys(each.op_type for each in kernels))
         if len(names) > _MOST_NAMES:
@@ -361,44 +301,22 @@ class _Node:
 
 _TIMED: Final[Sequence[Column[Any]]] = (
     _numbers("time", "s", lambda each: _MICRO * each.micros, "us", digits=1),
-    _numbers("share", "1", lambda each: each.share),
-    _numbers("rate", "{MAC}/s", lambda each: each.macs_per_second, "GMAC/s", spare=3),
+    _numbers("share", "1", attrgetter("share")),
+    _numbers("rate", "{MAC}/s", attrgetter("macs_per_second"), "GMAC/s", spare=3),
 )
-
-
-def _with_the_rest(operators: Sequence[OperatorTime]) -> Sequence[OperatorTime]:
-    """Returns the slowest operators, and the others as one."""
-    rest = operators[_MOST_OPERATORS:]
-    if not rest:
-        return operators
-    known = [each.allocated for each in rest if each.allocated is not None]
-    others = OperatorTime(
-        counted(len(rest), "more operator"),
-        "",
-        sum(each.kernels for each in rest),
-        sum(each.micros for each in rest),
-        sum(each.share for each in rest),
-        None,
-        None,
-        sum(known) if known else None,
-    )
-    return [*operators[:_MOST_OPERATORS], others]
-
 
 _CONVERSIONS: Final[Sequence[Column[Conversion]]] = (
     Column("change of type", value=lambda each: f"{each.kind} {each.types}".rstrip()),
-    _numbers("calls", "", lambda each: each.calls),
+    _numbers("calls", "", attrgetter("calls")),
     *_TIMED[:2],
 )
 
 _BACKEND: Final[Sequence[Column[BackendKernel]]] = (
     Column(
         "kernel below the operators",
-        value=lambda each: " ".join(
-            filter(None, (each.library, each.primitive, each.implementation))
-        ),
+        value=lambda each: f"{each.library} {each.primitive} {each.implementation}".rstrip(),
     ),
-    _numbers("calls", "", lambda each: each.calls),
+    _numbers("calls", "", attrgetter("calls")),
     Column(
         "module",
         value=lambda each: (
@@ -409,9 +327,9 @@ _BACKEND: Final[Sequence[Column[BackendKernel]]] = (
 )
 
 
-def _said(model: ModelResult, top: int | None) -> Sequence[str]:
-    """Returns what went wrong, what took longest first; on a page each with its source."""
-    most = _OF_PAGE if top is None else _MOST_FINDINGS
+def _said(model: ModelResult, *, with_sources: bool) -> Sequence[str]:
+    """Returns what went wrong, what took longest first."""
+    most = _OF_PAGE if with_sources else _MOST_FINDINGS
     groups: dict[tuple[str, str], list[Finding]] = {}
     for each in model.findings:
         groups.setdefault((each.kind, each.alike), []).append(each)
@@ -422,9 +340,8 @@ def _said(model: ModelResult, top: int | None) -> Sequence[str]:
         if others:
             share = share_text(sum(each.share for each in (first, *others)))
             sentence += f"; and {len(others):,} more for the same reason, {share} together"
-        shown.append(f"{sentence} ({first.source})" if top is None else sentence)
-    more = sum(map(len, slowest[most:])) + model.more_findings
-    if more:
+        shown.append(f"{sentence} ({first.source})" if with_sources else sentence)
+    if more := sum(map(len, slowest[most:])) + model.more_findings:
         shown.append(f"and {more:,} more, which took less time")
     return shown or ["nothing"]
 
@@ -440,14 +357,11 @@ def _variant_table(result: InferenceResult) -> Table:
         known = any(column.value(each) is not None for each in result.models)
         spare = column.spare + 1 if column.spare else 0
         columns.append(column._replace(spare=spare if known else 1))
-    return Table.of(
-        columns,
-        result.models,
-        row=lambda model, cells: (
-            Row(cells[:1], said=model.problem) if model.problem else Row(cells)
-        ),
-        id="bench-variants",
-    )
+
+    def row(model: ModelResult, cells: Sequence[Cell]) -> Row:
+        return Row(cells[:1], said=model.problem) if model.problem else Row(cells)
+
+    return Table.of(columns, result.models, row=row, id="bench-variants")
 
 
 def _variant_notes(result: InferenceResult) -> Sequence[str]:
@@ -468,9 +382,7 @@ def _variant_notes(result: InferenceResult) -> Sequence[str]:
 def _speedup(model: ModelResult) -> Cell:
     if model.latency is None or model.latency.speedup is None:
         return None
-    if model.latency.is_apart:
-        return model.latency.speedup
-    return Quantity(None, after="within noise")
+    return model.latency.speedup if model.latency.is_apart else Quantity(None, after="within noise")
 
 
 def _peak(model: ModelResult) -> Cell:
@@ -484,20 +396,19 @@ def _error(model: ModelResult) -> OutputError | None:
 
 
 def _largest(model: ModelResult) -> float | None:
-    error = _error(model)
-    return None if error is None else error.max_abs
+    return getattr(_error(model), "max_abs", None)
 
 
 _VARIANTS: Final[Sequence[Column[ModelResult]]] = (
-    Column("variant", value=lambda model: model.path),
+    Column("variant", value=attrgetter("path")),
     _numbers("median", "s", _latency("median"), "ms"),
     _numbers("IQR", "s", _latency("iqr"), "ms", spare=2),
     _numbers("speed-up", "x", _speedup),
     _numbers("peak memory", "By", _peak),
     _numbers("ratio", "x", _memory("ratio"), spare=5),
     _numbers("on disk", "By", _memory("weights_on_disk"), spare=6),
-    _numbers("to quantize", "s", lambda model: model.quantize, "s", spare=4),
-    _numbers("to compile", "s", lambda model: model.compile, "s", spare=3),
+    _numbers("to quantize", "s", attrgetter("quantize"), "s", spare=4),
+    _numbers("to compile", "s", attrgetter("compile"), "s", spare=3),
     _numbers("SQNR", "dB", lambda model: _sqnr(_error(model)), "dB", digits=1),
     _numbers("largest difference", "", _largest, spare=1),
 )
@@ -511,11 +422,10 @@ def _sheet(result: InferenceResult) -> Table:
     if result.baseline:
         columns = [Column(name, value=value) for name, value in _VARIANT_SHEET.items()]
         return Table.of(columns, result.models)
-    names = (*_KERNEL_SHEET[:-1], "inputs", "outputs", "findings", "allocated")
     rows = [
         (
             model.path,
-            *(getattr(each, name) for name in ("name", "op_type", *_KERNEL_SHEET[3:-1])),
+            *(getattr(each, field) for field in _KERNEL_SHEET.values() if field),
             "; ".join(each.inputs),
             "; ".join(each.outputs),
             "; ".join(one.sentence for one in model.findings if each.name in one.kernels),
@@ -525,17 +435,21 @@ def _sheet(result: InferenceResult) -> Table:
         if model.ran is not None
         for each in model.ran.kernels
     ]
-    return Table([Column(name) for name in names], rows)
+    return Table([Column(name) for name in _KERNEL_SHEET], rows)
 
 
-_KERNEL_SHEET: Final = (
-    "model", "kernel", "operator", "provider", "node", "micros", "share", "calls", "macs",
-    "macs_per_second", "",
-)  # fmt: skip
+_KERNEL_SHEET: Final[Mapping[str, str]] = {
+    "model": "",
+    "kernel": "name",
+    "operator": "op_type",
+    **{name: name for name in ("provider", "node", "micros", "share", "calls", "macs", "macs_per_second")},
+    **dict.fromkeys(("inputs", "outputs", "findings", "allocated"), ""),
+}  # fmt: skip
+"""Columns -> fields of a kernel; empty for what is made of several."""
 
 _VARIANT_SHEET: Final[Mapping[str, Callable[[ModelResult], Cell]]] = {
-    "variant": lambda model: model.path,
-    "kind": lambda model: model.kind,
+    "variant": attrgetter("path"),
+    "kind": attrgetter("kind"),
     "median_seconds": _latency("median"),
     "iqr_seconds": _latency("iqr"),
     "noise": _latency("noise"),
@@ -547,8 +461,8 @@ _VARIANT_SHEET: Final[Mapping[str, Callable[[ModelResult], Cell]]] = {
     "gpu_peak_bytes": _memory("gpu"),
     "memory_ratio": _memory("ratio"),
     "disk_bytes": _memory("weights_on_disk"),
-    "quantize_seconds": lambda model: model.quantize,
-    "compile_seconds": lambda model: model.compile,
+    "quantize_seconds": attrgetter("quantize"),
+    "compile_seconds": attrgetter("compile"),
     "sqnr_db": lambda model: getattr(_error(model), "sqnr", None),
     "largest_difference": _largest,
     "problem": lambda model: model.problem or (model.accuracy.problem if model.accuracy else ""),

@@ -1,51 +1,95 @@
-"""Sends what a command has measured of models at work, where the environment says where to."""
+"""Spans, log records and metrics of models at work, given to the exporters that are configured."""
 
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-from otel_quant.base.environment import settings_from
-from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.initial_environment import environment_at_start
-from otel_quant.base.log import LOG
-from otel_quant.export.otel.default_exporters import defaults_in
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.instrumentation.utils import suppress_instrumentation
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.trace import NonRecordingSpan
 
-if TYPE_CHECKING:
-    from otel_quant.inference.results import InferenceResult
+from otel_quant.export.otel.automatic_providers import Providers
+from otel_quant.export.otel.inference import RunContext, names_of, report
+from otel_quant.export.otel.service_name import made_name
+from otel_quant.inference.results import InferenceResult
+from otel_quant.recordings.reader import read
+from otel_quant.recordings.sending.replay import Identifiers, Kept
+from otel_quant.recordings.sending.send import configured_endpoint, send
+from otel_quant.schema import semconv
+from otel_quant.schema.settings import Settings
 
+_SERVICE: Final = "otel-quant"
 _TIMEOUT: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"
 """Seconds that an exporter goes on trying."""
 
 
 def send_inference(
-    result: InferenceResult, began_ns: int, ended_ns: int, recording: Path | None = None
+    result: InferenceResult,
+    began_ns: int,
+    ended_ns: int,
+    recording: Path | None,
+    settings: Settings,
 ) -> None:
-    """Sends spans, log records and metrics of models at work; the last thing that a command does.
+    """Sends all three signals, for ``OTEL_QUANT_EXIT_TIMEOUT`` at most; NotSentError if it cannot.
 
-    Nothing is loaded or sent where no endpoint and no exporter is configured. An endpoint that is away
-    is told of in one line of the log, after ``OTEL_QUANT_EXIT_TIMEOUT`` at most, and nothing is raised.
     The parent of the span is what ``TRACEPARENT`` says, else the run of the recording.
     """
-    settings = settings_from(os.environ, warn=False)
-    is_silent = defaults_in(os.environ, environment_at_start(os.environ)) is not None
-    if settings.sdk_disabled or is_silent:
-        return
-    if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
-        LOG.warning(
-            "an endpoint is configured and nothing was sent: that needs OpenTelemetry's SDK and an "
-            "exporter: pip install 'otel-quant[otlp]'"
-        )
-        return
     os.environ.setdefault(_TIMEOUT, f"{max(1, round(settings.exit_timeout))}")
-    with FAULTS.kept_in("sending of an inference"):
-        # Only now: loading the SDK takes a quarter of a second.
-        from otel_quant.recordings.sending.endpoint import NotSentError
-        from otel_quant.recordings.sending.inference_signals import send_signals
+    endpoint = configured_endpoint()
+    resource = getattr(trace.get_tracer_provider(), "resource", None) or Resource.create()
+    if str(resource.attributes.get("service.name")).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": _SERVICE}))
+    service = str(resource.attributes["service.name"])
+    belongs = _belonging(result, began_ns, recording, settings, service)
 
-        try:
-            send_signals(result, began_ns, ended_ns, recording, settings)
-        except NotSentError as error:
-            LOG.warning("the telemetry of the inference was not sent: %s", error)
+    spans: list[Any] = []
+    records: list[Any] = []
+    kept_spans: Any = Kept(spans)
+    kept_records: Any = Kept(records)
+    points = InMemoryMetricReader()
+    tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(kept_spans))
+    loggers = LoggerProvider(resource, shutdown_on_exit=False)
+    loggers.add_log_record_processor(SimpleLogRecordProcessor(kept_records))
+    meters = MeterProvider([points], resource, shutdown_on_exit=False)
+    report(result, began_ns, ended_ns, belongs, Providers(tracers, meters, loggers))
+    with suppress_instrumentation():  # no spans for the requests
+        if spans:  # none of a trace that is sampled out
+            send(endpoint.spans, spans)
+        send(endpoint.records, records)
+        send(endpoint.points, points.get_metrics_data())
+
+
+def _belonging(
+    result: InferenceResult,
+    began_ns: int,
+    recording: Path | None,
+    settings: Settings,
+    service: str,
+) -> RunContext:
+    headers = {
+        name: os.environ.get(name.upper()) for name in ("traceparent", "tracestate", "baggage")
+    }
+    context = propagate.extract({name: text for name, text in headers.items() if text}, Context())
+    name = settings.run_name
+    recorded = None if recording is None else read(recording, in_brief=True)
+    if recorded is not None and recorded.runs:
+        run = recorded.runs[0]
+        name = name or str(run.attributes.get(semconv.RUN_NAME, ""))
+        if not trace.get_current_span(context).get_span_context().is_valid:
+            above = NonRecordingSpan(Identifiers(recorded).of_run(run))
+            context = trace.set_span_in_context(above, context)
+    if not name:
+        first = names_of(result, paths=settings.paths)[0] if settings.paths else None
+        name = made_name(first, began_ns, service)
+    return RunContext(context, name, settings.paths)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -123,10 +122,15 @@ def test_onnx_files_are_variants_and_the_last_line_repeats_the_command(
 ) -> None:
     out, err = run(tmp_path, *files, "--baseline", "int8.onnx", "--threads", "1")
     lines = out.splitlines()
-    assert err == ""
+    assert [re.sub(r"[0-9.]+ ms", "_", line) for line in err.splitlines()] == [
+        "float.onnx: making it and calling it for the first times",
+        "int8.onnx: making it and calling it for the first times",
+        "float.onnx: median _ (process 1 of 1)",
+        "int8.onnx: median _ (process 1 of 1)",
+    ]
     assert lines[-1] == (
-        "to repeat: otel-quant bench float.onnx int8.onnx --baseline int8.onnx --processes 1 "
-        "--threads 1 --seconds 0.2"
+        "to repeat: otel-quant bench --seconds 0.2 --processes 1 float.onnx int8.onnx --baseline "
+        "int8.onnx --threads 1"
     )
     settings = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines[1 : lines.index("")])
     assert settings["baseline"] == "int8.onnx"
@@ -147,10 +151,10 @@ def test_the_last_line_repeats_the_command_whatever_names_are(
         "def variants():\n    return {'int8': 'int8.onnx', '-float': 'float.onnx'}, x\n"
     )
     out, _ = run(tmp_path, "my variants.py:variants", "--baseline=-float")
-    line = out.splitlines()[-1]
-    _, _, *arguments = shlex.split(line.removeprefix("to repeat: "))
-    again, _ = run(tmp_path, *arguments)
-    assert again.splitlines()[-1] == line
+    assert out.splitlines()[-1] == (
+        "to repeat: otel-quant bench --seconds 0.2 --processes 1 'my variants.py:variants' "
+        "--baseline=-float"
+    )
     assert re.search(r"^baseline +-float$", out, re.MULTILINE)
 
 
@@ -272,7 +276,7 @@ def test_a_result_joins_a_recording_and_its_report(files: tuple[str, str], tmp_p
     subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
     report = (tmp_path / "report.html").read_text()
     assert "Variants side by side" in report
-    assert "otel-quant bench float.onnx int8.onnx" in report
+    assert "otel-quant bench --seconds 0.2 --processes 1 float.onnx int8.onnx" in report
 
 
 def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on(
@@ -352,7 +356,45 @@ def test_what_makes_no_sense_is_said_in_one_line(
     files: tuple[str, str], arguments: tuple[str, ...], problem: str, code: int, tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text("def variants():\n    raise ValueError('no weights')\n")
-    assert run(tmp_path, *arguments, code=code) == ("", f"otel-quant: {problem}\n")
+    out, err = run(tmp_path, *arguments, code=code)
+    assert (out, err.splitlines()[-1]) == ("", f"otel-quant: {problem}")
+
+
+@needs_torch
+def test_a_variant_that_hangs_is_a_row_after_the_timeout_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "script.py").write_text(
+        "import time, numpy as np\n"
+        "x = np.ones((8, 64), np.float32)\n"
+        "def hangs():\n    time.sleep(600)\n"
+        "def variants():\n    return {'hangs': hangs, 'file': 'float.onnx'}, x\n"
+    )
+    found = variants_of(tmp_path, "script.py:variants", "--timeout", "20", code=1)
+    why = "making it failed: no answer within 20 s (--timeout)"
+    assert found["hangs"]["problem"] == why
+    assert found["file"]["call"]["median"] > 0
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_finished_is_shown_when_the_command_is_stopped(
+    stop: signal.Signals, files: tuple[str, str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "otel_quant", "bench", *files, "--one-by-one", "--format=json"]
+    parent = subprocess.Popen(
+        [*command, "--seconds", "2"], cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert parent.stderr is not None
+    next(line for line in parent.stderr if line.startswith("int8.onnx: making it"))
+    os.kill(parent.pid, stop)
+    out, _ = parent.communicate(timeout=60)
+    assert parent.returncode == 130
+    result = json.loads(out)
+    done, left = result["variants"]
+    assert (done["problem"], len(done["call"]["processes"])) == ("", 5)
+    assert left["problem"] == "stopped before it was measured"
+    assert result["settings"]["stopped"] == "before all was measured"
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])

@@ -205,7 +205,7 @@ def test_shapes_are_given_or_assumed_and_said(tmp_path: Path) -> None:
     float_matmuls().save(tmp_path / "float.onnx")
     out, _ = run(tmp_path, "float.onnx", "open.onnx", "--format", "json")
     accuracy = json.loads(out)["models"][1]["accuracy"]
-    assert accuracy["problem"] == "its inputs are not those of the first model"
+    assert accuracy["problem"] == "its inputs are not those of float.onnx"
     assert accuracy["outputs"] == []
 
 
@@ -218,15 +218,14 @@ def test_data_of_a_file_is_what_models_are_fed(models: tuple[str, str], tmp_path
     np.savez(tmp_path / "double.npz", x=np.zeros((8, 64)))
     (tmp_path / "text.npz").write_text("no arrays")
     for name, problem in {
-        "other.npz": "float.onnx: other.npz has 'y', which is no input; expected x",
-        "double.npz": "float.onnx: double.npz: 'x' is float64 [8, 64]; expected float32 [8, 64]",
-        "text.npz": "float.onnx: text.npz: is not a file of numpy.savez; expected arrays by the "
+        "other.npz": "other.npz has 'y', which is no input; expected x",
+        "double.npz": "double.npz: 'x' is float64 [8, 64]; expected float32 [8, 64]",
+        "text.npz": "text.npz: is not a file of numpy.savez; expected arrays by the "
         "names of inputs",
-        "none.npz": "float.onnx: none.npz: No such file or directory; expected arrays by the "
-        "names of inputs",
+        "none.npz": "none.npz: No such file or directory; expected arrays by the names of inputs",
     }.items():
         _, err = run(tmp_path, "float.onnx", "--data", name, code=1)
-        assert err == f"otel-quant: {problem}\n"
+        assert err == f"otel-quant: float.onnx: loading it failed: {problem}\n"
 
 
 def test_what_is_wrong_with_a_model_is_one_line_and_the_others_go_on(
@@ -260,7 +259,7 @@ def test_an_unknown_provider_is_named_with_those_that_are_there(
 ) -> None:
     _, err = run(tmp_path, models[0], "--provider", "CPU", "--provider", "Moon:a=1", code=1)
     assert err == (
-        "otel-quant: float.onnx: provider 'MoonExecutionProvider' is not in this onnxruntime; "
+        "otel-quant: float.onnx: loading it failed: provider 'MoonExecutionProvider' is not in this onnxruntime; "
         "expected one of AzureExecutionProvider, CPUExecutionProvider\n"
     )
     _, err = run(tmp_path, models[0], "--provider", "CPU:a", code=2)
@@ -279,7 +278,7 @@ def test_a_crash_of_the_runtime_is_one_line_and_leaves_nothing_behind(
     library = tmp_path / "crash.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "crash.c"], check=True)
     _, err = run(tmp_path, *models, "--custom-ops", str(library), code=1)
-    why = "the process that ran it was ended by SIGABRT; its last line: out of luck"
+    why = "loading it failed: the process that ran it was ended by SIGABRT; its last line: out of luck"
     assert err == f"otel-quant: float.onnx: {why}\notel-quant: int8.onnx: {why}\n"
 
 

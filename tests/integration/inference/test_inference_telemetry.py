@@ -96,7 +96,9 @@ def test_all_three_signals_say_what_the_command_says(folder: Path, otlp: OtlpRec
     }
     arguments = ("float.onnx", "int8.onnx", "exp.onnx", "none.onnx", "--format", "json")
     done = run(folder, environment, *arguments)
-    problem = "cannot be opened: No such file or directory; expected an ONNX file"
+    problem = (
+        "loading it failed: cannot be opened: No such file or directory; expected an ONNX file"
+    )
     assert (done.returncode, done.stderr) == (1, f"otel-quant: none.onnx: {problem}\n")
     result = json.loads(done.stdout)
     of_all = {**ID, "quant.library.name": LIBRARY, "quant.library.version": result["version"]}
@@ -128,7 +130,7 @@ def test_all_three_signals_say_what_the_command_says(folder: Path, otlp: OtlpRec
         "int8": "uint8 8x64, int8 64x64 -> uint8 8x64",
         "exp": "uint8 1x32x32x16, int8 16x16x3x3 -> uint8 1x32x32x16",
     }
-    for model in result["models"]:
+    for model in result["models"][:3]:
         name = model["path"].removesuffix(".onnx")
         ran = model["ran"]
         assert known(points[name]) == figures(model)

@@ -23,9 +23,8 @@ Measured: TypeAlias = tuple[ModelResult, Sequence[Mapping[str, Any]]]
 def _measured(paths: list[Path], options: Options) -> Iterator[Measured]:
     for start in range(0, len(paths), _AT_ONCE):
         names = [str(path) for path in paths[start : start + _AT_ONCE]]
-        found = measure_files(names, OnnxInputs(), options)
-        assert found.result is not None
-        yield from ((each, found.traces[each.path]) for each in found.result.models)
+        result, traces = measure_files(names, OnnxInputs(), options)
+        yield from ((each, traces[each.path]) for each in result.models)
 
 
 @pytest.fixture(scope="module")

@@ -109,9 +109,7 @@ def test_models_by_real_quantizers_are_measured_whole(
         )
         paths = [path, *_quantized(path, shape)]
     options = Options(runs=6, custom_ops=("quark",))
-    measured = measure_files(list(map(str, paths)), OnnxInputs(), options).result
-    assert measured is not None
-    results = measured.models
+    results = measure_files(list(map(str, paths)), OnnxInputs(), options)[0].models
     assert {each.path: each.problem for each in results if each.problem} == {}
     for result in results:
         _assert_whole(result)

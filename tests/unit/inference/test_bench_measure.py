@@ -14,7 +14,7 @@ from otel_quant.inference import measure, rounds
 from otel_quant.inference.measure import bench
 from otel_quant.inference.model_process import ModelProcess
 from otel_quant.inference.results import Accuracy, Latency, MemoryUse, ModelResult, OutputError
-from otel_quant.inference.subjects import InProcess, OnnxInputs, OnnxVariant, Options
+from otel_quant.inference.subjects import InProcess, OnnxInputs, OnnxModel, Options
 
 OPTIONS = Options(seconds=20.0)
 
@@ -52,8 +52,8 @@ class Known(InProcess):
         spent: float = 0.25,
         fails: tuple[int, str] = (0, ""),
     ) -> None:
-        super().__init__(name, ModelProcess())
-        self.provider, self.fed = "cpu", ["x float32 2 (checksum 0)"]
+        super().__init__(name, ModelProcess("torch", huge_pages=False))
+        self.providers, self.fed = ("cpu",), ["x float32 2 (checksum 0)"]
         self.first = [0.5, rounds[0], 0.0]
         self._clock, self._took, self._fails = clock, took, fails
         self._making, self._spent = making, spent
@@ -307,7 +307,7 @@ def test_memory_is_compared_on_a_gpu_or_beside_it(
 def test_a_round_of_a_file_has_as_many_runs_as_fit_and_a_thousand_at_most(
     warm: float, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = OnnxVariant("a.onnx", "a.onnx", OnnxInputs(), Options())
+    entry = OnnxModel("a.onnx", "a.onnx", OnnxInputs(), Options(), is_profiled=False)
     entry.warm = warm
     monkeypatch.setattr(entry, "ask", lambda *_, times: [2.0] * times)
     entry.time(0.2)

@@ -14,7 +14,6 @@ from otel_quant.inference.torch_copy import read_verbose
 from otel_quant.inference.torch_findings import FINDINGS, Evidence, flow_of
 from otel_quant.inference.torch_operators import kind_of, shown
 from otel_quant.inference.torch_profile import (
-    Allocation,
     Event,
     Events,
     Kernel,
@@ -48,11 +47,11 @@ def test_a_run_is_a_tree_with_own_times_modules_and_allocations() -> None:
             _event("otel-quant run", 200, 220),
             _event("Torch-Compiled Region: 0/0", 200, 215),
             _event("## Call CompiledFxGraph f12345678 ##", 201, 214, number=6),
+            *(
+                Event(begin, 0, "[memory]", 1, size=size)
+                for begin, size in ((5, 7), (13, 64), (26, 1000), (39, -1000), (75, 500), (90, -571))
+            ),
         ]),
-        [
-            Allocation(5, 1, 7), Allocation(13, 1, 64), Allocation(26, 1, 1000), Allocation(39, 1, -1000),
-            Allocation(75, 1, 500), Allocation(90, 1, -571),
-        ],
         {},
     )  # fmt: skip
     first, second = runs_of(events)
@@ -84,8 +83,8 @@ def test_the_faster_half_of_the_runs_that_run_the_same_operators_counts(
             ]
         return events
 
-    looked = Events(runs(9000), [], {})
-    timed = Events(runs(4000, 1000, 500, 2000, 3000, other="aten::bmm"), [], {})
+    looked = Events(runs(9000), {})
+    timed = Events(runs(4000, 1000, 500, 2000, 3000, other="aten::bmm"), {})
     [what_ran] = runs_of(looked)
     monkeypatch.setattr(torch_profile, "_look", lambda *_: (looked, what_ran, {}))
     monkeypatch.setattr(torch_profile, "_session", lambda *_: timed)
@@ -102,7 +101,6 @@ def test_on_a_gpu_operators_have_the_time_of_the_kernels_that_they_start() -> No
             _event("aten::linear", 10, 20, number=1),
             _event("aten::addmm", 12, 18, number=2),
         ],
-        [],
         {2: [("gemm", 40), ("bias", 10)]},
     )
     [run] = runs_of(events)
@@ -163,8 +161,8 @@ def test_operands_are_those_of_the_operators_in_the_order_in_which_they_began(
         ((_tensor(5, "float32", 2, 1),), (_tensor(5, "float32", 1, 2),)),
         ((_tensor(5, "float32", 2), _tensor(6, "quint8", 3)), (_tensor(7, "bfloat16", 5),)),
     ]
-    assert read_operands(path, ["aten::t", "aten::other"]) is None
-    assert read_operands(tmp_path / "gone.json", []) is None
+    assert read_operands(path, ["aten::t", "aten::other"]) == ()
+    assert read_operands(tmp_path / "gone.json", []) == ()
 
 
 def test_operators_that_do_the_same_in_a_module_are_one_kernel_with_what_is_allocated_for_them() -> (

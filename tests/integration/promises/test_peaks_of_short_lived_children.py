@@ -17,10 +17,7 @@ import pytest
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.skipif(sys.platform != "linux", reason="the kernel's marks are Linux's"),
-]
+pytestmark = pytest.mark.alone
 
 RUNS = 3
 BUSY_LOOPS = 4

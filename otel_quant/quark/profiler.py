@@ -106,9 +106,9 @@ class GlobalProfiler:
             instrumentor.instrument()
         _RECORDS.records = self.records
         run = RUNTIME.latest_run
-        if RUNTIME.is_running and run is not None and (started := run.started()) is not None:
+        if RUNTIME.is_running and run is not None and run.baseline is not None:
             # The run began with an earlier step: its start is the first record all the same.
-            _RECORDS.receive(started)
+            _RECORDS.receive(run.started(run.baseline))
         RUNTIME.add_sink(_RECORDS)
         if self.output_path:
             RUNTIME.write_profile(self.output_path)

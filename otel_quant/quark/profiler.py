@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar
 
 from otel_quant.base.fault_boundary import FAULTS
@@ -214,12 +213,7 @@ class GlobalProfiler:
     def __enter__(self) -> GlobalProfiler:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Does nothing: steps come from :meth:`scope`."""
 
     def _checkpoint(self, step_name: str) -> None:
@@ -297,12 +291,7 @@ class ProfilerScope:
         activation.__enter__()
         return self._profiler
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         stack = getattr(self._entered, "stack", None)
         if stack:
             stack.pop().__exit__(kind, error, traceback)

@@ -133,7 +133,11 @@ def test_a_run_that_was_killed_shows_where_and_what_would_help(tmp_path: Path) -
     )
     lines = shown(tmp_path / "r")
     assert lines[0] == "✗ killed by SIGKILL  6 min 40 s  python quantize.py"
-    assert lines[-3:] == [f"was in {where}", "oom_kill rose", "- Fewer samples."]
+    assert lines[-3:] == [
+        f"the program was killed by SIGKILL, in {where}",
+        "  because: oom_kill rose",
+        "  would help: Fewer samples. [here]",
+    ]
 
 
 def test_ranks_are_told_apart_and_the_largest_peak_counts(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class SpansSink(Sink):
         step = event.step
         if self._run is None or step is None:
             return
-        root = self._root_for(event)
+        self._root_for(event)
         known = {**event.attributes, **self._ids}
         memory = event.checkpoint.get(semconv.CHECKPOINT_MEMORY)
         if memory is not None:
@@ -103,13 +103,6 @@ class SpansSink(Sink):
         span = self._tracer.start_span(
             step.label, context, attributes=known, start_time=event.time_ns
         )
-        # A provider may have turned up between the two spans.
-        if not root.is_own and _is_own(span, context):
-            self._root_for(event)
-            context = self._context_for(step)
-            span = self._tracer.start_span(
-                step.label, context, attributes=known, start_time=event.time_ns
-            )
         self._spans[step.index], self._set[step.index] = span, event.attributes
 
     def step_entered(self, step: StepInfo) -> Token[Any] | None:

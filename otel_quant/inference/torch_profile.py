@@ -412,7 +412,7 @@ def ran_of(profile: Profile, device: str) -> Ran:
     return Ran.of(profile.runs, profile.run_micros, found, counts_calls=True)
 
 
-def on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
+def kernels_on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
     """Returns the kernels of a GPU that operators have started, the most frequent first."""
     return backend_kernels(
         (("GPU", printable(name, _LONGEST), "", ""), kernel.module)

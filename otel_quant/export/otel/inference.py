@@ -119,8 +119,8 @@ class _Report:
             text = problem or "the model could not be measured"
             self._emit(semconv.INFERENCE_FAILED_EVENT, text, labels, context, SeverityNumber.WARN)
         for operator in ran.operators[:MOST_OPERATORS] if ran is not None else ():
-            more = {semconv.OPERATOR_KERNELS: operator.kernels}
-            self._timed(operator, None, {**labels, **more}, context)
+            count = {semconv.OPERATOR_KERNELS: operator.kernels}
+            self._timed(operator, None, {**labels, **count}, context)
         for kernel in ran.kernels[:MOST_OPERATORS] if ran is not None else ():
             more = {semconv.OPERATOR_KERNELS: 1, semconv.OPERATOR_TYPES: kernel.types or None}
             self._timed(kernel, kernel.node or kernel.name, {**labels, **more}, context)

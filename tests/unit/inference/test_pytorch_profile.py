@@ -20,7 +20,7 @@ from otel_quant.inference.torch_profile import (
     Operand,
     Profile,
     conversions_of,
-    on_gpu,
+    kernels_on_gpu,
     profile,
     ran_of,
     read_operands,
@@ -112,7 +112,7 @@ def test_kernels_of_a_gpu_are_told_by_module() -> None:
         _kernel("aten::mm", [], [], on_device=("gemm", "bias")),
         _kernel("aten::mm", [], [], module="head", on_device=("gemm", "gemm")),
     )
-    assert on_gpu(Profile(1, 30.0, kernels, 0, 0, ())) == (
+    assert kernels_on_gpu(Profile(1, 30.0, kernels, 0, 0, ())) == (
         BackendKernel("GPU", "gemm", "", "", 3, "fc", 2),
         BackendKernel("GPU", "bias", "", "", 1, "fc", 1),
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import LastResort
-from otel_quant.inference.child import reset_mark, status, timed
+from otel_quant.inference.child import MemoryMark, status, timed
 
 _TYPES: Final = {
     "tensor(float)": "float32",
@@ -107,7 +107,7 @@ class Session:
         self._libraries: list[str] = []
         self._session: Any = None
         self._feeds: dict[str, Any] = {}
-        self._has_mark = True
+        self._mark = MemoryMark()
 
     def load(self, path: str, options: Mapping[str, Any], feed: Mapping[str, Any]) -> Any:
         """Makes the session and its inputs, and runs it for the first times."""
@@ -149,10 +149,7 @@ class Session:
 
     def marks(self, resets: bool) -> Any:
         """Returns the kernel's mark of the highest memory in bytes, and sets it back."""
-        found = {"process": status("VmHWM") if self._has_mark else None}
-        if resets:
-            self._has_mark = reset_mark()
-        return found
+        return {"process": self._mark.take(resets)}
 
     def outputs(self, path: str) -> list[str]:
         """Writes the outputs of a run, ``a0``, ``a1`` and so on; returns their names."""

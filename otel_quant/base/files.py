@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 if sys.platform != "win32":
     import fcntl
@@ -27,6 +27,10 @@ PAGE: Final = 4096
 cuts a write short only between two pages. A divisor of the page size, where pages are larger."""
 
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+_READING: Final = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY", "O_NONBLOCK")
+)
 
 _LEAST: Final = 700
 """Smallest number of a descriptor of ours; the usual limit is 1024."""
@@ -46,7 +50,6 @@ class HeldFile:
 
     def __init__(self, path: Path, *, appends: bool = True, is_new: bool = True) -> None:
         self.path = path
-        self._appends = appends
         flags = (os.O_APPEND if appends else 0) | (os.O_EXCL if is_new else 0)
         self._descriptor = open_apart(path, _FLAGS | flags)
         status = os.fstat(self._descriptor)
@@ -63,17 +66,19 @@ class HeldFile:
         """Bytes in the file."""
         return self._checked()
 
-    def append(self, data: bytes) -> None:
-        """Appends lines. They are in the file when this returns; if it raises, none of them is."""
+    def append(self, data: bytes, size: int | None = None) -> None:
+        """Appends lines. They are in the file when this returns; if it raises, none of them is.
+
+        `size` is that of the file, if it was just asked for.
+        """
         with self._lock:
-            before = self._checked()
+            before = self._checked() if size is None else size
             try:
                 while data:
                     data = data[os.write(self._descriptor, data) :]
             except OSError as error:
                 if self._is_regular:
                     os.ftruncate(self._descriptor, before)
-                    os.lseek(self._descriptor, before, os.SEEK_SET)
                 error.filename = str(self.path)
                 raise
 
@@ -126,7 +131,7 @@ class HeldFile:
         self.close()
 
     def _checked(self) -> int:
-        """Makes sure that the file is ours and nobody else has written to it; returns its size."""
+        """Makes sure that the descriptor is that of our file; returns the size of the file."""
         if not self._is_open:
             raise self._error(errno.EBADF, "this file is closed, as its run has ended")
         try:
@@ -142,23 +147,7 @@ class HeldFile:
             )
         if self._is_regular and status.st_nlink == 0:
             raise self._error(errno.ENOENT, "this file has been removed while its run wrote it")
-        if self._is_regular and self._appends:
-            self._check_end()
         return status.st_size
-
-    def _check_end(self) -> None:
-        """Makes sure that the file ends where our last write has ended."""
-        while os.fstat(self._descriptor).st_size != (end := self._end()):
-            # A signal handler may append between two calls: then our end moves.
-            if os.fstat(self._descriptor).st_size != end == self._end():
-                raise self._error(
-                    errno.EBUSY,
-                    "another program has written to this file; give each program a path of its own",
-                )
-
-    def _end(self) -> int:
-        """Returns where our last write has ended."""
-        return os.lseek(self._descriptor, 0, os.SEEK_CUR)
 
     def _error(self, number: int, message: str) -> OSError:
         return OSError(number, message, str(self.path))
@@ -184,11 +173,6 @@ class PageFile:
         self._file.write_at(0, data)
         self._length = len(data)
 
-    def write_at(self, offset: int, text: str) -> None:
-        """Writes over a part of the text."""
-        if self._file is not None:
-            self._file.write_at(offset, text.encode("ascii"))
-
     def remove(self) -> None:
         """Removes the file, if it was made."""
         if self._file is not None:
@@ -212,19 +196,25 @@ def replace_whole(path: Path, data: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file to read it. Anything else is refused: a FIFO would wait, and a device never end."""
+    descriptor = os.open(path, _READING)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
 def is_held(path: Path) -> bool:
     """Returns whether the process that writes a file is alive."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        with open_regular(path) as file:
+            is_free = try_lock(file.fileno(), shared=True)
+            if is_free is not None:
+                return not is_free
+            return time.time() - os.fstat(file.fileno()).st_mtime < _SILENT
     except OSError:
         return False
-    try:
-        is_free = try_lock(descriptor, shared=True)
-        if is_free is not None:
-            return not is_free
-        return time.time() - os.fstat(descriptor).st_mtime < _SILENT
-    finally:
-        os.close(descriptor)
 
 
 def open_apart(path: str | os.PathLike[str], flags: int) -> int:

@@ -39,14 +39,12 @@ from otel_quant.capture.recorder.kept_run import KeptRun
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import completed, new_run_info
-from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
+from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, PROVIDERS
 from otel_quant.export.otel.delivery import Delivery
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
-from otel_quant.export.otel.providers import PROVIDERS
-from otel_quant.export.otel.run_name import CARRIER_KEY, described
 from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
-from otel_quant.export.otel.service_name import name_service
+from otel_quant.export.otel.service_name import CARRIER_KEY, described, name_service
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.export.quark_yaml.request import (
@@ -61,10 +59,10 @@ from otel_quant.export.quark_yaml.sink import ProfileTextSink, QuarkYamlSink
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.event_file import choose_folder, make_folder
 from otel_quant.export.recording.sink import RecordingSink
+from otel_quant.schema.events import Sink
 from otel_quant.schema.figures import RESOURCES, Number
 from otel_quant.schema.records import Reading, RunInfo, StepInfo
 from otel_quant.schema.settings import Settings
-from otel_quant.schema.sink import Sink
 
 
 class Runtime:

@@ -7,11 +7,14 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Final
 
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cli.command import MISUSED, Command, UserError
 from otel_quant.version import VERSION
+
+TYPE_CHECKING = False  # as in run.py
+if TYPE_CHECKING:
+    from typing import Final
 
 COMMANDS: Final = (
     "run",
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     for command in _commands(given):
         subparser = subparsers.add_parser(
-            command.name, help=command.brief, description=command.description or command.brief
+            command.name, help=command.brief, description=command.description
         )
         command.add_arguments(subparser)
         subparser.add_argument(

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.export.recording.curve import RecordedCurve
-from otel_quant.schema.records import AttributeValue, Phase
 
-Attributes = Mapping[str, AttributeValue]
+if TYPE_CHECKING:
+    from otel_quant.schema.records import AttributeValue, Phase
+
+Attributes: TypeAlias = "Mapping[str, AttributeValue]"
 
 State = Literal["running", "ended", "failed", "killed", "lost"]
 """How a run or a step stands. ``failed``: ended by an exception or a non-zero exit code. ``killed``:
@@ -195,4 +197,4 @@ class Recording:
 def number(attributes: Attributes, name: str) -> float | None:
     """Returns the number that attributes have under a name; None if it is absent or no number."""
     value = attributes.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if type(value) is int or type(value) is float else None

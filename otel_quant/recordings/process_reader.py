@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from otel_quant.base.files import open_regular
 from otel_quant.export.recording import layout
-from otel_quant.export.recording.event_file import NewerSchemaError, read_ends, read_events
+from otel_quant.export.recording.event_file import mapping_in, refuse_newer
 from otel_quant.recordings.model import (
     LastReading,
     RecordedCheckpoint,
@@ -18,13 +20,15 @@ from otel_quant.recordings.model import (
     State,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.catalog import FORMER
-from otel_quant.schema.records import Phase
+from otel_quant.schema.recorded_files import EVENTS, STATE, LeftOut
+
+if TYPE_CHECKING:
+    from otel_quant.schema.records import Phase
 
 _MOST_POINTS: Final = 300
 """Points of a step's progress that are kept."""
 
-_Event = dict[str, Any]
+_Event = Mapping[str, Any]
 
 _SPAN: Final = ("trace_id", "span_id", "parent_span_id")
 _OF_RUN: Final = ("rank", "world_size", "resource", *_SPAN)
@@ -53,48 +57,104 @@ def read_process(
     found = ProcessRuns()
     reading: dict[str, ReadRun] = {}
     path = layout.events_path(folder, process)
-    clock: _Clock | None = None
+    left_out = LeftOut()
+    offset: int | None = None  # of the recording's time and the process's monotonic clock
     parent: int | None = None
     try:
-        for event in read_ends(path) if in_brief else read_events(path):
+        for kind, event in _read_events(path, left_out, in_brief=in_brief):
+            if offset is None:
+                offset = event["time"] - began_ns - event["clock"]
+            at = max(0, event["clock"] + offset) / 1e9
+            found.latest = max(found.latest, at)
+            if kind == "process.started":
+                parent = event["parent_pid"]
+                continue
+            if kind == "run.started":
+                reading[event["run"]] = ReadRun(event["run"], at, process, parent)
             try:
-                clock = clock or _Clock(event, began_ns)
-                at = clock.seconds(event)
-                found.latest = max(found.latest, at)
-                if event["kind"] == "process.started":
-                    parent = event.get("parent_pid")
-                elif event["kind"] == "run.started":
-                    run = reading[event["run"]] = ReadRun(event["run"], at, process, parent)
-                    run.take(event, at)
-                elif event["kind"] in _HANDLERS:
-                    reading[event["run"]].take(event, at)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                found.problems.append(
-                    f"{path.name}: an event of kind {event['kind']!r} is left out: "
-                    f"{type(error).__name__} {error}"
-                )
-    except NewerSchemaError:
-        raise
+                reading[event["run"]].take(kind, event, at)
+            except KeyError:
+                left_out[f"{kind} of what has not started"] += 1
     except OSError as error:
         found.problems.append(f"{path.name} cannot be read: {error.strerror or error}")
-    is_open = not reading or any(run.end is None for run in reading.values())
-    state = _state_file(layout.state_path(folder, process)) if is_open else None
-    if state is not None:
-        _add_state(reading, state, clock or _Clock(state, began_ns), process, found)
+    found.problems += left_out.in_words(path.name)
+    if not reading or any(run.end is None for run in reading.values()):
+        path = layout.state_path(folder, process)
+        left_out = LeftOut()
+        state = STATE(mapping_in(path), left_out)
+        found.problems += left_out.in_words(path.name)
+        if state is not None:
+            if offset is None:
+                offset = state["time"] - began_ns - state["clock"]
+            at = max(0, state["clock"] + offset) / 1e9
+            # Without a run its events are gone.
+            run = reading.setdefault(state["run"], ReadRun(state["run"], at, process))
+            if run.end is None:
+                run.state_known(state, at)
+                found.latest = max(found.latest, at)
     is_open = any(run.end is None for run in reading.values())
     open_state = state_of_open() if is_open else "lost"
     found.runs = [run.recorded(open_state) for run in reading.values()]
     return found
 
 
-class _Clock:
-    """Seconds of a process's events since the recording began, by its monotonic clock."""
+_DECODE: Final = json.JSONDecoder().decode
+"""Without finding out the encoding of each line."""
 
-    def __init__(self, first: Mapping[str, Any], began_ns: int) -> None:
-        self._offset = int(first["time"]) - began_ns - int(first["clock"])
+_OURS: Final = re.compile(rb'\{"schema":\d+,"time":\d+,"clock":\d+,"kind":"(?!run\.|process\.)')
+"""Begins a line of neither a run nor a process, as we write it: in brief only such a one is not looked
+at. What another program has written anew, as `jq` does, is."""
 
-    def seconds(self, event: Mapping[str, Any]) -> float:
-        return max(0, int(event["clock"]) + self._offset) / 1e9
+
+def _read_events(
+    path: Path, left_out: LeftOut, *, in_brief: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the events of a process; in brief, if all of its runs have ended, only those of the runs.
+
+    The last event of a run has what its steps have said of it.
+    """
+    with open_regular(path) as file:
+        if not in_brief:
+            yield from _events(path, file, left_out)
+            return
+        lines = file.readlines()
+    noted = LeftOut()
+    events = list(_events(path, [line for line in lines if not _OURS.match(line)], noted))
+    kinds = [kind for kind, _ in events]
+    if kinds.count("run.started") == kinds.count("run.ended"):
+        left_out.update(noted)
+        yield from events
+    else:
+        yield from _events(path, lines, left_out)
+
+
+def first_event(path: Path) -> dict[str, Any] | None:
+    """Returns the first event of a process; None if there is none."""
+    try:
+        return next((event for _, event in _read_events(path, LeftOut(), in_brief=False)), None)
+    except OSError:
+        return None
+
+
+def _events(
+    path: Path, lines: Iterable[bytes], left_out: LeftOut
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the events of lines; a last line that a kill has cut is none, and nothing is left out."""
+    for line in lines:
+        try:
+            event = _DECODE(line.decode())
+        except (ValueError, RecursionError):
+            if line.endswith(b"\n"):
+                left_out["line"] += 1
+            continue
+        refuse_newer(path, event)
+        kind = event.get("kind") if type(event) is dict else None
+        if type(kind) is not str or (fields := EVENTS.get(kind)) is None:
+            continue
+        if (known := fields(event, left_out)) is not None:
+            yield kind, known
+        else:
+            left_out[kind] += 1
 
 
 class ReadRun:
@@ -114,28 +174,27 @@ class ReadRun:
         self._checkpoints: list[RecordedCheckpoint] = []
         self._models: list[Mapping[str, Any]] = []
 
-    def take(self, event: _Event, at: float) -> None:
-        """Takes an event; a kind that this version does not know changes nothing."""
-        if (handle := _HANDLERS.get(event["kind"])) is not None:
-            handle(self, event, at)
+    def take(self, kind: str, event: _Event, at: float) -> None:
+        """Takes an event. Raises KeyError if it is of a step that has not begun."""
+        _HANDLERS[kind](self, event, at)
 
     def _on_started(self, event: _Event, at: float) -> None:
         self._known |= {name: event[name] for name in _OF_RUN if name in event}
-        self._attributes |= _mapping(event, "attributes")
+        self._attributes |= event.get("attributes", {})
         self._checkpoint("Start", "start", event, at)
 
     def _on_step_started(self, event: _Event, at: float) -> None:
         index = event["index"]
         self._steps[index] = {
             "index": index, "name": event["name"], "kind": event["step_kind"], "start": at,
-            "attributes": _mapping(event, "attributes"), "progress": [],
+            "attributes": event.get("attributes", {}), "progress": [],
             **{name: event.get(name) for name in ("parent", *_SPAN)},
         }  # fmt: skip
         self._checkpoint(f"{event['name']} Start", "start", event, at, index)
 
     def _on_step_ended(self, event: _Event, at: float) -> None:
         step, error = self._steps[event["index"]], event.get("error")
-        step["attributes"].update(_mapping(event, "attributes"))
+        step["attributes"].update(event.get("attributes", {}))
         step |= {"end": at, "state": "failed" if error else "ended", **_outcome(event)}
         if event.get("samples") is not None:
             self._on_samples_consumed(event, at)
@@ -151,35 +210,36 @@ class ReadRun:
         self._checkpoint(event["name"], "point", event, at, event.get("step"))
 
     def _on_models_costed(self, event: _Event, at: float) -> None:
-        self._models += [model for model in event["models"] if isinstance(model, dict)]
+        self._models += event["models"]
 
     def _on_learned(self, event: _Event, at: float) -> None:
-        self._attributes.update(_mapping(event, "attributes"))
+        self._attributes.update(event.get("attributes", {}))
         if "span_id" in event:
             self._known["parent_span_id"] = None
         names = (*_SPAN, "resource") if "span_id" in event else ("trace_id",)
         self._known |= {name: event[name] for name in names if name in event}
 
     def _on_heartbeat(self, event: _Event, at: float) -> None:
-        for index, samples in _mapping(event, "samples").items():
-            self._consumed(self._steps[int(index)], samples, at)
+        steps = {str(index): step for index, step in self._steps.items()}
+        for index, samples in event.get("samples", {}).items():
+            self._consumed(steps[index], samples, at)
         self.last = LastReading(
-            time=at, attributes=_mapping(event, "attributes"), open_steps=tuple(self.open_steps)
+            time=at, attributes=event.get("attributes", {}), open_steps=tuple(self.open_steps)
         )
 
     def _on_ended(self, event: _Event, at: float) -> None:
         self.end = at
         self.state = "failed" if event.get("error") else "ended"
         self._known |= _outcome(event)
-        self._attributes.update(_mapping(event, "attributes"))
-        self._custom.update(_mapping(event, "custom"))
+        self._attributes.update(event.get("attributes", {}))
+        self._custom.update(event.get("custom", {}))
         self._checkpoint("End", "end", event, at)
 
     def state_known(self, state: Mapping[str, Any], at: float) -> None:
         """Takes what the state file says: the newest reading, and samples of open steps."""
-        steps = [each for each in state.get("steps", ()) if isinstance(each, dict)]
+        steps = state.get("steps", ())
         for each in steps:
-            step = self._steps.get(each.get("index", -1))
+            step = self._steps.get(each["index"])
             if step is None or "end" in step:
                 continue
             if each.get("expected") is not None:
@@ -187,9 +247,9 @@ class ReadRun:
             if each.get("samples"):
                 # The samples are newer than the reading beside them: they are written at once.
                 self._consumed(step, each["samples"], max(at, step["start"]))
-        attributes = _mapping(state, "attributes")
+        attributes = state.get("attributes", {})
         if attributes:
-            named = tuple(each["index"] for each in steps if "index" in each and self.end is None)
+            named = tuple(each["index"] for each in steps)
             open_steps = tuple(self.open_steps) or named
             self.last = LastReading(time=at, attributes=attributes, open_steps=open_steps)
 
@@ -204,7 +264,7 @@ class ReadRun:
         return RecordedRun(
             **{
                 **self._known,
-                "resource": _mapping(self._known, "resource"),
+                "resource": self._known.get("resource", {}),
                 "end": self.end,
                 "state": state,
                 "attributes": {**self._of_models(), **self._of_steps(), **self._attributes},
@@ -243,7 +303,7 @@ class ReadRun:
         found = {
             f"quant.model.{role}.{name}": value
             for role, model in last.items()
-            for name, value in _mapping(model, "figures").items()
+            for name, value in model["figures"].items()
         }
         for model in self._models:
             if model.get("role") == "float" and "path" in model:
@@ -253,22 +313,20 @@ class ReadRun:
     def _checkpoint(
         self, name: str, phase: Phase, event: _Event, at: float, step: int | None = None
     ) -> None:
-        custom = _mapping(event, "custom")
-        self._custom.update(custom)
-        prefixed = {semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()}
-        figures = _mapping(event, "checkpoint")
+        figures = event.get("checkpoint", {})
+        if custom := event.get("custom"):
+            self._custom.update(custom)
+            prefixed = {semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()}
+            figures = {**figures, **prefixed}
         self._checkpoints.append(
-            RecordedCheckpoint(
-                name=name, time=at, step=step, phase=phase, attributes={**figures, **prefixed}
-            )
+            RecordedCheckpoint(name=name, time=at, step=step, phase=phase, attributes=figures)
         )
 
 
 def _outcome(event: _Event) -> dict[str, Any]:
     """Returns what the end of a run or a step says of it."""
-    devices = event.get("devices")
     return {
-        "devices": tuple(map(as_attributes, devices)) if isinstance(devices, list) else (),
+        "devices": event.get("devices", ()),
         "error": event.get("error"),
         "error_message": event.get("error_message"),
     }
@@ -286,57 +344,6 @@ _HANDLERS: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {
     "heartbeat": ReadRun._on_heartbeat,
     "run.ended": ReadRun._on_ended,
 }
-
-
-def _state_file(path: Path) -> dict[str, Any] | None:
-    """Returns the newest figures; None if there are none, or a kill has cut them."""
-    try:
-        state = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(state, dict) or not {"time", "clock", "run"} <= state.keys():
-        return None
-    schema = state.get("schema")
-    if isinstance(schema, int) and schema > layout.SCHEMA:
-        raise NewerSchemaError(f"{path}: schema {schema}", schema)
-    return state
-
-
-def _add_state(
-    reading: dict[str, ReadRun],
-    state: dict[str, Any],
-    clock: _Clock,
-    process: str,
-    found: ProcessRuns,
-) -> None:
-    try:
-        at = clock.seconds(state)
-        run = reading.get(state["run"])
-        if run is None:  # the events are gone
-            run = reading[state["run"]] = ReadRun(state["run"], at, process)
-        if run.end is None:
-            run.state_known(state, at)
-            found.latest = max(found.latest, at)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        found.problems.append(f"state of process {process}: {type(error).__name__} {error}")
-
-
-def as_attributes(value: object) -> dict[str, Any]:
-    """Returns a mapping as it was before it was written, under the names of today.
-
-    Of anything else it is an empty one.
-    """
-    if not isinstance(value, dict):
-        return {}
-    today: Mapping[Any, str] = FORMER
-    return {
-        today.get(key, key): tuple(each) if type(each) is list else each
-        for key, each in value.items()
-    }
-
-
-def _mapping(event: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return as_attributes(event.get(name))
 
 
 def _pid(process: str) -> int | None:

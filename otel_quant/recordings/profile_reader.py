@@ -13,18 +13,20 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from otel_quant.base.files import is_held
-from otel_quant.export.quark_yaml.request import LAST_READING
-from otel_quant.export.recording.event_file import EXPECTED, NotARecordingError
+from otel_quant.base.files import is_held, open_regular
+from otel_quant.export.recording.event_file import EXPECTED, NotARecordingError, mapping_in
+from otel_quant.export.recording.layout import LAST_READING
 from otel_quant.recordings.model import Recording, State
 from otel_quant.recordings.process_reader import ReadRun
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import RESOURCES, Figure
-from otel_quant.schema.records import AttributeValue
 from otel_quant.schema.series import CACHE_GROWTH
 from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
+
+if TYPE_CHECKING:
+    from otel_quant.schema.records import AttributeValue
 
 HEADER: Final = "# Quark Profiling Results\n"
 
@@ -105,7 +107,8 @@ class NotAProfileError(NotARecordingError):
 
 def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
     """Reads a profile, with the last reading that is beside one without an end."""
-    text = path.read_bytes().decode("utf-8", "replace")
+    with open_regular(path) as file:
+        text = file.read().decode("utf-8", "replace")
     try:
         profile = parse(_ends_of(text) if in_brief else text)
     except NotAProfileError as error:
@@ -140,11 +143,8 @@ def _last_reading(path: Path, records: list[Record]) -> Record | None:
     """
     began, latest = records[0].get("timestamp"), records[-1].get("timestamp")
     for candidate in sorted(path.parent.glob(f"*{LAST_READING}")):
-        try:
-            record = json.loads(candidate.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            continue
-        if not isinstance(record, dict) or record.get("run_started") != began:
+        record = mapping_in(candidate)
+        if record is None or record.get("run_started") != began:
             continue
         taken = record.get("timestamp")
         if isinstance(taken, float) and isinstance(latest, float) and taken >= latest:
@@ -298,8 +298,8 @@ def recording_of(
     run_id = str(profile.run.get("id") or reading.get("run_id") or "")
     run = ReadRun(run_id, 0.0, path.name)
     attributes = _of_run(profile)
-    for event, at in _events(profile, attributes):
-        run.take(event, at)
+    for kind, event, at in _events(profile, attributes):
+        run.take(kind, event, at)
     if reading:
         run.state_known(_state(reading, run.open_steps), _number(reading, _TIME) or 0.0)
     is_over = run.end is not None
@@ -316,16 +316,16 @@ def recording_of(
     )
 
 
-def _events(profile: Profile, attributes: Record) -> Iterator[tuple[dict[str, Any], float]]:
+def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[str, Any], float]]:
     """Yields what has happened, with its time: the names of records say what opens and closes."""
     names: list[str] = []
     starts: list[Record] = []
     still_open: list[int] = []
     if profile.costs:
-        yield {"kind": "models.costed", "models": list(map(_model, profile.costs))}, 0.0
+        yield "models.costed", {"models": list(map(_model, profile.costs))}, 0.0
     known = {"rank": _whole(profile.run.get("rank")), "attributes": attributes}
     if not any(record.get("step") == "Start" for record in profile.records):
-        yield {"kind": "run.attributes", **known}, 0.0
+        yield "run.attributes", known, 0.0
     for record in profile.records:
         name, at = str(record.get("step", "")), _number(record, _TIME) or 0.0
         levels = _levels(record, semconv.CHECKPOINT_PREFIX)
@@ -333,25 +333,30 @@ def _events(profile: Profile, attributes: Record) -> Iterator[tuple[dict[str, An
         stem = name.removesuffix(_CLOSES)
         closed = next((each for each in reversed(still_open) if names[each] == stem), None)
         if name == "Start":
-            event |= {"kind": "run.started", **known}
+            kind = "run.started"
+            event |= known
         elif name == "End":
-            event |= {"kind": "run.ended", **_error(record, profile.run)}
+            kind = "run.ended"
+            event |= _error(record, profile.run)
         elif name.endswith(_OPENS):
             stem, index = name.removesuffix(_OPENS), len(names)
-            kind = stem if stem in ALL_STEPS else ProfileStep.USER_DEFINED
-            event |= {"kind": "step.started", "index": index, "name": stem, "step_kind": kind}
+            kind = "step.started"
+            event |= {"index": index, "name": stem}
+            event["step_kind"] = stem if stem in ALL_STEPS else ProfileStep.USER_DEFINED
             event["parent"] = still_open[-1] if still_open else None
             names.append(stem)
             starts.append(record)
             still_open.append(index)
         elif name.endswith(_CLOSES) and closed is not None:
-            event |= {"kind": "step.ended", "index": closed, **_error(record)}
+            kind = "step.ended"
+            event |= {"index": closed, **_error(record)}
             event["attributes"] = _of_step(starts[closed], record)
             still_open.remove(closed)
         else:
             innermost = still_open[-1] if still_open else None
-            event |= {"kind": "checkpoint", "name": name, "step": innermost}
-        yield event, at
+            kind = "checkpoint"
+            event |= {"name": name, "step": innermost}
+        yield kind, event, at
 
 
 def _error(record: Record, run: Record | None = None) -> dict[str, str | None]:

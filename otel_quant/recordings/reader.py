@@ -6,7 +6,6 @@ is read. What could not be read is said in ``Recording.problems``.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,6 @@ from otel_quant.export.recording.event_file import (
     EXPECTED,
     NewerSchemaError,
     NotARecordingError,
-    read_events,
 )
 from otel_quant.recordings.model import (
     LAUNCHER,
@@ -30,8 +28,9 @@ from otel_quant.recordings.model import (
     Recording,
     State,
 )
-from otel_quant.recordings.process_reader import as_attributes, read_process
+from otel_quant.recordings.process_reader import first_event, read_process
 from otel_quant.schema import semconv
+from otel_quant.schema.recorded_files import MANIFEST, LeftOut
 from otel_quant.schema.series import TOTALS
 
 
@@ -46,18 +45,19 @@ def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) ->
 
 def _read_folder(folder: Path, ending: Ending | None, in_brief: bool) -> Recording:
     processes = layout.processes_in(folder)
-    made = manifest.load(folder)
+    left_out = LeftOut()
+    made = MANIFEST(manifest.load(folder), left_out) or {}
+    problems = [*left_out.in_words(layout.MANIFEST)]
     launcher = layout.curve_path(folder, LAUNCHER)
     if not processes and not made and not launcher.exists():
         raise NotARecordingError(
             f"{folder}: has no {layout.MANIFEST} and no events.<pid>.jsonl; {EXPECTED}"
         )
     began_ns = made.get("began")
-    problems: list[str] = []
-    if not isinstance(began_ns, int):
+    if began_ns is None:
         problems.append(f"{layout.MANIFEST} is missing or has been cut")
         began_ns = _earliest(folder, processes)
-    ending = _ending_of(made) or ending
+    ending = _ending_of(made.get("ending")) or ending
     runs: list[RecordedRun] = []
     curves: dict[str, RecordedCurve] = {}
     latest = 0.0
@@ -67,32 +67,35 @@ def _read_folder(folder: Path, ending: Ending | None, in_brief: bool) -> Recordi
         runs += found.runs
         problems += found.problems
         latest = max(latest, found.latest)
-    summary = _summary_of(made) if in_brief else None
+    summary = made.get("summary") if in_brief else None
     if summary is not None:
-        curves[LAUNCHER] = RecordedCurve(began_ns, 0, summary)
+        curves[LAUNCHER] = RecordedCurve(began_ns, 0, _curve_of(summary))
     for process in _with_curves(processes, runs, in_brief, summary is not None):
+        path, left_out = layout.curve_path(folder, process), LeftOut()
         try:
-            curve = curves[process] = read_curve(layout.curve_path(folder, process))
+            curve = curves[process] = read_curve(path, left_out)
         except FileNotFoundError:
             continue
         except NewerSchemaError:
             raise
         except (OSError, ValueError) as error:
-            problems.append(f"the curve of {process} is left out: {error}")
+            why = error.strerror if isinstance(error, OSError) else error
+            problems.append(f"{path.name} is left out: {why}")
             continue
+        problems += left_out.in_words(path.name)
         latest = max(latest, _end_of(curve, began_ns))
     ended = made.get("ended")
     if ending is not None:
         latest = max(latest, ending.time)
-    elif isinstance(ended, int):
+    elif ended is not None:
         latest = max(latest, (ended - began_ns) / 1e9)
     runs.sort(key=lambda run: run.start)
     return Recording(
         path=folder,
         began_ns=began_ns,
-        state=_state(runs, ending, is_held(launcher), isinstance(ended, int)),
+        state=_state(runs, ending, launcher, is_over=ended is not None),
         duration=latest,
-        origin=_origin(made.get("origin"), runs),
+        origin=_origin(made.get("origin", {}), runs),
         runs=tuple(runs),
         curves=curves,
         ending=ending,
@@ -111,11 +114,11 @@ def _with_curves(
     return tuple(stopped) if is_known else (*stopped, LAUNCHER)
 
 
-def _origin(noted: object, runs: list[RecordedRun]) -> Attributes:
+def _origin(noted: Attributes, runs: list[RecordedRun]) -> Attributes:
     """Returns what made the recording: what the manifest says, else the first run."""
     by_run = runs[0].attributes if runs else {}
     found = {name: value for name, value in by_run.items() if name in semconv.ORIGIN}
-    return {**found, **as_attributes(noted)}
+    return {**found, **noted}
 
 
 def _open(folder: Path, process: str, ending: Ending | None) -> State:
@@ -129,16 +132,14 @@ def _open(folder: Path, process: str, ending: Ending | None) -> State:
     return "failed" if ending.exit_code else "lost"
 
 
-def _state(
-    runs: list[RecordedRun], ending: Ending | None, is_watched: bool, is_over: bool
-) -> State:
-    """Returns how the whole stands: as the launcher saw it end, else by its runs."""
+def _state(runs: list[RecordedRun], ending: Ending | None, curve: Path, *, is_over: bool) -> State:
+    """Returns how the whole stands: as the launcher saw it end, else by its runs; it holds its curve."""
     if ending is not None:
         if ending.signal is not None:
             return "killed"
         return "failed" if ending.exit_code else "ended"
     states = {run.state for run in runs}
-    if is_watched or "running" in states:
+    if "running" in states or is_held(curve):
         return "running"
     worst: tuple[State, ...] = ("lost", "failed")
     for state in worst:
@@ -154,43 +155,21 @@ def _end_of(curve: RecordedCurve, began_ns: int) -> float:
 
 def _earliest(folder: Path, processes: list[str]) -> int:
     """Returns the wall clock of the first event of all processes; 0 without any."""
-    times = []
-    for process in processes:
-        try:
-            first = next(read_events(layout.events_path(folder, process)), None)
-        except OSError:
-            continue
-        if first is not None and isinstance(first.get("time"), int):
-            times.append(first["time"])
-    return min(times, default=0)
+    firsts = (first_event(layout.events_path(folder, process)) for process in processes)
+    return min((first["time"] for first in firsts if first is not None), default=0)
 
 
-def _ending_of(manifest: Mapping[str, Any]) -> Ending | None:
+def _ending_of(found: dict[str, Any] | None) -> Ending | None:
     """Returns how the program ended, as the launcher saw it."""
-    found = manifest.get("ending")
-    if not isinstance(found, dict) or "time" not in found:
+    if found is None:
         return None
-    known = {field.name for field in dataclasses.fields(Ending)}
-    values = {name: value for name, value in found.items() if name in known}
-    for name in ("open_steps", "processes", "disk"):
-        values[name] = tuple(
-            tuple(each) if isinstance(each, list) else each for each in values.get(name, ())
-        )
-    values["advice"] = tuple(
-        Advice(text=str(each.get("text")), source=str(each.get("source")))
-        for each in values.get("advice", ())
-        if isinstance(each, dict)
-    )
-    return Ending(**values)
+    advice = tuple(Advice(**each) for each in found.get("advice", ()))
+    return Ending(**{**found, "advice": advice})
 
 
-def _summary_of(manifest: Mapping[str, Any]) -> Curve | None:
+def _curve_of(summary: Mapping[str, float]) -> Curve:
     """Returns what the launcher's curve comes to, as a curve of one bucket."""
-    found = manifest.get("summary")
-    if not isinstance(found, dict):
-        return None
-    known = {name: value for name, value in found.items() if isinstance(value, int | float)}
     curve = Curve(1)
-    levels = {name: value for name, value in known.items() if name not in TOTALS}
-    curve.add(0, levels, {name: known[name] for name in TOTALS & known.keys()})
+    levels = {name: value for name, value in summary.items() if name not in TOTALS}
+    curve.add(0, levels, {name: summary[name] for name in TOTALS & summary.keys()})
     return curve

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
@@ -66,8 +65,7 @@ _MOST_PLACES: Final = 8
 _AT_LEAST: Final[frozenset[Source]] = frozenset({"checkpoints", "last reading"})
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """A value, with what is known of where and when it was."""
 
     value: float
@@ -316,9 +314,9 @@ def _placed(
     )
     if owned is not None:
         path = next(each.path for each in steps if each.step is owned.step)
-        return replace(owned, value=highest, source=source, path=path)
+        return owned._replace(value=highest, source=source, path=path)
     best = max(timed or near, key=lambda each: each.value)
-    return replace(best, value=highest, source=source)
+    return best._replace(value=highest, source=source)
 
 
 def steps_of(recording: Recording) -> Callable[[PlacedStep], StepSummary]:
@@ -366,15 +364,14 @@ class StepSummary:
         None if nothing has looked between its checkpoints.
         """
         quantity = BY_NAME[name]
-        found = list(_of_attributes(step.attributes, step.devices, quantity, self._run, step))
+        found = [*_of_attributes(step.attributes, step.devices, quantity, self._run, step)]
         if not quantity.attributes and not quantity.device:  # what is read at checkpoints alone
             found += self._seen_at_checkpoints(step, quantity.checkpoint)
         # Of an open step nothing else is known: what a shell around its process held is little.
         has_curve = self._is_the_program or (step.end is None and self._is_alone)
         if has_curve and quantity.curve:
             found += self._in_curve(step, quantity.curve)
-        best = max(found, key=lambda each: each.value, default=None)
-        return None if best is None else replace(best, run=self._run, step=step)
+        return max(found, key=lambda each: each.value, default=None)
 
     def seen(self, step: RecordedStep, name: str = MEMORY_PEAK) -> float | None:
         """Returns the highest value at a step's checkpoints and in the last reading within it."""
@@ -401,7 +398,7 @@ class StepSummary:
             return
         until = len(self._run.checkpoints) if last is None else last + 1
         if (seen := self._checkpoints[name].between(first, until)) is not None:
-            yield Known(seen, "checkpoints")
+            yield Known(seen, "checkpoints", None, self._run, step)
 
     @cached_property
     def _positions(self) -> dict[int, tuple[int | None, int | None]]:
@@ -417,7 +414,8 @@ class StepSummary:
         if name not in self._windows:
             self._windows[name] = _Windows(self._recording, name)
         end = math.inf if step.end is None else step.end
-        yield from self._windows[name].highest(step.start, end)
+        if (highest := self._windows[name].highest(step.start, end)) is not None:
+            yield Known(highest, "launcher", None, self._run, step)
 
     def _rise(self, name: str, start: float, end: float) -> float | None:
         if name not in self._windows:
@@ -456,12 +454,11 @@ class _Windows:
         self._starts = [begin + each.position * self._length for each in totals]
         self._sums = [0.0, *(each.totals[name] for each in totals)]
 
-    def highest(self, start: float, end: float) -> Iterator[Known]:
-        """Yields the highest value that was read between two moments."""
+    def highest(self, start: float, end: float) -> float | None:
+        """Returns the highest value that was read between two moments."""
         # A reading's time is cut to milliseconds: it may have been taken one later.
         first, until = bisect_left(self._times, start), bisect_right(self._times, end - 1e-3)
-        if (found := self._highest.between(first, until)) is not None:
-            yield Known(found, "launcher")
+        return self._highest.between(first, until)
 
     def rise(self, start: float, end: float) -> float | None:
         """Returns by how much a total rose, at most."""

@@ -18,7 +18,6 @@ _SENTENCES: Final[dict[Part, str]] = {
     "end": "{}, at its end.",
     "delta": "{}: the value at the end minus the value at the start; negative if it fell.",
     "peak": "{}: the highest value from start to end.",
-    "rate": "{}: the amount that was added, per second.",
 }
 
 
@@ -93,13 +92,12 @@ def _labels_of(resources: Sequence[Resource]) -> Iterator[Attribute]:
 
 
 def _attribute(stem: str, figure: Figure, part: Part, places: tuple[Place, ...]) -> Attribute:
-    is_float = part == "rate" or figure.unit == "s"
     name = figure.attribute(part, stem)
     sentence = "{}." if name == stem + figure.name else _SENTENCES[part]
     return Attribute(
         name,
-        "double" if is_float else "int",
-        f"{figure.unit}/s" if part == "rate" else figure.unit,
+        "double" if figure.unit == "s" else "int",
+        figure.unit,
         sentence.format(figure.brief),
         places,
         figure.example,

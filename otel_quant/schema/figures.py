@@ -17,9 +17,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 Number: TypeAlias = int | float
 
-Part: TypeAlias = Literal["start", "end", "delta", "peak", "rate"]
-"""Part of a figure on a step: its value at the step's start and at its end, the difference, the
-highest value in between, and the difference per second."""
+Part: TypeAlias = Literal["start", "end", "delta", "peak"]
+"""Part of a figure on a step: its value at the step's start and at its end, the difference, and the
+highest value in between."""
 
 Instrument: TypeAlias = Literal[
     "histogram", "counter", "gauge", "observable_gauge", "observable_counter"
@@ -91,8 +91,8 @@ class Figure:
     """
 
     # Stem of its attributes on spans: ``memory`` gives ``quant.memory.start``, ``.end``, ``.delta``,
-    # ``.peak`` and the rate ``quant.memory_rate``. A figure with one part only, or of which the
-    # difference is what counts, has an attribute of its own name: ``quant.disk.read``.
+    # and ``.peak``. A figure with one part only, or of which the difference is what counts, has an
+    # attribute of its own name: ``quant.disk.read``.
     name: str
     unit: str  # UCUM unit
     brief: str  # Description without a full stop: "RSS of the process tree"
@@ -140,8 +140,6 @@ class Figure:
 
     def attribute(self, part: Part, stem: str = PREFIX) -> str:
         """Returns the name of the attribute that has a part; `stem` differs for devices."""
-        if part == "rate":  # a name must not be an attribute and a namespace
-            return f"{stem}{self.name}_rate"
         is_bare = self.is_total or self.parts == ("end",)
         return stem + self.name if is_bare else f"{stem}{self.name}.{part}"
 

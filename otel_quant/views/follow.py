@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
+from otel_quant.base.files import open_regular
 from otel_quant.export.recording.layout import OUTPUT
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
@@ -118,7 +119,7 @@ class LiveView:
 def last_lines(path: Path) -> list[str]:
     """Returns the last lines of the program's output; none if it is not in the recording."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _TAIL))
             text = file.read().decode("utf-8", "replace")

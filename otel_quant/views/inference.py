@@ -7,6 +7,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.base.files import open_regular
 from otel_quant.export.recording.layout import BENCH, INFERENCE
 from otel_quant.inference.results import (
     BackendKernel,
@@ -71,10 +72,12 @@ def recorded_sections(recording: Path) -> Iterator[Section]:
     """Yields what was measured beside a recording."""
     for name, title in _TITLES.items():
         try:
-            yield section(read_result((recording / name).read_text(encoding="utf-8")))
+            with open_regular(recording / name) as file:
+                result = read_result(file.read().decode())
+            yield section(result)
         except (FileNotFoundError, NotADirectoryError):
             pass
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError, ArithmeticError, RecursionError):
             why = f"{name} is damaged, or of another version of otel-quant"
             yield Section(title, (Lines((why,)),))
 

@@ -137,8 +137,8 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
 """Name -> keys whose values are shown there, each with how it is said."""
 
 
-def _run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
-    """Returns what is known of a run, by the keys of a profile."""
+def _run_data(recording: Recording, run: RecordedRun, peak: summary.Known | None) -> dict[str, Any]:
+    """Returns what is known of a run with that peak of memory, by the keys of a profile."""
     known: dict[str, Any] = {**recording.origin, **run.attributes}
     known |= {semconv.RUN_ID: run.id, semconv.RUN_RANK: run.rank}
     found: dict[str, Any] = {}
@@ -153,7 +153,7 @@ def _run_data(recording: Recording, run: RecordedRun) -> dict[str, Any]:
         items = [step.attributes.get(semconv.CALIBRATION_ITEM_COUNT) for step in counted]
         if all(isinstance(each, int) for each in items):
             found["calibration_items"] = sum(each for each in items if isinstance(each, int))
-    limit, peak = summary.limit(recording, run), summary.peak_of_run(recording, run)
+    limit = summary.limit(recording, run)
     if limit is not None:
         found["memory_limit_mb"] = _mebibytes(limit.value)
         if limit.source is not None:
@@ -175,7 +175,7 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
         yield "memory peak", ("at least " if is_least else "") + _peak_text(peak.value, limit)
     if limit is not None:
         yield "memory limit", f"{size(limit.value)}{_LIMITS.get(limit.source or '', '')}"
-    data = _run_data(recording, run)
+    data = _run_data(recording, run, peak)
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
         yield "GPU memory peak", f"{share_text(gpu_share)} of the memory of the fullest GPU"
     for name, forms in _TEXTS.items():
@@ -331,7 +331,7 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
             yield {
                 "file": title,
                 "truncated": _is_truncated(recording, run),
-                "run": _run_data(recording, run),
+                "run": _run_data(recording, run, summary.peak_of_run(recording, run)),
                 "steps": list(_rows(ShownRun(recording, run))),
                 "summary": run.summary,
                 "onnx_model_cost": list(_costs(run)),
@@ -391,7 +391,8 @@ def _sheet(recordings: Mapping[str, Recording]) -> Table:
     rows: list[dict[str, Any]] = []
     for name, recording in recordings.items():
         for title, run in _titled_runs(name, recording).items():
-            known = {f"run_{key}": listed(each) for key, each in _run_data(recording, run).items()}
+            data = _run_data(recording, run, summary.peak_of_run(recording, run))
+            known = {f"run_{key}": listed(each) for key, each in data.items()}
             rows += ({"file": title, **row, **known} for row in _rows(ShownRun(recording, run)))
     order = ["file", "step", "depth", *(column.key for column in COLUMNS), "status"]
     present = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)

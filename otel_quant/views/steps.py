@@ -306,18 +306,23 @@ Known: TypeAlias = tuple[Column[StepRow], list[Any]]
 
 def columns_of(run: ShownRun) -> list[Known]:
     """Returns the columns in which a row has a value; those of the program's own metrics come last."""
-    return _known((*COLUMNS, *_custom_columns(run)), run.rows)
+    return _known((*COLUMNS, *_custom_columns(run)), run.rows, with_seen=True)
 
 
-def _known(columns: Sequence[Column[StepRow]], rows: Sequence[StepRow]) -> list[Known]:
-    every = (
-        (column, [column.value(row) for row in rows])
-        for column in columns
-        if column.value is not None
-    )
-    return [
-        (column, values) for column, values in every if any(each is not None for each in values)
-    ]
+def _known(
+    columns: Sequence[Column[StepRow]], rows: Sequence[StepRow], *, with_seen: bool = False
+) -> list[Known]:
+    """Returns what is known; what was seen at checkpoints only where no peak is known."""
+    found: list[Known] = []
+    for column in columns:
+        peak = column.heading.replace(" SEEN", " PEAK")
+        has_peak = peak != column.heading and any(peak == each.heading for each, _ in found)
+        if column.value is None or (has_peak and not with_seen):
+            continue
+        values = [column.value(row) for row in rows]
+        if any(value is not None for value in values):
+            found.append((column, values))
+    return found
 
 
 def _custom_columns(run: ShownRun) -> Iterator[Column[StepRow]]:
@@ -339,15 +344,8 @@ def _custom(name: str) -> Value:
 
 
 def _table(columns: Sequence[Column[StepRow]], rows: Sequence[StepRow], **fields: Any) -> Table:
-    """Returns a table of what is known; what was seen at checkpoints only where no peak is known."""
-    known = _known(columns, rows)
-    headings = {column.heading for column, _ in known}
-    shown = [
-        (column, values)
-        for column, values in known
-        if not column.heading.endswith(" SEEN")
-        or column.heading.replace(" SEEN", " PEAK") not in headings
-    ]
+    """Returns a table of what is known."""
+    shown = _known(columns, rows)
     cells = zip(*(values for _, values in shown), strict=True)
     return Table(
         [column for column, _ in shown],

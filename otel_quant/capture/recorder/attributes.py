@@ -128,11 +128,10 @@ class FigureAttributes:
         self, start: Reading, end: Reading, peaks: Peaks, memory_limit: int | None
     ) -> dict[str, AttributeValue]:
         """Returns what was used between two readings."""
-        seconds = (end.clock_ns - start.clock_ns) / 1e9
         before, after, highest = start.resources, end.resources, peaks.figures
         found: dict[str, AttributeValue] = {}
         for name, rows in self._rows:
-            _add(found, rows, before.get(name), after.get(name), highest, seconds)
+            _add(found, rows, before.get(name), after.get(name), highest)
         for name, source in peaks.sources.items():
             found[f"{semconv.PREFIX}{name}.peak_source"] = source
         memory = highest.get("memory")
@@ -144,7 +143,6 @@ class FigureAttributes:
         self, start: Reading, end: Reading, peaks: Peaks
     ) -> Iterator[dict[str, AttributeValue]]:
         """Yields what was used of each device between two readings."""
-        seconds = (end.clock_ns - start.clock_ns) / 1e9
         for resource, rows in self._devices:
             first, last = start.resources.get(resource.name), end.resources.get(resource.name)
             for before, after in resource.devices(first, last):
@@ -157,7 +155,7 @@ class FigureAttributes:
                     }
                 )
                 highest = peaks.devices.get(resource.name, {}).get(device.index, {})
-                _add(found, rows, before, after, highest, seconds)
+                _add(found, rows, before, after, highest)
                 yield found
 
     def at_checkpoint(self, reading: Reading, baseline: Reading) -> dict[str, AttributeValue]:
@@ -243,7 +241,6 @@ def _add(
     first: Any,
     last: Any,
     peaks: Mapping[str, Number],
-    seconds: float,
 ) -> None:
     """Adds the parts of figures between two records of a probe. It runs at the end of each step."""
     for figure, is_total, names in rows:
@@ -259,7 +256,6 @@ def _add(
             "end": after,
             "delta": delta,
             "peak": peaks.get(figure.name),
-            "rate": delta / seconds if delta is not None and seconds > 0 else None,
         }
         for part, name in names:
             value = parts[part]

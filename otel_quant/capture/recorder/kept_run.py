@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from otel_quant.schema.events import Attributes, Event
+from otel_quant.schema.events import Attributes, Event, Sink
 from otel_quant.schema.records import CostedModel, PeakSource, RunInfo, StepInfo
-from otel_quant.schema.sink import Sink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

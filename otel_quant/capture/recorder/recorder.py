@@ -24,7 +24,7 @@ from otel_quant.capture.recorder.events import EventMaker, Taken
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
 from otel_quant.capture.recorder.sinks import Sinks
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
-from otel_quant.schema.events import Event
+from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.records import (
     AttributeValue,
     CostedModel,
@@ -33,7 +33,6 @@ from otel_quant.schema.records import (
     RunInfo,
     StepInfo,
 )
-from otel_quant.schema.sink import Sink
 from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
 
 _LONGEST_WAIT: Final = 1.0

@@ -7,9 +7,8 @@ from contextvars import Token
 from typing import Any, TypeAlias, get_args
 
 from otel_quant.base.fault_boundary import FAULTS, Boundary
-from otel_quant.schema.events import Event, EventKind
+from otel_quant.schema.events import Event, EventKind, Sink, method_of
 from otel_quant.schema.records import Reading, StepInfo
-from otel_quant.schema.sink import Sink, method_of
 
 SinkTokens: TypeAlias = list[tuple[Sink, Boundary, Token[Any] | None]]
 """What each sink needs to leave a step that it has entered."""
@@ -83,7 +82,7 @@ class Sinks:
             (boundary, sink.receive if takes_all else getattr(sink, name))
             for sink, boundary in self._sinks
             for takes_all in (type(sink).receive is not Sink.receive,)
-            if takes_all or getattr(type(sink), name) is not getattr(Sink, name)
+            if takes_all or hasattr(sink, name)
         )
         # The spans sink is first, so it ends the span after the metrics and logs that refer to it
         # have been written.

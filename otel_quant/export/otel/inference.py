@@ -19,9 +19,9 @@ from opentelemetry.metrics import Meter
 from opentelemetry.trace import Span, StatusCode, Tracer
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.export.otel.automatic_providers import PROVIDERS, Providers
 from otel_quant.export.otel.logs import emit_event
-from otel_quant.export.otel.providers import PROVIDERS, Providers
-from otel_quant.export.otel.run_name import made_name, model_name
+from otel_quant.export.otel.service_name import made_name, model_name
 from otel_quant.inference.results import InferenceResult, ModelResult, OperatorTime, RanKernel
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import METRIC_BY_NAME

@@ -8,6 +8,7 @@ is the parent of the steps' spans that did arrive.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -17,9 +18,8 @@ from opentelemetry.context import Context
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.otel.custom import custom_of
 from otel_quant.schema import semconv
-from otel_quant.schema.events import Attributes, Event, present, run_ids_of
+from otel_quant.schema.events import Attributes, Event, Sink, present, run_ids_of
 from otel_quant.schema.records import AttributeValue, GpuActivity, Reading, StepInfo
-from otel_quant.schema.sink import Sink
 from otel_quant.version import VERSION
 
 _SPACING: Final = 28_000_000_000
@@ -49,6 +49,8 @@ def emit_event(
     severity: SeverityNumber = _INFO,
 ) -> None:
     """Emits a log record that is an event: with a name, for what happened at a moment."""
+    if None in attributes.values():
+        attributes = present(attributes)
     logger.emit(
         LogRecord(
             timestamp=time_ns,
@@ -57,7 +59,7 @@ def emit_event(
             severity_text=_NAMES[severity],
             event_name=name,
             body=body,
-            attributes={key: value for key, value in attributes.items() if value is not None},
+            attributes=attributes,
         )
     )
 
@@ -74,7 +76,8 @@ class LogsSink(Sink):
         provider: LoggerProvider | None = None,
     ) -> None:
         get = get_logger if provider is None else provider.get_logger
-        self._logger = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
+        logger = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
+        self._emit = functools.partial(emit_event, logger)
         self._send = send
         self._context_of = context_of
         self._run_ids: Attributes = {}
@@ -87,11 +90,11 @@ class LogsSink(Sink):
         """Sends ``Start``."""
         run = event.run
         self._run_ids = run_ids_of(run)
-        self._of_run = {
-            **self._run_ids,
+        of_run = {
             semconv.PROCESS_PID: run.pid,
             semconv.CHECKPOINT_MEMORY_LIMIT: run.limits.memory,
         }
+        self._of_run = {**self._run_ids, **present(of_run)}
         self._impairments = Impairments()
         self.checkpoint(event)
 
@@ -135,8 +138,9 @@ class LogsSink(Sink):
             **self._of_run,
             **_labels_of(event.step),
             **event.checkpoint,
-            semconv.ERROR_TYPE: event.error,
         }
+        if event.error is not None:
+            attributes[semconv.ERROR_TYPE] = event.error
         self._emit(
             semconv.CHECKPOINT_EVENT,
             event.name,
@@ -213,17 +217,6 @@ class LogsSink(Sink):
                 event.time_ns,
             )
 
-    def _emit(
-        self,
-        name: str,
-        body: str | dict[str, Any],
-        attributes: Mapping[str, Any],
-        context: Context | None,
-        time_ns: int,
-        severity: SeverityNumber = _INFO,
-    ) -> None:
-        emit_event(self._logger, name, body, attributes, context, time_ns, severity)
-
     def _is_due(self, event: Event) -> bool:
         """Whether memory, that of the processes or of the GPUs, has moved since the last record."""
         if self._sent is None or event.clock_ns - self._sent[0] < _SPACING:
@@ -243,12 +236,14 @@ def _memory(attributes: Attributes, prefix: str) -> tuple[Any, Any]:
 def _labels_of(step: StepInfo | None) -> dict[str, Any]:
     if step is None:
         return {}
-    return {
+    labels = {
         semconv.STEP_NAME: step.label,
         semconv.STEP_KIND: step.kind,
         semconv.STEP_INDEX: step.index,
-        semconv.LIBRARY_NAME: step.library,
     }
+    if step.library is not None:
+        labels[semconv.LIBRARY_NAME] = step.library
+    return labels
 
 
 class Impairments:

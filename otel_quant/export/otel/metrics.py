@@ -21,10 +21,9 @@ from opentelemetry.metrics import CallbackOptions, Instrument, MeterProvider, Ob
 
 from otel_quant.export.otel.custom import CustomGauges
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.events import Event
+from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import Metric, Number, Resource
 from otel_quant.schema.records import Forecast, Reading, RunInfo, StepInfo
-from otel_quant.schema.sink import Sink
 from otel_quant.schema.step_names import ALL_STEPS
 from otel_quant.version import VERSION
 
@@ -42,7 +41,8 @@ _Kind: TypeAlias = tuple[str, str | None, str | None]
 """What the points of a step's metrics are told apart by: values of `semconv.STEP_LABELS`."""
 
 _Row: TypeAlias = tuple[str, Callable[..., None], Mapping[str, str]]
-"""An attribute of an event, what writes it to the metric that shows it, and the point's labels."""
+"""An attribute of an event (empty for its duration), what writes it to the metric that shows it, and the
+point's labels."""
 
 
 @dataclass(slots=True)
@@ -160,9 +160,8 @@ class MetricsSink(Sink):
         if rows is None:
             rows = self._rows[kind, error] = self._rows_of(kind, error)
         context, attributes = self._context_of(event.step), event.attributes
-        self._write[semconv.STEP_DURATION](event.duration, _labels_of(kind, error), context)
         for name, write, labels in rows:
-            value = attributes.get(name)
+            value = attributes.get(name) if name else event.duration
             if value is not None:
                 write(value, labels, context)
         for device in event.devices:
@@ -244,9 +243,12 @@ class MetricsSink(Sink):
 
     def _rows_of(self, kind: _Kind, error: str | None) -> tuple[_Row, ...]:
         labels = _labels_of(kind, error)
-        return tuple(
-            (name, self._write[series.metric.name], {**labels, **series.labels})
-            for name, series in self._of_steps
+        return (
+            ("", self._write[semconv.STEP_DURATION], labels),
+            *(
+                (name, self._write[series.metric.name], {**labels, **series.labels})
+                for name, series in self._of_steps
+            ),
         )
 
     def _observe_active(self, options: CallbackOptions) -> Iterable[Observation]:

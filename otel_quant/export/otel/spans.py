@@ -16,9 +16,16 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, Trac
 from otel_quant.base.log import LOG
 from otel_quant.export.otel.custom import custom_of
 from otel_quant.schema import semconv
-from otel_quant.schema.events import Attributes, Event, cost_of, identity_of, present, run_ids_of
+from otel_quant.schema.events import (
+    Attributes,
+    Event,
+    Sink,
+    cost_of,
+    identity_of,
+    present,
+    run_ids_of,
+)
 from otel_quant.schema.records import AttributeValue, CostedModel, StepInfo
-from otel_quant.schema.sink import Sink
 from otel_quant.version import VERSION
 
 

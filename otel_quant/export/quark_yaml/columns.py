@@ -128,15 +128,14 @@ class ProgramMetrics:
 
     def _all(self, kind: Kind, strict: bool = False) -> list[Metric]:
         """Returns all metrics of a kind, those of an adopted profiler last."""
-        metrics: list[Metric] = [
-            metric
-            for metric in getattr(self, kind)
-            if not (strict and type(metric) is FigureMetric)
-        ]
+        metrics: list[Metric] = getattr(self, kind)
+        if strict:
+            metrics = [metric for metric in metrics if type(metric) is not FigureMetric]
         if self._adopted is not None:
             with FAULTS.kept_in(_QUARKS_METRICS):
                 if self._adopted.enabled:
-                    metrics += [m for m in getattr(self._adopted, kind) if not _is_quarks_own(m)]
+                    adopted = getattr(self._adopted, kind)
+                    return [*metrics, *(m for m in adopted if not _is_quarks_own(m))]
         return metrics
 
     def _context(self, name: str, reading: Reading, baseline: Reading) -> MetricContext:
@@ -175,15 +174,16 @@ def _context_at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> Metric
 
 
 def _context_of(reading: Reading, baseline: Reading) -> MetricContext:
+    before, now = baseline.resources, reading.resources
     context = MetricContext(
         start_time=baseline.time_ns / _SECOND,
-        base_memory=baseline.memory.tree_rss if baseline.memory else 0,
+        base_memory=before["memory"].tree_rss if "memory" in before else 0,
         process=_process(os.getpid()),
-        current_memory=reading.memory.tree_rss if reading.memory else 0,
+        current_memory=now["memory"].tree_rss if "memory" in now else 0,
         gpu_current_memory=total_used(reading.gpus) or 0,
         elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
     )
-    first, disk = baseline.resources.get("disk"), reading.resources.get("disk")
+    first, disk = before.get("disk"), now.get("disk")
     if first and disk:
         context.disk_io_available = True
         context.baseline_disk_read_bytes = first.read

@@ -46,9 +46,9 @@ class ProfileFile:
         with self._lock:
             start = self._file.size
             if _fits(len(data), PAGE - start % PAGE):
-                self._file.append(data)
+                self._file.append(data, start)
             elif max(map(len, data.splitlines(keepends=True))) <= PAGE:
-                self._file.append(_between_borders(data, start))
+                self._file.append(_between_borders(data, start), start)
             else:
                 self._file.replace(self.path.read_bytes() + data)
 

@@ -16,9 +16,6 @@ from otel_quant.schema.settings import QUARK_PROFILING, Settings
 DEFAULT_PATH: Final = "quark_profile.yaml"
 """Default path of Quark's profiler, and ours."""
 
-LAST_READING: Final = ".last_reading.json"
-"""How the names of files end that have the newest reading of a run beside its profile."""
-
 _QUARKS_PROFILER: Final = "quark.common.profiler.profiler"
 
 

@@ -27,12 +27,12 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.files import PAGE, PageFile
 from otel_quant.export.quark_yaml import file as profile_file
 from otel_quant.export.quark_yaml.columns import Kind, ProgramMetrics
-from otel_quant.export.quark_yaml.request import LAST_READING, beside
-from otel_quant.export.quark_yaml.yaml_text import comment, inline, key, quoted
+from otel_quant.export.quark_yaml.request import beside
+from otel_quant.export.quark_yaml.yaml_text import comment, inline, key, number, quoted
+from otel_quant.export.recording.layout import LAST_READING
 from otel_quant.schema import semconv
-from otel_quant.schema.events import Attributes, Event
+from otel_quant.schema.events import Attributes, Event, Sink
 from otel_quant.schema.records import CostedModel, Peaks, Reading
-from otel_quant.schema.sink import Sink
 from otel_quant.version import VERSION
 
 _HEADER: Final = "# Quark Profiling Results\n\n"
@@ -415,11 +415,16 @@ def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:
     """Writes a mapping, one line for each key; a value that cannot be written is left out."""
     text, prefix = "", first
     for name, value in values.items():
-        if type(value) is float or type(value) is str:  # the common case; cannot fail
-            text += f"{prefix}{key(name)}: {inline(value)}\n"
-            prefix = indent
-            continue
-        with FAULTS.kept_in(f"value of {name} for the local file"):
-            text += f"{prefix}{key(name)}: {inline(value)}\n"
-            prefix = indent
+        if type(value) is float:  # most are, and these two cannot fail
+            shown = number(value)
+        elif type(value) is str:
+            shown = quoted(value)
+        else:
+            shown = ""
+            with FAULTS.kept_in(f"value of {name} for the local file"):
+                shown = inline(value)
+            if not shown:
+                continue
+        text += f"{prefix}{key(name)}: {shown}\n"
+        prefix = indent
     return text

@@ -63,7 +63,7 @@ def inline(value: object, depth: int = 0) -> str:
     """Writes a value on one line."""
     match value:
         case float():
-            return _float(value)
+            return number(value)
         case str():
             return quoted(value)
         case bool() | None:
@@ -91,7 +91,8 @@ def comment(text: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _float(value: float) -> str:
+def number(value: float) -> str:
+    """Writes a number with a fraction."""
     text = float.__repr__(value)  # the repr of numpy's subclass contains its type
     if "n" in text:
         return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}[text]

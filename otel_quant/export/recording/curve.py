@@ -19,10 +19,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from otel_quant.base.files import HeldFile
-from otel_quant.export.recording.event_file import NewerSchemaError
+from otel_quant.base.files import HeldFile, open_regular
+from otel_quant.export.recording.event_file import NewerSchemaError, refuse_newer
+from otel_quant.schema.recorded_files import CURVE, LeftOut, is_bucket
 
 SCHEMA: Final = 1
 """Version of the format."""
@@ -165,9 +166,9 @@ def reader_of(columns: Sequence[str]) -> Callable[[Sequence[Number | None]], Buc
 
     def read(cells: Sequence[Number | None]) -> Bucket:
         at = cells[position]
-        if at is None or len(cells) != len(place):
+        if type(at) is not int or at < 0 or len(cells) != len(place):
             raise TypeError(f"{len(cells)} figures; expected {len(place)}, and a position")
-        bucket = Bucket(int(at))
+        bucket = Bucket(at)
         for name, (lowest, highest, last, when) in levels:
             level = cells[lowest], cells[highest], cells[last], cells[when]
             if None not in level:
@@ -276,30 +277,30 @@ class RecordedCurve:
     curve: Curve  # Its buckets
 
 
-def read_curve(path: Path) -> RecordedCurve:
+def read_curve(path: Path, left_out: LeftOut | None = None) -> RecordedCurve:
     """Reads a curve. A last line that a kill has cut short is left out."""
-    lines = path.read_bytes().split(b"\n")
+    left_out = LeftOut() if left_out is None else left_out
+    with open_regular(path) as file:
+        lines = file.read().split(b"\n")
     del lines[-1]  # after the last line feed: nothing, or a line that was cut
-    head: dict[str, Any] = {}
-    curve: Curve | None = None
-    for number, line in enumerate(lines, start=1):
+    found: RecordedCurve | None = None
+    for line in lines:
         try:
-            if line.startswith(b"{"):
-                head = json.loads(line)
-                schema = head.get("schema")
-                if isinstance(schema, int) and schema > SCHEMA:
-                    raise NewerSchemaError(f"{path}, line {number}: schema {schema}", schema)
-                curve = curve or Curve(int(head["length"]))
+            cells = json.loads(line)
+            refuse_newer(path, cells)
+            head = CURVE(cells, left_out)
+            if head is not None:
                 bucket_of = reader_of(head["columns"])
-            elif curve is None:
-                raise ValueError("the first line is a bucket; expected the columns")
+                found = found or RecordedCurve(head["time"], head["clock"], Curve(head["length"]))
+            elif found is not None and is_bucket(cells):
+                bucket = bucket_of(cells)
+                found.curve.buckets[bucket.position] = bucket
             else:
-                bucket = bucket_of(json.loads(line))
-                curve.buckets[bucket.position] = bucket
-        except NewerSchemaError:
-            raise
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}, line {number}: {error}") from error
-    if curve is None:
-        raise ValueError(f"{path} has no columns; expected them in its first line")
-    return RecordedCurve(int(head["time"]), int(head["clock"]), curve)
+                left_out["line"] += 1
+        except (IndexError, TypeError, ValueError, RecursionError) as error:
+            if isinstance(error, NewerSchemaError):
+                raise
+            left_out["line"] += 1
+    if found is None:
+        raise ValueError("it has no columns; expected them in its first line")
+    return found

@@ -6,8 +6,6 @@ A line has ``schema``, ``time`` (nanoseconds since the epoch), ``clock`` (monoto
 ``kind``, and the names of :mod:`otel_quant.schema.semconv`.
 
 ``state.<pid>.json``: the newest figures of a process, written over in place.
-
-The number of samples of a step has a place of fixed width, so that a sample costs one small write.
 """
 
 from __future__ import annotations
@@ -16,22 +14,16 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held
+from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.layout import SCHEMA
 
 _ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",", ":")).encode
 """Made once: ``json.dumps`` with these arguments makes an encoder for each event."""
-
-_HEAD: Final = 120
-"""Bytes at the beginning of a line in which its kind stands: it comes after three numbers."""
-
-_OF_RUN: Final = b'"kind":"run.'
-_OF_PROCESS: Final = b'"kind":"process.'
 
 
 class EventFile:
@@ -73,40 +65,6 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the events of a process; a line that is cut or no event is left out."""
-    with path.open("rb") as lines:
-        yield from _events(path, lines)
-
-
-def read_ends(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the events of a process; if all of its runs have ended, only those of the runs.
-
-    The last event of a run has what its steps have said of it.
-    """
-    lines = path.read_bytes().splitlines()
-    of_runs = [line for line in lines if _OF_RUN in (head := line[:_HEAD]) or _OF_PROCESS in head]
-    events = list(_events(path, of_runs))
-    kinds = [event["kind"] for event in events]
-    if kinds.count("run.started") == kinds.count("run.ended"):
-        return iter(events)
-    return _events(path, lines)
-
-
-def _events(path: Path, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(event, dict) or "kind" not in event:
-            continue
-        schema = event.get("schema")
-        if isinstance(schema, int) and schema > SCHEMA:
-            raise NewerSchemaError(f"{path}, line {number}: schema {schema}", schema)
-        yield event
-
-
 EXPECTED: Final = "expected a recording (the folder that `otel-quant run -- PROGRAM` makes) or a quark_profile.yaml"
 """What errors say is expected of a path."""
 
@@ -125,18 +83,31 @@ class NewerSchemaError(ValueError):
         self.schema = schema
 
 
-_DIGITS: Final = 15
-"""Characters for a number of samples."""
+def refuse_newer(path: Path, record: Any) -> None:
+    """Raises :class:`NewerSchemaError` if a newer otel-quant has written a record of a file."""
+    schema = record.get("schema") if type(record) is dict else None
+    if type(schema) is int and schema > SCHEMA:
+        raise NewerSchemaError(f"{path}: schema {schema}", schema)
 
-_SAMPLES: Final = '"samples":'
+
+def mapping_in(path: Path) -> dict[str, Any] | None:
+    """Returns what a file of one mapping holds; None if it is missing, cut or something else."""
+    try:
+        with open_regular(path) as file:
+            found = json.loads(file.read())
+    except (OSError, ValueError, RecursionError):
+        return None
+    refuse_newer(path, found)
+    return found if type(found) is dict else None
 
 
 class StateFile:
-    """Writes the file. It is made with the first write."""
+    """Writes the newest figures of a process over in place. The file is made with the first write."""
 
     def __init__(self, path: Path) -> None:
         self._file = PageFile(path)
-        self._places: dict[int, int] = {}
+        self._head = ""
+        self._head_of: tuple[str, int] = "", 0
 
     def write(
         self,
@@ -144,51 +115,27 @@ class StateFile:
         time_ns: int,
         clock_ns: int,
         attributes: Mapping[str, Any],
-        steps: Sequence[tuple[int, int, int | None]],
+        steps: Iterable[tuple[int, int, int | None]],
     ) -> None:
-        """Writes everything."""
-        head = as_json(
-            {
-                "schema": SCHEMA,
-                "time": time_ns,
-                "clock": clock_ns,
-                "run": run,
-                "attributes": attributes,
-            }
-        )
-        for first in range(len(steps) + 1):
-            text, places = _with_steps(head, steps[first:])
+        """Writes figures, and the samples that each open step has consumed and expects."""
+        if self._head_of != (run, clock_ns):  # else there are only more samples
+            head = {"schema": SCHEMA, "time": time_ns, "clock": clock_ns, "run": run}
+            self._head = as_json({**head, "attributes": attributes})
+            self._head_of = run, clock_ns
+        texts = [
+            f'{{"index":{index},"samples":{samples},"expected":{json.dumps(expected)}}}'
+            for index, samples, expected in steps
+        ]
+        for first in range(len(texts) + 1):
+            text = f'{self._head[:-1]},"steps":[{",".join(texts[first:])}]}}'
             if len(text) < PAGE:
-                break
-        else:
-            return  # attributes of a program that fill a page by themselves
-        self._file.write(text)
-        self._places = places
-
-    def count(self, index: int, samples: int) -> bool:
-        """Writes the samples of one step over."""
-        place = self._places.get(index)
-        if place is None:
-            return False
-        self._file.write_at(place, f"{samples:{_DIGITS}d}")
-        return True
+                self._file.write(text)
+                return
+        # else the attributes of a program fill a page by themselves
 
     def forget(self) -> None:
         """In a forked child: closes its copy."""
         self._file.forget()
-
-
-def _with_steps(
-    head: str, steps: Sequence[tuple[int, int, int | None]]
-) -> tuple[str, dict[int, int]]:
-    """Returns the whole text, and where in it each step's samples are."""
-    text, places = head[:-1] + ',"steps":[', {}
-    for number, (index, samples, expected) in enumerate(steps):
-        text += f'{"," if number else ""}{{"index":{index},{_SAMPLES}'
-        places[index] = len(text)
-        text += f"{samples:{_DIGITS}d}"
-        text += f',"expected":{json.dumps(expected)}}}'
-    return text + "]}", places
 
 
 _TRIES: Final = 10_000
@@ -267,7 +214,8 @@ def _is_another(folder: Path, rank: int | None) -> bool:
 def _is_sibling(path: Path) -> bool:
     """Whether a process had the parent that this one has."""
     try:
-        first = next(read_events(path), {})
-    except (OSError, ValueError):
+        with open_regular(path) as lines:
+            first = json.loads(lines.readline())
+    except (OSError, ValueError, RecursionError):
         return False
-    return first.get("parent_pid") == os.getppid()
+    return type(first) is dict and first.get("parent_pid") == os.getppid()

@@ -17,6 +17,9 @@ SCHEMA: Final = 1
 
 MANIFEST: Final = "manifest.json"
 PROFILE: Final = "quark_profile.yaml"
+LAST_READING: Final = ".last_reading.json"
+"""How the names of files end that have the newest reading of a run beside its profile."""
+
 REPORT: Final = "report.html"
 OUTPUT: Final = "output.log"
 INFERENCE: Final = "inference.json"

@@ -10,14 +10,13 @@ epoch), and by the launcher alone ``ending`` (:class:`~otel_quant.recordings.mod
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from otel_quant.base.files import replace_whole
-from otel_quant.export.recording.event_file import NewerSchemaError, as_json
+from otel_quant.export.recording.event_file import as_json, mapping_in
 from otel_quant.export.recording.layout import MANIFEST, SCHEMA
 
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -63,14 +62,4 @@ def complete(folder: Path, **fields: Any) -> None:
 
 def load(folder: Path) -> dict[str, Any]:
     """Returns the manifest; an empty one if it is missing or has been cut."""
-    path = folder / MANIFEST
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(found, dict):
-        return {}
-    schema = found.get("schema")
-    if isinstance(schema, int) and schema > SCHEMA:
-        raise NewerSchemaError(f"{path}: schema {schema}", schema)
-    return found
+    return mapping_in(folder / MANIFEST) or {}

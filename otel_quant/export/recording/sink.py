@@ -15,16 +15,19 @@ from otel_quant.export.otel.custom import custom_value
 from otel_quant.export.otel.service_name import name_of_program
 from otel_quant.export.otel.spans import SpanIds
 from otel_quant.export.recording import layout, manifest
+from otel_quant.export.recording.curve import CurveFile
 from otel_quant.export.recording.event_file import EventFile, StateFile, open_events
-from otel_quant.export.recording.own_curve import OwnCurve
-from otel_quant.schema import semconv
-from otel_quant.schema.events import Event
+from otel_quant.export.recording.largest_processes import LargestProcesses
+from otel_quant.schema import semconv, series
+from otel_quant.schema.events import Event, Sink
+from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.records import CostedModel, Reading, RunInfo, StepInfo
-from otel_quant.schema.series import CACHE_GROWTH
-from otel_quant.schema.sink import Sink
 
 _HEARTBEAT: Final = 30_000_000_000
 """Nanoseconds between two heartbeats."""
+
+_LOOK_NS: Final = 1_000_000_000
+"""Nanoseconds between two looks at which processes are the largest."""
 
 _SAMPLES_SHARE: Final = 0.02
 """Part of a step's time so far that lies between two records of its samples, a second at least: a
@@ -68,7 +71,7 @@ class RecordingSink(Sink):
         self._steps: dict[int, _OpenStep] = {}
         self._events: EventFile | None = None
         self._state: StateFile | None = None
-        self._curve: OwnCurve | None = None
+        self._curve: _OwnCurve | None = None
         self._made_manifest = False
         self._has_failed = False
         self._heartbeat_ns = 0
@@ -147,11 +150,9 @@ class RecordingSink(Sink):
     def samples_counted(self, step: StepInfo, count: int) -> None:
         """Writes the number over: it is right when the process is killed at the next sample."""
         with self._lock:
-            known, state = self._steps.get(step.index), self._state
-            if known is None or state is None:
-                return
-            known.samples += count
-            if not state.count(step.index, known.samples):
+            known = self._steps.get(step.index)
+            if known is not None:
+                known.samples += count
                 self._write_state()
 
     def models_costed(self, event: Event) -> None:
@@ -188,7 +189,7 @@ class RecordingSink(Sink):
         attributes = dict(event.attributes)
         cache = event.peaks.figures.get("cache.disk") if event.peaks is not None else None
         if cache is not None:  # no log record has it, but a launcher cannot measure it
-            attributes[CACHE_GROWTH] = cache
+            attributes[series.CACHE_GROWTH] = cache
         with self._lock:
             self._newest = event.time_ns, event.clock_ns, attributes
             self._write_state()
@@ -225,7 +226,7 @@ class RecordingSink(Sink):
         events.write("process.started", event.time_ns, event.clock_ns, fields)
         if self._takes_curve:
             path = layout.curve_path(self.folder, process)
-            self._curve = OwnCurve(path, event.reading, self._interval)
+            self._curve = _OwnCurve(path, event.reading, self._interval)
 
     def _write(self, event: Event, fields: Mapping[str, Any], kind: str = "") -> None:
         run, events = self._run, self._events
@@ -249,6 +250,46 @@ class RecordingSink(Sink):
         if event.clock_ns - step.told_ns >= between:
             step.told, step.told_ns = step.samples, event.clock_ns
             self._write(event, {"index": index, "samples": step.told}, "samples.consumed")
+
+
+class _OwnCurve:
+    """The curve that this process takes of itself and its children, where no launcher takes it."""
+
+    def __init__(self, path: Path, first: Reading, interval: float) -> None:
+        self._file = CurveFile(path, first.time_ns, first.clock_ns, interval)
+        self._first = first
+        self._largest = LargestProcesses(os.getpid())
+        self._looked_ns = 0
+        # The sampler may add its last reading while the run ends.
+        self._lock = threading.RLock()
+        self.flush(first)
+
+    def add(self, reading: Reading) -> None:
+        """Adds a reading."""
+        levels = curve_levels(reading.resources)
+        if reading.memory is not None:
+            children = {pid: rss for pid, rss, _ in reading.memory.children}
+            processes = {os.getpid(): reading.memory.rss, **children}
+            if reading.clock_ns - self._looked_ns >= _LOOK_NS:
+                self._looked_ns = reading.clock_ns
+                self._largest.look(processes)
+            for name, rss in self._largest.series(processes).items():
+                levels[series.PROCESS + name] = rss
+        with self._lock:
+            self._file.add(
+                reading.clock_ns, levels, curve_totals(reading.resources, self._first.resources)
+            )
+
+    def flush(self, last: Reading) -> None:
+        """Writes all, with the last reading of a run."""
+        with self._lock:
+            self.add(last)
+            self._file.flush()
+
+    def forget(self) -> None:
+        """In a forked child: closes its copy."""
+        self._lock = threading.RLock()
+        self._file.forget()
 
 
 def _checkpoint(event: Event) -> dict[str, Any]:

@@ -10,13 +10,15 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from otel_quant.recordings.comparison.runs import ComparedRun
 from otel_quant.recordings.summary import MEMORY_PEAK, peak
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import QUANTITIES
-from otel_quant.schema.records import AttributeValue
+
+if TYPE_CHECKING:
+    from otel_quant.schema.records import AttributeValue
 
 Value: TypeAlias = str | int | float | bool
 

@@ -12,17 +12,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from otel_quant.recordings.comparison.limits import UNITS
 from otel_quant.recordings.summary import BY_NAME, DISK_WRITE, DURATION, MEMORY_PEAK, MEMORY_SEEN
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.records import AttributeValue
 from otel_quant.schema.units import BY_UNIT, digits_text, moment_text
 
-Value: TypeAlias = AttributeValue
+if TYPE_CHECKING:
+    from otel_quant.schema.records import AttributeValue
 
-Row: TypeAlias = dict[str, Value]
+Value: TypeAlias = "AttributeValue"
+
+Row: TypeAlias = "dict[str, Value]"
 """What is known of one run, by name. Bytes, seconds; times as seconds since the epoch."""
 
 MODEL: Final = "model"

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from otel_quant.export.recording import layout, manifest
 from otel_quant.export.recording.event_file import NewerSchemaError
@@ -23,7 +23,9 @@ from otel_quant.recordings.reader import read
 from otel_quant.recordings.runs import fields
 from otel_quant.recordings.runs.fields import Row, Value
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue
+
+if TYPE_CHECKING:
+    from otel_quant.schema.records import AttributeValue
 
 _HEADER: Final = HEADER.encode()
 _YAML: Final = (".yaml", ".yml")
@@ -31,7 +33,7 @@ _PROFILE: Final = Path(layout.PROFILE).stem
 
 
 class Unreadable(NamedTuple):
-    """What could not be read."""
+    """What could not be read, or a part of it."""
 
     path: str  # The recording, the profile or the folder
     problem: str  # What is wrong
@@ -106,11 +108,6 @@ _CHUNK: Final = 100
 _IGNORE_INTERRUPT: Final = (signal.SIGINT, signal.SIG_IGN)
 """Ctrl-C reaches every process; the first ends the others."""
 
-_ANY: Final = (
-    OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError,
-)  # fmt: skip
-"""What a file may raise in whose place something else lies."""
-
 _MODEL_FILE: Final = ".onnx"
 _SAYS_NOTHING: Final = "model"
 """Name of a file that exporters give every model: the folder has the model's name."""
@@ -119,26 +116,23 @@ _FLOAT: Final = "model.float."
 
 
 def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], list[Unreadable]]:
-    """Reads all recordings and profiles below folders."""
+    """Reads all recordings and profiles below folders; with what could not be read of them."""
     found = list(find(tops))
-    unreadable = [each for each in found if isinstance(each, Unreadable)]
-    paths = [each for each in found if isinstance(each, str)]
-    wanted = tuple(dict.fromkeys((*fields.NAMES, *names)))
     rows: list[Row] = []
-    for outcome in _each(partial_read(wanted), paths):
-        if isinstance(outcome, Unreadable):
-            unreadable.append(outcome)
-        else:
-            rows.append(outcome)
+    unreadable = [each for each in found if isinstance(each, Unreadable)]
+    wanted = tuple(dict.fromkeys((*fields.NAMES, *names)))
+    read_one = partial(_row_at, names=wanted, in_brief=fields.is_brief(wanted))
+    for row, problems in _each(read_one, [each for each in found if isinstance(each, str)]):
+        if row is not None:
+            rows.append(row)
+        unreadable += problems
     return rows, unreadable
 
 
-def partial_read(names: Sequence[str]) -> partial[Row | Unreadable]:
-    """Returns what reads the row of one path with these names."""
-    return partial(_row_at, names=names, in_brief=fields.is_brief(names))
+_Read: TypeAlias = "tuple[Row | None, list[Unreadable]]"
 
 
-def _each(read_one: partial[Row | Unreadable], paths: Sequence[str]) -> Iterator[Row | Unreadable]:
+def _each(read_one: partial[_Read], paths: Sequence[str]) -> Iterator[_Read]:
     workers = min(_processors(), len(paths) // _FEW)
     if workers > 1:
         try:
@@ -156,12 +150,15 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _row_at(path: str, names: Sequence[str], in_brief: bool) -> Row | Unreadable:
+def _row_at(path: str, names: Sequence[str], in_brief: bool) -> _Read:
     try:
-        return row_of(read(Path(path), in_brief=in_brief), names)
-    except _ANY as error:
+        recording = read(Path(path), in_brief=in_brief)
+    except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return Unreadable(path, said.removeprefix(f"{path}: ") or type(error).__name__)
+        return None, [Unreadable(path, said.removeprefix(f"{path}: ") or type(error).__name__)]
+    # That a profile has no end is its status.
+    problems = recording.problems if recording.path.is_dir() else ()
+    return row_of(recording, names), [Unreadable(path, each) for each in problems]
 
 
 def row_of(recording: Recording, names: Iterable[str]) -> Row:

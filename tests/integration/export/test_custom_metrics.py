@@ -5,7 +5,7 @@ from __future__ import annotations
 import yaml
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Workshop
+from tests.fixtures.programs import Ran, Workshop
 
 SOURCE = """
 from otel_quant.quark import CheckpointMetric, GlobalProfiler, ProfileStep, SummaryMetric
@@ -99,12 +99,9 @@ def test_no_metric_silences_those_after_it(workshop: Workshop, otlp: OtlpReceive
 
 
 def test_custom_metrics_reach_the_file_the_spans_and_the_meter(
-    workshop: Workshop, otlp: OtlpReceiver
+    ran: Ran, workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
-    finished = workshop.script(SOURCE).run(
-        {**otlp.environment("http/protobuf"), "QUARK_PROFILING": "1"}
-    )
-    assert (finished.returncode, finished.stderr) == (0, "")
+    ran(SOURCE, QUARK_PROFILING="1")
 
     text = (workshop.folder / "quark_profile.yaml").read_text()
     profile = yaml.safe_load(text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +9,8 @@ import pytest
 import yaml
 
 from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol, Tree
+from tests.fixtures.programs import PROGRAMS, Finished, Workshop, clean_environment
+from tests.fixtures.programs import run as run_command
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE, PARENT = TRACEPARENT.split("-")[1:3]
@@ -73,33 +73,29 @@ def run(
     *arguments: str,
     script: str = SCRIPT,
     **env: str,
-) -> subprocess.CompletedProcess[str]:
-    path = folder / "quantize.py"
-    path.write_text(script)
-    result = subprocess.run(
-        ["opentelemetry-instrument", sys.executable, str(path), *arguments],
-        cwd=folder,
-        env={**os.environ, **otlp.environment(protocol), **env},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stderr
-    return result
+) -> Finished:
+    made = Workshop(folder).script(script, "quantize.py")
+    done = made.run({**otlp.environment(protocol), **env}, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
 @pytest.mark.parametrize(
-    ("mode", "start", "children"),
+    ("protocol", "mode", "start", "children"),
     [
-        ("process", "fork", 1),
-        ("process", "spawn", 1),
-        ("process", "forkserver", 1),
-        ("pool", "fork", 3),
-        ("pool", "spawn", 3),
-        ("executor", "fork", 3),
-        ("subprocess", "-", 1),
-        ("os.fork", "-", 1),
+        # What of an exporter survives a fork is another thing for each protocol.
+        ("grpc", "process", "fork", 1),
+        ("grpc", "pool", "fork", 3),
+        ("grpc", "executor", "fork", 3),
+        ("grpc", "os.fork", "-", 1),
+        ("http/protobuf", "process", "fork", 1),
+        ("http/protobuf", "pool", "fork", 3),
+        ("http/protobuf", "executor", "fork", 3),
+        ("http/protobuf", "os.fork", "-", 1),
+        ("grpc", "process", "spawn", 1),
+        ("grpc", "process", "forkserver", 1),
+        ("http/protobuf", "pool", "spawn", 3),
+        ("http/protobuf", "subprocess", "-", 1),
     ],
 )
 def test_child_reports_below_the_step_that_started_it(
@@ -241,16 +237,13 @@ def test_ranks_of_torchrun_are_roots_in_the_trace_with_files_of_their_own(
     (tmp_path / "rank.py").write_text(
         "import otel_quant\nwith otel_quant.step('Calibration'):\n    pass\n"
     )
-    result = subprocess.run(
-        ["opentelemetry-instrument", sys.executable, "-m", "torch.distributed.run",
-         "--nproc-per-node", "2", "--master-port", "0", "rank.py"],
-        cwd=tmp_path,
-        env={**os.environ, **otlp.environment("grpc"), "TRACEPARENT": TRACEPARENT,
-             "OTEL_QUANT_PROFILE": "profile.yaml"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )  # fmt: skip
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0")
+    environment = {"TRACEPARENT": TRACEPARENT, "OTEL_QUANT_PROFILE": "profile.yaml"}
+    result = run_command(
+        [PROGRAMS / "opentelemetry-instrument", sys.executable, *torchrun, "rank.py"],
+        tmp_path,
+        clean_environment({**otlp.environment("grpc"), **environment}),
+    )
 
     assert result.returncode == 0, result.stderr
     roots = otlp.spans_named("quantization")

@@ -6,9 +6,8 @@ a tmpfs has no storage behind it, and there is nothing to measure.
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -17,10 +16,7 @@ import pytest
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.skipif(sys.platform != "linux", reason="/proc/PID/io is Linux's"),
-]
+pytestmark = pytest.mark.alone
 
 MB = 1_000_000
 SIZE = 100 * MB
@@ -76,21 +72,28 @@ def disk(tmp_path: Path) -> Iterator[Workshop]:
         yield Workshop(Path(folder))
 
 
-def run(
-    disk: Workshop, otlp: OtlpReceiver, body: str, **variables: str
-) -> dict[str, dict[str, int]]:
-    """Returns the disk figures of each step and of the run, by name and short key."""
-    finished = disk.script(PRELUDE + body).run({**otlp.environment("http/protobuf"), **variables})
-    assert (finished.returncode, finished.stderr) == (0, "")
-    prefix = "quant.disk."
-    return {
-        span.name: {
-            key.removeprefix(prefix): value
-            for key, value in span.attributes.items()
-            if key.startswith(prefix)
+Run = Callable[..., dict[str, dict[str, int]]]
+
+
+@pytest.fixture
+def run(disk: Workshop, otlp: OtlpReceiver) -> Run:
+    """Runs a script; returns the disk figures of each step and of the run, by name and short key."""
+
+    def run(body: str, **variables: str) -> dict[str, dict[str, int]]:
+        environment = {**otlp.environment("http/protobuf"), **variables}
+        finished = disk.script(PRELUDE + body).run(environment)
+        assert (finished.returncode, finished.stderr) == (0, "")
+        prefix = "quant.disk."
+        return {
+            span.name: {
+                key.removeprefix(prefix): value
+                for key, value in span.attributes.items()
+                if key.startswith(prefix)
+            }
+            for span in otlp.by_start()
         }
-        for span in otlp.by_start()
-    }
+
+    return run
 
 
 COUNTED = """
@@ -151,9 +154,9 @@ with otel_quant.step("after"):
     ids=["a step and its children", "a child as a zombie and when it is gone", "an unreaped child"],
 )  # fmt: skip
 def test_what_a_step_and_its_children_write_is_counted_once(
-    disk: Workshop, otlp: OtlpReceiver, script: str, written: dict[str, float]
+    run: Run, script: str, written: dict[str, float]
 ) -> None:
-    steps = run(disk, otlp, script, OTEL_QUANT_SAMPLE_INTERVAL="5")
+    steps = run(script, OTEL_QUANT_SAMPLE_INTERVAL="5")
     for name, share in written.items():
         expected = pytest.approx(share * SIZE, abs=max(share, 1) * TOLERANCE)
         assert steps[name]["write"] == expected, name
@@ -164,12 +167,8 @@ def test_what_a_step_and_its_children_write_is_counted_once(
             assert steps[name]["write_chars"] == pytest.approx(SIZE, abs=TOLERANCE)
 
 
-def test_what_a_step_reads_is_counted_with_and_without_the_page_cache(
-    disk: Workshop, otlp: OtlpReceiver
-) -> None:
+def test_what_a_step_reads_is_counted_with_and_without_the_page_cache(run: Run) -> None:
     steps = run(
-        disk,
-        otlp,
         """
 write("a")
 with open("a", "rb") as file:
@@ -190,10 +189,8 @@ with otel_quant.step("from the cache"):
         assert steps[name]["read_chars"] == pytest.approx(SIZE, abs=TOLERANCE)
 
 
-def test_our_own_reading_of_proc_is_not_the_programs(disk: Workshop, otlp: OtlpReceiver) -> None:
+def test_our_own_reading_of_proc_is_not_the_programs(run: Run) -> None:
     steps = run(
-        disk,
-        otlp,
         """
 exporters_are_ready()
 with otel_quant.step("outer"):
@@ -207,10 +204,8 @@ with otel_quant.step("outer"):
     assert steps["outer"]["read_chars"] < 200_000
 
 
-def test_totals_never_fall_while_children_come_and_go(disk: Workshop, otlp: OtlpReceiver) -> None:
+def test_totals_never_fall_while_children_come_and_go(run: Run, otlp: OtlpReceiver) -> None:
     run(
-        disk,
-        otlp,
         """
 with otel_quant.step("outer"):
     children = []

@@ -102,10 +102,6 @@ FAULTS = {
         first=CLOSED_AND_USED, records=BEGUN,
     ),
     "removed": Fault("this file has been removed while its run wrote it: 'HERE/profile.yaml'", first="os.remove('profile.yaml')"),
-    "written by another": Fault(
-        "another program has written to this file; give each program a path of its own: 'HERE/profile.yaml'",
-        first="open('profile.yaml', 'w').write('memory_usage:\\n- step: theirs\\n')", records=["theirs"],
-    ),
 }  # fmt: skip
 
 

@@ -8,17 +8,12 @@ Most scripts switch the sampler off: what is shown then is the kernel's own figu
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable
 
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Workshop
-
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.skipif(sys.platform != "linux", reason="the kernel's marks are Linux's"),
-]
+from tests.fixtures.programs import Ran
 
 MIB = 1 << 20
 SIZE = 500 * MIB
@@ -88,15 +83,24 @@ class Child:
 """
 
 
-def run(
-    workshop: Workshop, otlp: OtlpReceiver, body: str, **variables: str
-) -> tuple[dict[str, dict[str, object]], dict[str, int]]:
-    """Returns each step's attributes by its name, and the facts that the script printed."""
-    script = workshop.script(PRELUDE + body)
-    finished = script.run({**otlp.environment("http/protobuf"), **variables})
-    assert (finished.returncode, finished.stderr) == (0, "")
-    facts = json.loads(finished.stdout) if finished.stdout else {}
-    return {span.name: span.attributes for span in otlp.by_start()}, facts
+Run = Callable[..., tuple[dict[str, dict[str, object]], dict[str, int]]]
+
+
+@pytest.fixture
+def run(ran: Ran, otlp: OtlpReceiver) -> Run:
+    """Runs a script without a sampler unless one is asked for.
+
+    Returns each step's attributes by its name, and the facts that the script printed.
+    """
+
+    def run(
+        body: str, interval: int = 0, **variables: str
+    ) -> tuple[dict[str, dict[str, object]], dict[str, int]]:
+        variables["OTEL_QUANT_SAMPLE_INTERVAL"] = str(interval)
+        facts = json.loads(ran(PRELUDE + body, **variables) or "{}")
+        return {span.name: span.attributes for span in otlp.by_start()}, facts
+
+    return run
 
 
 def peak_of(step: dict[str, object]) -> int:
@@ -111,38 +115,30 @@ def rise_of(step: dict[str, object]) -> int:
     return peak_of(step) - start
 
 
-UNSAMPLED = {"OTEL_QUANT_SAMPLE_INTERVAL": "0"}
-
-
-def test_memory_freed_before_the_next_checkpoint_is_in_the_peak(
-    workshop: Workshop, otlp: OtlpReceiver
+def test_memory_freed_before_the_next_checkpoint_is_in_the_peak_and_the_mark_is_not_reset(
+    run: Run,
 ) -> None:
-    steps, _ = run(
-        workshop,
-        otlp,
+    steps, facts = run(
         """
 with otel_quant.step("outer"):
     with otel_quant.step("inner"):
         spike(500)
 with otel_quant.step("idle"):
     pass
+print(json.dumps({"mark": status("VmHWM")}))
 """,
-        **UNSAMPLED,
     )
     for name in ("outer", "inner", "quantization"):
         assert rise_of(steps[name]) == pytest.approx(SIZE, abs=TOLERANCE), name
         assert steps[name]["quant.memory.peak_source"] == "kernel"
     assert rise_of(steps["idle"]) < TOLERANCE
+    assert facts["mark"] > SIZE
     process_peak = steps["quantization"]["quant.memory.process_peak"]
     assert process_peak == peak_of(steps["quantization"])
 
 
-def test_below_an_earlier_mark_the_sampler_sees_the_peak(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
+def test_below_an_earlier_mark_the_sampler_sees_the_peak(run: Run) -> None:
     steps, _ = run(
-        workshop,
-        otlp,
         """
 with otel_quant.step("high"):
     spike(700)
@@ -151,7 +147,7 @@ with otel_quant.step("low"):
     wait_for_a_sample()
     del block
 """,
-        OTEL_QUANT_SAMPLE_INTERVAL="20",
+        interval=20,
     )
     assert rise_of(steps["low"]) == pytest.approx(SIZE, abs=TOLERANCE)
     assert steps["low"]["quant.memory.peak_source"] == "sampled"
@@ -219,27 +215,19 @@ with otel_quant.step("step"):
 
 
 @pytest.mark.parametrize("script", OF_A_CHILD.values(), ids=OF_A_CHILD)
-def test_the_spike_of_a_child_is_in_the_peak(
-    workshop: Workshop, otlp: OtlpReceiver, script: str
-) -> None:
+def test_the_spike_of_a_child_is_in_the_peak(run: Run, script: str) -> None:
     is_sampled = "wait_for_a_sample" in script
     steps, facts = run(
-        workshop,
-        otlp,
         script + 'print(json.dumps({"expected": mark + rss}))',
-        OTEL_QUANT_SAMPLE_INTERVAL="20" if is_sampled else "0",
+        interval=20 if is_sampled else 0,
     )
     assert peak_of(steps["step"]) == pytest.approx(facts["expected"], abs=TOLERANCE)
     assert steps["step"]["quant.memory.peak_source"] == "sampled"
     assert "after" not in steps or rise_of(steps["after"]) < TOLERANCE
 
 
-def test_a_peak_with_a_child_that_no_reading_saw_is_not_said_to_be_the_kernels(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
+def test_a_peak_with_a_child_that_no_reading_saw_is_not_said_to_be_the_kernels(run: Run) -> None:
     steps, facts = run(
-        workshop,
-        otlp,
         """
 with otel_quant.step("alone"):
     block = bytearray(b"x") * (500 * MIB)
@@ -253,7 +241,6 @@ with otel_quant.step("after"):
     block += bytearray(b"x") * (100 * MIB)
 print(json.dumps({"alone": alone, "after": status("VmHWM")}))
 """,
-        **UNSAMPLED,
     )
     for name in ("alone", "after"):
         assert peak_of(steps[name]) == pytest.approx(facts[name], abs=TOLERANCE)
@@ -263,12 +250,8 @@ print(json.dumps({"alone": alone, "after": status("VmHWM")}))
 
 
 @pytest.mark.parametrize("exact", ["false", "true"])
-def test_memory_charged_to_a_child_for_exec_is_not_in_the_peak(
-    workshop: Workshop, otlp: OtlpReceiver, exact: str
-) -> None:
+def test_memory_charged_to_a_child_for_exec_is_not_in_the_peak(run: Run, exact: str) -> None:
     steps, facts = run(
-        workshop,
-        otlp,
         """
 import resource
 started = []
@@ -284,18 +267,15 @@ with otel_quant.step("low"):
 print(json.dumps({"charged": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024}))
 """,
         OTEL_QUANT_EXACT_PEAKS=exact,
-        **UNSAMPLED,
     )
     assert facts["charged"] > SIZE, "the kernel did charge the children with our memory"
     assert rise_of(steps["low"]) < TOLERANCE
 
 
-def test_exact_mode_shows_spikes_of_milliseconds_below_an_earlier_mark(
-    workshop: Workshop, otlp: OtlpReceiver
+def test_exact_mode_shows_spikes_of_milliseconds_below_earlier_marks_of_a_childs_too(
+    run: Run,
 ) -> None:
     steps, facts = run(
-        workshop,
-        otlp,
         """
 exporters_are_ready()
 with otel_quant.step("high"):
@@ -309,60 +289,26 @@ with otel_quant.step("outer"):
             lasted = time.perf_counter() - began
     with otel_quant.step("quiet"):
         pass
+child = Child()
+with otel_quant.step("a child's high"):
+    child.spike(500)
+with otel_quant.step("a child's low"):
+    child.spike(100)
+child.end()
 print(json.dumps({"microseconds": round(lasted * 1e6)}))
 """,
         OTEL_QUANT_EXACT_PEAKS="true",
-        **UNSAMPLED,
     )
     for name, spike in (("high", 500), ("outer", 100), ("middle", 50), ("inner", 50), ("quiet", 0)):
         expected = pytest.approx(spike * MIB, abs=max(0.02 * spike, 1) * MIB)
         assert rise_of(steps[name]) == expected, (name, facts)
         assert steps[name]["quant.memory.peak_source"] == "kernel"
+    assert rise_of(steps["a child's low"]) == pytest.approx(100 * MIB, abs=2 * MIB)
+    assert steps["a child's low"]["quant.memory.peak_source"] == "sampled"
 
 
-def test_exact_mode_shows_a_childs_spike_below_its_earlier_mark(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    steps, _ = run(
-        workshop,
-        otlp,
-        """
-exporters_are_ready()
-child = Child()
-with otel_quant.step("high"):
-    child.spike(500)
-with otel_quant.step("low"):
-    child.spike(100)
-child.end()
-""",
-        OTEL_QUANT_EXACT_PEAKS="true",
-        **UNSAMPLED,
-    )
-    assert rise_of(steps["low"]) == pytest.approx(100 * MIB, abs=2 * MIB)
-    assert steps["low"]["quant.memory.peak_source"] == "sampled"
-
-
-def test_without_exact_mode_the_kernels_mark_is_not_reset(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    _, facts = run(
-        workshop,
-        otlp,
-        """
-spike(500)
-with otel_quant.step("step"):
-    pass
-print(json.dumps({"mark": status("VmHWM")}))
-""",
-        **UNSAMPLED,
-    )
-    assert facts["mark"] > SIZE
-
-
-def test_zombies_have_no_memory_and_cause_no_error(workshop: Workshop, otlp: OtlpReceiver) -> None:
+def test_zombies_have_no_memory_and_cause_no_error(run: Run) -> None:
     steps, facts = run(
-        workshop,
-        otlp,
         """
 exporters_are_ready()
 reading, writing = os.pipe()
@@ -375,17 +321,13 @@ with otel_quant.step("step"):
     rss = status("VmRSS")
 print(json.dumps({"rss": rss}))
 """,
-        OTEL_QUANT_SAMPLE_INTERVAL="10",
+        interval=10,
     )
     assert peak_of(steps["step"]) == pytest.approx(facts["rss"], abs=2 * MIB)
 
 
-def test_hundreds_of_short_lived_children_do_not_raise_the_peak(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
+def test_hundreds_of_short_lived_children_do_not_raise_the_peak(run: Run) -> None:
     steps, facts = run(
-        workshop,
-        otlp,
         """
 with otel_quant.step("step"):
     for _ in range(300):
@@ -396,7 +338,7 @@ with otel_quant.step("step"):
     rss = status("VmRSS")
 print(json.dumps({"rss": rss}))
 """,
-        OTEL_QUANT_SAMPLE_INTERVAL="5",
+        interval=5,
     )
     # One child at a time shares its parent's pages, which count for both.
     assert peak_of(steps["step"]) < 2 * facts["rss"] + 2 * MIB

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol
-from tests.fixtures.programs import Workshop
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Ran, Workshop
 
 SEEDED = """
 import os, random
@@ -46,33 +44,11 @@ print(random.getstate() == before)
 """
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_a_seeded_program_draws_the_same_numbers(
-    workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
+def test_a_seeded_program_draws_the_same_numbers_and_its_identifiers_are_unique_all_the_same(
+    workshop: Workshop, ran: Ran, otlp: OtlpReceiver
 ) -> None:
-    script = workshop.script(SEEDED)
-    watched = script.run(otlp.environment(protocol))
-    alone = script.run({"WITHOUT_US": "1"}, instrumented=False)
-
-    assert (watched.returncode, watched.stderr) == (0, "")
-    assert watched.stdout == alone.stdout
-
-
-def test_steps_in_threads_do_not_change_the_sequence(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    script = workshop.script(THREADS)
-    watched = script.run(otlp.environment("http/protobuf"))
-
-    assert (watched.returncode, watched.stderr, watched.stdout) == (0, "", "True\n")
-
-
-def test_identifiers_are_unique_though_the_seed_is_the_same(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    script = workshop.script(SEEDED)
-    for _ in range(2):
-        assert script.run(otlp.environment("http/protobuf")).returncode == 0
+    alone = workshop.script(SEEDED).run({"WITHOUT_US": "1"}, instrumented=False)
+    assert [ran(SEEDED, protocol) for protocol in ("grpc", "http/protobuf")] == [alone.stdout] * 2
 
     roots = otlp.spans_named("quantization")
     assert len({root.trace_id for root in roots}) == 2
@@ -81,3 +57,7 @@ def test_identifiers_are_unique_though_the_seed_is_the_same(
         steps = otlp.children(root)
         assert [step.name for step in steps] == ["Calibration"] * 3
         assert [[each.name for each in otlp.children(step)] for step in steps] == [["within"]] * 3
+
+
+def test_steps_in_threads_do_not_change_the_sequence(ran: Ran) -> None:
+    assert ran(THREADS) == "True\n"

@@ -8,7 +8,7 @@ import pytest
 
 from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Workshop
+from tests.fixtures.programs import Ran, Workshop
 
 # Batch processors of the SDK, made by opentelemetry-instrument or by the program itself.
 STEPS = """
@@ -88,22 +88,17 @@ def test_the_start_of_the_runs_span_has_arrived_and_names_the_run_of_the_steps(
 
 
 def test_the_record_of_a_start_has_what_the_span_of_a_run_that_ends_has(
-    workshop: Workshop, otlp: OtlpReceiver
+    ran: Ran, otlp: OtlpReceiver
 ) -> None:
-    finished = workshop.script(STEPS.replace("time.sleep(600)", "")).run(
-        otlp.environment("http/protobuf")
-    )
-    assert (finished.returncode, finished.stderr) == (0, "")
+    ran(STEPS.replace("time.sleep(600)", ""))
     (started,), root = otlp.records_of("quant.run.started"), otlp.span("quantization")
     assert (started.trace_id, started.span_id) == (root.trace_id, root.span_id)
     assert started.time_ns == root.start_ns
     assert {**root.attributes, **started.attributes} == root.attributes
 
 
-def test_each_span_of_a_worker_has_the_record_of_its_start(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    finished = workshop.script(
+def test_each_span_of_a_worker_has_the_record_of_its_start(ran: Ran, otlp: OtlpReceiver) -> None:
+    ran(
         """
         import multiprocessing
         import otel_quant
@@ -116,8 +111,7 @@ def test_each_span_of_a_worker_has_the_record_of_its_start(
             with multiprocessing.get_context("fork").Pool(1) as pool:
                 pool.map(work, range(3), chunksize=1)
         """
-    ).run(otlp.environment("http/protobuf"))
-    assert finished.returncode == 0
+    )
     started = otlp.records_of("quant.run.started")
     worked = [span.parent_id for span in otlp.spans_named("work")]
     assert len(worked) == 3

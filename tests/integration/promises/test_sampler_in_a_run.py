@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Workshop
+from tests.fixtures.programs import Ran
 
 PRELUDE = """
 import json, os, sys, threading, time
@@ -18,8 +16,8 @@ def samplers():
 """
 
 
-def test_the_sampler_ends_with_the_run(workshop: Workshop) -> None:
-    script = workshop.script(
+def test_the_sampler_ends_with_the_run(ran: Ran) -> None:
+    printed = ran(
         PRELUDE
         + """
 counts = []
@@ -31,15 +29,11 @@ for _ in range(3):
 print(counts)
 """
     )
-    finished = script.run()
-    assert (finished.stdout, finished.stderr) == ("[1, 0, 1, 0, 1, 0]\n", "")
+    assert printed == "[1, 0, 1, 0, 1, 0]\n"
 
 
-@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="there is no fork here")
-def test_a_forked_child_has_a_run_and_a_sampler_of_its_own(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    script = workshop.script(
+def test_a_forked_child_has_a_run_and_a_sampler_of_its_own(ran: Ran, otlp: OtlpReceiver) -> None:
+    printed = ran(
         PRELUDE
         + """
 with otel_quant.step("parent"):
@@ -59,12 +53,11 @@ with otel_quant.step("parent"):
     with os.fdopen(reading) as file:
         print(json.dumps([json.loads(line) for line in file]))
     assert len(samplers()) == 1
-"""
+""",
+        OTEL_QUANT_SAMPLE_INTERVAL="1",
     )
-    finished = script.run({**otlp.environment("http/protobuf"), "OTEL_QUANT_SAMPLE_INTERVAL": "1"})
-    assert (finished.returncode, finished.stderr) == (0, "")
     # A worker is one run, which lasts until it ends.
-    assert json.loads(finished.stdout) == [[0, 1, 1]] * 20
+    assert json.loads(printed) == [[0, 1, 1]] * 20
     run_of_parent = otlp.span("parent").attributes["quant.run.id"]
     runs = {otlp.span(f"child {n}").attributes["quant.run.id"] for n in range(20)}
     assert len(runs) == 20

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.fixtures.otlp_receiver import OtlpReceiver, Tree
-from tests.fixtures.programs import Workshop
+from tests.fixtures.programs import Ran, Workshop
 
 PRELUDE = """
 import asyncio, contextvars, gc, json, sys, threading, time
@@ -19,11 +22,13 @@ def current():
 """
 
 
-def run(workshop: Workshop, otlp: OtlpReceiver, body: str) -> Any:
-    """Runs a script that prints one JSON document, and has nothing to complain of."""
-    finished = workshop.script(PRELUDE + body).run(otlp.environment("http/protobuf"))
-    assert (finished.returncode, finished.stderr) == (0, "")
-    return json.loads(finished.stdout) if finished.stdout else None
+Run = Callable[[str], Any]
+
+
+@pytest.fixture
+def run(ran: Ran) -> Run:
+    """Runs a script; returns the JSON document that it prints, if any."""
+    return lambda body: json.loads(ran(PRELUDE + body) or "null")
 
 
 def steps_of(otlp: OtlpReceiver) -> list[Tree]:
@@ -34,11 +39,9 @@ def steps_of(otlp: OtlpReceiver) -> list[Tree]:
 
 
 def test_steps_in_threads_are_below_the_run_unless_the_thread_has_a_context(
-    workshop: Workshop, otlp: OtlpReceiver
+    run: Run, otlp: OtlpReceiver
 ) -> None:
     run(
-        workshop,
-        otlp,
         """
 barrier = threading.Barrier(3)
 
@@ -68,12 +71,8 @@ with step("main"):
     ]
 
 
-def test_hundreds_of_steps_in_many_threads_are_all_recorded(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
+def test_hundreds_of_steps_in_many_threads_are_all_recorded(run: Run, otlp: OtlpReceiver) -> None:
     run(
-        workshop,
-        otlp,
         """
 def work(number):
     for _ in range(20):
@@ -95,10 +94,8 @@ with ThreadPoolExecutor(8) as pool:
     assert indexes == set(range(2 * 8 * 20))
 
 
-def test_tasks_nest_in_the_task_that_made_them(workshop: Workshop, otlp: OtlpReceiver) -> None:
+def test_tasks_nest_in_the_task_that_made_them(run: Run, otlp: OtlpReceiver) -> None:
     run(
-        workshop,
-        otlp,
         """
 async def work(name):
     async with step(f"{name} outer"):
@@ -128,11 +125,9 @@ asyncio.run(main())
 
 
 def test_a_task_that_is_cancelled_ends_its_step_with_the_error(
-    workshop: Workshop, otlp: OtlpReceiver
+    run: Run, otlp: OtlpReceiver
 ) -> None:
     seen = run(
-        workshop,
-        otlp,
         """
 @step("cancelled")
 async def work():
@@ -159,11 +154,9 @@ asyncio.run(main())
 
 
 def test_a_generator_is_the_current_step_only_while_its_own_code_runs(
-    workshop: Workshop, otlp: OtlpReceiver
+    run: Run, otlp: OtlpReceiver
 ) -> None:
     seen = run(
-        workshop,
-        otlp,
         """
 seen = []
 
@@ -197,10 +190,8 @@ print(json.dumps(seen))
     assert {span.status for span in otlp.spans} == {"UNSET"}
 
 
-def test_generators_that_end_early_or_fail(workshop: Workshop, otlp: OtlpReceiver) -> None:
+def test_generators_that_end_early_or_fail(run: Run, otlp: OtlpReceiver) -> None:
     seen = run(
-        workshop,
-        otlp,
         """
 seen = []
 
@@ -262,10 +253,8 @@ print(json.dumps(seen))
     assert unfinished == "otel_quant.capture.recorder.recorder.UnfinishedStepError"
 
 
-def test_asynchronous_generators(workshop: Workshop, otlp: OtlpReceiver) -> None:
+def test_asynchronous_generators(run: Run, otlp: OtlpReceiver) -> None:
     seen = run(
-        workshop,
-        otlp,
         """
 seen = []
 
@@ -333,11 +322,9 @@ print(json.dumps(seen))
 
 
 def test_a_generator_collected_in_another_thread_changes_no_other_step(
-    workshop: Workshop, otlp: OtlpReceiver
+    run: Run, otlp: OtlpReceiver
 ) -> None:
     run(
-        workshop,
-        otlp,
         """
 def generate():
     with step("block"):

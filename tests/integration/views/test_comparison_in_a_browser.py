@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from otel_quant.recordings.comparison.runs import compared_run
 from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.views.compare import document
 from otel_quant.views.html import page_text
 from tests.fixtures import built_recordings as built
-from tests.fixtures.browser import Opened
-
-Open = Callable[..., Opened]
-PHONE = {"viewport": {"width": 390, "height": 800}}
+from tests.fixtures.browser import PHONE, WIDE, Open
 
 
-@pytest.mark.parametrize("options", [{}, PHONE, {"color_scheme": "dark"}], ids=str)
 def test_both_curves_are_in_each_chart_and_can_be_read_at_a_step(
-    options: dict[str, Any], opened: Open, tmp_path: Path
+    opened: Open, tmp_path: Path
 ) -> None:
     sides = []
     for name, seconds in (("base", 600.0), ("new", 780.0)):
         (tmp_path / name).mkdir()
         run = compared_run(name, built.good(tmp_path / name, seconds=seconds, interval=1.0))
         sides.append(Side(name, (run,)))
-    page = opened(page_text(document(side_by_side(sides), None, with_curves=True)), **options)
-    widths = page.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert widths[0] == widths[1]
+    page = opened(page_text(document(side_by_side(sides), None, with_curves=True)), **PHONE)
     assert page.page.locator("figure.chart.live canvas").count() == 5  # memory, 3 GPUs, caches
     page.page.locator("#chart-memory .plot").focus()
     for key in ("End", "ArrowLeft"):
@@ -39,5 +29,7 @@ def test_both_curves_are_in_each_chart_and_can_be_read_at_a_step(
     assert [part.split()[0] for part in reading.split(" · ")[-1].split(", ")] == ["new", "base"]
     legend = page.page.locator("#chart-memory .legend li").all_inner_texts()
     assert legend == ["base", "new"]
-    assert page.said == []
-    assert page.asked == [page.address]
+    page.is_well()
+    page.page.emulate_media(color_scheme="dark")
+    page.page.set_viewport_size(WIDE)
+    page.is_well()

@@ -17,11 +17,8 @@ from otel_quant.views.html import page_text
 from otel_quant.views.inference import document
 from otel_quant.views.report import render
 from tests.fixtures import built_recordings as built
-from tests.fixtures.browser import Opened
+from tests.fixtures.browser import PHONE, WIDE, Open
 from tests.fixtures.recorded import RecordedFolder
-
-Open = Callable[..., Opened]
-PHONE = {"viewport": {"width": 390, "height": 800}}
 
 
 def ranks(folder: Path) -> Recording:
@@ -45,23 +42,31 @@ def long_names(folder: Path) -> Recording:
     return replace(whole, runs=(replace(whole.runs[0], steps=steps),))
 
 
-@pytest.mark.parametrize("options", [{}, PHONE, {"color_scheme": "dark"}], ids=str)
 @pytest.mark.parametrize(
-    "make",
-    [built.good, built.failed, built.killed, ranks, nothing, hostile, long_names],
-    ids=lambda make: make.__name__,
+    ("make", "options"),
+    [
+        (built.good, {}),
+        (built.good, PHONE),
+        (built.good, {"color_scheme": "dark"}),
+        (built.failed, {}),
+        (built.killed, PHONE),
+        (ranks, PHONE),
+        (nothing, {}),
+        (hostile, {}),
+        (long_names, PHONE),
+    ],
+    ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_a_report_has_no_error_asks_for_nothing_and_fits_its_window(
     make: Callable[[Path], Recording], options: dict[str, Any], opened: Open, tmp_path: Path
 ) -> None:
     page = opened(render(make(tmp_path)), **options)
-    widths = page.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     charts = page.page.locator("figure.chart").count()
     assert page.page.locator("figure.chart.live canvas").count() == charts
     assert charts == {"nothing": 0, "ranks": 1}.get(make.__name__, charts)
-    assert widths[0] == widths[1]
-    assert page.said == []
-    assert page.asked == [page.address]
+    page.is_well()
+    page.page.set_viewport_size(WIDE if options == PHONE else PHONE["viewport"])
+    page.is_well()
 
 
 def stairs(folder: Path) -> Recording:
@@ -104,38 +109,27 @@ def stairs(folder: Path) -> Recording:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("chart", "share", "said"),
-    [
-        ("memory", 2.5 / 20, "2.50 s · Loading · memory 300 MB (15.0 % of 2.00 GB), lowest 300 MB"),
-        (
-            "memory",
-            9.5 / 20,
-            "9.50 s · Quantizing > Calibration · memory 1.00 GB (50.0 % of 2.00 GB), "
-            "lowest 1.00 GB",
-        ),
-        (
-            "memory",
-            13.5 / 20,
-            "13.50 s · Quantizing > Export (failed) · memory 1.40 GB (70.0 % of 2.00 GB), "
-            "lowest 1.40 GB",
-        ),
-        ("memory", 19.5 / 20, "19.50 s · no step · memory 2.00 GB (100.0 % of 2.00 GB), lowest 2.00 GB"),
-        ("gpu-0", 9.5 / 20, "9.50 s · Calibration · this program 1.50 GB (18.8 % of 8.00 GB), all programs 2.00 GB"),
-        ("disk", 9.5 / 20, "9.50 s · Calibration · written 7.00 MB/s, read 7.50 MB/s"),
-        ("cpu", 9.5 / 20, "9.50 s · Calibration · cores in use 1.50 cores"),
-        ("cache", 9.5 / 20, "9.50 s · Calibration · caches 9.00 MB"),
-        ("samples-0", 8 / 20, "8.00 s · Calibration · samples 2 (50.0 % of 4)"),
-    ],
-)  # fmt: skip
-def test_what_is_hovered_is_what_was_recorded(
-    chart: str, share: float, said: str, opened: Open, tmp_path: Path
-) -> None:
+HOVERED = [
+    ("memory", 2.5, "2.50 s · Loading · memory 300 MB (15.0 % of 2.00 GB), lowest 300 MB"),
+    ("memory", 9.5, "9.50 s · Quantizing > Calibration · memory 1.00 GB (50.0 % of 2.00 GB), lowest 1.00 GB"),
+    ("memory", 13.5, "13.50 s · Quantizing > Export (failed) · memory 1.40 GB (70.0 % of 2.00 GB), lowest 1.40 GB"),
+    ("memory", 19.5, "19.50 s · no step · memory 2.00 GB (100.0 % of 2.00 GB), lowest 2.00 GB"),
+    ("gpu-0", 9.5, "9.50 s · Calibration · this program 1.50 GB (18.8 % of 8.00 GB), all programs 2.00 GB"),
+    ("disk", 9.5, "9.50 s · Calibration · written 7.00 MB/s, read 7.50 MB/s"),
+    ("cpu", 9.5, "9.50 s · Calibration · cores in use 1.50 cores"),
+    ("cache", 9.5, "9.50 s · Calibration · caches 9.00 MB"),
+    ("samples-0", 8, "8.00 s · Calibration · samples 2 (50.0 % of 4)"),
+]  # fmt: skip
+"""Charts, seconds, and what is read there."""
+
+
+def test_what_is_hovered_is_what_was_recorded(opened: Open, tmp_path: Path) -> None:
     page = opened(render(stairs(tmp_path)))
-    assert page.hover(chart, share) == said
+    found = [(chart, at, page.hover(chart, at / 20)) for chart, at, _ in HOVERED]
+    assert found == HOVERED
 
 
-def test_one_hover_reads_every_chart_and_leaving_says_the_summary_again(
+def test_one_hover_reads_every_chart_and_a_drag_zooms_all_until_a_double_click(
     opened: Open, tmp_path: Path
 ) -> None:
     page = opened(render(stairs(tmp_path)))
@@ -143,12 +137,6 @@ def test_one_hover_reads_every_chart_and_leaving_says_the_summary_again(
     assert page.reading("cpu") == "9.50 s · Calibration · cores in use 1.50 cores"
     page.page.mouse.move(5, 5)
     assert page.reading("memory") == ("Highest 2.00 GB at 0:20, 100.0 % of the limit of 2.00 GB.")
-
-
-def test_a_drag_zooms_all_charts_and_a_double_click_shows_all_again(
-    opened: Open, tmp_path: Path
-) -> None:
-    page = opened(render(stairs(tmp_path)))
     page.hover("memory", 0.5)
     page.page.mouse.down()
     page.hover("memory", 0.75)
@@ -208,21 +196,10 @@ def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(ope
         )
     )
     failed = ModelResult("failed", "its first call failed: ValueError: no weights")
-    page = opened(
-        page_text(
-            document(
-                InferenceResult(
-                    (failed, *variants),
-                    "",
-                    {},
-                    0.25,
-                    2,
-                    baseline="small",
-                    command="otel-quant bench",
-                )
-            )
-        )
+    result = InferenceResult(
+        (failed, *variants), "", {}, 0.25, 2, baseline="small", command="otel-quant bench"
     )
+    page = opened(page_text(document(result)))
     page.page.locator("#bench-variants thead button", has_text="peak memory").press("Enter")
     assert page.cells("bench-variants", 1) == ["large", "middle", "small", "failed", "unknown"]
 

@@ -56,8 +56,7 @@ def test_a_file_that_is_replaced_whole_is_held_and_appended_to(tmp_path: Path) -
 def test_a_file_of_one_page_is_written_over_and_made_again_if_it_is_gone(tmp_path: Path) -> None:
     file = PageFile(tmp_path / "file")
     file.write("a longer text")
-    file.write("0 text")
-    file.write_at(0, "1")
+    file.write("1 text")
     assert file.path.read_text() == "1 text       \n"
     file.path.unlink()
     file.write("again")

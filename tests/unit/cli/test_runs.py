@@ -13,7 +13,7 @@ from otel_quant.cli import main
 from tests.unit.recordings.runs.fleet import GB, write_fleet, write_recording
 
 UNREADABLE = """\
-otel-quant: 3 paths could not be read:
+otel-quant: 3 paths could not be read, or not in all parts:
 otel-quant:   runs/empty/quark_profile.yaml: the file is empty; expected the records of a run, which writes the first as it begins
 otel-quant:   runs/newer: runs/newer/manifest.json: schema 9; this otel-quant reads 1 and less: read it with a newer one
 otel-quant:   runs/nightly/broken: has no manifest.json and no events.<pid>.jsonl; expected a recording (the folder that `otel-quant run -- PROGRAM` makes) or a quark_profile.yaml
@@ -218,5 +218,5 @@ def test_the_page_has_a_heat_map_and_the_list(capsys: pytest.CaptureFixture[str]
     assert '<th scope="row" class="t">resnet50</th><td>102.4</td><td>107.0</td>' in html
     assert '<tr class="killed"><th scope="row" class="t">runs/nightly/killed</th>' in html
     assert "<td>≥ 7,500.0</td>" in html
-    assert "3 paths could not be read:</p>" in html
+    assert "3 paths could not be read, or not in all parts:</p>" in html
     assert "runs/nightly/broken: has no manifest.json" in html

@@ -10,9 +10,8 @@ from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
-from otel_quant.schema.events import Attributes, Event
+from otel_quant.schema.events import Attributes, Event, Sink
 from otel_quant.schema.records import MemoryReading, Peaks, Reading, RunInfo
-from otel_quant.schema.sink import Sink
 
 
 class Received(Sink):

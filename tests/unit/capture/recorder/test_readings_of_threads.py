@@ -13,9 +13,8 @@ from otel_quant.capture.probes import readers
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
-from otel_quant.schema.events import Event
+from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.records import GpuReading, MemoryReading
-from otel_quant.schema.sink import Sink
 from tests.fixtures.programs import run_script
 
 MIB = 1 << 20

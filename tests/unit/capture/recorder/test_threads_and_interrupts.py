@@ -17,9 +17,8 @@ from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
-from otel_quant.schema.events import Event
+from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.records import GpuReading, MemoryReading, Reading
-from otel_quant.schema.sink import Sink
 from tests.unit.capture.recorder.received import Metric, Received, in_thread, recorder_of
 
 WHOLE = ["Start", "A Start", "A End", "End"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from otel_quant.schema.events import Sink
 from otel_quant.schema.records import (
     CostedModel,
     CpuReading,
@@ -17,7 +18,6 @@ from otel_quant.schema.records import (
     RunInfo,
     StepInfo,
 )
-from otel_quant.schema.sink import Sink
 from tests.fixtures.sent import SentRun
 
 SECOND: Final = 1_000_000_000

@@ -6,7 +6,10 @@ from collections import Counter
 from itertools import product
 from typing import Final
 
+import pytest
+
 from otel_quant.schema import catalog, semconv
+from otel_quant.schema.figures import Figure, Metric, Series
 from otel_quant.schema.step_names import ALL_STEPS
 
 VARIABLE_PARTS: Final = {
@@ -75,3 +78,20 @@ def test_a_metric_of_a_model_is_the_attribute_of_its_name() -> None:
 
 def test_there_are_26_names_of_steps() -> None:
     assert len(ALL_STEPS) == 26
+
+
+def test_a_metric_that_shows_a_part_which_its_figure_lacks_is_refused() -> None:
+    with pytest.raises(ValueError, match="shows the part 'peak'") as refused:
+        Figure(
+            "example.sent",
+            "By",
+            "Bytes sent",
+            lambda record: record,
+            ("delta",),
+            "1",
+            steps=(Series(Metric("quant.step.example.peak", "gauge", "By", "Peak."), "peak"),),
+        )
+    assert str(refused.value) == (
+        "figure 'example.sent': metric 'quant.step.example.peak' shows the part 'peak'; expected "
+        "one of delta: add it to the figure's parts"
+    )

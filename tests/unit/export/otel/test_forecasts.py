@@ -18,13 +18,13 @@ from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.recordings.reader import read
+from otel_quant.schema.events import Sink
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import (
     Forecast,
     GrowthForecast,
     StepProgress,
 )
-from otel_quant.schema.sink import Sink
 from tests.fixtures.sent import SentRun
 from tests.unit.export.otel.literal_run import BEGAN, LATER, RUN, SECOND, START, STEP
 

@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from otel_quant.export.otel.automatic_providers import Providers
 from otel_quant.export.otel.inference import RunContext, report
-from otel_quant.export.otel.providers import Providers
 from otel_quant.inference.results import (
     Accuracy,
     Finding,

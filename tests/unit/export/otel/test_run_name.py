@@ -12,9 +12,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
-from otel_quant.export.otel import run_name
+from otel_quant.export.otel import service_name
 from otel_quant.export.otel.metrics import MetricsSink
-from otel_quant.export.otel.run_name import described, model_name
+from otel_quant.export.otel.service_name import described, model_name
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import RunInfo
 from tests.unit.capture.recorder.received import recorder_of
@@ -25,7 +25,7 @@ BARE = RunInfo(id="0", pid=1)
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(run_name, "service_name", lambda: "nightly")
+    monkeypatch.setattr(service_name, "service_name", lambda: "nightly")
     return "nightly"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from dataclasses import replace
 from typing import Any
@@ -23,8 +22,9 @@ from otel_quant.export.quark_yaml.metrics import (
     SummaryMetric,
     TotalTimeMetric,
 )
-from otel_quant.schema.figures import DISK, GPU, MEMORY
+from otel_quant.schema.figures import DISK, GPU, MEMORY, Figure, Resource, YamlColumn
 from otel_quant.schema.records import (
+    CpuReading,
     DiskReading,
     GpuReading,
     MemoryReading,
@@ -132,8 +132,7 @@ def test_what_was_not_measured_is_absent_and_never_zero() -> None:
 
 
 def test_the_peak_survives_a_reset_of_the_kernels_mark() -> None:
-    reset = dataclasses.replace(
-        LATER,
+    reset = LATER._replace(
         resources={"memory": MemoryReading(rss=50 * MIB, tree_rss=50 * MIB, high_water=51 * MIB)},
     )
 
@@ -277,3 +276,21 @@ def test_the_base_classes_require_all_three_methods() -> None:
     for base in (CheckpointMetric, SummaryMetric):
         with pytest.raises(TypeError, match="abstract"):
             base()
+
+
+def test_a_figure_that_quark_does_not_measure_is_a_column_unless_the_file_is_strict() -> None:
+    waits = Figure(
+        "cpu.wait", "s", "Waits", lambda cpu: cpu.wait, ("delta",), "1",
+        column=YamlColumn("cpu_wait_secs", "Waits for a processor.", 1),
+    )  # fmt: skip
+    metrics = ProgramMetrics((Resource("cpu", (waits,)),))
+    first, last = (Reading(0, 0, {"cpu": CpuReading(0, 0, wait=wait)}) for wait in (1.5, 4.0))
+    event = SentRun(RunInfo("f00d", 1), first).point("a", last)
+
+    assert metrics.columns(event)["cpu_wait_secs"] == 2.5
+    assert metrics.definitions("checkpoint_metrics")[-1] == (
+        "cpu_wait_secs",
+        "Waits for a processor.",
+    )
+    assert "cpu_wait_secs" not in metrics.columns(event, strict=True)
+    assert "cpu_wait_secs" not in dict(metrics.definitions("checkpoint_metrics", strict=True))

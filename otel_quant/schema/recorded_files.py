@@ -1,0 +1,272 @@
+"""What the files of a recording hold, field by field, and what a reader takes of them.
+
+``docs/recording.schema.json`` publishes the same; a test compares the two. A file may be damaged, edited, or made
+by another program. A value of another type or size is left out here, for all readers, and noted: what comes
+after need not expect one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from otel_quant.schema.catalog import FORMER
+
+_END: Final = 1 << 63
+"""Whole numbers are smaller: telemetry has 64 bits for each."""
+
+_HIGHEST: Final = 1e300
+"""Numbers are smaller: units and rates multiply them, and what overflows is no number."""
+
+_HEXADECIMAL: Final = "0123456789abcdef"
+
+_NAMED: Final = 3
+"""Values that are named, of those that were left out."""
+
+
+class LeftOut(dict[str, int]):
+    """The values of a file that were left out, by name, and how many of each."""
+
+    def __missing__(self, name: str) -> int:
+        return 0
+
+    def in_words(self, file: str) -> tuple[str, ...]:
+        """Returns the sentence that says so; none if nothing was left out."""
+        if not self:
+            return ()
+        words = [f"{name} ({count:,} times)" if count > 1 else name for name, count in self.items()]
+        more = f" and {len(words) - _NAMED:,} more" if len(words) > _NAMED else ""
+        return (f"{file}: not readable and left out: {', '.join(words[:_NAMED])}{more}",)
+
+
+Check: TypeAlias = Callable[[Any, LeftOut], Any]
+"""Returns what a reader takes of a value; None if that is of another type or size."""
+
+
+class Fields:
+    """The fields of a mapping: those that it must have, and those that it may have."""
+
+    def __init__(
+        self, name: str, required: Mapping[str, Check], optional: Mapping[str, Check]
+    ) -> None:
+        self.name = name
+        self.required = required.keys()
+        self.checks = {**required, **optional}
+
+    def __call__(self, value: Any, left_out: LeftOut) -> dict[str, Any] | None:
+        """Returns the fields that are known and right; None if one is missing that must be there."""
+        if type(value) is not dict:
+            return None
+        found = {}
+        for name, each in value.items():
+            if each is None or (check := self.checks.get(name)) is None:
+                continue
+            taken = check(each, left_out)
+            if taken is None:
+                left_out[f"{self.name}.{name}"] += 1
+            else:
+                found[name] = taken
+        return found if self.required <= found.keys() else None
+
+
+def whole(value: Any, _: LeftOut) -> int | None:
+    """Takes a number of things, or nanoseconds."""
+    return value if type(value) is int and 0 <= value < _END else None
+
+
+def positive(value: Any, _: LeftOut) -> int | None:
+    """Takes a number of things, of which there is one at least."""
+    return value if type(value) is int and 0 < value < _END else None
+
+
+def signed(value: Any, _: LeftOut) -> int | None:
+    """Takes a whole number."""
+    return value if type(value) is int and -_END <= value < _END else None
+
+
+def number(value: Any, _: LeftOut) -> float | None:
+    """Takes a number."""
+    return value if type(value) in (int, float) and -_HIGHEST < value < _HIGHEST else None
+
+
+def text(value: Any, _: LeftOut) -> str | None:
+    """Takes a text."""
+    return value if type(value) is str else None
+
+
+def one_of(*texts: str) -> Check:
+    """Returns what takes one of some texts."""
+    return lambda value, _: value if type(value) is str and value in texts else None
+
+
+def digits(length: int) -> Check:
+    """Returns what takes so many hexadecimal digits."""
+    return lambda value, _: (
+        value
+        if type(value) is str and len(value) == length and not value.strip(_HEXADECIMAL)
+        else None
+    )
+
+
+def many(check: Check, name: str) -> Check:
+    """Returns what takes a list, without those that are something else."""
+
+    def take(value: Any, left_out: LeftOut) -> tuple[Any, ...] | None:
+        if type(value) is not list:
+            return None
+        found = tuple(
+            each for each in (check(each, left_out) for each in value) if each is not None
+        )
+        if len(found) < len(value):
+            left_out[name] += len(value) - len(found)
+        return found
+
+    return take
+
+
+def attributes(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
+    """Takes attributes, under their present names; a list is a tuple, as before it was written."""
+    if type(value) is not dict:
+        return None
+    wrong = []
+    for name, each in value.items():
+        kind = type(each)
+        if (
+            kind is str
+            or (kind is int and -_END <= each < _END)
+            or (kind is float and -_HIGHEST < each < _HIGHEST)
+            or kind is bool
+        ):
+            continue
+        if kind is list and all(type(item) in (str, int) for item in each):
+            value[name] = tuple(each)
+        else:
+            wrong.append(name)
+    for name in wrong:
+        left_out[name] += 1
+        del value[name]
+    for name in FORMER.keys() & value.keys():
+        value[FORMER[name]] = value.pop(name)
+    return value
+
+
+def by_name(check: Check) -> Check:
+    """Returns what takes a mapping, without those of its values that are something else."""
+
+    def take(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
+        if type(value) is not dict:
+            return None
+        found = {name: check(each, left_out) for name, each in value.items()}
+        for name in [name for name, each in found.items() if each is None]:
+            left_out[name] += 1
+            del found[name]
+        return found
+
+    return take
+
+
+def _name_and_bytes(value: Any, left_out: LeftOut) -> tuple[str, int] | None:
+    match value:
+        case [str() as name, int() as size] if whole(size, left_out) is not None:
+            return name, size
+    return None
+
+
+# --- the files ----------------------------------------------------------------------------
+
+_TIMES: Final[Mapping[str, Check]] = {"time": whole, "clock": whole}
+_RUN: Final[Mapping[str, Check]] = {**_TIMES, "run": text}
+_STEP: Final[Mapping[str, Check]] = {**_RUN, "index": whole}
+_SPAN: Final[Mapping[str, Check]] = {
+    "trace_id": digits(32), "span_id": digits(16), "parent_span_id": digits(16),
+}  # fmt: skip
+_CHECKPOINT: Final[Mapping[str, Check]] = {"checkpoint": attributes, "custom": attributes}
+_SPANNED: Final[Mapping[str, Check]] = {"attributes": attributes, **_SPAN, **_CHECKPOINT}
+_OUTCOME: Final[Mapping[str, Check]] = {
+    "attributes": attributes, "devices": many(attributes, "devices"),
+    "error": text, "error_message": text, **_CHECKPOINT,
+}  # fmt: skip
+
+MODEL: Final = Fields(
+    "model",
+    {"role": text, "figures": attributes},
+    {
+        "path": text, "error": text, "began": whole, "ended": whole, "span_id": digits(16),
+        "heaviest": many(attributes, "heaviest"),
+    },
+)  # fmt: skip
+
+EVENTS: Final[Mapping[str, Fields]] = {
+    each.name: each
+    for each in (
+        Fields(
+            "process.started",
+            {**_TIMES, "pid": whole, "parent_pid": whole},
+            {"argv0": text},
+        ),
+        Fields(
+            "run.started",
+            _RUN,
+            {"rank": whole, "world_size": whole, "resource": attributes, **_SPANNED},
+        ),
+        Fields("run.attributes", _RUN, {"resource": attributes, "attributes": attributes, **_SPAN}),
+        Fields(
+            "step.started",
+            {**_STEP, "name": text, "step_kind": text},
+            {"parent": whole, **_SPANNED},
+        ),
+        Fields("samples.expected", {**_STEP, "total": whole}, {}),
+        Fields("samples.consumed", {**_STEP, "samples": whole}, {}),
+        Fields("step.ended", _STEP, {"samples": whole, "items": whole, **_OUTCOME}),
+        Fields("checkpoint", {**_RUN, "name": text}, {"step": whole, **_CHECKPOINT}),
+        Fields("models.costed", {**_RUN, "models": many(MODEL, "models")}, {}),
+        Fields("heartbeat", _RUN, {"attributes": attributes, "samples": by_name(whole)}),
+        Fields("run.ended", _RUN, _OUTCOME),
+    )
+}  # fmt: skip
+"""The events, by kind."""
+
+STATE: Final = Fields(
+    "state",
+    _RUN,
+    {
+        "attributes": attributes,
+        "steps": many(Fields("step", {"index": whole}, {"samples": whole, "expected": whole}), "steps"),
+    },
+)  # fmt: skip
+
+ENDING: Final = Fields(
+    "ending",
+    {"time": number},
+    {
+        "exit_code": signed, "signal": text, "out_of_memory": one_of("known", "guessed"),
+        "evidence": text, "process": text, "process_signal": text, "error": text, "where": text,
+        "open_steps": many(text, "open_steps"), "memory": whole, "memory_limit": whole,
+        "memory_limit_source": text, "memory_per_sample": signed,
+        "processes": many(_name_and_bytes, "processes"), "disk": many(_name_and_bytes, "disk"),
+        "advice": many(Fields("advice", {"text": text, "source": text}, {}), "advice"),
+    },
+)  # fmt: skip
+
+MANIFEST: Final = Fields(
+    "manifest",
+    {},
+    {
+        "began": whole, "made_by": one_of("launcher", "process"), "pid": whole,
+        "origin": attributes, "ended": whole, "ending": ENDING, "summary": by_name(number),
+    },
+)  # fmt: skip
+"""The manifest. Of what must be there, a kill may leave nothing."""
+
+CURVE: Final = Fields("curve", {**_TIMES, "length": positive, "columns": many(text, "columns")}, {})
+"""The first line of a curve."""
+
+
+def is_bucket(cells: Any) -> bool:
+    """Whether a line of a curve is one of its buckets."""
+    try:
+        return type(cells) is list and all(
+            -_END < cell < _END for cell in cells if cell is not None
+        )
+    except TypeError:
+        return False

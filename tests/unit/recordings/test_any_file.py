@@ -1,0 +1,236 @@
+"""Whatever stands in the files of a recording, every command that reads it ends, and says what it left out."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from otel_quant.cli import main
+from otel_quant.recordings.model import Ending
+from otel_quant.schema.recorded_files import CURVE, ENDING, EVENTS, MANIFEST, MODEL, STATE, LeftOut
+from tests.fixtures.recorded import CUT_PROFILE, RecordedFolder
+from tests.fixtures.recording_schema import SCHEMA
+
+GB = 10**9
+
+
+def a_recording(path: Path) -> Path:
+    """Makes a recording with everything that one may have: a killed run beside one that has ended."""
+    origin = {"process.command_line": "python q.py", "quant.libraries": ["onnx 1.22.0"]}
+    folder = RecordedFolder(path, origin, by_launcher=True)
+    ended = folder.process(20).begin(0.5, rank=0, world_size=2, trace_id="ab" * 16)
+    step = ended.step("Calibration", 1, attributes={"quant.calibration.method": "MinMax"})
+    ended.consume(step, 4, 2)
+    ended.close(
+        step, 3, samples=8, error="ValueError", error_message="no",
+        attributes={"quant.memory.peak": GB, "quant.disk.write": 5}, devices=[{"hw.id": "gpu"}],
+    )  # fmt: skip
+    ended.checkpoint("here", 4, checkpoint={"quant.checkpoint.memory": GB}, custom={"loss": 0.5})
+    figures = {"macs": 7, "size": 5, "precision.int8": 0.5}
+    ended.models(
+        5, {"role": "float", "path": "m.onnx", "figures": figures, "heaviest": [{"macs": 1}]}
+    )
+    known = {"quant.input.path": "m/resnet.onnx", "quant.model.float.size": 5}
+    ended.end(6, attributes={**known, "quant.calibration.method": "MinMax"})
+    ended.gone()
+    killed = folder.process(21).begin(1, run="fedcba9876543210")
+    outer = killed.step("Model Quantization", 1, checkpoint={"quant.checkpoint.memory": GB})
+    inner = killed.step("Calibration", 2, outer)
+    killed.expect(inner, 512, 2)
+    killed.heartbeat(32, {inner: 18}, **{"quant.reading.memory": 2 * GB})
+    steps = [{"index": outer}, {"index": inner, "samples": 37, "expected": 512}]
+    killed.state(39.5, steps, **{"quant.reading.memory": 3 * GB})
+    killed.gone()
+    totals = {"disk.write": 5, "cpu": 1.5}
+    folder.curve([(at, {"memory": at * GB, "process.python": GB}, totals) for at in range(1, 40)])
+    folder.ended(
+        Ending(
+            time=40.0, signal="SIGKILL", out_of_memory="known", where="Calibration, sample 37 of 512",
+            open_steps=("Calibration",), memory=4 * GB, memory_limit=8 * GB, memory_per_sample=GB,
+            processes=(("python", GB),), disk=(("cache", GB),),
+        ),
+        summary={"memory": 39 * GB, **totals},
+    )  # fmt: skip
+    (path / "quark_profile.yaml").write_text(CUT_PROFILE)
+    (path / "p.last_reading.json").write_text(
+        json.dumps({"run_started": 1700000000.5, "timestamp": 1700000062.5, "cpu_memory_mb": 4.5,
+                    "open_steps": [{"step": "Calibration", "samples": 3}]})
+    )  # fmt: skip
+    return path
+
+
+def read_by_all(path: Path) -> None:
+    """Has each command that reads recordings read one, and its profile."""
+    profile = str(path / "quark_profile.yaml")
+    for name in (str(path), profile):
+        for form in ("table", "json", "csv"):
+            assert main(["show", "--format", form, name]) in (0, 1)
+        assert main(["compare", name, name, "--fail-over", "memory.peak=10%"]) in (0, 1, 3)
+        assert main(["report", name, "-o", str(path.parent / "report.html")]) in (0, 1)
+    assert main(["watch", "--once", str(path)]) in (0, 1)
+    for more in ((), ("--where", "weight.type!=a"), ("--format", "html")):
+        assert main(["runs", str(path.parent), *more]) == 0
+    assert main(["runs", profile]) in (0, 1)
+
+
+ODD = (
+    None, True, -1, 0, 1e30, -1e30, 1e308, 10**400, 2**63, math.nan, math.inf, "", "x", "\x1b[2J", [], {},
+    [[]], {"a": {}}, [1, "a", None], {"a": 10**400, "b": [1], "c": None},
+)  # fmt: skip
+odd = st.sampled_from(ODD) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+MADE_OF_JSON = (
+    "manifest.json", "events.20.jsonl", "events.21.jsonl", "state.21.json", "curve.launcher.jsonl",
+    "p.last_reading.json",
+)  # fmt: skip
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Returns every place in a value: what it is within, and its name or number there."""
+    if not isinstance(value, dict | list):
+        return []
+    names = list(value) if isinstance(value, dict) else range(len(value))
+    return [(value, name) for name in names] + [at for name in names for at in places(value[name])]
+
+
+@pytest.mark.parametrize("name", MADE_OF_JSON)
+def test_one_value_of_another_type_or_size_ends_no_command(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = a_recording(tmp_path / "r") / name
+    lines = path.read_text().splitlines()
+
+    @settings(max_examples=12, deadline=None, database=None)
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        values = list(map(json.loads, lines))
+        within, at = data.draw(st.sampled_from(places(values)))
+        within[at] = data.draw(odd)
+        path.write_text("".join(f"{json.dumps(value)}\n" for value in values))
+        read_by_all(path.parent)
+        capsys.readouterr()
+
+    check()
+
+
+JUNK = (
+    b"", b"\0" * 1000, b"[" * 100_000 + b"\n", b"{}\n", b"[]\n", b"null\n", b"1\n", b'"text"\n',
+    CUT_PROFILE.encode()[:150], CUT_PROFILE.replace("3.0", "1e999").encode(),
+    CUT_PROFILE.replace("100.0", "9" * 400).encode(),
+)  # fmt: skip
+
+
+def put(path: Path, junk: bytes | str) -> None:
+    """Puts something in place of a file: bytes, a FIFO, a folder, or a link."""
+    path.unlink()
+    if isinstance(junk, bytes):
+        path.write_bytes(junk)
+    elif junk == "FIFO":
+        os.mkfifo(path)
+    elif junk == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(junk)
+
+
+@pytest.mark.parametrize("junk", [*JUNK, "FIFO", "folder", "/dev/zero", "/nowhere"], ids=str)
+def test_what_stands_in_place_of_a_file_ends_no_command_and_hides_no_other_recording(
+    junk: bytes | str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (*MADE_OF_JSON, "quark_profile.yaml", "output.log", "inference.json"):
+        good, damaged = (a_recording(tmp_path / name / each) for each in ("good", "damaged"))
+        for each in ("output.log", "inference.json"):
+            (damaged / each).write_text("")
+        put(damaged / name, junk)
+        read_by_all(damaged)
+        capsys.readouterr()
+        assert main(["runs", str(tmp_path / name), "--format", "json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        rows = {each["path"]: each for each in shown["runs"]}
+        assert rows[str(good)]["model"] == "resnet"
+        assert str(damaged) in {*rows, *(each["path"] for each in shown["unreadable"])}
+
+
+def test_what_is_left_out_is_said_once_by_every_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = a_recording(tmp_path / "r")
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest |= {"began": 1e30, "ending": {**manifest["ending"], "exit_code": "no", "disk": [1]}}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    events = path / "events.20.jsonl"
+    events.write_text(events.read_text().replace('"error":"ValueError"', '"error":{}'))
+    curve = path / "curve.launcher.jsonl"
+    curve.write_text(curve.read_text() + '[1,NaN]\n["x"]\n')
+    said = (
+        "manifest.json: not readable and left out: manifest.began, ending.exit_code, disk",
+        "events.20.jsonl: not readable and left out: step.ended.error",
+        "curve.launcher.jsonl: not readable and left out: line (2 times)",
+    )
+    for command in ("show", "report"):
+        page = tmp_path / "report.html"
+        assert main([command, str(path), *(["-o", str(page)] if command == "report" else [])]) == 0
+        text = page.read_text() if command == "report" else capsys.readouterr().out
+        assert [text.count(each) for each in said] == [1, 1, 1], command
+    capsys.readouterr()
+    assert main(["runs", str(path)]) == 0
+    shown = capsys.readouterr()
+    assert "resnet  MinMax" in shown.out
+    assert [shown.err.count(each) for each in said] == [1, 0, 0]  # neither steps nor curve are read
+    assert main(["compare", str(path), str(path), "--fail-over", "memory.peak=10%"]) == 1
+
+
+def test_runs_shows_a_recording_whose_lines_another_program_has_written_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = a_recording(tmp_path / "r")
+    assert main(["runs", str(path), "--format", "json"]) == 0
+    before = capsys.readouterr()
+    for each in path.glob("events.*.jsonl"):
+        lines = map(json.loads, each.read_text().splitlines())
+        each.write_text("".join(f"{json.dumps(line, sort_keys=True)}\n" for line in lines))
+    assert main(["runs", str(path), "--format", "json"]) == 0
+    assert capsys.readouterr() == before
+    assert json.loads(before.out)["runs"][0]["model.size"] == 5
+
+
+PROBES = (
+    True, -1, 0, 1, 2**63, 1.5, "x", "launcher", "known", "0123456789abcdef", "ab" * 16,
+    [], ["position"], [1], [{}], [["a", 1]], [["a", "b"]], [{"a": 1}], [{"a": []}], {}, {"a": 1}, {"1": 2},
+    {"1": -1}, {"a": [1, "b"]}, {"a": {}}, {"a": [[]]}, {"a": "b"}, {"time": 1.5}, {"time": "x"},
+    [{"index": 1}], [{"index": -1}], [{"role": "a", "figures": {}}], [{"text": "a", "source": "b"}],
+)  # fmt: skip
+TABLES = {
+    "manifest": MANIFEST, "state": STATE, "curve_head": CURVE, "ending": ENDING, "model": MODEL, **EVENTS,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_what_is_read_is_what_the_published_schema_says(name: str) -> None:
+    schema = json.loads(SCHEMA.read_bytes())
+    described, table = schema["$defs"][name], TABLES[name]
+    common = {"schema", "kind"} | ({"time", "clock"} if name in EVENTS else set())
+    assert described["properties"].keys() - common == table.checks.keys() - common
+    if name != "manifest":  # a kill may leave any part of it
+        assert {*described["required"]} - common - {
+            "attributes",
+            "steps",
+        } == table.required - common
+    for field in table.checks.keys() - common - {"run"}:  # `run` is whatever a run is called
+        definition = {**described["properties"][field], "$defs": schema["$defs"]}
+        for probe in PROBES:
+            left_out = LeftOut()
+            taken = table.checks[field](json.loads(json.dumps(probe)), left_out)
+            is_whole = taken is not None and not left_out
+            assert is_whole == Draft202012Validator(definition).is_valid(probe), (field, probe)

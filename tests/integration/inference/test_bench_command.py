@@ -388,25 +388,14 @@ def test_what_was_measured_is_sent_where_an_endpoint_is_configured(
     arguments = (*files, "missing.onnx", "--baseline", "int8.onnx", "--format", "json")
     environment = otlp.environment() | {"OTEL_QUANT_RUN_NAME": "nightly 17"}
     out, _ = run(tmp_path, *arguments, code=1, **environment)
-    result = json.loads(out)
-    known = {each["name"]: each for each in result["variants"]}
+    known = {each["name"]: each for each in json.loads(out)["variants"]}
     span = otlp.span("benchmark")
-    library = {
-        "quant.run.name": "nightly 17",
-        "quant.library.name": "onnxruntime",
-        "quant.library.version": result["settings"]["onnxruntime"],
-    }
-    assert span.attributes == {
-        **library,
-        "quant.inference.models": 3,
-        "quant.inference.noise": pytest.approx(
-            max(each["call"]["noise"] for each in known.values() if "call" in each), rel=1e-4
-        ),
-    }
     baseline, other, failed = otlp.children(span)
     figures = known["int8.onnx"]
     assert baseline.attributes == {
-        **library,
+        "quant.run.name": "nightly 17",
+        "quant.library.name": "onnxruntime",
+        "quant.library.version": json.loads(out)["settings"]["onnxruntime"],
         "quant.model.name": "int8",
         "quant.model.role": "quantized",
         "quant.model.path": "int8.onnx",
@@ -416,9 +405,6 @@ def test_what_was_measured_is_sent_where_an_endpoint_is_configured(
         "quant.inference.weights": figures["disk"],
     }
     assert other.attributes["quant.model.role"] == "float"
-    assert other.attributes["quant.inference.sqnr"] == pytest.approx(
-        known["float.onnx"]["error"]["sqnr"], rel=1e-4
-    )
     assert (failed.status, failed.status_message) == ("ERROR", known["missing.onnx"]["problem"])
 
 

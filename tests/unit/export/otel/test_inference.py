@@ -101,8 +101,6 @@ class Program:
         )
 
 
-
-
 def test_the_ten_slowest_operators_and_kernels_and_twenty_findings_are_told() -> None:
     program = Program()
     many = replace(RAN, kernels=KERNELS * 4, operators=OPERATORS * 4)

@@ -11,7 +11,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import MISUSED, UserError, add_format, add_model_shapes, whole_number
+from otel_quant.cli.command import (
+    MISUSED,
+    UserError,
+    add_format,
+    add_model_shapes,
+    model_shapes,
+    whole_number,
+)
 from otel_quant.views.text import printable, terminal_width
 
 if TYPE_CHECKING:
@@ -77,15 +84,19 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def session_options(options: argparse.Namespace) -> Options:
-    """Returns how sessions are made, of the options of :func:`add_model_arguments`."""
+    """Returns how models are measured, of the options of :func:`add_model_arguments`."""
     from otel_quant.inference.subjects import Options
 
+    inputs, dims = model_shapes(options)
     return Options(
         providers=tuple(_provider(text) for text in options.providers),
         threads=options.threads,
         level=options.level,
         custom_ops=tuple(options.custom_ops),
         seconds=options.seconds,
+        inputs=inputs,
+        dims=dims,
+        data=options.data,
     )
 
 

@@ -129,6 +129,7 @@ def measured(
     """
     from otel_quant.export.recording.layout import MANIFEST
     from otel_quant.inference.variants import VariantsError
+    from otel_quant.views.inference import result_text
 
     recording = None if options.record is None else Path(options.record)
     if recording is not None and not (recording / MANIFEST).is_file():
@@ -144,23 +145,13 @@ def measured(
         raise UserError(printable(str(error)), FAILED) from error
     ended_ns = time.time_ns()
     if result.baseline or not all(each.problem for each in result.models):
-        _print(result, options.format, top)
+        shown = result_text(result, options.format, top, terminal_width(sys.stdout))
+        sys.stdout.writelines(shown)
         if recording is not None:
             write_for(recording / name, result.to_json(), "--record")
     sys.stdout.flush()
     _send(result, began_ns, ended_ns, recording)
     return result
-
-
-def _print(result: InferenceResult, form: str, top: int) -> None:
-    from otel_quant.views.inference import document
-    from otel_quant.views.writers import written
-
-    if form == "json":  # of at most a megabyte, as a recording has it
-        sys.stdout.write(result.to_json())
-        return
-    shown = document(result, None if form == "html" else top)
-    sys.stdout.writelines(written(shown, form, terminal_width(sys.stdout)))
 
 
 def write_for(path: Path, text: str, option: str) -> None:

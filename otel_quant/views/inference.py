@@ -37,6 +37,7 @@ from otel_quant.views.document import (
     Table,
 )
 from otel_quant.views.text import shortened
+from otel_quant.views.writers import written
 
 _LONGEST: Final = 48
 _MOST_FINDINGS: Final = 20
@@ -58,6 +59,15 @@ def document(result: InferenceResult, top: int | None = None) -> Document:
     over = "Benchmark" if result.baseline else f"Inference with {result.runtime}"
     parts = (section(result),) if top is None else tuple(_parts(result, top))
     return Document(parts, names, over, sheet=lambda: _sheet(result))
+
+
+def result_text(
+    result: InferenceResult, form: str, top: int, width: int | None = None
+) -> Iterator[str]:
+    """Yields a result in a format; JSON is of at most a megabyte, as a recording has it."""
+    if form == "json":
+        return iter((result.to_json(),))
+    return written(document(result, None if form == "html" else top), form, width)
 
 
 def section(result: InferenceResult) -> Section:

@@ -22,7 +22,7 @@ OPTIONS = Options(seconds=20.0)
 def call(median: float, iqr: float, blocks: int, noise: float, **more: Any) -> Latency:
     """Returns the times of a variant of one block a round."""
     known = {"iqr": iqr, "blocks": blocks, "rounds": blocks, **more}
-    return Latency(median, None, None, None, None, noise, **known)
+    return Latency(median, noise=noise, **known)
 
 
 class Known(InProcess):

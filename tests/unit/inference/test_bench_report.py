@@ -27,7 +27,7 @@ from tests.fixtures.recorded import RecordedFolder
 
 
 def _call(median: float, iqr: float, blocks: int, noise: float, **more: Any) -> Latency:
-    return Latency(median, None, None, None, None, noise, iqr=iqr, blocks=blocks, rounds=10, **more)
+    return Latency(median, noise=noise, iqr=iqr, blocks=blocks, rounds=10, **more)
 
 
 FLOAT = ModelResult(

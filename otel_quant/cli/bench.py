@@ -6,7 +6,6 @@ import argparse
 import shlex
 import signal
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Final
 
@@ -15,8 +14,8 @@ from otel_quant.cli.measured_models import (
     FAILED,
     MOST_SECONDS,
     add_model_arguments,
+    measure_options,
     measured,
-    session_options,
 )
 from otel_quant.views.text import printable
 
@@ -78,13 +77,7 @@ def _run(options: argparse.Namespace) -> int:
             raise UserError(
                 f"{option}: a script gives the inputs itself; expected ONNX files alone", MISUSED
             )
-    asked = replace(
-        session_options(options),
-        baseline=options.baseline,
-        processes=options.processes,
-        one_by_one=options.one_by_one,
-        timeout=options.timeout,
-    )
+    asked = measure_options(options)
     # As Ctrl-C does it: what a time limit of a batch system ends shows what was finished.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     command = shlex.join(("otel-quant", *sys.argv[1:]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,8 +14,8 @@ from otel_quant.cli.measured_models import (
     MOST_RUNS,
     MOST_SECONDS,
     add_model_arguments,
+    measure_options,
     measured,
-    session_options,
     write_for,
 )
 from otel_quant.views.text import printable
@@ -102,13 +101,7 @@ def _run(options: argparse.Namespace) -> int:
         needed = "PyTorch" if script else "onnxruntime"
         extra = "torch" if script else "inference"
         raise UserError(f"{needed} is not installed; expected: pip install otel-quant[{extra}]")
-    asked = replace(
-        session_options(options),
-        runs=options.runs,
-        warmup=options.warmup,
-        layers=options.layers,
-        traces=options.chrome is not None,
-    )
+    asked = measure_options(options)
     traces: dict[str, Sequence[Mapping[str, Any]]] = {}
 
     def measure() -> InferenceResult:

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -83,21 +84,20 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def session_options(options: argparse.Namespace) -> Options:
-    """Returns how models are measured, of the options of :func:`add_model_arguments`."""
+def measure_options(options: argparse.Namespace) -> Options:
+    """Returns how models are measured: arguments of the command that have the name of an option."""
     from otel_quant.inference.subjects import Options
 
     inputs, dims = model_shapes(options)
-    return Options(
-        providers=tuple(_provider(text) for text in options.providers),
-        threads=options.threads,
-        level=options.level,
-        custom_ops=tuple(options.custom_ops),
-        seconds=options.seconds,
-        inputs=inputs,
-        dims=dims,
-        data=options.data,
-    )
+    given = {each.name: value for each in fields(Options)
+             if (value := getattr(options, each.name, None)) is not None}  # fmt: skip
+    return Options(**{
+        **given,
+        "providers": tuple(map(_provider, options.providers)),
+        "inputs": inputs,
+        "dims": dims,
+        "traces": getattr(options, "chrome", None) is not None,
+    })  # fmt: skip
 
 
 def _provider(text: str) -> tuple[str, Mapping[str, str]]:

@@ -37,14 +37,14 @@ _MOST_RUNS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asks for."""
+    """What the user asks for; arguments of the commands have the same names."""
 
     # Execution providers in order of preference, each with its options
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
     threads: int | None = None  # Threads within a kernel; None for the runtime's own choice
     # Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``
     level: str = "all"
-    custom_ops: tuple[str, ...] = ()  # Libraries of custom operators
+    custom_ops: Sequence[str] = ()  # Libraries of custom operators
     runs: int | None = None  # Timed runs of each model; None for as many as fit into ``seconds``
     seconds: float = 3.0  # Time for the timed runs of each model
     warmup: int = 3  # Runs of each model that are not timed

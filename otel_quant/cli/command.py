@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Final
 
     from otel_quant.cost import CostError, InputSpec
+    from otel_quant.recordings.model import Recording
 
 MISUSED: Final = 2
 """Exit code: the command line makes no sense. argparse exits with the same."""
@@ -94,10 +95,34 @@ def seconds(most: float) -> Callable[[str], float]:
     return read
 
 
-def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
+def read_recording(path: str, prefix: str = "", exit_code: int = 1) -> Recording:
+    """Returns the recording or the profile that the user names."""
+    from pathlib import Path
+
+    from otel_quant.recordings.reader import read
+
+    with user_errors(path, prefix, exit_code):
+        return read(Path(path))
+
+
+@contextmanager
+def writing(path: str, hint: str = "", exit_code: int = MISUSED) -> Iterator[None]:
+    """Turns what keeps a file from being written into an error for the user."""
+    from otel_quant.views.text import printable
+
+    try:
+        yield
+    except OSError as error:
+        text = f"{printable(path)}: {error.strerror}; expected a file that can be written{hint}"
+        raise UserError(text, exit_code) from error
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
     """Adds ``--format``, for what is printed."""
+    from otel_quant.views.writers import FORMATS
+
     parser.add_argument(
-        "--format", choices=formats, default=formats[0], help="default: %(default)s"
+        "--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s"
     )
 
 

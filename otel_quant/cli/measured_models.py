@@ -29,7 +29,7 @@ _LEVELS: Final = ("disable", "basic", "extended", "all")
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds how sessions of ONNX models are made, what they are fed, and where a result goes."""
-    add_format(parser, "table", "json", "csv", "markdown", "html")
+    add_format(parser)
     add_model_shapes(
         parser,
         of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1",

@@ -27,7 +27,7 @@ import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
 
-_OWN: Final = random.Random()
+_OWN: Final = random.Random()  # noqa: S311 - of identifiers, as the SDK makes them
 """A generator that no program seeds. To ask the system for each number takes seven times as long."""
 
 if hasattr(os, "register_at_fork"):

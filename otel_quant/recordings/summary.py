@@ -173,16 +173,9 @@ def _total(recording: Recording, quantity: Quantity) -> float | None:
 
 
 def _of_model(recording: Recording, quantity: Quantity) -> float | None:
-    """Returns what the last model of a role costs that has said so."""
-    _, role, key = quantity.name.split(".")
-    for run in reversed(recording.runs):
-        for model in reversed(run.models):
-            known = number(model.get("figures", {}), key) if model.get("role") == role else None
-            if known is not None:
-                return known
-        if (known := _sum(run.attributes, quantity)) is not None:
-            return known
-    return None
+    """Returns what the last model of a role costs that has said so: runs have it of their models."""
+    found = (_sum(run.attributes, quantity) for run in reversed(recording.runs))
+    return next((known for known in found if known is not None), None)
 
 
 def _sum_of_highest(recording: Recording, quantity: Quantity) -> float | None:

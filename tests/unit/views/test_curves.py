@@ -12,7 +12,7 @@ from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.steps import placed_steps, step_at
 from otel_quant.views.curves import bands_of, charts_of, grid_of
 from otel_quant.views.steps import subject_of
-from tests.fixtures import built_recordings as built
+from tests.fixtures import recorded as built
 
 
 def curve(memory: list[int | None], *, late: float = 0.0, written: int = 0) -> RecordedCurve:

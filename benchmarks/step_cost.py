@@ -55,8 +55,8 @@ from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.export.recording.sink import RecordingSink
+from otel_quant.schema.events import Sink
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.sink import Sink
 
 IN_A_ROW: Final = 10
 

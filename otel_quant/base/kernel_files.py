@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Iterator
-from typing import Final
+from typing import Any, Final
 
 from otel_quant.base.files import open_apart
 
@@ -154,6 +154,18 @@ def number_in(status: bytes, key: bytes) -> int | None:
         return None
     at += len(key)
     return int(status[at : status.index(b"\n", at)].removesuffix(b" kB"))
+
+
+def ask_psutil(pid: int, figure: str, **options: bool) -> Any:
+    """Returns a figure of a process on a system without ``/proc``; raises what reading a file there would."""
+    import psutil  # takes as long to load as all probes together
+
+    try:
+        return getattr(psutil.Process(pid or None), figure)(**options)
+    except psutil.NoSuchProcess as error:
+        raise ProcessLookupError(pid) from error
+    except psutil.Error as error:
+        raise PermissionError(pid) from error
 
 
 def bytes_read() -> int:

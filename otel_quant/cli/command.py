@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_quant.views.text import printable
-
+TYPE_CHECKING = False  # as in run.py
 if TYPE_CHECKING:
+    from typing import Final
+
     from otel_quant.cost import CostError, InputSpec
+    from otel_quant.recordings.model import Recording
 
 MISUSED: Final = 2
 """Exit code: the command line makes no sense. argparse exits with the same."""
@@ -24,22 +25,28 @@ class UserError(Exception):
         self.exit_code = exit_code
 
 
-class Command(NamedTuple):
+class Command:
     """One subcommand."""
 
-    name: str  # The name that the user types
-    brief: str  # One line for the list of commands
-    add_arguments: Callable[[argparse.ArgumentParser], None]  # Adds its arguments to a parser
-    # Runs it; returns the exit code or raises :class:`UserError`
-    run: Callable[[argparse.Namespace], int]
-    description: str = ""  # First lines of its help; the brief if empty
-    prints: bool = True  # Whether it cannot do without standard output
+    def __init__(
+        self,
+        name: str,  # The name that the user types
+        brief: str,  # One line for the list of commands
+        add_arguments: Callable[[argparse.ArgumentParser], None],  # Adds its arguments to a parser
+        # Runs it; returns the exit code or raises :class:`UserError`
+        run: Callable[[argparse.Namespace], int],
+        description: str = "",  # First lines of its help; the brief if empty
+        prints: bool = True,  # Whether it cannot do without standard output
+    ) -> None:
+        self.name, self.brief, self.description = name, brief, description or brief
+        self.add_arguments, self.run, self.prints = add_arguments, run, prints
 
 
 @contextmanager
 def user_errors(path: str, prefix: str = "", exit_code: int = 1) -> Iterator[None]:
     """Turns what reading a recording raises into an error for the user."""
     from otel_quant.export.recording.event_file import EXPECTED
+    from otel_quant.views.text import printable
 
     try:
         yield
@@ -88,10 +95,34 @@ def seconds(most: float) -> Callable[[str], float]:
     return read
 
 
-def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
+def read_recording(path: str, prefix: str = "", exit_code: int = 1) -> Recording:
+    """Returns the recording or the profile that the user names."""
+    from pathlib import Path
+
+    from otel_quant.recordings.reader import read
+
+    with user_errors(path, prefix, exit_code):
+        return read(Path(path))
+
+
+@contextmanager
+def writing(path: str, hint: str = "", exit_code: int = MISUSED) -> Iterator[None]:
+    """Turns what keeps a file from being written into an error for the user."""
+    from otel_quant.views.text import printable
+
+    try:
+        yield
+    except OSError as error:
+        text = f"{printable(path)}: {error.strerror}; expected a file that can be written{hint}"
+        raise UserError(text, exit_code) from error
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
     """Adds ``--format``, for what is printed."""
+    from otel_quant.views.writers import FORMATS
+
     parser.add_argument(
-        "--format", choices=formats, default=formats[0], help="default: %(default)s"
+        "--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s"
     )
 
 
@@ -136,4 +167,6 @@ def model_shapes(options: argparse.Namespace) -> tuple[dict[str, InputSpec], dic
 
 def misused(option: str, error: CostError) -> UserError:
     """Returns the error for an argument that makes no sense."""
+    from otel_quant.views.text import printable
+
     return UserError(f"{option}: {printable(error.reason)}", MISUSED)

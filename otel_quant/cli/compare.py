@@ -5,19 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import MISUSED, Command, UserError, add_format
+from otel_quant.cli.command import (
+    MISUSED,
+    Command,
+    UserError,
+    add_format,
+    read_recording,
+    writing,
+)
 from otel_quant.schema.units import counted
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from otel_quant.recordings.comparison.gate import Verdict
     from otel_quant.recordings.comparison.limits import Limit
-    from otel_quant.recordings.comparison.runs import ComparedRun
     from otel_quant.recordings.comparison.side_by_side import Comparison, Side
 
 
@@ -36,7 +42,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--base", nargs="+", metavar="RUN", help="several runs of the base")
     parser.add_argument("--new", nargs="+", metavar="RUN", help="several runs to compare with it")
-    add_format(parser, "table", "markdown", "json", "csv", "html")
+    add_format(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write there, not to standard output"
     )
@@ -108,8 +114,6 @@ def _names(options: argparse.Namespace) -> list[list[str]]:
 
 
 def _limits(options: argparse.Namespace) -> list[Limit]:
-    from pathlib import Path
-
     from otel_quant.recordings.comparison.limits import LimitError, find, load, parse
 
     path = Path(options.config) if options.config else find(Path())
@@ -125,32 +129,23 @@ def _limits(options: argparse.Namespace) -> list[Limit]:
 
 
 def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
+    from otel_quant.recordings.comparison.runs import compared_run
     from otel_quant.recordings.comparison.side_by_side import Side
 
     sides = []
     for number, of_side in enumerate(names):
         name = "base" if not number else "new" if len(names) == 2 else f"new {number}"
-        sides.append(Side(name, tuple(_read(each) for each in of_side)))
+        runs = (
+            compared_run(each, read_recording(each, "not comparable: ", _NOT_COMPARABLE))
+            for each in of_side
+        )
+        sides.append(Side(name, tuple(runs)))
     return sides
-
-
-def _read(name: str) -> ComparedRun:
-    from pathlib import Path
-
-    from otel_quant.cli.command import user_errors
-    from otel_quant.recordings.comparison.runs import compared_run
-    from otel_quant.recordings.reader import read
-
-    with user_errors(name, "not comparable: ", _NOT_COMPARABLE):
-        recording = read(Path(name))
-    return compared_run(name, recording)
 
 
 def _write_all(
     options: argparse.Namespace, comparison: Comparison, verdict: Verdict | None
 ) -> None:
-    from pathlib import Path
-
     from otel_quant.views.compare import as_action_benchmark, as_bencher, as_junit, document
     from otel_quant.views.writers import written
 
@@ -159,28 +154,21 @@ def _write_all(
     if options.output is None:
         sys.stdout.write(text)
     else:
-        _write(Path(options.output), text)
+        _write(options.output, text)
     if options.junit and verdict is not None:
-        _write(Path(options.junit), as_junit(comparison, verdict))
+        _write(options.junit, as_junit(comparison, verdict))
     if options.action_benchmark:
-        _write(Path(options.action_benchmark), as_action_benchmark(comparison))
+        _write(options.action_benchmark, as_action_benchmark(comparison))
     if options.bencher:
-        _write(Path(options.bencher), as_bencher(comparison))
-    summary = os.environ.get(_SUMMARY)
-    if summary:
+        _write(options.bencher, as_bencher(comparison))
+    if summary := os.environ.get(_SUMMARY):
         markdown = written(document(comparison, verdict), "markdown")
-        _write(Path(summary), "".join(markdown), mode="a")
+        _write(summary, "".join(markdown), mode="a")
 
 
-def _write(path: Path, text: str, mode: str = "w") -> None:
-    try:
-        with path.open(mode, encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-    except OSError as error:
-        raise UserError(
-            f"{printable(str(path))}: {error.strerror}; expected a file that can be written",
-            MISUSED,
-        ) from error
+def _write(name: str, text: str, mode: str = "w") -> None:
+    with writing(name), Path(name).open(mode, encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
 
 
 COMMAND: Final = Command(

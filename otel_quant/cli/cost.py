@@ -45,7 +45,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="an ONNX file; further ones, right behind it, are compared with the first",
     )
-    add_format(parser, "table", "json", "csv", "markdown", "html")
+    add_format(parser)
     parser.add_argument(
         "--rules",
         choices=("corrected", "onnx_tool"),
@@ -178,6 +178,10 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+_HANDED_ON: Final = ("rules", "view", "sparsity", "exclude", "time_limit", "max_nodes")
+"""Options that mean to the analysis what they mean to the command."""
+
+
 def _costs(
     options: argparse.Namespace,
     inputs: Mapping[str, dict[str, InputSpec]],
@@ -194,16 +198,11 @@ def _costs(
             costs.append(
                 analyze(
                     path,
-                    rules=options.rules,
                     inputs=inputs[""] | inputs.get(path, {}),
                     dims=dims,
-                    view=options.view,
-                    sparsity=options.sparsity,
-                    exclude=options.exclude,
                     tensors=options.by == "tensor" or options.output is not None,
                     rules_from=rules_from,
-                    time_limit=options.time_limit,
-                    max_nodes=options.max_nodes,
+                    **{name: getattr(options, name) for name in _HANDED_ON},
                 )
             )
         except CostError as error:

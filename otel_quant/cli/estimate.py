@@ -59,7 +59,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="quantize the model with two samples of random values, for each method in a process "
         "of its own, and extrapolate from what that took",
     )
-    add_format(parser, "table", "markdown", "json", "csv", "html")
+    add_format(parser)
 
 
 def _limit(text: str) -> tuple[int, bool]:

@@ -29,7 +29,7 @@ _LEVELS: Final = ("disable", "basic", "extended", "all")
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds how sessions of ONNX models are made, what they are fed, and where a result goes."""
-    add_format(parser, "table", "json", "csv", "markdown", "html")
+    add_format(parser)
     add_model_shapes(
         parser,
         of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1",
@@ -182,8 +182,8 @@ def _send(result: InferenceResult, began_ns: int, ended_ns: int, recording: Path
         return
     with FAULTS.kept_in("sending of an inference"):
         # Only now: loading the SDK takes a quarter of a second.
-        from otel_quant.recordings.sending.endpoint import NotSentError
         from otel_quant.recordings.sending.inference import send_inference
+        from otel_quant.recordings.sending.send import NotSentError
 
         try:
             send_inference(result, began_ns, ended_ns, recording, settings)

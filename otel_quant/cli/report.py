@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Final
 
-from otel_quant.cli.command import Command, UserError
+from otel_quant.cli.command import Command, read_recording, writing
 from otel_quant.views.text import printable
 
 
@@ -27,32 +28,21 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from pathlib import Path
-
-    from otel_quant.cli.command import user_errors
     from otel_quant.export.recording.layout import REPORT
-    from otel_quant.recordings.reader import read
     from otel_quant.views.html import write_page
     from otel_quant.views.report import render
 
-    source = Path(options.recording)
-    with user_errors(options.recording):
-        recording = read(source)
-    html = render(recording)
+    html = render(read_recording(options.recording))
     if options.output == "-":
         sys.stdout.write(html)
         return 0
+    source = Path(options.recording)
     if options.output is not None:
         target = Path(options.output)
     else:
         target = source / REPORT if source.is_dir() else source.with_suffix(".html")
-    try:
+    with writing(str(target), ": -o FILE names another", exit_code=1):
         size = write_page(target, html)
-    except OSError as error:
-        raise UserError(
-            f"{printable(str(target))}: {error.strerror}; expected a file that can be written: "
-            "-o FILE names another"
-        ) from error
     print(f"{printable(str(target))}: {size / 1000:.0f} kB")
     return 0
 

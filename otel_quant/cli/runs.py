@@ -45,7 +45,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--value", metavar="NAME", help=f"the figure in its cells (default: {_VALUE})"
     )
-    add_format(parser, "table", "markdown", "json", "csv", "html")
+    add_format(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -92,8 +92,8 @@ def _run(options: argparse.Namespace) -> int:
     sys.stdout.write(text)
     if unreadable:
         sys.stdout.flush()
-        for line in unreadable_lines(unreadable):
-            print(f"otel-quant: {printable(line)}", file=sys.stderr)
+        for number, line in enumerate(unreadable_lines(unreadable)):
+            print(f"otel-quant: {'  ' if number else ''}{printable(line)}", file=sys.stderr)
     return 0
 
 
@@ -121,25 +121,16 @@ def _document(
 ) -> Document:
     from otel_quant.recordings.runs.fields import name_of
     from otel_quant.recordings.runs.pivot import pivot
-    from otel_quant.views import runs
-    from otel_quant.views.document import Document, Lines
+    from otel_quant.views.runs import document
 
     is_page = options.format == "html"
-    if not is_page and not any((options.rows, options.columns, options.value)):
-        if not rows and options.format in ("table", "markdown"):
-            chosen = f" with {' and '.join(options.where)}" if options.where else ""
-            return Document((Lines((f"no run below {', '.join(options.folders)}{chosen}",)),))
-        return runs.list_document(rows, names, unreadable)
-    table = pivot(
-        rows,
-        name_of(options.rows or _ROWS),
-        name_of(options.columns or _COLUMNS),
-        name_of(options.value or _VALUE),
-        any_status=any_status,
-    )
-    if is_page:
-        return runs.page_document(rows, names, table, unreadable, options.folders, options.where)
-    return runs.pivot_document(table, unreadable)
+    table = None
+    if is_page or any((options.rows, options.columns, options.value)):
+        asked = (options.rows or _ROWS, options.columns or _COLUMNS, options.value or _VALUE)
+        table = pivot(rows, *map(name_of, asked), any_status=any_status)
+    chosen = f"below {', '.join(options.folders)}"
+    chosen += f" with {' and '.join(options.where)}" if options.where else ""
+    return document(rows, names, table, unreadable, chosen, is_page=is_page)
 
 
 COMMAND: Final = Command(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Final
 
-from otel_quant.cli.command import Command, UserError
+from otel_quant.cli.command import Command, UserError, read_recording
 from otel_quant.views.text import printable
 
 
@@ -24,27 +25,21 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from importlib.util import find_spec
-    from pathlib import Path
 
-    from otel_quant.cli.command import user_errors
-    from otel_quant.recordings.reader import read
-
-    source, shown = Path(options.recording), printable(options.recording)
-    if source.is_file():
+    shown = printable(options.recording)
+    if Path(options.recording).is_file():
         raise UserError(
             f"{shown}: a file; expected a recording's folder, which has the ids and attributes of "
             "spans: `otel-quant run -- PROGRAM` makes one"
         )
-    with user_errors(options.recording):
-        recording = read(source)
+    recording = read_recording(options.recording)
     if recording.state == "running":
         raise UserError(f"{shown}: is still being made; expected one that is over: send it then")
     if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
         raise UserError(
             "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"
         )
-    from otel_quant.recordings.sending.endpoint import NotSentError
-    from otel_quant.recordings.sending.send import send_recording
+    from otel_quant.recordings.sending.send import NotSentError, send_recording
     from otel_quant.views.ending import ending_lines
 
     try:
@@ -72,4 +67,3 @@ COMMAND: Final = Command(
     add_arguments=_add_arguments,
     run=_run,
 )
-"""The command."""

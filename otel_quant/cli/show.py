@@ -5,39 +5,28 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from otel_quant.cli.command import Command, add_format
-
-if TYPE_CHECKING:
-    from otel_quant.recordings.model import Recording
+from otel_quant.cli.command import Command, add_format, read_recording
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"
     )
-    add_format(parser, "table", "markdown", "json", "csv", "html")
+    add_format(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from pathlib import Path
-
-    from otel_quant.cli.command import user_errors
-    from otel_quant.recordings.reader import read
     from otel_quant.views.show import document
     from otel_quant.views.text import terminal_width
     from otel_quant.views.writers import written
 
-    shown: dict[str, Recording] = {}
     gc.disable()  # all that is read stays to the end: to look through it for garbage took a fifth
     try:
-        for name in options.files:
-            with user_errors(name):
-                shown[name] = read(Path(name))
-        pieces = written(document(shown), options.format, terminal_width(sys.stdout))
-        sys.stdout.writelines(pieces)
+        shown = document({name: read_recording(name) for name in options.files})
+        sys.stdout.writelines(written(shown, options.format, terminal_width(sys.stdout)))
     finally:
         gc.enable()
     return 0

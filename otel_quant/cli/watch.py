@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Final
 
-from otel_quant.cli.command import Command, UserError
+from otel_quant.cli.command import Command, UserError, user_errors
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,9 +16,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from otel_quant.cli.command import user_errors
     from otel_quant.export.recording.layout import newest_in
     from otel_quant.views.follow import LiveView
 

@@ -26,6 +26,7 @@ from otel_quant.cost.operation import RULE_ERRORS, Operation, Shape, Value
 from otel_quant.cost.operators import CustomRule, custom_operators, operator_of
 from otel_quant.cost.operators.record import NO_PRECISION
 from otel_quant.cost.results import (
+    InFloat,
     Memory,
     ModelCost,
     NodeCost,
@@ -37,7 +38,7 @@ from otel_quant.cost.structure import CostError, Graph, Model, Tensor, printable
 from otel_quant.cost.walk import MAX_NODES, Walk
 
 if TYPE_CHECKING:
-    from otel_quant.cost.fused import Fused, QuantizedContractions
+    from otel_quant.cost.fused import Fused
 
 _SHOWN: Final = 80
 """Characters of a name that a reason shows."""
@@ -114,14 +115,13 @@ class _Analysis:
         self._model = _structure(source, deadline)
         self._bound = bind_inputs(self._model.graph, inputs, self._model.source, dims=dims)
         self._walk = Walk(self._model, self._bound, deadline=deadline, max_nodes=max_nodes)
-        fused: Fused | None = None
-        self._quantized: QuantizedContractions | None = None
+        self._fused: Fused | None = None
+        self._contractions: list[tuple[Operation, str]] = []
         if self._walk.dequantizes:  # other models are not to wait for what this imports
-            from otel_quant.cost.fused import QuantizedContractions, fused_kernels
+            from otel_quant.cost.fused import fused_kernels
 
-            fused = fused_kernels(self._walk.ops, self._walk.outputs)
-            self._quantized = QuantizedContractions(fused)
-        self._views = memory_views(self._walk, fused, corrected=self._corrected)
+            self._fused = fused_kernels(self._walk.ops, self._walk.outputs)
+        self._views = memory_views(self._walk, self._fused, corrected=self._corrected)
         self._view = self._views[self._view_name]
         self._other_views = set(self._views.values()) - {self._view}
         self._sparsity_of: Callable[[Operation], WeightSparsity | None] | None = None
@@ -166,7 +166,11 @@ class _Analysis:
         uncosted = [node for node in nodes if node.macs is None]
         heaviest = max(nodes, key=lambda node: node.memory_bytes or 0, default=None)
         zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
-        quantized = self._quantized
+        quantized: tuple[int, tuple[InFloat, ...]] = (0, ())
+        if self._fused is not None:
+            from otel_quant.cost.fused import in_float
+
+            quantized = in_float(self._contractions, self._fused)
         unused_dims: tuple[str, ...] = ()
         if bound.dims:
             known = names_of(self._model.graph).union(names_in_shapes(self._given))
@@ -202,8 +206,8 @@ class _Analysis:
             sparsity=tuple(zeros.values()) if sparsity else None,
             excluded=excluded,
             tensors=made,
-            quantized_contractions=quantized.count if quantized else 0,
-            in_float=quantized.in_float() if quantized else (),
+            quantized_contractions=quantized[0],
+            in_float=quantized[1],
         )
 
     def _node(self, run: Run) -> NodeCost:
@@ -227,8 +231,8 @@ class _Analysis:
         elif run.macs is not None and run.macs.total == 0:
             macs = inner = backward = 0
         precision = precision_of(op, self._makers) if inner else None
-        if precision is not None and self._quantized is not None:
-            self._quantized.add(op, precision)
+        if precision is not None and self._fused is not None:
+            self._contractions.append((op, precision))
         return NodeCost(
             op.name,
             op.kind,

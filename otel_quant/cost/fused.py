@@ -38,6 +38,11 @@ class Fusion(NamedTuple):
     result: str = "quantized"
     since: int = 0  # First version of the operator set
 
+    def operands(self, op: Operation) -> range:
+        """Returns which operands have to be dequantized, but for the bias."""
+        end = len(op.inputs) if self.many is None else self.first + self.many
+        return range(self.first, end)
+
 
 _ONE: Final = Fusion()
 _ALL: Final = Fusion(many=None)
@@ -129,16 +134,12 @@ class _Quantized(NamedTuple):
 
     def equals(self, other: _Quantized) -> bool:
         """Whether the integers of either can be used for the other's."""
-        if self.scale is None or other.scale is None:
-            return False
-        if self.zero_point is None or other.zero_point is None:
-            return False
+        pairs = ((self.scale, other.scale), (self.zero_point, other.zero_point))
         return (
             self.even
             and other.even
             and self.value.dtype == other.value.dtype
-            and _same(self.scale, other.scale)
-            and _same(self.zero_point, other.zero_point)
+            and all(a is not None and b is not None and _same(a, b) for a, b in pairs)
         )
 
     def moved(self, value: Value) -> _Quantized:
@@ -281,8 +282,7 @@ class _Graph:
 
         An obstacle if there is no kernel, None if an operand is not quantized.
         """
-        end = len(op.inputs) if rule.many is None else rule.first + rule.many
-        operands = [self._operand(op, i) for i in range(rule.first, end)]
+        operands = [self._operand(op, i) for i in rule.operands(op)]
         held = [item for item in operands if item is not None]
         if not held or len(held) != len(operands):
             return None
@@ -353,7 +353,7 @@ class _Graph:
             if self._twins:
                 taken = [value and self._twins.get(value, value) for value in taken]
             if rule is not None:
-                for i in _dequantized(op, rule):
+                for i in (*rule.operands(op), *(() if rule.bias is None else (rule.bias,))):
                     held = self._operand(op, i)
                     if held is not None:
                         taken[i] = held.value
@@ -453,13 +453,6 @@ def _named(op: Operation) -> list[Value]:
     return [value for value, name in zip(op.outputs, op.node.outputs, strict=False) if name]
 
 
-def _dequantized(op: Operation, rule: Fusion) -> list[int]:
-    """Operands that a kernel takes as integers."""
-    end = len(op.inputs) if rule.many is None else rule.first + rule.many
-    found = list(range(rule.first, end))
-    return found if rule.bias is None else [*found, rule.bias]
-
-
 def _clamps_nothing(op: Operation, wanted: _Quantized) -> bool:
     """Whether quantization alone limits the result as much as a Relu or Clip does."""
     limits = _LIMITS.get(wanted.value.dtype)
@@ -502,34 +495,25 @@ _NOT_DIRECTLY: Final = Obstacle(
 NO_KERNEL: Final = Obstacle("there is no kernel on integers for it", "")
 
 
-class _Met(NamedTuple):
-    ops: Counter[str]
-    first: str
+def in_float(
+    contractions: Iterable[tuple[Operation, str]], fused: Fused
+) -> tuple[int, tuple[InFloat, ...]]:
+    """Returns how many contractions, with what they execute in, are of dequantized integers.
 
-
-class QuantizedContractions:
-    """Counts contractions of dequantized integers, apart those for which no kernel is expected."""
-
-    def __init__(self, fused: Fused) -> None:
-        self.count = 0
-        self._fused = fused
-        self._met: dict[Obstacle, _Met] = {}
-
-    def add(self, op: Operation, precision: str) -> None:
-        """Adds a contraction."""
+    With them those that are expected to run in float, by what is in the way of a kernel.
+    """
+    count = 0
+    met: dict[Obstacle, list[Operation]] = {}
+    for op, precision in contractions:
         rule = operator_of(op.kind).precision
         floats = all(op.dtype(i) in dtypes.ARITHMETIC for i in rule.operands)
         if not floats or rule.executes_in is not None or precision not in _INTEGERS:
-            return
-        self.count += 1
-        if op not in self._fused.on_integers:
+            continue
+        count += 1
+        if op not in fused.on_integers:
             otherwise = _NOT_DIRECTLY if op.kind in FUSIONS else NO_KERNEL
-            obstacle = self._fused.obstacles.get(op, otherwise)
-            self._met.setdefault(obstacle, _Met(Counter(), op.name)).ops[op.kind] += 1
-
-    def in_float(self) -> tuple[InFloat, ...]:
-        """Returns those that are expected to run in float, by what is in the way."""
-        return tuple(
-            InFloat(dict(met.ops), met.first, obstacle.reason, obstacle.remedy)
-            for obstacle, met in self._met.items()
-        )
+            met.setdefault(fused.obstacles.get(op, otherwise), []).append(op)
+    return count, tuple(
+        InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
+        for obstacle, ops in met.items()
+    )

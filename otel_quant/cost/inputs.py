@@ -112,23 +112,17 @@ def _parse(text: str) -> tuple[str, InputSpec]:
     if equals and name and (lengths := _shape(shape, text)) is not None:
         return name, InputSpec(lengths)
     parts = text.split(":")
-    for at in range(len(parts) - 1, 0, -1):  # the name may contain colons: look from the right
-        dtype = dtypes.code_of(parts[at])
-        if dtype == dtypes.UNKNOWN or len(parts) - at not in (2, 3):
+    for behind in (2, 3):  # type and shape, perhaps values; the name may contain colons
+        dtype = dtypes.code_of(parts[-behind]) if len(parts) > behind else dtypes.UNKNOWN
+        name = ":".join(parts[:-behind])
+        if dtype == dtypes.UNKNOWN or not name:
             continue
-        lengths = _shape(parts[at + 1], text)
-        name = ":".join(parts[:at])
-        if not name or lengths is None:
-            continue
-        data = _numbers(parts[at + 2], dtype, text) if len(parts) - at == 3 else None
-        numbers = [length for length in lengths if isinstance(length, int)]
-        if data is not None and len(numbers) == len(lengths):
-            refuse_other_values(len(data), numbers, repr(printable(text)))
-        return name, InputSpec(lengths, dtype, data)
-    if len(parts) > 1 and parts[0] and parts[-1]:
-        lengths = _shape(parts[-1], text)
-        if lengths is not None:
-            return ":".join(parts[:-1]), InputSpec(lengths)
+        if (lengths := _shape(parts[1 - behind], text)) is not None:
+            data = _numbers(parts[-1], dtype, text) if behind == 3 else None
+            return name, InputSpec(lengths, dtype, data)
+    name, _, shape = text.rpartition(":")
+    if name and parts[0] and shape and (lengths := _shape(shape, text)) is not None:
+        return name, InputSpec(lengths)
     raise _wrong(
         f"{printable(text)!r} is not understood",
         "name=1x3x224x224 or name:f32:1x3x224x224[:values]",
@@ -164,25 +158,18 @@ def _too_long(text: str) -> CostError:
     return _wrong(problem, f"lengths from 0 to {MAX_LENGTH:,}")
 
 
-def refuse_other_values(count: int, shape: Sequence[int], title: str) -> None:
-    """Raises CostError if an input of a shape is given another number of values."""
-    if count != prod(shape):
-        raise _wrong(f"{title} has {count} values", f"{prod(shape)} for shape {list(shape)}")
-
-
 def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
+    read = float if dtype in dtypes.FLOATS else int
     try:
-        if dtype in dtypes.FLOATS:
-            return tuple(float(part) for part in re.split("[x,]", text))
-        numbers = tuple(int(part) for part in re.split("[x,]", text))
-        if all(abs(number) < _BEYOND for number in numbers):
-            return numbers
-        raise ValueError(text)
+        numbers = tuple(read(part) for part in re.split("[x,]", text))
     except ValueError:
+        numbers = ()
+    if not numbers or (read is int and any(abs(number) >= _BEYOND for number in numbers)):
         raise _wrong(
             f"{printable(whole)!r} has values {printable(text)!r}",
             f"{dtypes.name_of(dtype)} numbers joined by x",
-        ) from None
+        )
+    return numbers
 
 
 _ASSUMED: Final = 1
@@ -417,7 +404,12 @@ def _given(name: str, shape: InputShape, dims: Mapping[str, int]) -> _Given:
     for length in given.shape:
         _check_length("input shape", name, length)
     if given.data is not None:
-        refuse_other_values(len(given.data), given.shape, f"{printable(name)!r}{_by(spec)}")
+        count, wanted = len(given.data), prod(given.shape)
+        if count != wanted:
+            raise _wrong(
+                f"{printable(name)!r}{_by(spec)} has {count} values",
+                f"{wanted} for shape {list(given.shape)}",
+            )
     return given
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.structure import Attribute, Kind, Node, Tensor, printable
@@ -307,12 +307,17 @@ class Operation:
             raise UnknownError(f"not all elements of {_named(i, value)} are known", value.unknown)
         return found
 
+    def _attribute(self, name: str, expected: str, *kinds: type) -> Any:
+        """An attribute, None if it is not given."""
+        value = self.attributes.get(name)
+        if value is not None and type(value) not in kinds:  # records are tuples, too
+            raise UnknownError(f"attribute '{printable(name, _SHOWN)}' is not {expected}")
+        return value
+
     def attr(self, name: str, default: int) -> int:
         """Returns an integer attribute."""
-        value = self.attributes.get(name, default)
-        if not isinstance(value, int):
-            raise _misfit(name, "an integer")
-        return value
+        value: int | None = self._attribute(name, "an integer", int)
+        return default if value is None else value
 
     def axis(self, default: int, *, extra: int = 0) -> int:
         """Returns the attribute ``axis`` of operand 0, or of so many axes more, counted from the front."""
@@ -320,37 +325,24 @@ class Operation:
 
     def attr_float(self, name: str, default: float) -> float:
         """Returns a float attribute."""
-        value = self.attributes.get(name, default)
-        if not isinstance(value, float | int):
-            raise _misfit(name, "a number")
-        return float(value)
+        value: float | None = self._attribute(name, "a number", int, float)
+        return default if value is None else float(value)
 
     def attr_ints(self, name: str) -> tuple[int, ...] | None:
         """Returns an attribute that is a list of integers, None if it is not given."""
-        value = self.attributes.get(name)
-        if value is None:
-            return None
-        if type(value) is not tuple:
-            raise _misfit(name, "a list of integers")
-        return tuple(item for item in value if isinstance(item, int))
+        value = self._attribute(name, "a list of integers", tuple)
+        return None if value is None else tuple(item for item in value if isinstance(item, int))
 
     def attr_floats(self, name: str) -> tuple[float, ...] | None:
         """Returns an attribute that is a list of floats, None if it is not given."""
-        value = self.attributes.get(name)
-        if value is None:
-            return None
-        if type(value) is not tuple:
-            raise _misfit(name, "a list of numbers")
-        return tuple(float(item) for item in value if isinstance(item, int | float))
+        value = self._attribute(name, "a list of numbers", tuple)
+        numbers = (item for item in value or () if isinstance(item, int | float))
+        return None if value is None else tuple(map(float, numbers))
 
     def attr_str(self, name: str, default: str) -> str:
         """Returns a string attribute."""
-        value = self.attributes.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, bytes):
-            raise _misfit(name, "a text")
-        return value.decode("utf-8", "replace")
+        value: bytes | None = self._attribute(name, "a text", bytes)
+        return default if value is None else value.decode("utf-8", "replace")
 
     def attr_choice(self, name: str, default: str, choices: Mapping[str, int]) -> int:
         """Returns the entry of a table for a string attribute."""
@@ -409,7 +401,3 @@ def _named(i: int, value: Value) -> str:
 
 def _unknown_axis(shape: Shape, what: str) -> str:
     return f"the length of axis {shape.index(None)} of {what} is not known"
-
-
-def _misfit(name: str, expected: str) -> UnknownError:
-    return UnknownError(f"attribute '{printable(name, _SHOWN)}' is not {expected}")

@@ -8,7 +8,7 @@ and onnx's own inference stops at onnxruntime's operators and at 2 GB.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
@@ -54,17 +54,15 @@ def write_with_shapes(
     reader = open_reader(path)
     try:
         pieces = _new_model(reader, _known(cost))
-        try:
-            with path.open("rb") as source, part.open("wb") as file:
-                _write(pieces, source, file)
-            part.replace(out)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise CostError(
-                os.fspath(target),
-                f"cannot be written: {error.strerror}",
-                expected="a place for a file",
-            ) from error
+        with path.open("rb") as source, part.open("wb") as file:
+            for piece in pieces:
+                _write(piece, source, file)
+        part.replace(out)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise CostError(
+            os.fspath(target), f"cannot be written: {error.strerror}", expected="a place for a file"
+        ) from error
     finally:
         reader.close()
 
@@ -109,44 +107,59 @@ def _known(cost: ModelCost) -> _Known:
     return known
 
 
-def _new_model(reader: Reader, known: _Known) -> list[_Piece]:
+def _fields(
+    reader: Reader, end: int, renewed: Callable[[int, int], Sequence[_Piece]]
+) -> list[_Piece]:
+    """The fields from here to ``end``: anew where there is anything new for one, else as they are."""
     pieces: list[_Piece] = []
-    graphs = 0
     start = reader.pos
-    for number, kind, length in reader.fields(reader.size):
+    for number, kind, length in reader.fields(end):
         stop = reader.pos + (length if kind == LENGTH else 0)
-        if number == _GRAPH:
-            graphs += 1
-            graph = _new_graph(reader, stop, known)
-            pieces += [_key(_GRAPH) + _varint(sum(map(len, graph))), *graph]
+        new = renewed(number, stop) if kind == LENGTH else ()
+        last = pieces[-1] if pieces else None
+        if new:
+            pieces += new
+        elif isinstance(last, range) and last.stop == start:
+            pieces[-1] = range(last.start, stop)  # most of a file is in a few long ranges
         else:
             pieces.append(range(start, stop))
         start = stop
-    if graphs != 1:
-        raise reader.error(f"the model has {graphs} graphs", "one")
+    return pieces
+
+
+def _new_model(reader: Reader, known: _Known) -> list[_Piece]:
+    graphs: list[list[_Piece]] = []
+
+    def renewed(number: int, stop: int) -> Sequence[_Piece]:
+        if number != _GRAPH:
+            return ()
+        graphs.append(_new_graph(reader, stop, known))
+        return _key(_GRAPH) + _varint(sum(map(len, graphs[-1]))), *graphs[-1]
+
+    pieces = _fields(reader, reader.size, renewed)
+    if len(graphs) != 1:
+        raise reader.error(f"the model has {len(graphs)} graphs", "one")
     return pieces
 
 
 def _new_graph(reader: Reader, end: int, known: _Known) -> list[_Piece]:
-    pieces: list[_Piece] = []
     messages = ModelReader(reader)
     written: set[str] = set()
-    start = reader.pos
-    for number, kind, length in reader.fields(end):
-        stop = reader.pos + (length if kind == LENGTH else 0)
-        new: bytes | None = None
-        if number in (_INPUT, _OUTPUT, _VALUE_INFO) and kind == LENGTH:
-            info = messages.value_info(stop)
-            written.add(info.name)
-            new = _field(number, _renewed(info, known))
-        pieces.append(new or range(start, stop))
-        start = stop
-    pieces += [
+
+    def renewed(number: int, stop: int) -> Sequence[_Piece]:
+        if number not in (_INPUT, _OUTPUT, _VALUE_INFO):
+            return ()
+        info = messages.value_info(stop)
+        written.add(info.name)
+        new = _renewed(info, known)
+        return (_field(number, new),) if new else ()
+
+    pieces = _fields(reader, end, renewed)
+    return pieces + [
         _field(_VALUE_INFO, _value_info(name, dtype, shape))
         for name, (dtype, shape) in known.items()
         if name not in written and dtype != dtypes.UNKNOWN
     ]
-    return pieces
 
 
 def _renewed(info: ValueInfo, known: _Known) -> bytes:
@@ -196,27 +209,10 @@ def _varint(value: int) -> bytes:
     return bytes(found)
 
 
-def _write(pieces: Iterable[_Piece], source: BinaryIO, file: BufferedWriter) -> None:
-    whole: range | None = None
-    for piece in pieces:
-        if isinstance(piece, range) and whole is not None and whole.stop == piece.start:
-            whole = range(whole.start, piece.stop)  # most of a file is in a few long ranges
-            continue
-        if whole is not None:
-            _copy(source, file, whole)
-        whole = piece if isinstance(piece, range) else None
-        if isinstance(piece, bytes):
-            file.write(piece)
-    if whole is not None:
-        _copy(source, file, whole)
-
-
-def _copy(source: BinaryIO, file: BufferedWriter, span: range) -> None:
-    source.seek(span.start)
-    left = len(span)
-    while left:
-        data = source.read(min(_CHUNK, left))
-        if not data:
-            raise OSError(0, "the model became shorter while it was read")
-        file.write(data)
-        left -= len(data)
+def _write(piece: _Piece, source: BinaryIO, file: BufferedWriter) -> None:
+    if isinstance(piece, bytes):
+        file.write(piece)
+        return
+    source.seek(piece.start)
+    for at in range(piece.start, piece.stop, _CHUNK):
+        file.write(source.read(min(_CHUNK, piece.stop - at)))

@@ -14,10 +14,11 @@ import resource
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import read_proc
@@ -34,7 +35,10 @@ from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.surroundings import Surroundings, cache_growth, last_words_ns
 from otel_quant.schema import series
 from otel_quant.schema.figures import curve_levels, curve_totals
-from otel_quant.schema.records import CpuReading, DiskReading, GpuReading, Limits
+from otel_quant.schema.records import DiskReading, GpuReading, Limits
+
+if TYPE_CHECKING:
+    from otel_quant.capture.probes.readers import Probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,97 +93,27 @@ def with_mark(last: LastSeen | None, mark: int | None) -> int | None:
     return last.memory + max(0, mark - (last.processes[0][1] if last.processes else 0))
 
 
-_Reading = TypeVar("_Reading")
-
-
 @dataclass(frozen=True, slots=True)
 class TreeReading:
     """What the program and its child processes use at a moment."""
 
     clock_ns: int  # Monotonic clock, in nanoseconds
     memory: int  # RSS of all together, in bytes
-    # The highest RSS that one of the processes has had, by the kernel, in bytes; None if the
-    # kernel does not tell
-    high_water: int | None
+    # The highest RSS that one of the processes has had, by the kernel, in bytes; 0 if the kernel
+    # does not tell
+    high_water: int
     processes: Mapping[int, int]  # RSS of each process by its id, the program first, in bytes
-    # Processes that have ended and that their parents have not waited for
-    zombies: tuple[int, ...] = ()
-    gpus: tuple[GpuReading, ...] = ()  # The GPUs that the program can see
-    disk: DiskReading | None = None  # Bytes read and written; None if they cannot be read
-    cpu: CpuReading | None = None  # CPU time; None if it cannot be read
-    # Seconds for which threads were ready to run and waited for a processor, added up over all
-    # threads; None if they were not read
-    waits: float | None = None
+    # Records of the other probes, by name of the resource
+    resources: Mapping[str, Any]
 
 
-@dataclass(slots=True)
-class ProgramTree:
-    """Reads a program and its descendants."""
-
-    pid: int  # The program
-    # Its environment, which says what GPUs it can see
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    _memory: MemoryProbe = field(init=False)
-    _disk: DiskProbe = field(init=False)
-    _cpu: CpuProbe = field(init=False)
-    _gpus: GpuProbe = field(init=False)
-    _waits: ThreadWaits = field(default_factory=ThreadWaits)
-
-    def __post_init__(self) -> None:
-        self._memory = MemoryProbe(self.pid)
-        self._disk, self._cpu = DiskProbe(self.pid), CpuProbe(self.pid)
-        self._gpus = GpuProbe(self.environ)
-
-    def read(self) -> TreeReading | None:
-        """Takes a reading; None once the program and all that it has started are gone."""
-        children = descendants(self.pid)
-        gpus: tuple[GpuReading, ...] = ()
-        with FAULTS.kept_in("observer, GPUs"):
-            gpus = self._gpus((self.pid, *children))
-        clock_ns = time.monotonic_ns()
-        try:
-            memory = self._memory(children)
-        except OSError:
-            return None
-        if not memory.tree_rss:
-            return None  # a process that has ended has no memory left
-        alive = {pid: rss for pid, rss, _ in memory.children}
-        marks = [mark for _, _, mark in memory.children if mark is not None]
-        if memory.high_water is not None:
-            marks.append(memory.high_water)
-        return TreeReading(
-            clock_ns=clock_ns,
-            memory=memory.tree_rss,
-            high_water=max(marks, default=None),
-            processes={self.pid: memory.rss, **alive} if memory.rss else alive,
-            zombies=tuple(pid for pid in children if pid not in alive),
-            gpus=gpus,
-            disk=_unless_gone(self._disk, children),
-            cpu=_unless_gone(self._cpu, children),
-            waits=self._waits.read((self.pid, *children)),
-        )
-
-    def close(self) -> None:
-        """Closes the drivers of the GPUs."""
-        self._gpus.close()
-
-
-def signal_of(pid: int) -> int | None:
+def _signal_of(pid: int) -> int | None:
     """Returns the signal that ended a process that was not waited for; None for none."""
     try:
         status = int(read_proc(f"/proc/{pid}/stat").split()[-1])
     except (OSError, IndexError, ValueError):
         return None
     return status & 0x7F or None
-
-
-def _unless_gone(
-    probe: Callable[[tuple[int, ...]], _Reading | None], children: tuple[int, ...]
-) -> _Reading | None:
-    try:
-        return probe(children)
-    except OSError:
-        return None
 
 
 INTERVAL: Final = 0.05
@@ -211,7 +145,9 @@ class Observer:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._folder, self._pid, self._interval = folder, pid, interval
-        self._tree = ProgramTree(pid, environ)
+        self._memory, self._gpus = MemoryProbe(pid), GpuProbe(environ)
+        self._totals: Mapping[str, Probe] = {"disk": DiskProbe(pid), "cpu": CpuProbe(pid)}
+        self._waits = ThreadWaits()
         self._largest = LargestProcesses(pid)
         self._surroundings = Surroundings()
         self._sampler = Sampler(self._sample, interval, _SHARE)
@@ -254,8 +190,6 @@ class Observer:
                 if memory is not None:
                     self._curve.add(clock_ns, {series.MEMORY: memory}, {})
                 self._curve.close()
-        with FAULTS.kept_in("observer, GPUs"):
-            self._tree.close()
         return seen
 
     def summary(self) -> dict[str, Number]:
@@ -266,8 +200,39 @@ class Observer:
         found = self._curve.summary() if self._curve is not None else {}
         return {name: value for name, value in found.items() if not name.startswith(series.PROCESS)}
 
+    def _read(self) -> TreeReading | None:
+        """Takes a reading; None once the program and all that it has started are gone."""
+        children = descendants(self._pid)
+        found: dict[str, Any] = {"gpu": ()}
+        with FAULTS.kept_in("observer, GPUs"):
+            found["gpu"] = self._gpus((self._pid, *children))
+        clock_ns = time.monotonic_ns()
+        try:
+            memory = self._memory(children)
+        except OSError:
+            return None
+        if not memory.tree_rss:
+            return None  # a process that has ended has no memory left
+        processes = {pid: rss for pid, rss, _ in memory.children}
+        # Of a process that has ended and that nobody has waited for, the kernel still knows how.
+        for pid in children:
+            if pid not in processes and pid not in self._signals and (how := _signal_of(pid)):
+                self._signals[pid] = how
+        for name, probe in self._totals.items():
+            with suppress(OSError):  # it has just ended
+                found[name] = probe(children)
+        found["waits"] = self._waits.read((self._pid, *children))
+        marks = (memory.high_water, *(mark for _, _, mark in memory.children))
+        return TreeReading(
+            clock_ns,
+            memory.tree_rss,
+            max(mark or 0 for mark in marks),
+            {self._pid: memory.rss, **processes} if memory.rss else processes,
+            found,
+        )
+
     def _sample(self) -> None:
-        reading = self._tree.read()
+        reading = self._read()
         if reading is None:
             return
         if reading.clock_ns - self._looked_ns >= _LOOK_NS:
@@ -277,7 +242,12 @@ class Observer:
             self._cache = cache_growth(self._folder)
         else:
             self._largest.meet(reading.processes)
-        self._note_ends(reading)
+        if self._recent:
+            before = self._recent[-1]
+            least = before.memory * SMALLEST_SHARE
+            for pid in before.processes.keys() - reading.processes.keys():
+                if before.processes[pid] >= least or pid == self._pid:
+                    self._note_last(pid)
         peak = self._peak_between(reading)
         self._recent.append(reading)
         while reading.clock_ns - self._recent[0].clock_ns > _LOOK_NS:
@@ -290,23 +260,10 @@ class Observer:
 
     def _peak_between(self, reading: TreeReading) -> int | None:
         """Returns what a program without children has held between this reading and the last."""
-        mark = reading.high_water or 0
-        has_risen = mark > max(self._highest_mark, reading.memory)
-        is_alone = len(reading.processes) == 1 and self._highest_mark > 0
-        self._highest_mark = max(self._highest_mark, mark)
-        return mark if has_risen and is_alone else None
-
-    def _note_ends(self, reading: TreeReading) -> None:
-        for pid in reading.zombies:
-            if pid not in self._signals and (number := signal_of(pid)) is not None:
-                self._signals[pid] = number
-        if not self._recent:
-            return
-        before = self._recent[-1]
-        least = before.memory * SMALLEST_SHARE
-        for pid in before.processes.keys() - reading.processes.keys():
-            if before.processes[pid] >= least or pid == self._pid:
-                self._note_last(pid)
+        mark, before = reading.high_water, self._highest_mark
+        self._highest_mark = max(before, mark)
+        is_alone = len(reading.processes) == 1 and before > 0
+        return mark if is_alone and mark > max(before, reading.memory) else None
 
     def _note_last(self, pid: int) -> None:
         """Notes the newest reading as the last in which a process was alive."""
@@ -322,7 +279,7 @@ class Observer:
             del self._last_seen[next(iter(self._last_seen))]
 
     def _levels(self, reading: TreeReading) -> dict[str, Number]:
-        levels = curve_levels({"gpu": reading.gpus})
+        levels = curve_levels({"gpu": reading.resources["gpu"]})
         levels[series.MEMORY] = reading.memory
         for name, rss in self._largest.series(reading.processes).items():
             levels[series.PROCESS + name] = rss
@@ -332,10 +289,12 @@ class Observer:
 
     def _observation(self, seen: Observation, mark: int) -> Observation:
         kills = self._surroundings.oom_kills()
-        last = self._recent[-1] if self._recent else None
-        if last is not None:
-            for pid in last.processes:
+        newest: Mapping[str, Any] = {}
+        if self._recent:
+            newest = self._recent[-1].resources
+            for pid in self._recent[-1].processes:
                 self._note_last(pid)
+        disk: DiskReading | None = newest.get("disk")
         return dataclasses.replace(
             seen,
             last_seen=self._last_seen,
@@ -347,8 +306,8 @@ class Observer:
             oom_counter=str(kills[1]) if kills is not None else None,
             signals=self._signals,
             last_words_ns=last_words_ns(self._folder),
-            gpus=last.gpus if last is not None else (),
-            written=last.disk.write if last is not None and last.disk is not None else None,
+            gpus=newest.get("gpu", ()),
+            written=disk.write if disk is not None else None,
         )
 
 
@@ -357,7 +316,7 @@ def _bytes(max_rss: int) -> int:
 
 
 def _totals(reading: TreeReading) -> dict[str, Number]:
-    totals = curve_totals({"disk": reading.disk, "cpu": reading.cpu})
-    if reading.waits is not None:
-        totals[series.CPU_WAITS] = round(reading.waits, 3)
+    totals = curve_totals(reading.resources)
+    if (waits := reading.resources["waits"]) is not None:
+        totals[series.CPU_WAITS] = round(waits, 3)
     return totals

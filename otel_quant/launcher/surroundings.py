@@ -7,9 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-import psutil
-
-from otel_quant.capture.probes.limits import oom_counters, oom_kills, read_limits
+from otel_quant.capture.probes.limits import available_memory, oom_counters, oom_kills, read_limits
 from otel_quant.export.recording.layout import state_path
 from otel_quant.schema.records import Limits
 from otel_quant.schema.series import CACHE_GROWTH
@@ -31,7 +29,7 @@ class Surroundings:
         """Reads what is in force now. A process may have moved to another group."""
         self.limits = read_limits(pid=pid)
         self.address_space = _address_space(pid)
-        self.available = psutil.virtual_memory().available
+        self.available = available_memory()
         for counter in {path for process in (pid, *others) for path in oom_counters(process)}:
             if counter not in self._before and (kills := oom_kills(counter)) is not None:
                 self._before[counter] = kills

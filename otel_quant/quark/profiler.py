@@ -23,11 +23,10 @@ from otel_quant.capture.scope import Activation, as_step, qualified_name
 from otel_quant.export.quark_yaml.metrics import Metric
 from otel_quant.export.quark_yaml.request import DEFAULT_PATH
 from otel_quant.instrumentor import QuantInstrumentor
-from otel_quant.schema.events import Event
+from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import total_used
 from otel_quant.schema.records import DiskReading, Reading
 from otel_quant.schema.settings import QUARK_PROFILING
-from otel_quant.schema.sink import Sink
 from otel_quant.schema.step_names import ProfileStep as ProfileStep
 
 _GIB: Final = 1024**3

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from otel_quant.schema.units import (
+    BY_UNIT,
     count_text,
     digits_text,
-    duration_text,
     moment_text,
     share_text,
     size,
@@ -46,10 +45,7 @@ _LARGEST: Final = 1 << 64
 """A larger integer, as a hostile file may have it, does not fit into a float."""
 
 _EACH: Final[Mapping[str, Callable[[float], str]]] = {
-    "By": size,
-    "s": duration_text,
-    "1": share_text,
-    "{sample}/s": lambda value: f"{digits_text(value)}/s",
+    **BY_UNIT,
     "time": lambda value: moment_text(value, "minutes"),
     "M": count_text,
 }
@@ -62,26 +58,25 @@ def number_text(value: float, unit: str = "", digits: int | None = None) -> str:
         return "yes" if value else "no"
     if value < 0:
         return f"-{number_text(-value, unit, digits)}"
-    if not math.isfinite(value) if isinstance(value, float) else abs(value) >= _LARGEST:
-        return str(value) if isinstance(value, float) else f"{value:,}"
     if unit == "x":
         return f"x {value:.{2 if digits is None else digits}f}"
-    if digits is None and unit in _EACH:
+    if digits is None and unit in _EACH and value < _LARGEST:
         return _EACH[unit](value)
-    scale = _IN.get("%" if unit == "1" else unit, 1) if unit else 1
-    # A division would make a number of things a number with decimals.
-    plain = plain_text(value if scale == 1 else value / scale, digits)
-    return plain if not unit or unit.startswith("{") else f"{plain} {'%' if unit == '1' else unit}"
+    shown_in = "%" if unit == "1" else unit
+    plain = _plain_text(value, digits, _IN.get(shown_in, 1))
+    return plain if unit[:1] in ("", "{") or value >= _LARGEST else f"{plain} {shown_in}"
 
 
-def plain_text(value: float, digits: int | None = None) -> str:
+def _plain_text(value: float, digits: int | None, scale: float = 1) -> str:
     """Returns a number without a unit: ``1,024``, ``7.52``, ``0.0213``."""
+    if abs(value) >= _LARGEST or value != value:  # not a number
+        return f"{value:,}"
+    if scale != 1:  # a division would make a number of things a number with decimals
+        value /= scale
     if digits is not None:
         return f"{value:,.{digits}f}"
     if isinstance(value, int):
         return f"{value:,}"
-    if not math.isfinite(value):
-        return str(value)
     return f"{value:.3g}" if 0 < abs(value) < 1 else digits_text(value)
 
 
@@ -137,17 +132,11 @@ class Texts:
         """Chooses the units; with ``one_unit`` every column of numbers has one."""
         self.columns: Sequence[Column[object]] = table.columns
         made = [_writer(table, at, one_unit) for at in range(len(self.columns))]
-        self.units = tuple(unit for unit, _ in made)
         self._writers = [write for _, write in made]
+        units = [(each.heading, unit) for each, (unit, _) in zip(self.columns, made, strict=True)]
         # A column without a name has that of its unit.
-        self.headings = tuple(
-            each.heading or unit for each, unit in zip(self.columns, self.units, strict=True)
-        )
-        if not all(each.heading for each in self.columns):
-            self.units = tuple(
-                unit if each.heading else ""
-                for each, unit in zip(self.columns, self.units, strict=True)
-            )
+        self.headings = tuple(heading or unit for heading, unit in units)
+        self.units = tuple(unit if heading else "" for heading, unit in units)
 
     @property
     def headings_with_units(self) -> list[str]:
@@ -184,17 +173,14 @@ def cells_of(row: Row | Sequence[Cell]) -> Sequence[Cell]:
 def _writer(table: Table, at: int, one_unit: bool) -> tuple[str, Callable[[Cell], str]]:
     """Returns the unit in the heading of a column, and what writes its cells."""
     column: Column[object] = table.columns[at]
-    if column.unit is None:
+    unit, shown_in, digits = column.unit, column.shown_in, column.digits
+    if unit is None:
         longest = column.longest
-        if not longest:
-            return "", cell_text
-        return "", lambda cell: shortened(cell_text(cell), longest)
-    unit, shown_in = column.unit, column.shown_in
+        return "", lambda cell: shortened(cell_text(cell), longest) if longest else cell_text(cell)
     if shown_in is None and one_unit and unit in ("By", *_ONE):
         shown_in = ONE
     if shown_in is None:
-        return "", _each(column)
-    digits = column.digits
+        return "", _numbers(column, lambda value: number_text(value, unit, digits))
     if shown_in == ONE and unit == "By":
         largest = max((abs(value) for value in values_like(table, at)), default=0.0)
         shown_in, scale, of_unit = size_unit(largest)
@@ -203,7 +189,23 @@ def _writer(table: Table, at: int, one_unit: bool) -> tuple[str, Callable[[Cell]
         shown_in = shown_in or _ONE.get(unit, "")
         scale = _IN.get(shown_in, 1)
         digits = _DIGITS.get(shown_in) if digits is None else digits
-    return shown_in, _scaled(scale, digits, "+" if column.is_signed else "")
+    return shown_in, _numbers(column, lambda value: _plain_text(value, digits, scale))
+
+
+def _numbers(column: Column[object], text: Callable[[float], str]) -> Callable[[Cell], str]:
+    """Returns what writes the cells of a column of numbers, of which one may have a unit of its own."""
+    sign, unit = "+" if column.is_signed else "", column.unit
+
+    def write(cell: Cell) -> str:
+        if isinstance(cell, int | float):
+            return f"{sign if cell > 0 else ''}{text(cell)}"
+        if not isinstance(cell, Quantity):
+            return cell_text(cell)
+        if cell.value is not None and (cell.unit, cell.digits) == (None, None):
+            return f"{cell.before}{text(cell.value)}{cell.after}"
+        return cell_text(cell, unit)
+
+    return write
 
 
 def values_like(table: Table, at: int) -> list[float]:
@@ -220,33 +222,3 @@ def value_of(cell: Cell) -> float | None:
     """Returns the number of a cell; None if it has none."""
     value = cell.value if isinstance(cell, Quantity) else cell
     return value if isinstance(value, int | float) else None
-
-
-def _each(column: Column[object]) -> Callable[[Cell], str]:
-    """Returns what writes numbers of which each has its unit."""
-    unit, digits, sign = column.unit or "", column.digits, "+" if column.is_signed else ""
-
-    def write(cell: Cell) -> str:
-        if isinstance(cell, int | float):
-            return f"{sign if cell > 0 else ''}{number_text(cell, unit, digits)}"
-        return cell_text(cell, unit)
-
-    return write
-
-
-def _scaled(scale: float, digits: int | None, sign: str) -> Callable[[Cell], str]:
-    """Returns what writes numbers in the unit of the heading."""
-
-    def text(value: float) -> str:
-        if isinstance(value, int) and abs(value) >= _LARGEST:
-            return f"{value:,}"
-        return f"{sign if value > 0 else ''}{plain_text(value / scale if scale != 1 else value, digits)}"
-
-    def write(cell: Cell) -> str:
-        if isinstance(cell, int | float):
-            return text(cell)
-        if isinstance(cell, Quantity) and cell.unit is None:
-            return f"{cell.before}{'' if cell.value is None else text(cell.value)}{cell.after}"
-        return cell_text(cell)
-
-    return write

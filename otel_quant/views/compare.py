@@ -10,12 +10,11 @@ from dataclasses import asdict
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from otel_quant.recordings.comparison.facts import FactDifference, Value
+from otel_quant.recordings.comparison.facts import FactDifference
 from otel_quant.recordings.comparison.gate import Check, Outcome, Verdict
 from otel_quant.recordings.comparison.runs import ComparedRun, common_time
 from otel_quant.recordings.comparison.side_by_side import (
     Comparison,
-    Difference,
     FigureRow,
     Sample,
     Side,
@@ -32,8 +31,8 @@ from otel_quant.recordings.summary import (
 )
 from otel_quant.schema.figures import PREFIX, QUANTITIES
 from otel_quant.schema.figures import Quantity as Figure
-from otel_quant.schema.units import binary_sizes, counted, cut, duration_text, size
-from otel_quant.views.cells import number_text
+from otel_quant.schema.units import binary_sizes, counted, cut, duration_text
+from otel_quant.views.cells import cell_text, number_text
 from otel_quant.views.document import (
     Cell,
     Charts,
@@ -82,7 +81,7 @@ def document(
     if verdict is not None:
         title = outcome_text(verdict).capitalize()
     return Document(
-        _page_parts(comparison, verdict) if with_curves else _parts(comparison, verdict),
+        _parts(comparison, verdict, with_curves),
         title=title,
         over="Runs side by side",
         is_bad=verdict is not None and verdict.outcome != "within",
@@ -91,25 +90,34 @@ def document(
     )
 
 
-def _parts(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
+def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -> Iterator[Part]:
     if verdict is not None:
-        yield Lines((outcome_text(verdict),))
+        if not with_curves:
+            yield Lines((outcome_text(verdict),))
         yield from _gate(comparison, verdict)
-    yield _sides(comparison)
-    yield from _differs(comparison)
+    yield Facts(
+        [
+            (side.name if not number else "", f"{run.name} ({run.why})" if run.why else run.name)
+            for side in comparison.sides
+            for number, run in enumerate(side.runs)
+        ]
+    )
+    if comparison.differences:
+        yield Table(
+            (Column("DIFFERS"), *(Column(side.name.upper()) for side in comparison.sides)),
+            [
+                (fact.name, *(_fact_text(fact, at) for at in range(len(comparison.sides))))
+                for fact in comparison.differences
+            ],
+            id="differs",
+            caption="What differs between the runs",
+        )
     yield _total(comparison)
-    yield from _steps(comparison)
-
-
-def _page_parts(comparison: Comparison, verdict: Verdict | None) -> Iterator[Part]:
-    if verdict is not None:
-        yield from _gate(comparison, verdict)
-    yield _sides(comparison)
-    yield _total(comparison)
-    yield Section("Over time", _curves(comparison))
-    if steps := list(_steps(comparison)):
-        yield Section("Steps", steps)
-    yield from _differs(comparison)
+    steps: list[Part] = [*_steps(comparison)]
+    if with_curves:
+        yield Section("Over time", _curves(comparison))
+        steps = [Section("Steps", steps)] if steps else []
+    yield from steps
 
 
 def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
@@ -128,76 +136,70 @@ def _check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[st
 
 def _is_doubtful(check: Check) -> bool:
     """Whether a single run is said to be slower than another, and nothing is known of waits."""
-    is_time = check.limit is not None and check.limit.figure.kind == "time"
     is_single = check.difference is not None and check.difference.p is None
+    is_time = check.limit is not None and check.limit.figure.kind == "time"
     return is_time and is_single and check.new is not None and check.new.bounds == check.new.values
 
 
-def _sides(comparison: Comparison) -> Facts:
-    return Facts(
-        [
-            (side.name if not number else "", f"{run.name} ({run.why})" if run.why else run.name)
-            for side in comparison.sides
-            for number, run in enumerate(side.runs)
-        ]
-    )
-
-
-def _differs(comparison: Comparison) -> Iterator[Table]:
-    if comparison.differences:
-        yield Table(
-            (Column("DIFFERS"), *(Column(side.name.upper()) for side in comparison.sides)),
-            [
-                (fact.name, *(fact_text(fact, at) for at in range(len(comparison.sides))))
-                for fact in comparison.differences
-            ],
-            id="differs",
-            caption="What differs between the runs",
-        )
-
-
 def _total(comparison: Comparison) -> Table:
-    total = comparison.rows[0]
-    noisy = (
-        _NOISE in _noise_text(each) for row in comparison.rows for _, each in _telling_figures(row)
-    )
+    telling = [each for row in comparison.rows for each in _telling_figures(row)]
     return Table(
         (Column("TOTAL", title="figure"), *_columns(comparison, ""), Column("NOTE")),
         [
-            (figure.name, *_cells(figure, row), _noise_text(row))
-            for figure, row in _telling_figures(total)
+            (each.figure.name, *_cells(each), _noise_text(each))
+            for each in _telling_figures(comparison.rows[0])
         ],
         id="total",
         caption="Total",
-        note=_NOISE_MEANS if any(noisy) else "",
+        note=_NOISE_MEANS if any(_NOISE in _noise_text(each) for each in telling) else "",
         is_sortable=False,
     )
 
 
 def _steps(comparison: Comparison) -> Iterator[Table]:
     """Yields a table of steps for each figure that tells something of one."""
-    steps = comparison.rows[1:]
     for figure in QUANTITIES:
-        rows = [row for row in steps if figure.name in row.figures]
-        if any(_is_telling(row, figure.name) for row in rows):
-            shown = _largest(figure, rows)
-            left_out = counted(len(rows) - len(shown), "step")
+        name = figure.name
+        rows = [row for row in comparison.rows[1:] if name in row.figures]
+        if any(_is_telling(row, name) for row in rows):
+            left_out = len(rows) - _MOST_ROWS
             yield Table(
                 (Column("STEP"), *_columns(comparison, figure.unit), Column("NOTE")),
-                [_step_row(comparison, figure, row) for row in shown],
-                id=f"steps-{figure.name.replace('.', '-')}",
-                title=f"{figure.name}: {figure.brief}",
-                note=f"{left_out} left out: those that differ least"
-                if len(shown) < len(rows)
+                [_step_row(comparison, row, row.figures[name]) for row in _largest(name, rows)],
+                id=f"steps-{name.replace('.', '-')}",
+                title=f"{name}: {figure.brief}",
+                note=f"{counted(left_out, 'step')} left out: those that differ least"
+                if left_out > 0
                 else "",
             )
 
 
-def _step_row(comparison: Comparison, figure: Figure, row: StepRow) -> Row:
-    of = row.figures[figure.name]
+def _step_row(comparison: Comparison, row: StepRow, of: FigureRow) -> Row:
     note = ", ".join(filter(None, (_noise_text(of), *_notes(comparison, row))))
     name = cut(name_text(row.path), _LONGEST_NAME)
-    return Row((name, *_cells(figure, of), note), depth=len(row.path) - 1)
+    return Row((name, *_cells(of), note), depth=len(row.path) - 1)
+
+
+def _largest(figure: str, steps: Sequence[StepRow]) -> Sequence[StepRow]:
+    """Returns the steps that differ most, in their order."""
+
+    def change(at: int) -> float:
+        differences = steps[at].figures[figure].differences
+        return -max((abs(each.change) for each in differences if each), default=-1.0)
+
+    return [steps[at] for at in sorted(sorted(range(len(steps)), key=change)[:_MOST_ROWS])]
+
+
+def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
+    """Yields what has to be known of a step: which sides have it, and where it did not end well."""
+    having = [side.name for side, runs in zip(comparison.sides, row.runs, strict=True) if runs]
+    if len(having) < len(comparison.sides):
+        yield f"only in {', '.join(having)}"
+    for side, runs, states in zip(comparison.sides, row.runs, row.states, strict=True):
+        if 0 < runs < len(side.runs):
+            yield f"in {runs} of {len(side.runs)} runs of {side.name}"
+        for state in sorted(states - {"ended"}):
+            yield f"{state} in {side.name}"
 
 
 def _columns(comparison: Comparison, unit: str) -> Iterator[Column[Any]]:
@@ -209,28 +211,18 @@ def _columns(comparison: Comparison, unit: str) -> Iterator[Column[Any]]:
             yield Column("", "1", shown_in="%", is_signed=True)
 
 
-def _cells(figure: Figure, row: FigureRow) -> Iterator[Cell]:
+def _cells(row: FigureRow) -> Iterator[Cell]:
+    unit = row.figure.unit
     for number, sample in enumerate(row.samples):
-        if sample is None:
+        spread = "" if sample is None else _spread_text(row.figure, sample)
+        yield None if sample is None else Quantity(sample.median, unit, after=spread)
+        each = row.differences[number - 1] if number else None
+        if each is not None and each.change and each.is_clear:
+            yield Quantity(each.change, unit, before="+" if each.change > 0 else "")
+            yield None if each.ratio is None else each.ratio - 1
+        elif number:
+            yield None if each is None else _NOISE if each.change else Quantity(0, "")
             yield None
-        else:
-            yield Quantity(sample.median, figure.unit, after=_spread_text(figure, sample))
-        if number:
-            difference = row.differences[number - 1]
-            yield _change(figure, difference)
-            is_clear = difference is not None and difference.is_clear
-            ratio = difference.ratio if difference is not None and is_clear else None
-            yield None if ratio is None else ratio - 1
-
-
-def _change(figure: Figure, difference: Difference | None) -> Cell:
-    if difference is None:
-        return None
-    if not difference.change:
-        return Quantity(0, "")
-    if not difference.is_clear:
-        return _NOISE
-    return Quantity(difference.change, figure.unit, before="+" if difference.change > 0 else "")
 
 
 def _spread_text(figure: Figure, sample: Sample) -> str:
@@ -244,18 +236,17 @@ def _spread_text(figure: Figure, sample: Sample) -> str:
 def _noise_text(row: FigureRow) -> str:
     """Returns what the test finds: ``p=0.008``, ``~ p=0.421``; ``~`` with a run on each side."""
     texts = []
-    for each in row.differences:
-        if each is None or (each.p is None and (each.is_clear or not each.change)):
-            continue
+    for each in filter(None, row.differences):
         mark = "" if each.is_clear else _NOISE
-        texts.append(mark if each.p is None else f"{mark} p={each.p:.3f}".lstrip())
+        if each.p is not None:
+            texts.append(f"{mark} p={each.p:.3f}".lstrip())
+        elif each.change and mark:
+            texts.append(mark)
     return " ".join(texts)
 
 
-def _telling_figures(row: StepRow) -> Iterator[tuple[Figure, FigureRow]]:
-    for name, each in row.figures.items():
-        if _is_telling(row, name):
-            yield each.figure, each
+def _telling_figures(row: StepRow) -> Iterator[FigureRow]:
+    return (each for name, each in row.figures.items() if _is_telling(row, name))
 
 
 _PARTS: Final = {
@@ -269,19 +260,16 @@ _PARTS: Final = {
 
 def _is_telling(row: StepRow, name: str) -> bool:
     """Whether a side has more than nothing of a figure, and no other figure says more."""
-    if name == CPU_WAITS and row.path:  # of a short step it is not known exactly
+    of, peak = row.figures[name], row.figures.get(MEMORY_PEAK)
+    if not any(sample is not None and sample.highest for sample in of.samples):
         return False
-    if name in WAITS and not _is_busy(row):
-        return False
-    peak = row.figures.get(MEMORY_PEAK)
+    if name in WAITS:  # those of all threads are not known exactly of a short step
+        return _is_busy(row) and not (name == CPU_WAITS and row.path)
     if name in (MEMORY_SEEN, PROCESS_PEAK) and peak is not None and all(peak.samples):
         return False
-    of = row.figures.get(name)
-    if of is not None and not of.figure.heading and of.figure.kind != "cost":
-        changed = any(each is not None and each.is_clear for each in of.differences)
-        if name not in WAITS and (not changed or name in _PARTS):
-            return False
-    return of is not None and any(sample is not None and sample.highest for sample in of.samples)
+    if of.figure.heading or of.figure.kind == "cost":
+        return True
+    return name not in _PARTS and any(each is not None and each.is_clear for each in of.differences)
 
 
 def _is_busy(row: StepRow) -> bool:
@@ -293,31 +281,6 @@ def _is_busy(row: StepRow) -> bool:
         if name in row.figures
         for waited, seconds in zip(row.figures[name].samples, lasted, strict=False)
     )
-
-
-def _largest(figure: Figure, steps: Sequence[StepRow]) -> Sequence[StepRow]:
-    """Returns the steps that differ most, in their order."""
-    if len(steps) <= _MOST_ROWS:
-        return steps
-
-    def largest_change(row: StepRow) -> float:
-        differences = row.figures[figure.name].differences
-        return max((abs(each.change) for each in differences if each), default=-1.0)
-
-    kept = sorted(range(len(steps)), key=lambda at: -largest_change(steps[at]))[:_MOST_ROWS]
-    return [steps[at] for at in sorted(kept)]
-
-
-def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
-    """Yields what has to be known of a step: which sides have it, and where it did not end well."""
-    having = [side.name for side, runs in zip(comparison.sides, row.runs, strict=True) if runs]
-    if len(having) < len(comparison.sides):
-        yield f"only in {', '.join(having)}"
-    for side, runs, states in zip(comparison.sides, row.runs, row.states, strict=True):
-        if 0 < runs < len(side.runs):
-            yield f"in {runs} of {len(side.runs)} runs of {side.name}"
-        for state in sorted(states - {"ended"}):
-            yield f"{state} in {side.name}"
 
 
 def _curves(comparison: Comparison) -> Iterator[Part]:
@@ -343,43 +306,36 @@ def _median_run(side: Side) -> ComparedRun:
 # --- in words -----------------------------------------------------------------------------
 
 
-def fact_text(fact: FactDifference, side: int) -> str:
+def _fact_text(fact: FactDifference, side: int) -> str:
     """Returns what a fact is on a side."""
-    texts = [_fact_value_text(fact, value) for value in fact.values[side]]
+    texts = [cell_text(value, fact.unit) for value in fact.values[side]]
     return cut(" or ".join(texts), _LONGEST_FACT) if texts else "not known"
-
-
-def _fact_value_text(fact: FactDifference, value: Value) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value) if isinstance(value, str) or fact.unit != "By" else size(value)
 
 
 def check_text(check: Check, side: int) -> str:
     """Returns a check in one line."""
-    limit = check.limit
+    return f"{check.outcome}: {_check_text(check, side)}"
+
+
+def _check_text(check: Check, side: int) -> str:
+    limit, name = check.limit, check.side.name
     if limit is None:
-        return f"{check.outcome}: {check.side.name}: {check.why}"
-    where = path_text(check.path)
-    if check.side.name != "new":  # there are several
-        where = f"{check.side.name}: {where}"
+        return f"{name}: {check.why}"
     if check.facts:
         reasons = "; ".join(
-            f"{fact.name} {fact_text(fact, 0)} in base, {fact_text(fact, side)} in "
-            f"{check.side.name}"
+            f"{fact.name} {_fact_text(fact, 0)} in base, {_fact_text(fact, side)} in {name}"
             for fact in check.facts
         )
-        return f"{check.outcome}: {limit.text}: {reasons} (--force compares them all the same)"
+        return f"{limit.text}: {reasons} (--force compares them all the same)"
+    where = path_text(check.path) if name == "new" else f"{name}: {path_text(check.path)}"
     if check.why:
-        return f"{check.outcome}: {where}: {limit.text}: {check.why}"
+        return f"{where}: {limit.text}: {check.why}"
     with binary_sizes(limit.is_binary):
-        text = f"{check.outcome}: {where}: {_figures_text(check)}"
-    if check.waits is None:
-        return text
-    return (
-        f"{text}: threads waited {duration_text(check.waits)} for a CPU: possible contention; use 4 or "
-        "more runs per side, or --force"
-    )
+        text = f"{where}: {_figures_text(check)}"
+    if check.waits is not None:
+        text += f": threads waited {duration_text(check.waits)} for a CPU: possible contention"
+        text += "; use 4 or more runs per side, or --force"
+    return text
 
 
 def _figures_text(check: Check) -> str:
@@ -456,7 +412,20 @@ def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
             {
                 "step": path_text(row.path),
                 "runs": list(row.runs),
-                "figures": {name: _figure_data(figure) for name, figure in row.figures.items()},
+                "figures": {
+                    name: {
+                        "unit": each.figure.unit,
+                        "is_smaller_better": each.figure.is_smaller_better,
+                        "sides": [
+                            None
+                            if sample is None
+                            else {**_sampled(sample), "values": list(sample.values)}
+                            for sample in each.samples
+                        ],
+                        "differences": [found and asdict(found) for found in each.differences],
+                    }
+                    for name, each in row.figures.items()
+                },
             }
             for row in comparison.rows
         ],
@@ -468,13 +437,13 @@ def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
             "exit_code": verdict.exit_code,
             "checks": [
                 {
-                    "limit": check.limit.text if check.limit is not None else None,
-                    "figure": check.limit.figure.name if check.limit is not None else None,
+                    "limit": check.limit and check.limit.text,
+                    "figure": check.limit and check.limit.figure.name,
                     "step": path_text(check.path),
                     "side": check.side.name,
                     "outcome": check.outcome,
-                    "base": check.base.median if check.base is not None else None,
-                    "new": check.new.median if check.new is not None else None,
+                    "base": check.base and check.base.median,
+                    "new": check.new and check.new.median,
                     "text": text,
                 }
                 for check, text in zip(verdict.checks, texts, strict=True)
@@ -483,52 +452,38 @@ def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
     return data
 
 
-def _figure_data(row: FigureRow) -> dict[str, Any]:
-    return {
-        "unit": row.figure.unit,
-        "is_smaller_better": row.figure.is_smaller_better,
-        "sides": [
-            None
-            if sample is None
-            else {
-                "median": sample.median,
-                "lowest": sample.lowest,
-                "highest": sample.highest,
-                "values": list(sample.values),
-            }
-            for sample in row.samples
-        ],
-        "differences": [asdict(each) if each is not None else None for each in row.differences],
-    }
+def _sampled(sample: Sample) -> dict[str, float]:
+    return {"median": sample.median, "lowest": sample.lowest, "highest": sample.highest}
 
 
 def _sheet(comparison: Comparison) -> Table:
     """Returns a row for each figure of each step."""
-    columns = [Column[Any](name) for name in ("step", "figure", "unit")]
-    for number, side in enumerate(comparison.sides):
+    rows = [
+        dict(_sheet_row(comparison, row, each))
+        for row in comparison.rows
+        for each in row.figures.values()
+    ]
+    columns = [Column[Any](name) for name in (rows[0] if rows else ())]
+    return Table(columns, [list(row.values()) for row in rows])
+
+
+def _sheet_row(
+    comparison: Comparison, row: StepRow, figure: FigureRow
+) -> Iterator[tuple[str, Cell]]:
+    yield "step", path_text(row.path)
+    yield "figure", figure.figure.name
+    yield "unit", figure.figure.unit
+    for number, (side, sample) in enumerate(zip(comparison.sides, figure.samples, strict=True)):
+        found: dict[str, Cell] = {"runs": 0, "median": None, "lowest": None, "highest": None}
+        if sample is not None:
+            found |= {"runs": len(sample.values), **_sampled(sample)}
+        if number:
+            each = figure.differences[number - 1]
+            found |= dict.fromkeys(("change", "ratio", "p", "is_clear"))
+            if each is not None:
+                found |= {**asdict(each), "is_clear": "yes" if each.is_clear else "no"}
         name = side.name.replace(" ", "_")
-        parts = ["runs", "median", "lowest", "highest"]
-        parts += ["change", "ratio", "p", "is_clear"] if number else []
-        columns += [Column(f"{name}_{part}") for part in parts]
-    return Table(columns, _sheet_rows(comparison))
-
-
-def _sheet_rows(comparison: Comparison) -> Iterator[list[Cell]]:
-    for row in comparison.rows:
-        for name, figure in row.figures.items():
-            cells: list[Cell] = [path_text(row.path), name, figure.figure.unit]
-            for number, sample in enumerate(figure.samples):
-                if sample is None:
-                    cells += [0, None, None, None]
-                else:
-                    cells += [len(sample.values), sample.median, sample.lowest, sample.highest]
-                if number:
-                    each = figure.differences[number - 1]
-                    if each is None:
-                        cells += [None] * 4
-                    else:
-                        cells += [each.change, each.ratio, each.p, "yes" if each.is_clear else "no"]
-            yield cells
+        yield from ((f"{name}_{part}", value) for part, value in found.items())
 
 
 # --- for other tools ----------------------------------------------------------------------
@@ -586,11 +541,10 @@ def as_bencher(comparison: Comparison) -> str:
     """Returns the new figures in Bencher's metric format: a benchmark for each step."""
     found: dict[str, dict[str, Any]] = {}
     for name, figure, sample in _new_figures(comparison):
-        found.setdefault(name, {})[figure.name] = {
-            "value": sample.median,
-            "lower_value": sample.lowest,
-            "upper_value": sample.highest,
-        }
+        values = zip(
+            ("value", "lower_value", "upper_value"), _sampled(sample).values(), strict=True
+        )
+        found.setdefault(name, {})[figure.name] = dict(values)
     return json.dumps(found, indent=2) + "\n"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final
 
+from otel_quant.export.recording.layout import BENCH, INFERENCE
 from otel_quant.recordings import summary
 from otel_quant.recordings.comparison.facts import FACTS, script_of
 from otel_quant.recordings.model import Recording
@@ -43,7 +44,6 @@ from otel_quant.views.ending import (
     is_worth_telling,
 )
 from otel_quant.views.html import page_text
-from otel_quant.views.inference import recorded_sections
 from otel_quant.views.report_tables import models_of, processes_of
 from otel_quant.views.steps import (
     Subject,
@@ -87,7 +87,10 @@ def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
     if process_tables:
         yield Section("Processes", process_tables)
     yield from models_of(recording)
-    yield from recorded_sections(recording.path)
+    if any((recording.path / name).exists() for name in (INFERENCE, BENCH)):
+        from otel_quant.views.inference import recorded_sections  # seldom needed, takes 10 ms
+
+        yield from recorded_sections(recording.path)
     yield _origin(recording, subject)
 
 

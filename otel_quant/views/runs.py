@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from otel_quant.recordings.runs.fields import (
@@ -42,39 +42,43 @@ _MOST_ROWS: Final = 1000
 _MOST_PROBLEMS: Final = 100
 
 
-def list_document(
-    runs: Sequence[Run], names: Sequence[str], unreadable: Sequence[Unreadable]
+def document(
+    runs: Sequence[Run],
+    names: Sequence[str],
+    pivot: Pivot | None,
+    unreadable: Sequence[Unreadable],
+    chosen: str,
+    *,
+    is_page: bool,
 ) -> Document:
-    """Returns runs as a list; ``names`` are asked for beside its columns."""
+    """Returns runs as a list, or as a table of two of their names; a page has both.
+
+    ``names`` are asked for beside the list's columns; ``chosen`` is below which folders, and which runs.
+    """
+    if is_page and pivot is not None:
+        parts: Iterable[Part] = _page_parts(runs, names, pivot, unreadable)
+    elif pivot is not None:
+        parts = (_pivot(pivot),)
+    else:
+        parts = (_list(runs, names) if runs else Lines((f"no run {chosen}",)),)
+    data = {"runs": [dict(map(_item, run.items())) for run in runs]}
     return Document(
-        (_list(runs, names),),
+        parts,
+        title=counted(len(runs), "run"),
+        over=f"Quantization runs {chosen}",
+        sheet=lambda: _list(runs, names) if pivot is None else _pivot(pivot),
         data=lambda: {
-            "runs": [dict(map(_item, run.items())) for run in runs],
-            **_problems(unreadable),
+            **(data if pivot is None else _pivot_data(pivot)),
+            "unreadable": [each._asdict() for each in unreadable],
         },
     )
 
 
-def pivot_document(pivot: Pivot, unreadable: Sequence[Unreadable]) -> Document:
-    """Returns a table of two names."""
-    return Document((_pivot(pivot),), data=lambda: _pivot_data(pivot) | _problems(unreadable))
-
-
-def page_document(
-    runs: Sequence[Run],
-    names: Sequence[str],
-    pivot: Pivot,
-    unreadable: Sequence[Unreadable],
-    folders: Sequence[str],
-    where: Sequence[str],
-) -> Document:
-    """Returns runs for a page: a table with a heat map, the list, and what could not be read."""
-    chosen = f" with {' and '.join(where)}" if where else ""
-    return Document(
-        _page_parts(runs, names, pivot, unreadable),
-        title=f"{counted(len(runs), 'run')}{chosen}",
-        over=f"Quantization runs below {', '.join(folders)}",
-    )
+def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
+    """Returns what could not be read, a line each below one that says so."""
+    paths = counted(len({each.path for each in unreadable}), "path")
+    head = f"{paths} could not be read, or not in all parts:"
+    return [head, *(f"{each.path}: {each.problem}" for each in unreadable)]
 
 
 def _page_parts(
@@ -91,9 +95,9 @@ def _page_parts(
         "Runs", (table._replace(caption="Runs", note=left_out if len(runs) > _MOST_ROWS else ""),)
     )
     if unreadable:
-        head, *lines = unreadable_lines(unreadable)
-        yield Lines((head,))
-        yield Lines([line.strip() for line in lines], is_bad=True).first(_MOST_PROBLEMS)
+        said, *lines = unreadable_lines(unreadable)
+        yield Lines((said,))
+        yield Lines(lines, is_bad=True).first(_MOST_PROBLEMS)
 
 
 def _fields(names: Sequence[str]) -> tuple[Field, ...]:
@@ -182,19 +186,8 @@ def _pivot_data(pivot: Pivot) -> dict[str, Any]:
     }
 
 
-def _problems(unreadable: Sequence[Unreadable]) -> dict[str, Any]:
-    return {"unreadable": [each._asdict() for each in unreadable]}
-
-
 def _item(item: tuple[str, Value]) -> tuple[str, object]:
     name, value = item
     if isinstance(value, float) and unit_of(name) == TIME:
         return name, moment_json(value)
     return name, value
-
-
-def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
-    """Returns what could not be read, a line each."""
-    paths = counted(len({each.path for each in unreadable}), "path")
-    head = f"{paths} could not be read, or not in all parts:"
-    return [head, *(f"  {each.path}: {each.problem}" for each in unreadable)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ import pexpect
 import yaml
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import run
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RECORDINGS: Final = ROOT / "tests" / "fixtures" / "recordings_88776fb"
@@ -62,24 +62,13 @@ class Copied:
 
     def run(self, *command: str, **variables: str) -> str:
         """Returns what a command of the copy prints."""
-        done = subprocess.run(
-            [sys.executable, *command],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(self.folder), **variables},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        environment = {**os.environ, "PYTHONPATH": str(self.folder), **variables}
+        done = run([sys.executable, *command], self.folder, environment, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def otel_quant(self, *arguments: str) -> str:
+    def otel_quant(self, *arguments: str, **variables: str) -> str:
         """Returns what `otel-quant` prints."""
-        return self.run("-m", "otel_quant", *arguments)
-
-    def otel_quant_with(self, variables: Mapping[str, str], *arguments: str) -> str:
-        """The same with variables of the environment."""
         return self.run("-m", "otel_quant", *arguments, **variables)
 
     def in_a_terminal(self, *arguments: str) -> str:
@@ -116,8 +105,8 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
 ) -> None:
     copy = Copied(tmp_path, {BEFORE: DECLARED + BEFORE})
     (tmp_path / "quantize.py").write_text(SCRIPT)
-    copy.run(
-        "-m", "otel_quant", "run", "--out", "recorded", "--", sys.executable, "quantize.py",
+    copy.otel_quant(
+        "run", "--out", "recorded", "--", sys.executable, "quantize.py",
         OTEL_QUANT_PROFILE="profile.yaml", **otlp.environment(),
     )  # fmt: skip
 
@@ -139,7 +128,7 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
         "-c", "from grafana.generator.dashboards import documents; print(documents().values())"
     )
     sent_before = len(otlp.spans)
-    copy.otel_quant_with(otlp.environment(), "send", "recorded")
+    copy.otel_quant("send", "recorded", **otlp.environment())
     found = {
         "metric of steps": points["quant.step.disk.copied"] == copied,
         "metric of runs": points["quant.run.disk.copied"] > copied,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,6 @@ import pytest
 from otel_quant.recordings.profile_reader import parse
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop, run_script
-
-needs_onnxruntime = pytest.mark.skipif(
-    find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
-)
 
 WITHOUT_SDK = "import sys\nsys.modules['opentelemetry.sdk'] = None\n"
 
@@ -65,7 +60,6 @@ def figures_of(out: str) -> dict[str, Any]:
     return found
 
 
-@needs_onnxruntime
 @pytest.mark.parametrize("imports", ["", "import onnxruntime.quantization\n"])
 def test_a_block_instruments_the_libraries_itself_and_needs_no_sdk_and_no_file(
     tmp_path: Path, imports: str
@@ -96,7 +90,6 @@ def test_a_block_instruments_the_libraries_itself_and_needs_no_sdk_and_no_file(
     ]  # fmt: skip
 
 
-@needs_onnxruntime
 def test_each_of_two_blocks_has_its_own_steps_and_a_call_after_them_has_none_of_theirs(
     tmp_path: Path,
 ) -> None:
@@ -112,7 +105,6 @@ def test_each_of_two_blocks_has_its_own_steps_and_a_call_after_them_has_none_of_
     assert (out.splitlines()[-1], "otel_quant" in err) == ("[2, 2] True", False)
 
 
-@needs_onnxruntime
 def test_a_file_that_is_asked_for_shows_the_table_that_the_run_prints(tmp_path: Path) -> None:
     out, _ = run_script(
         tmp_path,

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.integration.test_measured_run import QUANTIZING
-
-pytestmark = pytest.mark.skipif(
-    find_spec("nbclient") is None or find_spec("onnxruntime") is None,
-    reason="nbclient or onnxruntime is not installed",
-)
 
 
 class Page(HTMLParser):

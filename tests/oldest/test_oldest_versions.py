@@ -82,14 +82,23 @@ def signals_of_one_run() -> dict[str, object]:
     }  # fmt: skip
 
 
-def test_every_signal_is_there() -> None:
-    root = Path(__file__).resolve().parents[2]
-    result = subprocess.run(
-        [sys.executable, "-c", SIGNALS, str(root)], capture_output=True, text=True, timeout=120
-    )
+def ran(folder: Path, *command: str | Path, **variables: str) -> str:
+    """Runs a Python command to a good end, in which it says nothing on standard error."""
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=variables, capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
-    assert result.returncode == 0, result.stderr
-    assert yaml.safe_load(result.stdout) == {
+
+def steps_in(path: Path) -> list[str]:
+    return [record["step"] for record in yaml.safe_load(path.read_text())["memory_usage"]]
+
+
+def test_every_signal_is_there(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    assert yaml.safe_load(ran(tmp_path, "-c", SIGNALS, root)) == {
         "spans": [
             ["inner", "Calibration", "ERROR"],
             ["Calibration", "quantization", "ERROR"],
@@ -118,8 +127,7 @@ def test_every_signal_is_there() -> None:
 
 
 def test_file_and_children_work(tmp_path: Path) -> None:
-    script = tmp_path / "quantize.py"
-    script.write_text(
+    (tmp_path / "quantize.py").write_text(
         "import multiprocessing, otel_quant\n"
         "otel_quant.QuantInstrumentor().instrument()\n"
         "def work():\n"
@@ -129,44 +137,19 @@ def test_file_and_children_work(tmp_path: Path) -> None:
         "    child.start(); child.join()\n"
         "    assert child.exitcode == 0\n"
     )
-    result = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env={"OTEL_QUANT_PROFILE": "profile.yaml"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-    assert (result.returncode, result.stderr) == (0, "")
-    steps = {
-        tuple(record["step"] for record in yaml.safe_load(path.read_text())["memory_usage"])
-        for path in tmp_path.glob("profile*.yaml")
-    }
-    assert steps == {
-        ("Start", "main Start", "main End", "End"),
-        ("Start", "work Start", "work End", "End"),
-    }
+    ran(tmp_path, "quantize.py", OTEL_QUANT_PROFILE="profile.yaml")
+    assert sorted(map(steps_in, tmp_path.glob("profile*.yaml"))) == [
+        ["Start", "main Start", "main End", "End"],
+        ["Start", "work Start", "work End", "End"],
+    ]
 
 
-def test_the_launcher_writes_the_file_and_says_nothing(tmp_path: Path) -> None:
-    script = tmp_path / "quantize.py"
-    script.write_text("import otel_quant\nwith otel_quant.step('main'): pass\n")
+def test_opentelemetry_instrument_writes_the_file_and_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "quantize.py").write_text("import otel_quant\nwith otel_quant.step('main'): pass\n")
     launcher = Path(sys.executable).with_name("opentelemetry-instrument")
-    result = subprocess.run(
-        [launcher, sys.executable, script],
-        cwd=tmp_path,
-        env={"OTEL_QUANT_PROFILE": "profile.yaml"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    profile = yaml.safe_load((tmp_path / "profile.yaml").read_text())
-    assert [record["step"] for record in profile["memory_usage"]] == [
-        "Start", "main Start", "main End", "End"
-    ]  # fmt: skip
+    said = ran(tmp_path, launcher, sys.executable, "quantize.py", OTEL_QUANT_PROFILE="profile.yaml")
+    assert said == ""
+    assert steps_in(tmp_path / "profile.yaml") == ["Start", "main Start", "main End", "End"]
 
 
 def test_a_recording_is_sent_later(tmp_path: Path) -> None:
@@ -174,21 +157,10 @@ def test_a_recording_is_sent_later(tmp_path: Path) -> None:
         "import otel_quant\nwith otel_quant.step('Calibration'): pass\n"
     )
     program = "run", "--no-report", "--quiet", "--out", "recording", "--", sys.executable
-    console = dict.fromkeys(
-        ("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"), "console"
-    )
-    printed = ""
-    for arguments, variables in (([*program, "quantize.py"], {}), (["send", "recording"], console)):
-        result = subprocess.run(
-            [sys.executable, "-m", "otel_quant", *arguments],
-            cwd=tmp_path,
-            env=variables,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert (result.returncode, result.stderr) == (0, "")
-        printed = result.stdout
+    ran(tmp_path, "-m", "otel_quant", *program, "quantize.py")
+    signals = (f"OTEL_{signal}_EXPORTER" for signal in ("TRACES", "METRICS", "LOGS"))
+    console = dict.fromkeys(signals, "console")
+    printed = ran(tmp_path, "-m", "otel_quant", "send", "recording", **console)
     assert printed.splitlines()[-1] == (
         "recording: 2 spans, 5 log records, 10 points of metrics sent"
     )
@@ -198,18 +170,7 @@ def test_a_recording_is_sent_later(tmp_path: Path) -> None:
     not sys.prefix.endswith("-oldest"), reason="says which versions the oldest environment holds"
 )
 def test_environment_holds_the_lower_ends() -> None:
-    held = {
-        name: version(name)
-        for name in (
-            "opentelemetry-api",
-            "opentelemetry-distro",
-            "opentelemetry-exporter-otlp",
-            "opentelemetry-instrumentation",
-            "psutil",
-            "wrapt",
-        )
-    }
-    assert held == {
+    pinned = {
         "opentelemetry-api": "1.38.0",
         "opentelemetry-distro": "0.59b0",
         "opentelemetry-exporter-otlp": "1.38.0",
@@ -217,3 +178,4 @@ def test_environment_holds_the_lower_ends() -> None:
         "psutil": "5.9.0",
         "wrapt": "1.14.0",
     }
+    assert {name: version(name) for name in pinned} == pinned

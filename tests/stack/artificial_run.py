@@ -33,7 +33,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, Status, StatusCode
 
-from otel_quant.export.otel.run_name import model_name
+from otel_quant.export.otel.service_name import model_name
 from otel_quant.schema import catalog, semconv
 
 STEPS = ("Model Caching", "Pre-process", "Calibration", "Quantization (Static)", "Post-process")

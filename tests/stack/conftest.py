@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,28 +69,19 @@ def quantize(tmp_path_factory: pytest.TempPathFactory) -> Quantize:
     """Returns what starts a real, instrumented quantization that reports to a Collector."""
     folder = tmp_path_factory.mktemp("quark")  # Quark leaves a report where it runs
 
-    def start(
-        made: Collector, *arguments: str, environment: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[bytes]:
+    def start(made: Collector, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+        instrument = Path(sys.executable).with_name("opentelemetry-instrument")
+        own = {
+            "PYTHONPATH": str(ROOT),
+            "OTEL_SERVICE_NAME": JOB,
+            "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+            "OTEL_BSP_SCHEDULE_DELAY": "500",
+        }
         return subprocess.Popen(
-            [
-                str(Path(sys.executable).with_name("opentelemetry-instrument")),
-                sys.executable,
-                str(HERE / "quark_run.py"),
-                *arguments,
-            ],
-            env={
-                **os.environ,
-                **(environment or made.environment),
-                "PYTHONPATH": str(ROOT),
-                "OTEL_SERVICE_NAME": JOB,
-                "OTEL_METRIC_EXPORT_INTERVAL": "1000",
-                "OTEL_BSP_SCHEDULE_DELAY": "500",
-            },
-            cwd=folder,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+            [instrument, sys.executable, HERE / "quark_run.py", *arguments],
+            env={**os.environ, **made.environment, **own, **variables},
+            cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
 
     return start
 

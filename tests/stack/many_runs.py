@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import grpc
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
@@ -19,10 +20,6 @@ from otel_quant.schema import semconv
 PROGRAMS = 12
 MODELS = ("resnet50", "bert", "opt-125m")
 MIB = 1 << 20
-OTHER_FIGURES = {
-    semconv.RUN_MEMORY_USAGE: 700 * MIB,
-    semconv.RUN_MEMORY_LIMIT: 1000 * MIB,
-}
 RUNS_AT_A_TIME = 100
 
 
@@ -70,8 +67,7 @@ def _add(
     ended_ns = began_ns + 5 * 10**8
 
     points = measured.resource_metrics.add(resource=resource).scope_metrics.add()
-    start = {
-        **of_run,
+    start = of_run | {
         semconv.INPUT_NAME: model,
         semconv.CALIBRATION_METHOD: "Percentile",
         semconv.RUN_TRACE_ID: trace_id.hex(),
@@ -80,54 +76,42 @@ def _add(
         (semconv.RUN_START, began_ns / 1e9, start, "s"),
         (semconv.RUN_END, ended_ns / 1e9, of_run, "s"),
         (semconv.RUN_MEMORY_PEAK, 800 * MIB, of_run, "By"),
-        *((metric, value, {}, "By") for metric, value in OTHER_FIGURES.items()),
+        (semconv.RUN_MEMORY_USAGE, 700 * MIB, {}, "By"),
+        (semconv.RUN_MEMORY_LIMIT, 1000 * MIB, {}, "By"),
     ):
         gauge = points.metrics.add(name=metric, unit=unit).gauge
         gauge.data_points.add(as_double=value, time_unix_nano=now_ns, attributes=_pairs(attributes))
 
     records = logged.resource_logs.add(resource=resource).scope_logs.add()
-    for sequence, (checkpoint, phase, step, at) in enumerate(
-        (
-            ("Start", "start", None, began_ns),
-            ("Calibration Start", "start", "Calibration", began_ns),
-            ("Calibration End", "end", "Calibration", ended_ns),
-            ("End", "end", None, ended_ns),
-        )
-    ):
-        attributes = {
-            **of_run,
+    step = dict.fromkeys((semconv.STEP_KIND, semconv.STEP_NAME), "Calibration")
+    step |= {semconv.STEP_INDEX: 0}
+    for sequence, (checkpoint, phase, of_step, at) in enumerate((
+        ("Start", "start", {}, began_ns),
+        ("Calibration Start", "start", step, began_ns),
+        ("Calibration End", "end", step, ended_ns),
+        ("End", "end", {}, ended_ns),
+    )):  # fmt: skip
+        attributes = of_run | of_step | {
             semconv.CHECKPOINT_NAME: checkpoint,
             semconv.CHECKPOINT_PHASE: phase,
             semconv.CHECKPOINT_SEQUENCE: sequence,
             semconv.CHECKPOINT_MEMORY: 600 * MIB,
-        }
-        if step is not None:
-            attributes |= {semconv.STEP_KIND: step, semconv.STEP_NAME: step, semconv.STEP_INDEX: 0}
+        }  # fmt: skip
         records.log_records.add(
-            time_unix_nano=at,
-            body=AnyValue(string_value=checkpoint),
-            attributes=_pairs(attributes),
-            trace_id=trace_id,
-            span_id=span_id,
-        )
+            time_unix_nano=at, body=AnyValue(string_value=checkpoint),
+            attributes=_pairs(attributes), trace_id=trace_id, span_id=span_id,
+        )  # fmt: skip
 
     traced.resource_spans.add(resource=resource).scope_spans.add().spans.add(
-        trace_id=trace_id,
-        span_id=span_id,
-        name=semconv.ROOT_SPAN,
-        start_time_unix_nano=began_ns,
-        end_time_unix_nano=ended_ns,
+        trace_id=trace_id, span_id=span_id, name=semconv.ROOT_SPAN,
+        start_time_unix_nano=began_ns, end_time_unix_nano=ended_ns,
         attributes=_pairs({**of_run, semconv.MEMORY_PEAK: 800 * MIB}),
-    )
+    )  # fmt: skip
 
 
-def _pairs(attributes: dict[str, str | int] | dict[str, str]) -> list[KeyValue]:
-    return [
-        KeyValue(
-            key=key,
-            value=AnyValue(int_value=value)
-            if isinstance(value, int)
-            else AnyValue(string_value=value),
-        )
-        for key, value in attributes.items()
-    ]
+def _pairs(attributes: Mapping[str, str | int]) -> list[KeyValue]:
+    def typed(value: str | int) -> AnyValue:
+        is_number = isinstance(value, int)
+        return AnyValue(int_value=value) if is_number else AnyValue(string_value=value)
+
+    return [KeyValue(key=key, value=typed(value)) for key, value in attributes.items()]

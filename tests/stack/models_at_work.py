@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tests.integration.inference.planted import (
     float_matmuls,
@@ -21,61 +21,36 @@ MEASURED: Final = "a night's models"
 """Name of the run that the inference belongs to."""
 
 _CPU: Final = "CPUExecutionProvider"
-_COLUMNS: Final = {
-    "Models side by side": ("Run", "Model", "Role", "Provider", "Findings"),
-    "Latency": ("Run",),
-    "Peak memory": ("Run",),
-    "Time in conversions": ("Run",),
-    "What went wrong": ("Run", "Model", "Kind"),
-    "Measured models": ("Model", "File", "Runtime", "Not measured"),
-    "Share of time by operator": ("Operator",),
-    "Slowest kernels": ("Model", "Node", "Operator"),
-}
-"""Columns whose values do not depend on the machine, by panel."""
-
-SHOWN: Final[dict[str, list[tuple[Any, ...]]]] = {
-    "Models side by side": [
-        (MEASURED, "exp", "quantized", _CPU, "1"),
-        (MEASURED, "float", "float", _CPU, "0"),
-        (MEASURED, "int8", "quantized", _CPU, "0"),
-    ],
-    "Latency": [(MEASURED,)],
-    "Peak memory": [(MEASURED,)],
-    "Time in conversions": [(MEASURED,)],
-    "What went wrong": [(MEASURED, "exp", "unfused")],
-    "Measured models": [
-        ("exp", "exp.onnx", "onnxruntime", "-"),
-        ("float", "float.onnx", "onnxruntime", "-"),
-        ("int8", "int8.onnx", "onnxruntime", "-"),
-        (
-            "none", "none.onnx", "onnxruntime",
-            "cannot be opened: No such file or directory; expected an ONNX file",
-        ),
-    ],
-    "Share of time by operator": [
-        ("DequantizeLinear",), ("Exp",), ("MatMul",), ("QLinearConv",), ("QLinearMatMul",),
-        ("QuantizeLinear",), ("Relu",), ("Transpose",),
-    ],
-    "Slowest kernels": [
-        ("exp", "Transpose", "Transpose"),
-        ("exp", "Transpose_token_5", "Transpose"),
-        ("exp", "c1", "QLinearConv"),
-        ("exp", "c1_DQ", "DequantizeLinear"),
-        ("exp", "c2", "QLinearConv"),
-        ("exp", "c2_DQ", "DequantizeLinear"),
-        ("exp", "exp", "Exp"),
-        ("exp", "exp_Q", "QuantizeLinear"),
-        ("exp", "x_Q", "QuantizeLinear"),
-        ("float", "m1", "MatMul"),
-        ("float", "m2", "MatMul"),
-        ("float", "relu", "Relu"),
-        ("int8", "m1", "QLinearMatMul"),
-        ("int8", "m2", "QLinearMatMul"),
-        ("int8", "m2_DQ", "DequantizeLinear"),
-        ("int8", "x_Q", "QuantizeLinear"),
-    ],
+SHOWN: Final[dict[str, tuple[str, ...]]] = {
+    "Models side by side: Run, Model, Role, Provider, Findings": (
+        f"{MEASURED}, exp, quantized, {_CPU}, 1",
+        f"{MEASURED}, float, float, {_CPU}, 0",
+        f"{MEASURED}, int8, quantized, {_CPU}, 0",
+    ),
+    "Latency: Run": (MEASURED,),
+    "Peak memory: Run": (MEASURED,),
+    "Time in conversions: Run": (MEASURED,),
+    "What went wrong: Run, Model, Kind": (f"{MEASURED}, exp, unfused",),
+    "Measured models: Model, File, Runtime, Not measured": (
+        "exp, exp.onnx, onnxruntime, -",
+        "float, float.onnx, onnxruntime, -",
+        "int8, int8.onnx, onnxruntime, -",
+        "none, none.onnx, onnxruntime, loading it failed: cannot be opened: No such file or directory; "
+        "expected an ONNX file",
+    ),
+    "Share of time by operator: Operator": (
+        "DequantizeLinear", "Exp", "MatMul", "QLinearConv", "QLinearMatMul", "QuantizeLinear", "Relu",
+        "Transpose",
+    ),
+    "Slowest kernels: Model, Node, Operator": (
+        "exp, Transpose, Transpose", "exp, Transpose_token_5, Transpose", "exp, c1, QLinearConv",
+        "exp, c1_DQ, DequantizeLinear", "exp, c2, QLinearConv", "exp, c2_DQ, DequantizeLinear",
+        "exp, exp, Exp", "exp, exp_Q, QuantizeLinear", "exp, x_Q, QuantizeLinear",
+        "float, m1, MatMul", "float, m2, MatMul", "float, relu, Relu", "int8, m1, QLinearMatMul",
+        "int8, m2, QLinearMatMul", "int8, m2_DQ, DequantizeLinear", "int8, x_Q, QuantizeLinear",
+    ),
 }  # fmt: skip
-"""The rows of these columns, sorted."""
+"""Panels, with columns whose values do not depend on the machine, and their rows, sorted."""
 
 
 def measure(environment: Mapping[str, str], folder: Path) -> None:
@@ -95,6 +70,11 @@ def measure(environment: Mapping[str, str], folder: Path) -> None:
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
 
 
-def rows_in(panels: Mapping[str, Shown]) -> dict[str, list[tuple[Any, ...]]]:
+def rows_in(panels: Mapping[str, Shown]) -> dict[str, tuple[str, ...]]:
     """Returns what the dashboard's tables show, as `SHOWN` has it."""
-    return {title: sorted(panels[title].rows(*names)) for title, names in _COLUMNS.items()}
+    found = {}
+    for place in SHOWN:
+        title, _, columns = place.partition(": ")
+        rows = panels[title].rows(*columns.split(", "))
+        found[place] = tuple(", ".join(row) for row in sorted(rows))
+    return found

@@ -10,7 +10,6 @@ import json
 import os
 import random
 import re
-import signal
 import socket
 import subprocess
 import threading
@@ -104,12 +103,9 @@ class Server:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command,
-                env={**os.environ, **self.environment},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-            )
+                self.command, env={**os.environ, **self.environment},
+                stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
         eventually(self.is_ready, f"{self.command[0]} ({self.log})", START_SECONDS)
 
     def is_ready(self) -> bool:
@@ -120,18 +116,10 @@ class Server:
         with urllib.request.urlopen(self.ready, timeout=2) as response:
             return bool(response.status == 200)
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        if self.process is None or self.process.poll() is not None:
-            return
-        self.process.send_signal(how)
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
+    def kill(self) -> None:
+        if self.process is not None:
             self.process.kill()
             self.process.wait()
-
-    def kill(self) -> None:
-        self.stop(signal.SIGKILL)
 
 
 @dataclass
@@ -237,29 +225,11 @@ def tempo(binary: str, folder: Path, ports: Backends) -> Server:
 
 @dataclass(frozen=True)
 class Secrets:
-    """A gateway's certificate, its key and its token, made as docs/scaling.md says."""
+    """What gateways ask for and agents have, made as docs/scaling.md says."""
 
-    folder: Path  # Where they are
-
-    @property
-    def token(self) -> str:
-        """Returns the token."""
-        return (self.folder / "token").read_text().strip()
-
-    @property
-    def certificate(self) -> Path:
-        """Returns the certificate's file."""
-        return self.folder / "tls.crt"
-
-    @property
-    def of_collectors(self) -> dict[str, str]:
-        """Returns the variables of gateways and agents."""
-        return {
-            "OTELCOL_TLS_CERT": str(self.certificate),
-            "OTELCOL_TLS_KEY": str(self.folder / "tls.key"),
-            "OTELCOL_GATEWAY_CA": str(self.certificate),
-            "OTELCOL_TOKEN_FILE": str(self.folder / "token"),
-        }
+    token: str
+    certificate: Path
+    of_collectors: Mapping[str, str]  # The variables of gateways and agents
 
 
 def make_secrets(folder: Path) -> Secrets:
@@ -269,7 +239,14 @@ def make_secrets(folder: Path) -> Secrets:
     )
     commands = commands.replace("DNS:gateway", "IP:127.0.0.1")
     subprocess.run(["sh", "-ec", commands], cwd=folder, check=True, capture_output=True)
-    return Secrets(folder)
+    certificate, token = folder / "tls.crt", folder / "token"
+    of_collectors = {
+        "OTELCOL_TLS_CERT": str(certificate),
+        "OTELCOL_TLS_KEY": str(folder / "tls.key"),
+        "OTELCOL_GATEWAY_CA": str(certificate),
+        "OTELCOL_TOKEN_FILE": str(token),
+    }
+    return Secrets(token.read_text().strip(), certificate, of_collectors)
 
 
 @dataclass

@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+import onnx.parser
+from onnx import numpy_helper
 from onnxruntime.quantization.calibrate import CalibrationDataReader
 from quark.onnx import ModelQuantizer
 from quark.onnx.quantization.config import Config, get_default_config
@@ -41,38 +41,32 @@ class Images(CalibrationDataReader):
         return {"input": random.random((1, channels, SIZE, SIZE), dtype=np.float32)}
 
 
+MODEL = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    small (float[1, 3, 16, 16] input) => (float[1, 10] output) {
+      [conv0] c0 = Conv <pads = [1, 1, 1, 1]> (input, w0)
+      [relu0] r0 = Relu (c0)
+      [conv1] c1 = Conv <pads = [1, 1, 1, 1]> (r0, w1)
+      [relu1] r1 = Relu (c1)
+      [conv2] c2 = Conv <pads = [1, 1, 1, 1]> (r1, w2)
+      [relu2] r2 = Relu (c2)
+      [pool] p = GlobalAveragePool (r2)
+      [flatten] f = Flatten (p)
+      [classify] output = MatMul (f, w)
+    }
+"""
+"""Three convolutions and a classifier."""
+
+
 def write_model(path: Path, channels: int) -> None:
-    """Writes three convolutions and a classifier."""
+    """Writes the model with random weights."""
     random = np.random.default_rng(0)
-    nodes, weights, last, width = [], [], "input", 3
-    for index in range(3):
-        weights.append(
-            numpy_helper.from_array(
-                random.standard_normal((channels, width, 3, 3)).astype(np.float32), f"w{index}"
-            )
-        )
-        nodes.append(
-            helper.make_node(
-                "Conv", [last, f"w{index}"], [f"c{index}"], f"conv{index}", pads=[1] * 4
-            )
-        )
-        nodes.append(helper.make_node("Relu", [f"c{index}"], [f"r{index}"], f"relu{index}"))
-        last, width = f"r{index}", channels
-    weights.append(
-        numpy_helper.from_array(random.standard_normal((channels, 10)).astype(np.float32), "w")
-    )
-    nodes.append(helper.make_node("GlobalAveragePool", [last], ["p"], "pool"))
-    nodes.append(helper.make_node("Flatten", ["p"], ["f"], "flatten"))
-    nodes.append(helper.make_node("MatMul", ["f", "w"], ["output"], "classify"))
-    graph = helper.make_graph(
-        nodes,
-        "small",
-        [helper.make_tensor_value_info("input", TensorProto.FLOAT, [1, 3, SIZE, SIZE])],
-        [helper.make_tensor_value_info("output", TensorProto.FLOAT, [1, 10])],
-        weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
+    shapes = {"w0": (channels, 3, 3, 3), "w": (channels, 10)}
+    shapes |= dict.fromkeys(("w1", "w2"), (channels, channels, 3, 3))
+    model = onnx.parser.parse_model(MODEL)
+    for name, shape in shapes.items():
+        weights = random.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weights, name))
     onnx.save(model, path)
 
 

@@ -77,6 +77,11 @@ def stores(binaries: dict[str, str], tmp_path: Path, ports: Backends) -> Iterato
         server.kill()
 
 
+def reached(gateway: Collector) -> dict[str, str]:
+    """Returns what has an agent send to a gateway."""
+    return {"OTELCOL_GATEWAY_HOST": "127.0.0.1", "OTELCOL_GATEWAY_PORT": str(gateway.grpc)}
+
+
 def span_names(receiver: OtlpReceiver, trace: str) -> list[str]:
     """Returns the names of a trace's spans, sorted.
 
@@ -132,8 +137,7 @@ def test_a_run_over_http_arrives_whole_in_every_store_with_the_name_of_its_host(
     receiver: OtlpReceiver,
     workshop: Workshop,
 ) -> None:
-    receiver.start()
-    for server in stores:
+    for server in (receiver, *stores):
         server.start()
     # As docker-compose.yml names the host; over HTTP, since the other tests use gRPC.
     made = start("config", OTEL_RESOURCE_ATTRIBUTES="host.name=quant-host")
@@ -145,7 +149,7 @@ def test_a_run_over_http_arrives_whole_in_every_store_with_the_name_of_its_host(
     steps = ["Calibration", "Model Quantization"]
     names = [
         "Start",
-        *(f"{step} Start" for step in reversed(steps)),
+        *(f"{step} Start" for step in steps[::-1]),
         *(f"{step} End" for step in steps),
         "End",
     ]
@@ -193,8 +197,7 @@ def test_stores_that_were_away_get_all_that_a_collector_has_accepted(
     if is_killed:
         made.server.kill()
         made.server.start()
-    receiver.start()
-    for server in stores:
+    for server in (receiver, *stores):
         server.start()
     spans, ended = (WHOLE_RUN, STEPS) if outcome == "good" else (FAILED_RUN, STEPS[:4])
     taken = ["Start", *(f"{step} {end}" for step in ended for end in ("Start", "End")), "End"]
@@ -212,16 +215,9 @@ def two_gateways(start: StartCollector, tmp_path: Path) -> tuple[list[Collector]
 
     A resolver that finds both by name needs DNS; the agent here lists their addresses.
     """
-    gateways = [
-        start(
-            "gateway",
-            f"gateway{index}",
-            OTELCOL_AFTER_ROOT="1s",
-            OTELCOL_LONGEST_RUN="20s",
-            OTELCOL_KEEP_PERCENT="0",
-        )
-        for index in range(2)
-    ]
+    settings = {"AFTER_ROOT": "1s", "LONGEST_RUN": "20s", "KEEP_PERCENT": "0"}
+    variables = {f"OTELCOL_{name}": value for name, value in settings.items()}
+    gateways = [start("gateway", f"gateway{index}", **variables) for index in range(2)]
     text = yaml.safe_load((CONFIGS / "agent.yaml").read_text())
     text["exporters"]["load_balancing"]["resolver"] = {
         "static": {"hostnames": [f"127.0.0.1:{gateway.grpc}" for gateway in gateways]}
@@ -240,15 +236,9 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     two_gateways: tuple[list[Collector], Path],
 ) -> None:
     gateways, config = two_gateways
-    receiver.start()
-    for server in stores:
+    for server in (receiver, *stores):
         server.start()
-    agent = start(
-        config,
-        "agent",
-        OTELCOL_GATEWAY_HOST="127.0.0.1",
-        OTELCOL_GATEWAY_PORT=str(gateways[0].grpc),
-    )
+    agent = start(config, "agent", **reached(gateways[0]))
     environment = agent.environment
     ordinary = [send_run(environment, "good", "--seconds=0.5") for _ in range(4)]
     failed = send_run(environment, "failed", "--seconds=0.5")
@@ -257,10 +247,7 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     killed = send_run(environment, "killed", "--seconds=0.5")
     eventually(lambda: span_names(receiver, slow) == WHOLE_RUN, "the slow run")
     eventually(lambda: span_names(receiver, critical) == WHOLE_RUN, "the memory-critical run")
-    eventually(
-        lambda: span_names(receiver, failed) == FAILED_RUN,
-        "the failed run",
-    )
+    eventually(lambda: span_names(receiver, failed) == FAILED_RUN, "the failed run")
     eventually(lambda: span_names(receiver, killed) == sorted(STEPS[:2]), "the killed run")
     assert [span_names(receiver, trace) for trace in ordinary] == [[], [], [], []]
     for trace in ordinary:
@@ -278,21 +265,13 @@ def test_an_agent_killed_while_its_gateway_is_away_loses_nothing(
     gateway = start("gateway", "gateway", OTELCOL_AFTER_ROOT="1s", OTELCOL_KEEP_PERCENT="0")
     gateway.server.kill()
     receiver.start()
-    agent = start(
-        "agent",
-        "agent",
-        OTELCOL_GATEWAY_HOST="127.0.0.1",
-        OTELCOL_GATEWAY_PORT=str(gateway.grpc),
-    )
+    agent = start("agent", "agent", **reached(gateway))
     failed = [send_run(agent.environment, "failed", "--seconds=0.5") for _ in range(3)]
     agent.server.kill()
     agent.server.start()
     gateway.server.start()
     for trace in failed:
-        eventually(
-            lambda t=trace: span_names(receiver, t) == FAILED_RUN,
-            f"failed run {trace}",
-        )
+        eventually(lambda t=trace: span_names(receiver, t) == FAILED_RUN, f"failed run {trace}")
 
 
 OK, UNAUTHENTICATED = grpc.StatusCode.OK, grpc.StatusCode.UNAUTHENTICATED
@@ -336,13 +315,8 @@ def test_an_agent_is_heard_by_a_gateway_if_its_token_is_right(
     wrong.write_text("wrong\n")
     receiver.start()
     gateway = start("gateway", "gateway", OTELCOL_AFTER_ROOT="1s")
-    agent = start(
-        "agent",
-        "agent",
-        OTELCOL_GATEWAY_HOST="127.0.0.1",
-        OTELCOL_GATEWAY_PORT=str(gateway.grpc),
-        **({} if has_it else {"OTELCOL_TOKEN_FILE": str(wrong)}),
-    )
+    token = {} if has_it else {"OTELCOL_TOKEN_FILE": str(wrong)}
+    agent = start("agent", "agent", **reached(gateway), **token)
     trace = send_run(agent.environment, "failed", "--seconds=0.5")
     if has_it:
         eventually(lambda: span_names(receiver, trace) == FAILED_RUN, "the run's spans")

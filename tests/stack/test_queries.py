@@ -80,8 +80,8 @@ def world(
 
 
 def run_all(world: World, made: Collector, quantize: Quantize, send_run: SendRun) -> World:
-    name = {"OTEL_RESOURCE_ATTRIBUTES": f"service.instance.id={TO_BE_KILLED}"}
-    killed = quantize(made, "killed", environment=made.environment | name)
+    instance = f"service.instance.id={TO_BE_KILLED}"
+    killed = quantize(made, "killed", OTEL_RESOURCE_ATTRIBUTES=instance)
     good = quantize(made, "good")
     wait_for_calibration(world, TO_BE_KILLED)
     killed.send_signal(signal.SIGKILL)

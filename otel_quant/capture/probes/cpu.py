@@ -12,9 +12,7 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Final
 
-import psutil
-
-from otel_quant.base.kernel_files import SELF, read_proc, read_process, threads_of
+from otel_quant.base.kernel_files import SELF, ask_psutil, read_proc, read_process, threads_of
 from otel_quant.capture.probes.process_tree import Cumulative, Figures, descendants_now
 from otel_quant.schema.records import CpuReading
 
@@ -93,7 +91,7 @@ class CpuProbe:
     def __call__(self, pids: Collection[int] = ()) -> CpuReading | None:
         """Reads the counters."""
         if sys.platform == "win32":
-            times = psutil.Process().cpu_times()
+            times = ask_psutil(self._pid, "cpu_times")
             return CpuReading(times.user, times.system)
         user, system, faults = self._totals.read(pids if _LINUX else ())
         wait = main_thread_wait(self._pid)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-import psutil
-
 from otel_quant.base.kernel_files import SELF
 from otel_quant.schema.records import Limits
 
@@ -40,7 +38,7 @@ def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
     The control group's limit is the smallest one from the process's group up to the topmost
     visible group, in version 2 and in version 1.
     """
-    physical = _physical_memory(root)
+    physical = _memory_of_machine("MemTotal", root)
     cgroup = min(_cgroup_limits(root, pid), default=None)
     if cgroup is not None and (physical is None or cgroup < physical):
         return Limits(cgroup, "cgroup")
@@ -49,12 +47,21 @@ def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
     return Limits()
 
 
-def _physical_memory(root: Path) -> int | None:
+def available_memory() -> int | None:
+    """Returns how much memory of the machine is still to be had, in bytes."""
+    return _memory_of_machine("MemAvailable", Path("/"))
+
+
+def _memory_of_machine(figure: str, root: Path) -> int | None:
     for line in _lines(root / "proc/meminfo"):
         key, _, value = line.partition(":")
-        if key == "MemTotal":
+        if key == figure:
             return int(value.split()[0]) * 1024  # its "kB" are KiB
-    return int(psutil.virtual_memory().total) if root == Path("/") else None
+    if root != Path("/"):
+        return None
+    import psutil  # elsewhere than on Linux
+
+    return int(getattr(psutil.virtual_memory(), figure.removeprefix("Mem").lower()))
 
 
 def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:

@@ -12,10 +12,8 @@ import time
 from collections.abc import Collection, Iterator
 from typing import Final
 
-import psutil
-
 from otel_quant.base.files import open_apart
-from otel_quant.base.kernel_files import SELF, number_in, read_process
+from otel_quant.base.kernel_files import SELF, ask_psutil, number_in, read_process
 from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.schema.records import MemoryReading
 
@@ -155,7 +153,7 @@ def _reset(pid: int) -> None:
 def _own(pid: int) -> tuple[int, int | None, bytes]:
     """Returns RSS and mark in bytes, and the file that has them."""
     if not _LINUX:
-        return psutil.Process(pid or None).memory_info().rss, None, b""
+        return ask_psutil(pid, "memory_info").rss, None, b""
     status = read_process(pid, "status")
     rss, mark = _parse(status)
     return rss or 0, mark, status
@@ -175,8 +173,8 @@ def _of_children(pids: Collection[int], known: Collection[int]) -> Iterator[_Chi
                     continue
                 rss, mark = _parse(status)
             else:
-                rss, mark = psutil.Process(pid).memory_info().rss, None
-        except (OSError, psutil.Error):
+                rss, mark = ask_psutil(pid, "memory_info").rss, None
+        except OSError:
             continue
         if rss is not None:  # a zombie has no memory left
             yield pid, rss, mark

@@ -15,10 +15,9 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from otel_quant.base.kernel_files import (
     SELF,
+    ask_psutil,
     forget_processes_but,
     number_in,
     read_kept,
@@ -85,7 +84,10 @@ def may_have_children(pid: int = SELF) -> bool:
 def _walk(pid: int, newest: int) -> tuple[int, ...]:
     global _last_walk
     if not _HAS_CHILDREN_FILES:
-        return _descendants_by_psutil(pid)
+        try:
+            return tuple(child.pid for child in ask_psutil(pid, "children", recursive=True))
+        except OSError:
+            return ()
     now = time.monotonic()
     found: list[int] = []
     ancestor = pid or os.getpid()
@@ -137,20 +139,11 @@ def _children_of(pid: int) -> list[int]:
     return children
 
 
-def _descendants_by_psutil(pid: int) -> tuple[int, ...]:
-    try:
-        return tuple(child.pid for child in psutil.Process(pid or None).children(recursive=True))
-    except psutil.Error:
-        return ()
-
-
 Figures = tuple[int, ...]
 
 _PASSES: Final = 3
 """Passes for one reading. If children start and exit all the time, no pass is complete; the
 next reading then corrects this one."""
-
-_EXITED = (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess)
 
 
 class Cumulative:
@@ -209,10 +202,10 @@ class Cumulative:
         for pid in pids:
             try:
                 seen[pid] = self._of_child(pid)
-            except _EXITED:
+            except (FileNotFoundError, ProcessLookupError):
                 is_complete = False
                 continue
-            except (OSError, psutil.Error):
+            except OSError:
                 # It belongs to another user, perhaps because it ran a setuid program.
                 if pid not in self._last:
                     continue

@@ -13,8 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-import psutil
-
+from otel_quant.base.kernel_files import ask_psutil
 from otel_quant.capture.probes.limits import read_limits
 from otel_quant.capture.recorder.origin import ci_of, git_head, shown_command
 from otel_quant.schema.records import Origin, RunInfo
@@ -124,8 +123,8 @@ def _origin(
 def _launched_ns() -> int | None:
     """Returns when the parent was started: the ranks of a host have the same, and no other run."""
     try:
-        return int(psutil.Process(os.getppid()).create_time() * 1e9)
-    except psutil.Error:
+        return int(ask_psutil(os.getppid(), "create_time") * 1e9)
+    except OSError:
         return None
 
 

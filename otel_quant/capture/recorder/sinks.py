@@ -7,9 +7,8 @@ from contextvars import Token
 from typing import Any, TypeAlias, get_args
 
 from otel_quant.base.fault_boundary import FAULTS, Boundary
-from otel_quant.schema.events import Event, EventKind
+from otel_quant.schema.events import Event, EventKind, Sink, method_of
 from otel_quant.schema.records import Reading, StepInfo
-from otel_quant.schema.sink import Sink, method_of
 
 SinkTokens: TypeAlias = list[tuple[Sink, Boundary, Token[Any] | None]]
 """What each sink needs to leave a step that it has entered."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation, UnknownError
-from otel_quant.cost.operators import contraction, control, elementwise, layout, reductions, windows
+from otel_quant.cost.operators import contraction, control, elementwise, layout, windows
 from otel_quant.cost.operators.record import (
     ADD,
     CMP,
@@ -34,7 +34,6 @@ from otel_quant.cost.structure import CostError, printable
 
 _known: Final[dict[str, Operator]] = {
     **elementwise.TABLE,
-    **reductions.TABLE,
     **windows.TABLE,
     **contraction.TABLE,
     **layout.TABLE,

@@ -35,7 +35,7 @@ from otel_quant.cost.operators.record import (
     with_dim,
     zero,
 )
-from otel_quant.cost.structure import CostError, Type, printable
+from otel_quant.cost.structure import CostError, Kind, Type, printable
 
 _UNKNOWN_TIMES: Final = "{}: how often it runs its body is not known"
 
@@ -86,16 +86,16 @@ def _iterated(
 
 def _loop(op: Operation, run: RunGraph) -> list[Value]:
     """A body, a trip count, and values carried from one iteration to the next."""
-    carried = [_carried(value) for value in op.inputs[2:]]
+    carried = _entering(op.inputs[2:])
     counter = Value(dtypes.INT64, (), name="iteration")
     going = Value(dtypes.BOOL, (), (1,))  # else the body would not run
     ops, outputs, entering = _iterated(op, run, [counter, going], carried, [])
     handed = [Carried(*item) for item in zip(op.inputs[2:], entering, outputs[1:], strict=False)]
     op.bodies = [Body(ops, None, _UNKNOWN_TIMES.format(op.title), outputs, handed)]
     op.bodies[0].times = times = _trips(op, op.bodies[0], counter)
-    results = [_result(value) for value in carried]
+    results = [_copied(value) for value in carried]
     if times == 0:
-        results = [_result(value or Value()) for value in op.inputs[2:]]
+        results = [_copied(value) for value in op.inputs[2:]]
     return results + [_stacked(op, value, times, 0) for value in outputs[1 + len(carried) :]]
 
 
@@ -115,14 +115,21 @@ def _finite(op: Operation, i: int) -> int | None:
     return int(item) if item is not None and math.isfinite(item) else None
 
 
-def _carried(value: Value | None) -> Value:
-    """What holds in every iteration of a value that iterations change: not its elements."""
+def _copied(value: Value | None, *, name: str = "", whole: bool = False) -> Value:
+    """A value of the same type and shape, of the same elements only if it is to be the whole."""
     if value is None:
         return Value()
-    result = Value(value.dtype, value.shape, kind=value.kind, name=value.name)
+    result = Value(value.dtype, value.shape, kind=value.kind, name=name)
     result.element = value.element
     result.unknown = value.unknown
+    if whole:
+        result.data, result.items = value.data, value.items
     return result
+
+
+def _entering(values: Sequence[Value | None]) -> list[Value]:
+    """What holds in every iteration of values that iterations change: not their elements."""
+    return [_copied(value, name="" if value is None else value.name) for value in values]
 
 
 def _widen(title: str, carried: list[Value], after: list[Value]) -> bool:
@@ -141,12 +148,6 @@ def _widen(title: str, carried: list[Value], after: list[Value]) -> bool:
             changed = True
         carried[i] = both
     return changed
-
-
-def _result(value: Value) -> Value:
-    result = _carried(value)
-    result.name = ""
-    return result
 
 
 def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value:
@@ -173,7 +174,7 @@ def _scan(op: Operation, run: RunGraph) -> list[Value]:
     if 0 < op.opset < 9:
         raise UnknownError("a Scan of version 8 has another form; version 9 or later is expected")
     states = op.inputs[: len(op.inputs) - count]
-    carried = [_carried(value) for value in states]
+    carried = _entering(states)
     axes = op.attr_ints("scan_input_axes") or (0,) * count
     slices: list[Value] = []
     times: int | None = None
@@ -188,7 +189,7 @@ def _scan(op: Operation, run: RunGraph) -> list[Value]:
     handed = [Carried(*item) for item in zip(states, entering, outputs, strict=False)]
     op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title), outputs, handed)]
     out_axes = op.attr_ints("scan_output_axes") or ()
-    return [_result(value) for value in carried] + [
+    return [_copied(value) for value in carried] + [
         _stacked(op, value, times, out_axes[i] if i < len(out_axes) else 0)
         for i, value in enumerate(outputs[len(carried) :])
     ]
@@ -254,17 +255,13 @@ _MAX_NUMBER: Final = 1 << 62
 _MOVES: Final = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 """Operators that hand on their first operand's only element."""
 
-_BELOW: Final[Mapping[tuple[str, bool], tuple[int, int]]] = {
-    ("Less", True): (1, 0),
-    ("LessOrEqual", True): (1, -1),
-    ("Greater", True): (-1, 0),
-    ("GreaterOrEqual", True): (-1, -1),
-    ("Less", False): (-1, -1),
-    ("LessOrEqual", False): (-1, 0),
-    ("Greater", False): (1, -1),
-    ("GreaterOrEqual", False): (1, 0),
+_BELOW: Final[Mapping[str, tuple[int, int]]] = {
+    "Less": (1, 0),
+    "LessOrEqual": (1, -1),
+    "Greater": (-1, 0),
+    "GreaterOrEqual": (-1, -1),
 }
-"""Comparison of a and b, and what it has to give -> f, c: it does where f * (a - b) + c < 0."""
+"""Comparison of integers a and b -> f, c: it holds where f * (a - b) + c < 0."""
 
 _BOTH: Final = frozenset({("And", True), ("Or", False)})
 """What gives this only where both of its operands do."""
@@ -324,10 +321,12 @@ class _Iterations:
                 return math.inf if start else 0
             meets, rest = divmod(-start, step)
             return math.inf if rest or meets < 0 else meets
-        if (op.kind, wanted) not in _BELOW:
+        if op.kind not in _BELOW:
             return None
-        factor, shift = _BELOW[op.kind, wanted]
+        factor, shift = _BELOW[op.kind]
         start, step = factor * start + shift, factor * step
+        if not wanted:
+            start, step = -1 - start, -step
         if start >= 0:
             return 0
         return math.inf if step <= 0 else -(start // step)
@@ -394,26 +393,18 @@ def _number(value: Value) -> int | None:
     return data[0]
 
 
-def _sequence(items: tuple[Value, ...] | None, element: Value | None = None) -> list[Value]:
-    result = Value(kind="sequence")
+def _sequence(
+    items: tuple[Value, ...] | None, element: Value | None = None, kind: Kind = "sequence"
+) -> list[Value]:
+    result = Value(kind=kind)
     result.items = items
     result.element = merged(list(items)) if items else element
     result.dtype = dtypes.UNKNOWN if result.element is None else result.element.dtype
     return [result]
 
 
-def _copy(value: Value | None) -> list[Value]:
-    if value is None:
-        return [Value(kind="unknown")]
-    result = Value(value.dtype, value.shape, value.data, kind=value.kind)
-    result.unknown = value.unknown
-    result.element = value.element
-    result.items = value.items
-    return [result]
-
-
-def _construct(op: Operation) -> list[Value]:
-    return _sequence(tuple(value for value in op.inputs if value is not None))
+def _member(value: Value | None) -> list[Value]:
+    return [Value(kind="unknown") if value is None else _copied(value, whole=True)]
 
 
 def _insert(op: Operation) -> list[Value]:
@@ -442,11 +433,10 @@ def _erase(op: Operation) -> list[Value]:
 
 
 def _at(op: Operation) -> list[Value]:
-    sequence = op.input(0)
-    at = first_of(op, 1)
+    sequence, at = op.input(0), first_of(op, 1)
     if sequence.items is not None and at is not None:
-        return _copy(sequence.items[at])
-    return _copy(sequence.element)
+        return _member(sequence.items[at])
+    return _member(sequence.element)
 
 
 def _length(op: Operation) -> list[Value]:
@@ -500,37 +490,25 @@ def _joined(op: Operation) -> list[Value]:
 
 
 def _optional(op: Operation) -> list[Value]:
-    """What it holds, or nothing."""
-    result = Value(kind="optional")
+    """A sequence of one member, or of none."""
     declared = op.attributes.get("type")
     if op.has(0):
-        (result.element,) = _copy(op.input(0))
-        result.items = (op.input(0),)
-    elif isinstance(declared, Type):
-        result.element = Value(declared.dtype, kind=declared.kind)
-        result.items = ()
-    return [result]
+        return _sequence((op.input(0),), kind="optional")
+    if isinstance(declared, Type):
+        return _sequence((), Value(declared.dtype, kind=declared.kind), "optional")
+    return _sequence(None, kind="optional")
+
+
+def _has_element(op: Operation) -> list[Value]:
+    if op.has(0) and op.input(0).kind == "optional":
+        (length,) = _length(op)
+        return [Value(dtypes.BOOL, (), length.data)]
+    return [Value(dtypes.BOOL, (), (int(op.has(0)),))]
 
 
 def _get_element(op: Operation) -> list[Value]:
     value = op.input(0)
-    if value.kind != "optional":
-        return _copy(value)
-    if value.element is None:
-        raise UnknownError("what the optional holds is not known", value.unknown)
-    return _copy(value.element)
-
-
-def _has_element(op: Operation) -> list[Value]:
-    result = Value(dtypes.BOOL, ())
-    if not op.has(0):
-        result.data = (0,)
-    elif op.input(0).kind != "optional":
-        result.data = (1,)
-    else:
-        items = op.input(0).items
-        result.data = None if items is None else (len(items),)
-    return [result]
+    return _member(value.element if value.kind == "optional" else value)
 
 
 def _of(values: ValuesOf) -> Operator:
@@ -543,7 +521,9 @@ TABLE: Final[dict[str, Operator]] = {
     "Scan": _BODIES._replace(bodies=_safely(_scan)),
     "SequenceMap": _BODIES._replace(bodies=_safely(_sequence_map)),
     "SequenceEmpty": _of(lambda op: _sequence((), Value(op.attr("dtype", dtypes.FLOAT)))),
-    "SequenceConstruct": _of(_construct),
+    "SequenceConstruct": _of(
+        lambda op: _sequence(tuple(value for value in op.inputs if value is not None))
+    ),
     "SequenceInsert": _of(_insert),
     "SequenceErase": _of(_erase),
     "SequenceAt": _of(_at),

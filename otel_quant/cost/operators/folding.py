@@ -268,17 +268,7 @@ def lengths(op: Operation) -> Shape:
     return op.shape(0)[op.attr("start", 0) : end]
 
 
-def fold_shape(op: Operation, outputs: list[Value]) -> list[Data]:
-    """Shape: the operand's lengths."""
-    return [lengths(op)]
-
-
-def fold_size(op: Operation, outputs: list[Value]) -> list[Data]:
-    """Size: the operand's number of elements."""
-    return [(op.size(0),)]
-
-
-def fold_copy(op: Operation, outputs: list[Value]) -> list[Data]:
+def copied(op: Operation, outputs: list[Value]) -> list[Data]:
     """The operand's elements, unchanged."""
     return [op.data(0)]
 
@@ -309,7 +299,7 @@ def fold_concat(op: Operation, outputs: list[Value]) -> list[Data]:
 def fold_gather(op: Operation, outputs: list[Value]) -> list[Data]:
     """Gather: elements by index."""
     data, shape, indices = op.data(0), op.dims(0), op.data(1)
-    axis = axis_of(op.attr("axis", 0), len(shape))
+    axis = op.axis(0)
     step = prod(shape[axis + 1 :])
     result: list[Scalar] = []
     for row in range(prod(shape[:axis])):
@@ -336,8 +326,7 @@ def fold_slice(op: Operation, outputs: list[Value]) -> list[Data]:
 
 def fold_split(op: Operation, outputs: list[Value]) -> list[Data]:
     """Split: the elements of each part."""
-    shape = op.dims(0)
-    axis = axis_of(op.attr("axis", 0), len(shape))
+    shape, axis = op.dims(0), op.axis(0)
     result: list[Data] = []
     start = 0
     for value in outputs:

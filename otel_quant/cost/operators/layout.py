@@ -273,10 +273,10 @@ def _moves(shapes: ShapesOf, fold: Fold, types: Types = T0, *, view: bool = Fals
 
 
 TABLE: Final[dict[str, Operator]] = {
-    "Reshape": _moves(_reshaped, folding.fold_copy, view=True),
-    "Flatten": _moves(_flatten, folding.fold_copy, view=True),
-    "Squeeze": _moves(_squeeze, folding.fold_copy, view=True),
-    "Unsqueeze": _moves(_unsqueeze, folding.fold_copy, view=True),
+    "Reshape": _moves(_reshaped, folding.copied, view=True),
+    "Flatten": _moves(_flatten, folding.copied, view=True),
+    "Squeeze": _moves(_squeeze, folding.copied, view=True),
+    "Unsqueeze": _moves(_unsqueeze, folding.copied, view=True),
     "Transpose": _moves(_transpose, folding.fold_transpose),
     "Concat": _moves(_concat, folding.fold_concat),
     "Split": _moves(_split, folding.fold_split),
@@ -303,8 +303,10 @@ TABLE: Final[dict[str, Operator]] = {
         (lambda op: FLOAT[0](op) if (fill := op.attr_tensor("value")) is None else fill.dtype,),
         folding.fold_filled,
     ),
-    "Shape": free(lambda op: [(len(folding.lengths(op)),)], INT64, folding.fold_shape),
-    "Size": free(lambda op: [()], INT64, folding.fold_size),
+    "Shape": free(
+        lambda op: [(len(folding.lengths(op)),)], INT64, lambda op, outputs: [folding.lengths(op)]
+    ),
+    "Size": free(lambda op: [()], INT64, lambda op, outputs: [(op.size(0),)]),
     "NonZero": free(lambda op: [(len(op.shape(0)), None)], INT64),
     "AffineGrid": free(lambda op: [(*(size := op.ints(1))[:1], *size[2:], len(size) - 2)]),
     "Col2Im": free(_col2im),

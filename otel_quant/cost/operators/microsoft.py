@@ -22,6 +22,7 @@ from otel_quant.cost.operators.contraction import (
     product,
     steps,
 )
+from otel_quant.cost.operators.elementwise import normalized
 from otel_quant.cost.operators.record import (
     ADD,
     CMP,
@@ -59,7 +60,6 @@ from otel_quant.cost.operators.record import (
     with_dim,
     zero,
 )
-from otel_quant.cost.operators.reductions import normalized
 from otel_quant.cost.operators.windows import conv, conv_products, global_pool, pool, pool_nhwc
 
 _ACTIVATIONS: Final = {

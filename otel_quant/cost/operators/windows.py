@@ -36,24 +36,19 @@ from otel_quant.cost.operators.record import (
 )
 
 
-def _window_count(
-    length: int, kernel: int, stride: int, dilation: int, pads: int, ceil_mode: bool, before: int
-) -> int:
-    """Returns how many windows fit along one axis."""
-    reach = dilation * (kernel - 1) + 1
-    room = length + pads - reach
-    if room < 0:
-        raise UnknownError(
-            f"a window of {reach} is longer than an axis of {length} with {pads} of padding"
-        )
-    if stride < 1:
-        raise UnknownError(f"a stride of {stride}; 1 or more is expected")
-    if not ceil_mode:
-        return room // stride + 1
-    count = -(-room // stride) + 1
-    if (count - 1) * stride >= length + before:  # the last window would start in the padding
-        count -= 1
-    return count
+def _slid(op: Operation, rank: int) -> list[tuple[int, int, int, int]]:
+    """Stride, dilation, and padding before and behind, of each axis."""
+    strides = op.attr_ints("strides") or (1,) * rank
+    dilations = op.attr_ints("dilations") or (1,) * rank
+    pads = op.attr_ints("pads") or (0,) * (2 * rank)
+    if op.attr_str("auto_pad", "NOTSET") == "VALID":
+        pads = (0,) * (2 * rank)
+    return [(strides[i], dilations[i], pads[i], pads[i + rank]) for i in range(rank)]
+
+
+def _is_same(op: Operation) -> bool:
+    """Whether the padding is whatever keeps the lengths, but for the strides."""
+    return op.attr_str("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
 
 
 def _windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, pool: bool) -> Shape:
@@ -63,25 +58,30 @@ def _windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, poo
         raise UnknownError(
             f"a kernel of {len(kernel)} dimensions on an input of {rank}; {rank} are expected"
         )
-    strides = op.attr_ints("strides") or (1,) * rank
-    dilations = op.attr_ints("dilations") or (1,) * rank
-    pads = op.attr_ints("pads") or (0,) * (2 * rank)
-    auto = op.attr_str("auto_pad", "NOTSET")
-    if auto == "VALID":
-        pads = (0,) * (2 * rank)
-    ceil_mode = pool and op.attr("ceil_mode", 0) != 0
     result: list[int | None] = []
-    for i in range(rank):
-        length, size = spatial[i], kernel[i]
+    slid = zip(spatial, kernel, _slid(op, rank), strict=False)
+    for length, size, (stride, dilation, before, behind) in slid:
         if length is None or size is None:
             result.append(None)
-        elif auto in ("SAME_UPPER", "SAME_LOWER"):
-            result.append(-(-length // strides[i]))
-        else:
-            before, both = pads[i], pads[i] + pads[i + rank]
-            result.append(
-                _window_count(length, size, strides[i], dilations[i], both, ceil_mode, before)
+            continue
+        if _is_same(op):
+            result.append(-(-length // stride))
+            continue
+        reach = dilation * (size - 1) + 1
+        room = length + before + behind - reach
+        if room < 0:
+            raise UnknownError(
+                f"a window of {reach} is longer than an axis of {length} with {before + behind} of "
+                "padding"
             )
+        if stride < 1:
+            raise UnknownError(f"a stride of {stride}; 1 or more is expected")
+        count = room // stride + 1
+        if pool and op.attr("ceil_mode", 0):
+            count = -(-room // stride) + 1
+            if (count - 1) * stride >= length + before:  # it would start in the padding
+                count -= 1
+        result.append(count)
     return tuple(result)
 
 
@@ -111,8 +111,6 @@ def conv_products(w: int) -> Formula:
 
 
 def _conv_tool(op: Operation) -> int:
-    if len(op.inputs) not in (2, 3) or len(op.outputs) != 1:
-        return 0
     return op.out_size() * (prod(op.dims(1)[1:]) + (1 if len(op.inputs) > 2 else 0))
 
 
@@ -128,27 +126,18 @@ def _conv_transpose(op: Operation) -> Sequence[Shape]:
     if given:
         return [(*head, *given[-rank:])]
     kernel = op.attr_ints("kernel_shape") or filters[2:]
-    strides = op.attr_ints("strides") or (1,) * rank
-    dilations = op.attr_ints("dilations") or (1,) * rank
     extra = op.attr_ints("output_padding") or (0,) * rank
-    pads = op.attr_ints("pads") or (0,) * (2 * rank)
-    auto = op.attr_str("auto_pad", "NOTSET")
     result: list[int | None] = []
-    for i in range(rank):
+    for i, (stride, dilation, before, behind) in enumerate(_slid(op, rank)):
         length, size = data[2 + i], kernel[i]
         if length is None or size is None:
             result.append(None)
-        elif auto in ("SAME_UPPER", "SAME_LOWER"):
-            result.append(length * strides[i])
+        elif _is_same(op):
+            result.append(length * stride)
         else:
-            both = 0 if auto == "VALID" else pads[i] + pads[i + rank]
-            reach = dilations[i] * (size - 1) + 1
-            result.append(strides[i] * (length - 1) + extra[i] + reach - both)
+            reach = dilation * (size - 1) + 1
+            result.append(stride * (length - 1) + extra[i] + reach - before - behind)
     return [(*head, *result)]
-
-
-def _conv_transpose_tool(op: Operation) -> int:
-    return op.out_size() * prod(op.dims(1)[1:]) + (op.out_size() if len(op.inputs) > 2 else 0)
 
 
 def _window_lengths(op: Operation) -> tuple[int, ...]:
@@ -190,14 +179,11 @@ def _max_unpool(op: Operation) -> Sequence[Shape]:
     if op.has(2):
         return [op.ints(2)]
     data = op.shape(0)
-    kernel = op.attr_ints("kernel_shape") or ()
-    rank = len(data) - 2
-    strides = op.attr_ints("strides") or (1,) * rank
-    pads = op.attr_ints("pads") or (0,) * (2 * rank)
-    lengths = tuple(
-        None if length is None else (length - 1) * strides[i] - pads[i] - pads[i + rank] + kernel[i]
-        for i, length in enumerate(data[2:])
-    )
+    slid = zip(data[2:], _window_lengths(op), _slid(op, len(data) - 2), strict=False)
+    lengths = [
+        None if length is None else (length - 1) * stride - before - behind + size
+        for length, size, (stride, _, before, behind) in slid
+    ]
     return [(*data[:2], *lengths)]
 
 
@@ -215,19 +201,13 @@ def _roi_align(op: Operation) -> int:
 
 
 _TAPS: Final = {"nearest": 0, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
+_RESIZE: Final = {"nearest": 0, "linear": 4, "bilinear": 4, "cubic": 8}
 
 
 def _grid_sample(op: Operation) -> int:
     """Taps per result: 2 or 4 along each sampled axis, none for nearest."""
     taps = op.attr_choice("mode", "linear", _TAPS)
     return taps ** (len(op.dims(0)) - 2) * op.out_size() if taps else 0
-
-
-_RESIZE: Final = {"nearest": 0, "linear": 4, "bilinear": 4, "cubic": 8}
-
-
-def _resize_macs(op: Operation) -> int:
-    return op.attr_choice("mode", "nearest", _RESIZE) * op.out_size()
 
 
 def _resize(op: Operation) -> Sequence[Shape]:
@@ -278,7 +258,10 @@ _POOLED: Final = Operator(
     tool=_pool_tool,
 )
 _RESIZED: Final = Operator(
-    "nearest 0, linear 4, cubic 8 per result", _resize, T0, rest=_resize_macs
+    "nearest 0, linear 4, cubic 8 per result",
+    _resize,
+    T0,
+    rest=lambda op: op.attr_choice("mode", "nearest", _RESIZE) * op.out_size(),
 )
 
 TABLE: Final[dict[str, Operator]] = {
@@ -292,7 +275,7 @@ TABLE: Final[dict[str, Operator]] = {
         # Every input element is spread by its filters.
         lambda op: op.size(0) * prod(op.dims(1)[1:]),
         present(2),
-        _conv_transpose_tool,
+        _conv_tool,
     ),
     "DeformConv": Operator(
         "|y|*|W[1:]| and bilinear sampling of each tap",

@@ -1,6 +1,7 @@
-"""The providers that automatic instrumentation made: the only ones that are flushed and shut down.
+"""The providers that the program gave to the instrumentor, and those that automatic instrumentation made.
 
-Automatic instrumentation (``opentelemetry-instrument``) calls the entry points of the group
+Where the program gave none, the global ones are used. Only those of automatic instrumentation are flushed
+and shut down by us: it (``opentelemetry-instrument``) calls the entry points of the group
 ``opentelemetry_pre_instrument`` when it has made its providers and before the program's own code
 runs. Ours notes the providers of that moment. What is set later was made by the program, which
 flushes and shuts it down itself.
@@ -9,6 +10,8 @@ flushes and shuts it down itself.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from opentelemetry import metrics, trace
@@ -21,6 +24,33 @@ from otel_quant.export.otel.default_exporters import (
     defaults_in,
     keep_from_sending,
 )
+
+
+@dataclass(frozen=True)
+class Providers:
+    """Providers to use instead of the global ones."""
+
+    tracer: Any = None  # Of spans; None for the global one
+    meter: Any = None  # Of metrics; None for the global one
+    logger: Any = None  # Of log records; None for the global one
+
+
+class ProvidersInUse:
+    """The providers of this process."""
+
+    def __init__(self) -> None:
+        self.current = Providers()
+        self.changed: Callable[[], None] = lambda: None
+
+    def use(self, providers: Providers) -> None:
+        """Uses these from now on. A run that is under way ends."""
+        if providers != self.current:
+            self.current = providers
+            self.changed()
+
+
+PROVIDERS: Final = ProvidersInUse()
+"""Those of this process."""
 
 AUTOMATIC_PROVIDERS: Final[dict[str, Any]] = {}
 """By signal; empty in a program that configures OpenTelemetry itself, and where none sends."""

@@ -8,6 +8,7 @@ is the parent of the steps' spans that did arrive.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -17,9 +18,8 @@ from opentelemetry.context import Context
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.otel.custom import custom_of
 from otel_quant.schema import semconv
-from otel_quant.schema.events import Attributes, Event, present, run_ids_of
+from otel_quant.schema.events import Attributes, Event, Sink, present, run_ids_of
 from otel_quant.schema.records import AttributeValue, GpuActivity, Reading, StepInfo
-from otel_quant.schema.sink import Sink
 from otel_quant.version import VERSION
 
 _SPACING: Final = 28_000_000_000
@@ -76,7 +76,8 @@ class LogsSink(Sink):
         provider: LoggerProvider | None = None,
     ) -> None:
         get = get_logger if provider is None else provider.get_logger
-        self._logger = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
+        logger = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
+        self._emit = functools.partial(emit_event, logger)
         self._send = send
         self._context_of = context_of
         self._run_ids: Attributes = {}
@@ -215,17 +216,6 @@ class LogsSink(Sink):
                 self._context_of(event.step),
                 event.time_ns,
             )
-
-    def _emit(
-        self,
-        name: str,
-        body: str | dict[str, Any],
-        attributes: Mapping[str, Any],
-        context: Context | None,
-        time_ns: int,
-        severity: SeverityNumber = _INFO,
-    ) -> None:
-        emit_event(self._logger, name, body, attributes, context, time_ns, severity)
 
     def _is_due(self, event: Event) -> bool:
         """Whether memory, that of the processes or of the GPUs, has moved since the last record."""

@@ -21,10 +21,9 @@ from opentelemetry.metrics import CallbackOptions, Instrument, MeterProvider, Ob
 
 from otel_quant.export.otel.custom import CustomGauges
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.events import Event
+from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import Metric, Number, Resource
 from otel_quant.schema.records import Forecast, Reading, RunInfo, StepInfo
-from otel_quant.schema.sink import Sink
 from otel_quant.schema.step_names import ALL_STEPS
 from otel_quant.version import VERSION
 

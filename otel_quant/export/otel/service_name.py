@@ -1,21 +1,31 @@
-"""Names the service after the program, where the user has given it no name.
+"""Names the service after the program, where the user has given it no name, and the run for people.
 
 The SDK calls such a service ``unknown_service:python``. Its own way to another name is a resource
 detector, which is used only if an environment variable lists it; the program and its children would
 see that variable. So the resource that automatic instrumentation has made gets the name, before
 the program's own code runs.
+
+A run is named by service, model and start time, or by what OTEL_QUANT_RUN_NAME says. The name is given
+when the run begins and does not change, because log records have it from the first on, and a metric
+whose labels change is another series.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from opentelemetry import trace
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.export.otel.providers import PROVIDERS
+from otel_quant.export.otel.automatic_providers import PROVIDERS
+from otel_quant.schema import semconv
+from otel_quant.schema.records import AttributeValue, RunInfo
 
 _KEY: Final = "service.name"
 _UNNAMED: Final = "unknown_service"
@@ -62,3 +72,51 @@ def name_of_program() -> str | None:
     if first in ("-", "-c"):
         return None
     return Path(first).name.removesuffix(".py") or None
+
+
+CARRIER_KEY = "otel_quant_run_name"
+"""A child process finds the name under this key beside the trace context. In capitals it is
+OTEL_QUANT_RUN_NAME."""
+
+_FOLDERS = re.compile(r".*[/\\]")
+_BLANK = re.compile(r"[\x00-\x20\x7f]+")
+
+
+def described(info: RunInfo, attributes: Mapping[str, AttributeValue], time_ns: int) -> RunInfo:
+    """Returns the description of a run that begins, with its name and its model."""
+
+    def text(key: str) -> str | None:
+        value = attributes.get(key)
+        return value if isinstance(value, str) else None
+
+    path = text(semconv.INPUT_PATH)
+    model = model_name(path) if path is not None else None
+    return replace(
+        info,
+        name=_queried(info.name or made_name(model, info.launched_ns or time_ns)),
+        model=model,
+        method=text(semconv.CALIBRATION_METHOD),
+        config=text(semconv.CONFIG_NAME),
+    )
+
+
+def made_name(model: str | None, time_ns: int, service: str | None = None) -> str:
+    """Returns a name for what has none."""
+    words = (service or service_name(), model, _instant(time_ns))
+    return " ".join(word for word in words if word)
+
+
+def _queried(name: str) -> str:
+    """Returns a name in one line and without backticks, which end a name in the stores' queries."""
+    return _BLANK.sub(" ", name).strip().replace("`", "'")
+
+
+def model_name(path: str) -> str | None:
+    """Returns the last part of a model's path without `.onnx`; None if there is none."""
+    return _FOLDERS.sub("", path.rstrip("/\\")).removesuffix(".onnx") or None
+
+
+def _instant(time_ns: int) -> str:
+    """Returns a time in UTC. Milliseconds tell runs apart that a launcher begins together."""
+    moment = datetime.fromtimestamp(time_ns / 1e9, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -31,9 +31,8 @@ from otel_quant.export.quark_yaml.request import beside
 from otel_quant.export.quark_yaml.yaml_text import comment, inline, key, number, quoted
 from otel_quant.export.recording.layout import LAST_READING
 from otel_quant.schema import semconv
-from otel_quant.schema.events import Attributes, Event
+from otel_quant.schema.events import Attributes, Event, Sink
 from otel_quant.schema.records import CostedModel, Peaks, Reading
-from otel_quant.schema.sink import Sink
 from otel_quant.version import VERSION
 
 _HEADER: Final = "# Quark Profiling Results\n\n"

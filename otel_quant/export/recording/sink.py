@@ -19,10 +19,9 @@ from otel_quant.export.recording.curve import CurveFile
 from otel_quant.export.recording.event_file import EventFile, StateFile, open_events
 from otel_quant.export.recording.largest_processes import LargestProcesses
 from otel_quant.schema import semconv, series
-from otel_quant.schema.events import Event
+from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.records import CostedModel, Reading, RunInfo, StepInfo
-from otel_quant.schema.sink import Sink
 
 _HEARTBEAT: Final = 30_000_000_000
 """Nanoseconds between two heartbeats."""

@@ -18,13 +18,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import NonRecordingSpan
 
+from otel_quant.export.otel.automatic_providers import Providers
 from otel_quant.export.otel.inference import RunContext, names_of, report
-from otel_quant.export.otel.providers import Providers
-from otel_quant.export.otel.run_name import made_name
+from otel_quant.export.otel.service_name import made_name
 from otel_quant.inference.results import InferenceResult
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.sending.endpoint import Kept, configured_endpoint, send
-from otel_quant.recordings.sending.identifiers import Identifiers
+from otel_quant.recordings.sending.replay import Identifiers, Kept
+from otel_quant.recordings.sending.send import configured_endpoint, send
 from otel_quant.schema import semconv
 from otel_quant.schema.settings import Settings
 

@@ -6,9 +6,10 @@ The sinks are those of a live run. What they write to has the recorded ids and t
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from opentelemetry import context as otel_context
@@ -19,11 +20,11 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider, sampling
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
-from otel_quant.export.otel.run_name import model_name
+from otel_quant.export.otel.service_name import model_name
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.recordings.model import (
     Ending,
@@ -32,14 +33,11 @@ from otel_quant.recordings.model import (
     RecordedStep,
     Recording,
 )
-from otel_quant.recordings.sending.endpoint import Kept
-from otel_quant.recordings.sending.identifiers import Identifiers
 from otel_quant.recordings.sending.points import RecordedMeters
 from otel_quant.schema import semconv
-from otel_quant.schema.events import Event, EventKind, present, run_ids_of
+from otel_quant.schema.events import Event, EventKind, Sink, present, run_ids_of
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import CostedModel, Limits, Phase, RunInfo, StepInfo, StepProgress
-from otel_quant.schema.sink import Sink
 
 _KNOWN_AT_START: Final = semconv.ORIGIN | {
     semconv.RUN_ID, semconv.RUN_NAME, semconv.RUN_RANK, semconv.RUN_WORLD_SIZE, semconv.PROCESS_PID,
@@ -62,6 +60,106 @@ _KINDS: Final[Mapping[tuple[Phase, bool], EventKind]] = {
 """The event of a checkpoint, by its phase and whether it is of a step."""
 
 _NO_LIMITS: Final = SpanLimits(*[SpanLimits.UNSET] * 8)
+
+
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+
+
+class Kept:
+    """An exporter that keeps what it gets."""
+
+    def __init__(self, made: list[Any]) -> None:
+        self._made = made
+
+    def export(self, batch: Iterable[Any]) -> None:
+        """Keeps a batch."""
+        self._made.extend(batch)
+
+    def shutdown(self) -> None:
+        """Nothing is open."""
+
+
+class Identifiers:
+    """The ids of the spans of a recording: those of the program, else made from the id of the run.
+
+    A program without an SDK has no spans, so its recording has no ids of them. Made ones are the same each
+    time that the recording is sent.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._starters = {_key(run): self._starter(run) for run in recording.runs}
+        self._steps = {
+            (_key(run), step.index): step for run in recording.runs for step in run.steps
+        }
+
+    def of_run(self, run: RecordedRun) -> SpanContext:
+        """Returns the ids of a run's span."""
+        return self._context(run, run.span_id or _made(run, "run", 8))
+
+    def above_run(self, run: RecordedRun) -> SpanContext | None:
+        """Returns the ids of the span above a run's; None at the top of a trace."""
+        if run.span_id is None:
+            starter = self._starters[_key(run)]
+            if starter is not None:
+                above, step = starter
+                return self.of_run(above) if step is None else self.of_step(above, step)
+        return None if run.parent_span_id is None else self._context(run, run.parent_span_id)
+
+    def of_step(self, run: RecordedRun, step: RecordedStep) -> SpanContext:
+        """Returns the ids of a step's span."""
+        return self._context(run, step.span_id or _made(run, f"step {step.index}", 8))
+
+    def above_step(self, run: RecordedRun, step: RecordedStep) -> SpanContext:
+        """Returns the ids of the span above a step's."""
+        if step.span_id is not None and step.parent_span_id is not None:
+            return self._context(run, step.parent_span_id)
+        if step.parent is None or (_key(run), step.parent) not in self._steps:
+            return self.of_run(run)
+        return self.of_step(run, self._steps[_key(run), step.parent])
+
+    def of_cost(self, run: RecordedRun, number: int) -> SpanContext:
+        """Returns the ids of the span of a model's cost."""
+        recorded = run.models[number].get("span_id")
+        return self._context(run, recorded or _made(run, f"model {number}", 8))
+
+    def root_of(self, run: RecordedRun, step: RecordedStep | None) -> SpanContext:
+        """Returns the ids of the root span that an outermost step is in: a worker has several."""
+        above = step.parent_span_id if step is not None else None
+        if run.span_id is None or above is None:
+            return self.of_run(run)
+        return self._context(run, above)
+
+    def _context(self, run: RecordedRun, span_id: str) -> SpanContext:
+        return SpanContext(int(self._trace(run), 16), int(span_id, 16), False, _SAMPLED)
+
+    def _trace(self, run: RecordedRun) -> str:
+        if run.span_id is None:
+            starter = self._starters[_key(run)]
+            if starter is not None:
+                return self._trace(starter[0])
+        return run.trace_id or _made(run, "trace", 16)
+
+    def _starter(self, run: RecordedRun) -> tuple[RecordedRun, RecordedStep | None] | None:
+        """Returns the run whose process has started this one's, and the step that was open then."""
+        for other in self._recording.runs:
+            if other.pid == run.parent_pid is not None and _is_open(other, run.start):
+                open_then = [step for step in other.steps if _is_open(step, run.start)]
+                return other, open_then[-1] if open_then else None
+        return None
+
+
+def _key(run: RecordedRun) -> tuple[str, str]:
+    return run.process, run.id
+
+
+def _is_open(item: RecordedRun | RecordedStep, time: float) -> bool:
+    return item.start < time and (item.end is None or time <= item.end)
+
+
+def _made(run: RecordedRun, what: str, size: int) -> str:
+    """Returns an id of a number of bytes, in hexadecimal digits."""
+    return hashlib.blake2b(f"{run.id} {what}".encode(), digest_size=size).hexdigest()
 
 
 class _RecordedIds(IdGenerator):

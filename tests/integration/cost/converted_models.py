@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import onnx
 from onnx import TensorProto
 
 from tests.integration.cost.exported_models import bert_dynamic, bert_static, cnn
-from tests.integration.cost.exporting import Case
+from tests.integration.cost.exporting import Case, samples
 from tests.integration.cost.reference import retyped
-
-
-def _readers(case: Case) -> object:
-    from onnxruntime.quantization import CalibrationDataReader
-
-    class Once(CalibrationDataReader):
-        def __init__(self) -> None:
-            self._left = [case.feeds]
-
-        def get_next(self) -> dict[str, np.ndarray] | None:
-            return self._left.pop() if self._left else None
-
-    return Once()
 
 
 def _static(folder: Path, name: str, style: str) -> Case:
@@ -34,7 +20,7 @@ def _static(folder: Path, name: str, style: str) -> Case:
     quantize_static(
         str(case.path),
         str(path),
-        _readers(case),
+        samples(case.feeds),
         quant_format=QuantFormat[style],
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,3 +63,17 @@ def export(
     feeds = {name: value.numpy() for name, value in zip(names, args, strict=True)}
     given = {name: feeds[name].shape for name in (dynamic or {})}
     return Case(path, feeds, given)
+
+
+def samples(*batches: dict[str, np.ndarray]) -> Any:
+    """What onnxruntime's and Quark's quantizers read their calibration from."""
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class Samples(CalibrationDataReader):
+        def __init__(self) -> None:
+            self._left = iter(batches)
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self._left, None)
+
+    return Samples()

@@ -13,36 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tests.integration.cost.converted_models import (
-    bfloat16,
-    dynamic_int8,
-    external,
-    four_bit,
-    fused,
-    fused_attention,
-    half,
-    qdq,
-    qoperator,
-)
-from tests.integration.cost.exported_models import (
-    bert_dynamic,
-    bert_dynamo,
-    bert_dynamo_dynamic,
-    bert_static,
-    cnn,
-    cnn_dynamic,
-    cnn_dynamo,
-    deberta,
-    detector,
-    gpt2_dynamo,
-    recurrent,
-    segformer,
-    swin,
-    t5,
-    upscaler,
-    volumetric,
-    wav2vec2,
-)
+from tests.integration.cost import converted_models, exported_models
 from tests.integration.cost.exporting import Case
 
 
@@ -87,34 +58,8 @@ def control_flow(folder: Path) -> Case:
 
 
 FAMILY: dict[str, Callable[[Path], Case]] = {
-    maker.__name__: maker
-    for maker in (
-        cnn,
-        cnn_dynamic,
-        cnn_dynamo,
-        bert_static,
-        bert_dynamic,
-        bert_dynamo,
-        bert_dynamo_dynamic,
-        swin,
-        recurrent,
-        detector,
-        qdq,
-        qoperator,
-        dynamic_int8,
-        four_bit,
-        half,
-        bfloat16,
-        external,
-        fused,
-        fused_attention,
-        control_flow,
-        gpt2_dynamo,
-        t5,
-        deberta,
-        wav2vec2,
-        segformer,
-        volumetric,
-        upscaler,
-    )
+    name: maker
+    for made in (vars(exported_models), vars(converted_models), {"control_flow": control_flow})
+    for name, maker in made.items()
+    if getattr(maker, "__annotations__", None) == {"folder": "Path", "return": "Case"}
 }

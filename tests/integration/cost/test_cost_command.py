@@ -8,16 +8,17 @@ import resource
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+from onnxruntime.quantization import QuantFormat, quantize_static
 
 from benchmarks.onnx_models import llama
+from tests.integration.cost.exporting import samples
 
 ROOT = Path(__file__).resolve().parents[3]
 NOT_NEEDED = ("google.protobuf", "numpy", "onnx", "opentelemetry", "yaml")
@@ -62,21 +63,12 @@ def float_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-class Images(CalibrationDataReader):
-    def __init__(self) -> None:
-        random = np.random.default_rng(1)
-        self._batches: Iterator[dict[str, np.ndarray]] = iter(
-            [{"image": random.standard_normal((1, 3, 16, 16), np.float32)} for _ in range(2)]
-        )
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self._batches, None)
-
-
 def test_the_effect_of_static_quantization_is_printed(tmp_path: Path) -> None:
     onnx.save(float_model(), tmp_path / "float.onnx")
+    images = np.random.default_rng(1).standard_normal((2, 1, 3, 16, 16), np.float32)
+    reader = samples(*({"image": image} for image in images))
     quantize_static(
-        tmp_path / "float.onnx", tmp_path / "int8.onnx", Images(), quant_format=QuantFormat.QDQ
+        tmp_path / "float.onnx", tmp_path / "int8.onnx", reader, quant_format=QuantFormat.QDQ
     )
 
     done = run("cost", tmp_path / "float.onnx", tmp_path / "int8.onnx", "--format", "json")
@@ -116,18 +108,22 @@ def test_the_command_loads_nothing_that_costing_does_not_need(tmp_path: Path) ->
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
+def written_to(stdout: int | IO[str], path: Path, *options: str) -> tuple[int, str]:
+    """Exit code and errors of the command with such a standard output."""
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_quant", "cost", str(path), *options],
+        stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
 def test_a_reader_that_closes_the_pipe_early_is_not_an_error(tmp_path: Path) -> None:
     onnx.save(float_model(), tmp_path / "m.onnx")
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        [sys.executable, "-m", "otel_quant", "cost", str(tmp_path / "m.onnx")],
-        stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    assert written_to(write, tmp_path / "m.onnx") == (0, "")
     os.close(write)
-
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
@@ -135,17 +131,10 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(
     tmp_path: Path, form: str
 ) -> None:
     onnx.save(float_model(), tmp_path / "m.onnx")
-    command = [sys.executable, "-m", "otel_quant", "cost", str(tmp_path / "m.onnx")]
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [*command, "--format", form],
-            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        assert written_to(full, tmp_path / "m.onnx", "--format", form) == (
+            1, "otel-quant: standard output: No space left on device\n"
         )  # fmt: skip
-
-    assert (done.returncode, done.stderr) == (
-        1, "otel-quant: standard output: No space left on device\n"
-    )  # fmt: skip
 
 
 def test_a_closed_output_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
@@ -188,34 +177,6 @@ def test_a_file_that_is_not_a_model_is_one_line_and_exit_code_1(tmp_path: Path, 
         assert complaint in done.stderr
         assert done.stderr.endswith("\n")
         assert done.stderr[:-1].isprintable()
-
-
-def outside(folder: Path) -> Path:
-    """A model whose weights are said to lie beside its folder."""
-    (folder / "inner").mkdir()
-    (folder / "secret").write_bytes(bytes(4 * 8 * 256 * 10))
-    model = float_model()
-    weight = model.graph.initializer[2]
-    weight.ClearField("raw_data")
-    weight.data_location = TensorProto.EXTERNAL
-    weight.external_data.add(key="location", value="../secret")
-    path = folder / "inner" / "m.onnx"
-    path.write_bytes(model.SerializeToString())
-    return path
-
-
-def test_external_data_outside_of_the_folder_is_not_needed_and_never_read(tmp_path: Path) -> None:
-    path = outside(tmp_path)
-
-    cost, zeros = run("cost", path, "--by", "total"), run("cost", path, "--sparsity")
-
-    assert (cost.returncode, cost.stderr) == (0, "")
-    assert (zeros.returncode, zeros.stdout, zeros.stderr) == (
-        1,
-        "",
-        f"otel-quant: {path}: external data '../secret' of tensor hw lies outside the model's "
-        "folder; expected a file in that folder; links are resolved\n",
-    )
 
 
 def test_sparsity_is_a_column_and_a_key_when_asked_for(tmp_path: Path) -> None:

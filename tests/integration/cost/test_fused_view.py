@@ -12,10 +12,11 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from otel_quant.cost import analyze
 from otel_quant.cost.fused import FUSIONS
+from tests.integration.cost.exporting import samples
 from tests.integration.cost.kernels_run import (
     contractions_in_float,
     run_by_onnxruntime,
@@ -97,16 +98,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-class Inputs(CalibrationDataReader):
+def inputs_of(net: str) -> Any:
     """Three random inputs of a net."""
-
-    def __init__(self, net: str) -> None:
-        shape = (1, 3, 32, 32) if net == "cnn" else (1, 8, 32)
-        random = np.random.default_rng(0)
-        self._left = iter([{"x": random.standard_normal(shape, np.float32)} for _ in range(3)])
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self._left, None)
+    shape = (1, 3, 32, 32) if net == "cnn" else (1, 8, 32)
+    return samples(
+        *({"x": x} for x in np.random.default_rng(0).standard_normal((3, *shape), np.float32))
+    )
 
 
 @pytest.fixture
@@ -146,7 +143,7 @@ def test_what_onnxruntime_quantizes_it_runs_as_the_fused_view_says(
     net: str, settings: str, folder: Path
 ) -> None:
     path = folder / "qdq.onnx"
-    quantize_static(f"{net}.onnx", path, Inputs(net), weight_type=S8, **SETTINGS[settings])
+    quantize_static(f"{net}.onnx", path, inputs_of(net), weight_type=S8, **SETTINGS[settings])
     assert run_by_the_fused_view(path) == run_by_onnxruntime(path, folder)
     assert said_to_run_in_float(path) == contractions_in_float(path, folder)
 
@@ -162,7 +159,7 @@ def test_what_quark_quantizes_onnxruntime_runs_as_the_fused_view_says(
 
     path = folder / "quark.onnx"
     config = Config(global_quant_config=get_default_config(preset))
-    ModelQuantizer(config).quantize_model(f"{net}.onnx", str(path), Inputs(net))
+    ModelQuantizer(config).quantize_model(f"{net}.onnx", str(path), inputs_of(net))
     assert run_by_the_fused_view(path) == run_by_onnxruntime(path, folder)
     assert said_to_run_in_float(path) == contractions_in_float(path, folder)
 
@@ -175,7 +172,7 @@ def test_both_forms_of_a_quantized_model_have_one_peak_in_the_fused_view(
         quantize_static(
             f"{net}.onnx",
             f"{form.name}.onnx",
-            Inputs(net),
+            inputs_of(net),
             quant_format=form,
             activation_type=U8,
             weight_type=S8,

@@ -1,4 +1,4 @@
-"""Results of operators for language models are onnxruntime's.
+"""Results of operators in onnxruntime's domain are those that it makes itself.
 
 Where its CPU provider has no kernel, its own shape inference is asked: what we say of the results is
 declared in the model, which it refuses if a length or type differs from what it infers.

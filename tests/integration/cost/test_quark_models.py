@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from otel_quant.cost import analyze
-from tests.integration.cost.exporting import export
+from tests.integration.cost.exporting import export, samples
 from tests.integration.cost.test_against_onnx_tool import ours, tool_graph, totals
 
 pytestmark = pytest.mark.quark
@@ -53,26 +53,18 @@ def test_quantization_leaves_no_operator_uncosted_and_the_contractions_unchanged
     preset: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # Quark writes reports into the current folder
-    from onnxruntime.quantization import CalibrationDataReader
     from quark.onnx import ModelQuantizer
     from quark.onnx.quantization.config import Config, get_default_config
 
-    class Two(CalibrationDataReader):
-        def __init__(self) -> None:
-            self._left = 2
-
-        def get_next(self) -> dict[str, np.ndarray] | None:
-            if self._left == 0:
-                return None
-            self._left -= 1
-            return {"x": np.random.default_rng(self._left).random((1, 3, 16, 16), np.float32)}
-
+    images = np.random.default_rng(0).random((2, 1, 3, 16, 16), np.float32)
     case = export(Net(), (torch.rand(1, 3, 16, 16),), tmp_path / "net.onnx", names=["x"])
     path = tmp_path / "quantized.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         config = Config(global_quant_config=get_default_config(preset))
-        ModelQuantizer(config).quantize_model(str(case.path), str(path), Two())
+        ModelQuantizer(config).quantize_model(
+            str(case.path), str(path), samples(*({"x": image} for image in images))
+        )
     before, after = analyze(case.path), analyze(path)
     assert before.precision == {"float32": 1.0}
     assert after.precision == {precision: 1.0}

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 from tests.fixtures.programs import run_script
 
-pytestmark = [
-    pytest.mark.quark,
-    # Not importorskip: the tests of this process must not find torch loaded.
-    pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed"),
-]
+pytestmark = pytest.mark.quark
 
 # In a process of its own, because Quark loads torch. Of the private names of Quark's, those that
 # programs have been seen to use.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,7 @@ import yaml
 from otel_quant.cli import main
 from tests.fixtures.programs import run_script
 
-pytestmark = [
-    pytest.mark.quark,
-    # Not importorskip: the tests of this process must not find torch loaded.
-    pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed"),
-]
+pytestmark = pytest.mark.quark
 
 OURS, QUARKS = "otel_quant.quark", "quark.common.profiler"
 

@@ -134,9 +134,12 @@ def test_accelerate_launch_and_optimum_cli_are_recorded(launched: Launched) -> N
 
 
 def steps_of(folder: Path) -> list[str]:
-    """Returns the names of the steps in the only run of a recording that has ended well."""
+    """Returns the names of the steps in a recording that has ended well, with steps in one process.
+
+    A launcher that takes half a minute to start, on a busy machine, is recorded too.
+    """
     recording = read(folder)
     assert recording.ending is not None
     assert recording.ending.exit_code == 0
-    [run] = recording.runs
+    [run] = [run for run in recording.runs if run.steps]
     return [step.name for step in run.steps]

@@ -6,7 +6,6 @@ a tmpfs has no storage behind it, and there is nothing to measure.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,10 +16,7 @@ import pytest
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop
 
-pytestmark = [
-    pytest.mark.alone,
-    pytest.mark.skipif(sys.platform != "linux", reason="/proc/PID/io is Linux's"),
-]
+pytestmark = pytest.mark.alone
 
 MB = 1_000_000
 SIZE = 100 * MB

@@ -46,7 +46,7 @@ def given_up_after(seconds: int) -> str:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
-    "failure", [Mode.REFUSE, Mode.HANG, Mode.ERROR, Mode.UNAVAILABLE], ids=lambda mode: mode.name
+    "failure", [Mode.REFUSE, Mode.ERROR, Mode.UNAVAILABLE], ids=lambda mode: mode.name
 )
 def test_the_exit_takes_a_bounded_time_and_keeps_the_scripts_exit_code(
     workshop: Workshop, otlp: OtlpReceiver, failure: Mode, protocol: Protocol

@@ -7,6 +7,7 @@ Each script runs twice where it says "as without us": with steps of ours under
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import yaml
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Finished, Workshop
+from tests.fixtures.programs import Finished, Ran, Workshop
 
 PRELUDE = """
 import os
@@ -30,11 +31,24 @@ def fail(value):
 PROFILE = "profile.yaml"
 
 
-def both(workshop: Workshop, otlp: OtlpReceiver, body: str) -> tuple[Finished, Finished]:
-    """Runs a script with us and without us."""
-    script = workshop.script(PRELUDE + body)
-    with_us = script.run({**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": PROFILE})
-    return with_us, script.run({"WITHOUT_US": "1"}, instrumented=False)
+Both = Callable[[str], Finished]
+
+
+@pytest.fixture
+def both(workshop: Workshop, otlp: OtlpReceiver) -> Both:
+    """Runs a script with us and without us; returns how it ended, which is the same."""
+
+    def both(body: str) -> Finished:
+        script = workshop.script(PRELUDE + body)
+        with_us, without_us = (
+            script.run({**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": PROFILE}),
+            script.run({"WITHOUT_US": "1"}, instrumented=False),
+        )
+        assert with_us.returncode == without_us.returncode
+        assert (with_us.stdout, with_us.stderr) == (without_us.stdout, without_us.stderr)
+        return with_us
+
+    return both
 
 
 def profile_of(workshop: Workshop) -> tuple[list[str], bool]:
@@ -49,17 +63,10 @@ def names_of(otlp: OtlpReceiver) -> list[str]:
     return [record.attributes["quant.checkpoint.name"] for record in records]
 
 
-def same(with_us: Finished, without_us: Finished) -> bool:
-    one, other = ((done.returncode, done.stdout, done.stderr) for done in (with_us, without_us))
-    return one == other
-
-
 def test_an_uncaught_exception_is_unchanged_and_marks_step_and_run_as_failed(
-    workshop: Workshop, otlp: OtlpReceiver
+    both: Both, workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
-    with_us, without_us = both(
-        workshop,
-        otlp,
+    done = both(
         """
 with step("good"):
     print("so far")
@@ -68,9 +75,8 @@ with step("outer"):
         fail(7)
 """,
     )
-    assert with_us.returncode == 1
-    assert "ValueError: no such value: 7" in with_us.stderr
-    assert same(with_us, without_us)
+    assert done.returncode == 1
+    assert "ValueError: no such value: 7" in done.stderr
 
     assert otlp.span("good").status == "UNSET"
     for name in ("outer", "inner"):
@@ -95,11 +101,9 @@ with step("outer"):
 
 
 def test_a_handled_exception_is_the_same_object_and_fails_only_the_step(
-    workshop: Workshop, otlp: OtlpReceiver
+    both: Both, otlp: OtlpReceiver
 ) -> None:
-    with_us, without_us = both(
-        workshop,
-        otlp,
+    done = both(
         """
 error = LookupError("mine")
 error.__notes__ = ["kept"]
@@ -115,16 +119,13 @@ except LookupError as caught:
     print(caught is error, caught.__cause__ is cause, caught.__context__, caught.__notes__, frames)
 """,
     )
-    assert with_us.returncode == 0
-    assert same(with_us, without_us)
+    assert done.returncode == 0
     assert otlp.span("step").status == "ERROR"
     assert otlp.span("quantization").status == "UNSET"
 
 
-def test_a_function_that_is_a_step_raises_its_own_exception(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    finished = workshop.script(
+def test_a_function_that_is_a_step_raises_its_own_exception(ran: Ran, otlp: OtlpReceiver) -> None:
+    printed = ran(
         PRELUDE
         + """
 @step("step")
@@ -135,8 +136,8 @@ try:
 except ValueError as caught:
     print(repr(caught), caught.__cause__, caught.__context__)
 """
-    ).run(otlp.environment("http/protobuf"))
-    assert finished.stdout == "ValueError('no such value: 3') None None\n"
+    )
+    assert printed == "ValueError('no such value: 3') None None\n"
     assert otlp.span("step").attributes["code.function.name"] == "__main__.function"
     assert otlp.span("step").status == "ERROR"
 
@@ -157,11 +158,15 @@ EVERYTHING = ["Start", "step Start", "step End", "End"]
     ids=["exit", "exit with a code", "exit with a text", "SIGINT", "SIGTERM that is handled"],
 )  # fmt: skip
 def test_after_an_exit_all_telemetry_and_the_file_are_complete(
-    workshop: Workshop, otlp: OtlpReceiver, code: str, returncode: int, error: str | None
+    both: Both,
+    workshop: Workshop,
+    otlp: OtlpReceiver,
+    code: str,
+    returncode: int,
+    error: str | None,
 ) -> None:
-    with_us, without_us = both(workshop, otlp, f"with step('step'):\n    {code}\n")
-    assert with_us.returncode == returncode
-    assert same(with_us, without_us)
+    done = both(f"with step('step'):\n    {code}\n")
+    assert done.returncode == returncode
     assert otlp.tree() == [("quantization", [("step", [])])]
     of_run = error if error == "KeyboardInterrupt" else None  # an exit is no failure of the run
     for name, expected in (("step", error), ("quantization", of_run)):
@@ -181,7 +186,7 @@ def test_after_an_exit_all_telemetry_and_the_file_are_complete(
     ],
 )
 def test_after_os_exit_or_a_deadly_signal_ended_spans_and_all_records_are_there(
-    workshop: Workshop, otlp: OtlpReceiver, code: str, returncode: int
+    both: Both, workshop: Workshop, otlp: OtlpReceiver, code: str, returncode: int
 ) -> None:
     survivors = ["Start", "before Start", "before End", "step Start"]
 
@@ -197,9 +202,7 @@ def test_after_os_exit_or_a_deadly_signal_ended_spans_and_all_records_are_there(
 
     with ThreadPoolExecutor(1) as beside:
         marked = beside.submit(mark_that_all_arrived)
-        with_us, without_us = both(
-            workshop,
-            otlp,
+        done = both(
             f"""
 with step("before"):
     pass
@@ -211,8 +214,7 @@ with step("step"):
 """,
         )
         marked.result()
-    assert with_us.returncode == returncode
-    assert same(with_us, without_us)
+    assert done.returncode == returncode
     assert otlp.span_names() == ["before"], "spans that were open are lost with the process"
     assert names_of(otlp) == survivors
     assert open_steps() == {"User-Defined": 1}, "metrics are sent once before their first minute"
@@ -220,11 +222,9 @@ with step("step"):
 
 
 def test_exit_handlers_run_and_no_signal_handler_hook_or_limit_of_the_script_is_changed(
-    workshop: Workshop, otlp: OtlpReceiver
+    both: Both, otlp: OtlpReceiver
 ) -> None:
-    with_us, without_us = both(
-        workshop,
-        otlp,
+    done = both(
         """
 import atexit, faulthandler, gc, threading
 atexit.register(print, "first")
@@ -240,15 +240,12 @@ print(sys.getrecursionlimit(), sys.getswitchinterval(), os.getcwd() == os.path.d
 sys.exit(5)
 """,
     )
-    assert with_us.returncode == 5
-    assert same(with_us, without_us)
+    assert done.returncode == 5
     assert names_of(otlp) == EVERYTHING
 
 
-def test_reading_a_finished_run_does_not_change_what_is_sent(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    script = workshop.script(
+def test_reading_a_finished_run_does_not_change_what_is_sent(ran: Ran, otlp: OtlpReceiver) -> None:
+    ran(
         """
         from otel_quant.quark import GlobalProfiler
 
@@ -258,12 +255,10 @@ def test_reading_a_finished_run_does_not_change_what_is_sent(
         figures = profiler.start_time, profiler.base_memory
         profiler.stop()
         assert (profiler.start_time, profiler.base_memory) == figures
-        """
+        """,
+        QUARK_PROFILING="1",
     )
 
-    finished = script.run({**otlp.environment("http/protobuf"), "QUARK_PROFILING": "1"})
-
-    assert (finished.returncode, finished.stderr) == (0, "")
     assert otlp.span_names() == ["quantization", "only"]
     assert names_of(otlp) == ["Start", "only Start", "only End", "End"]
     assert {"quant.run.memory.usage", "quant.run.disk.io", "quant.step.duration"} <= (

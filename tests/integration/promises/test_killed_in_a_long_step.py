@@ -36,8 +36,6 @@ with otel_quant.step("Model Quantization"), otel_quant.step("Calibration"):
     sys.stdin.read()
 """
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the script reads /proc")
-
 
 def show(path: Path, *options: str) -> str:
     shown = subprocess.run(

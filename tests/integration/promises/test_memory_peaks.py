@@ -8,15 +8,12 @@ Most scripts switch the sampler off: what is shown then is the kernel's own figu
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Ran
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's marks are Linux's")
 
 MIB = 1 << 20
 SIZE = 500 * MIB

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ PRELUDE = """
 import sys
 import otel_quant.capture.runtime
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.schema.sink import Sink
+from otel_quant.schema.events import Sink
 
 def broken(*args, **kwargs):
     raise RuntimeError("made to fail")
@@ -57,13 +58,21 @@ IDENTITY = {
 TREE = [("quantization", [("outer", [("inner", [])])] * 3)]
 
 
-def run(workshop: Workshop, otlp: OtlpReceiver, before: str) -> list[str]:
-    """Runs the steps; returns the lines on standard error."""
-    finished = workshop.script(PRELUDE + before + BODY).run(
-        {**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": "profile.yaml"}
-    )
-    assert (finished.returncode, finished.stdout) == (5, "done\n")
-    return finished.stderr.splitlines()
+Run = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def run(workshop: Workshop, otlp: OtlpReceiver) -> Run:
+    """Runs the steps after something else; returns the lines on standard error."""
+
+    def run(before: str) -> list[str]:
+        finished = workshop.script(PRELUDE + before + BODY).run(
+            {**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": "profile.yaml"}
+        )
+        assert (finished.returncode, finished.stdout) == (5, "done\n")
+        return finished.stderr.splitlines()
+
+    return run
 
 
 def said(origin: str) -> str:
@@ -84,9 +93,9 @@ def profile_of(workshop: Workshop) -> list[dict[str, Any]]:
     "broken", [("memory", "cache"), ("disk", "gpu"), ("cpu",), tuple(FIGURES)], ids=" ".join
 )
 def test_only_the_figures_of_a_probe_that_raises_are_missing(
-    workshop: Workshop, otlp: OtlpReceiver, broken: tuple[str, ...]
+    run: Run, workshop: Workshop, otlp: OtlpReceiver, broken: tuple[str, ...]
 ) -> None:
-    lines = run(workshop, otlp, f"break_probes{broken}\n")
+    lines = run(f"break_probes{broken}\n")
     assert sorted(lines) == sorted(said(f"probe {name}") for name in broken)
     assert otlp.tree() == TREE
     expected = IDENTITY.union(*(keys for name, keys in FIGURES.items() if name not in broken))
@@ -97,9 +106,9 @@ def test_only_the_figures_of_a_probe_that_raises_are_missing(
 
 @pytest.mark.parametrize("broken", ["SpansSink", "MetricsSink", "LogsSink", "QuarkYamlSink"])
 def test_a_sink_that_raises_does_not_affect_the_others(
-    workshop: Workshop, otlp: OtlpReceiver, broken: str
+    run: Run, workshop: Workshop, otlp: OtlpReceiver, broken: str
 ) -> None:
-    lines = run(workshop, otlp, f"break_sink(otel_quant.capture.runtime.{broken})\n")
+    lines = run(f"break_sink(otel_quant.capture.runtime.{broken})\n")
     origins = {
         "SpansSink": "spans", "MetricsSink": "metrics", "LogsSink": "logs",
         "QuarkYamlSink": "quark_yaml",
@@ -114,12 +123,8 @@ def test_a_sink_that_raises_does_not_affect_the_others(
         assert len(profile_of(workshop)) == 14
 
 
-def test_with_every_part_failing_the_script_runs_unchanged(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
+def test_with_every_part_failing_the_script_runs_unchanged(run: Run) -> None:
     lines = run(
-        workshop,
-        otlp,
         """
 break_probes("memory", "disk", "cpu", "gpu")
 for name in ("SpansSink", "MetricsSink", "LogsSink", "QuarkYamlSink"):
@@ -131,26 +136,18 @@ otel_quant.capture.runtime.Recorder._checkpoint = broken
     assert all("made to fail" in line for line in lines)
 
 
-@pytest.mark.parametrize("part", ["new_run_info", "settings_from", "SpansSink", "Recorder"])
+@pytest.mark.parametrize("part", ["new_run_info", "settings_from", "SpansSink", "Recorder.start"])
 def test_if_a_run_cannot_begin_nothing_is_sent_and_the_script_goes_on(
-    workshop: Workshop, otlp: OtlpReceiver, part: str
+    run: Run, otlp: OtlpReceiver, part: str
 ) -> None:
-    if part == "Recorder":
-        before = "otel_quant.capture.runtime.Recorder.start = broken\n"
-    else:
-        before = f"otel_quant.capture.runtime.{part} = broken\n"
-    lines = run(workshop, otlp, before)
+    lines = run(f"otel_quant.capture.runtime.{part} = broken\n")
     assert len(lines) == len(set(lines)) <= 2
     assert all("made to fail" in line for line in lines)
     assert otlp.spans == []
 
 
-def test_a_provider_that_raises_does_not_affect_the_script(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
+def test_a_provider_that_raises_does_not_affect_the_script(run: Run, otlp: OtlpReceiver) -> None:
     lines = run(
-        workshop,
-        otlp,
         """
 from opentelemetry.sdk.trace import Tracer
 from opentelemetry.sdk.metrics import Histogram

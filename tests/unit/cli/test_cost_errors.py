@@ -27,22 +27,6 @@ from tests.unit.cli.costed_models import FLOAT, FLOAT_WEIGHTS, HOSTILE, printed,
             "expected name=1x3x224x224 or name:f32:1x3x224x224[:values]",
         ),
         (
-            ("float.onnx", "--input", "image=1x3", "--input", "image=1x4"),
-            2,
-            "--input: 'image' is given twice",
-        ),
-        (
-            ("float.onnx", "--input", "sound=1x3"),
-            1,
-            "float.onnx: has no input 'sound' (--input 'sound=1x3'); expected one of 'image'",
-        ),
-        (
-            ("float.onnx", "--input", "image=1x3"),
-            1,
-            "float.onnx: input 'image' is given shape [1, 3] (--input 'image=1x3'); "
-            "expected 4 dimensions as in ['N', 3, 8, 8]",
-        ),
-        (
             ("float.onnx", "--input", "image:i64:1x3x8x8"),
             1,
             "float.onnx: input 'image' is given type int64 (--input 'image:i64:1x3x8x8'); "

@@ -88,88 +88,6 @@ def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.usefixtures("two_models")
-def test_json_is_schema_2_as_documented_nodes_in_order_of_execution(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    document = json.loads(printed(capsys, "float.onnx", "--format", "json"))
-
-    assert document == {
-        "schema": 2,
-        "models": [
-            {
-                "path": "float.onnx",
-                "rules": "corrected",
-                "view": "fused",
-                "assumed": {"N": {"length": 1, "option": "--dim N=1"}},
-                "total": {
-                    "macs": 2496,
-                    "macs_contraction": 2368,
-                    "backward_macs": 4864,
-                    "params": 752,
-                    "weight_bytes": 3008,
-                    "memory_bytes": 3816,
-                    "peak_activation_bytes": 1024,
-                },
-                "views": {
-                    "fused": {"memory_bytes": 3816, "peak_activation_bytes": 1024},
-                    "file": {"memory_bytes": 3816, "peak_activation_bytes": 1024},
-                },
-                "nodes": [
-                    {
-                        "name": "stem",
-                        "op_type": "Conv",
-                        "macs": 1792,
-                        "params": 112,
-                        "memory_bytes": 704,
-                        "moved_bytes": 1472,
-                        "intensity": 1792 / 1472,
-                        "inputs": [[1, 3, 8, 8], [4, 3, 3, 3], [4]],
-                        "outputs": [[1, 4, 4, 4]],
-                    },
-                    {
-                        "name": "act",
-                        "op_type": "Relu",
-                        "macs": 64,
-                        "params": 0,
-                        "memory_bytes": 256,
-                        "moved_bytes": 512,
-                        "intensity": 0.125,
-                        "inputs": [[1, 4, 4, 4]],
-                        "outputs": [[1, 4, 4, 4]],
-                    },
-                    {
-                        "name": "flat",
-                        "op_type": "Flatten",
-                        "macs": 0,
-                        "params": 0,
-                        "memory_bytes": 256,
-                        "moved_bytes": 512,
-                        "intensity": 0.0,
-                        "inputs": [[1, 4, 4, 4]],
-                        "outputs": [[1, 64]],
-                    },
-                    {
-                        "name": "head",
-                        "op_type": "MatMul",
-                        "macs": 640,
-                        "params": 640,
-                        "memory_bytes": 2600,
-                        "moved_bytes": 2856,
-                        "intensity": 640 / 2856,
-                        "inputs": [[1, 64], [64, 10]],
-                        "outputs": [[1, 10]],
-                    },
-                ],
-                "precision": {"float32": 1.0},
-                "uncosted_ops": {},
-                "symbolic_dims": {"N": 1},
-                "max_memory_node": "head",
-            }
-        ],
-    }
-
-
-@pytest.mark.usefixtures("two_models")
 def test_memory_is_that_of_kernels_that_run_unless_that_of_the_file_is_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -319,16 +237,6 @@ def test_an_overridden_length_is_in_every_format(
         error="otel-quant: float.onnx: nodes without known MACs: 1, results of unknown size: 1; "
         "the totals leave them out\n",
     )  # fmt: skip
-
-
-@pytest.mark.usefixtures("two_models")
-@pytest.mark.parametrize("by", ["node", "op"])
-def test_assumed_lengths_are_shown_without_totals_too(
-    by: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert printed(capsys, "float.onnx", "--by", by).startswith(
-        "float.onnx (rules: corrected, view: fused)\nassumed N = 1: --dim N=1 sets it\n\n"
-    )
 
 
 @pytest.mark.usefixtures("two_models")

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -159,29 +158,3 @@ def test_a_recording_without_a_run_says_so(
     ]
     (document,) = json.loads(show(capsys, str(folder.path), "--format", "json"))
     assert document["recording"]["state"] == "failed"
-
-
-def of_a_newer_version(folder: Path) -> None:
-    killed(folder)
-    (folder / "manifest.json").write_text('{"schema": 2}')
-
-
-@pytest.mark.parametrize(
-    ("prepare", "message"),
-    [
-        (Path.mkdir, "has no manifest.json and no events.<pid>.jsonl; expected a recording"),
-        (
-            of_a_newer_version,
-            "schema 2; this otel-quant reads 1 and less: read it with a newer one",
-        ),
-    ],
-)
-def test_what_cannot_be_shown_is_one_line_that_says_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], prepare: Any, message: str
-) -> None:
-    prepare(tmp_path / "r")
-    assert main(["show", str(tmp_path / "r")]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith(f"otel-quant: {tmp_path / 'r'}")
-    assert message in error
-    assert error.count("\n") == 1

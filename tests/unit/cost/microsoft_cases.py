@@ -1,4 +1,4 @@
-"""Operators of language models in onnxruntime's domain; the figures are written out."""
+"""Operators in onnxruntime's domain, each with its results and what it costs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ SOFTMAX = EXP + DIV
 SILU = EXP + 1
 ROW = SQRT + DIV + 1
 GELU = ERF + 4
+SCALE = np.array(0.1, np.float32)
+POINT = np.array(3, np.uint8)
 
 # fmt: off
 MICROSOFT = {
@@ -235,6 +237,161 @@ MICROSOFT = {
         [(2, 3, 4)],
         0,
     ),
+    "Gelu": Case("com.microsoft:Gelu", [floats(2, 3)], [(2, 3)], 6 * GELU),
+    "FastGelu": Case("com.microsoft:FastGelu", [floats(2, 3), floats(3)], [(2, 3)],
+        6 * (TANH + 8 + 1)),
+    "BiasGelu": Case("com.microsoft:BiasGelu", [floats(2, 3), floats(3)], [(2, 3)],
+        6 * (1 + GELU)),
+    "QuickGelu": Case("com.microsoft:QuickGelu", [floats(2, 3)], [(2, 3)], 6 * (EXP + 2)),
+    "SkipLayerNormalization": Case(
+        "com.microsoft:SkipLayerNormalization", [floats(2, 5, 8), floats(2, 5, 8), floats(8),
+        floats(8), floats(8)], [(2, 5, 8), (2, 5, 1), (2, 5, 1), (2, 5, 8)],
+        80 * (7 + 2) + 10 * ROW),
+    "SkipSimplifiedLayerNormalization": Case(
+        "com.microsoft:SkipSimplifiedLayerNormalization", [floats(2, 5, 8), floats(2, 5, 8),
+        floats(8)], [(2, 5, 8)], 80 * (3 + 1) + 10 * ROW),
+    "EmbedLayerNormalization": Case(
+        "com.microsoft:EmbedLayerNormalization", [RNG.integers(0, 9, (2, 5), np.int32),
+        np.zeros((2, 5), np.int32), floats(10, 8), floats(6, 8), floats(2, 8), floats(8),
+        floats(8), np.ones((2, 5), np.int32)], [(2, 5, 8), (2,)], 80 * (7 + 2) + 10 * ROW),
+    "Attention": Case(
+        "com.microsoft:Attention", [floats(2, 5, 8), floats(8, 24), floats(24)], [(2, 5, 8)],
+        2 * 5 * (8 * 24 + 24) + 2 * 2 * 25 * (8 + SOFTMAX + 1), {"num_heads": 2}),
+    "Attention with a past": Case(
+        "com.microsoft:Attention", [floats(2, 5, 8), floats(8, 24), floats(24), None,
+        floats(2, 2, 2, 3, 4)], [(2, 5, 8), (2, 2, 2, 8, 4)],
+        2 * 5 * (8 * 24 + 24) + 2 * 2 * 40 * (8 + SOFTMAX + 1), {"num_heads": 2,
+        "unidirectional": 1}),
+    "QAttention": Case(
+        "com.microsoft:QAttention", [octets(2, 5, 8), octets(8, 24), floats(24), SCALE, SCALE,
+        None, POINT, POINT], [(2, 5, 8)],
+        2 * 5 * (8 * 24 + 24) + 2 * 2 * 25 * (8 + SOFTMAX + 1), {"num_heads": 2}),
+    "MultiHeadAttention": Case(
+        "com.microsoft:MultiHeadAttention", [floats(2, 5, 8), floats(2, 7, 8), floats(2, 7, 8)],
+        [(2, 5, 8), (2, 2, 7, 4), (2, 2, 7, 4)],
+        2 * 2 * 35 * (8 + SOFTMAX + 1), {"num_heads": 2}),
+    "MultiHeadAttention with a past": Case(
+        "com.microsoft:MultiHeadAttention", [floats(2, 5, 8), floats(2, 5, 8), floats(2, 5, 8),
+        None, None, None, floats(2, 2, 3, 4), floats(2, 2, 3, 4)], [(2, 5, 8), (2, 2, 8, 4),
+        (2, 2, 8, 4)], 2 * 2 * 40 * (8 + SOFTMAX + 1), {"num_heads": 2}),
+    "MultiHeadAttention across": Case(
+        "com.microsoft:MultiHeadAttention", [floats(2, 5, 8), floats(2, 2, 7, 4),
+        floats(2, 2, 7, 4)], [(2, 5, 8)], 2 * 2 * 35 * (8 + SOFTMAX + 1), {"num_heads": 2}),
+    "GroupQueryAttention of the keys in use": Case(
+        "com.microsoft:GroupQueryAttention", [floats(1, 3, 64), floats(1, 3, 16), floats(1, 3, 16),
+        floats(1, 2, 10, 8), floats(1, 2, 10, 8), ints(12), np.array(13, np.int32)],
+        [(1, 3, 64), (1, 2, 13, 8), (1, 2, 13, 8)], 8 * 3 * 13 * (16 + SOFTMAX + 1),
+        {"num_heads": 8, "kv_num_heads": 2}),
+    "GroupQueryAttention": Case(
+        "com.microsoft:GroupQueryAttention", [floats(1, 1, 32), floats(1, 1, 16),
+        floats(1, 1, 16), floats(1, 2, 6, 8), floats(1, 2, 6, 8), np.array([6], np.int32),
+        np.array(7, np.int32)], [(1, 1, 32), (1, 2, 7, 8), (1, 2, 7, 8)],
+        4 * 7 * (16 + SOFTMAX + 1), {"num_heads": 4,
+        "kv_num_heads": 2}),
+    "GroupQueryAttention packed": Case(
+        "com.microsoft:GroupQueryAttention", [floats(1, 4, 64), None, None, None, None,
+        np.array([3], np.int32), np.array(4, np.int32)], [(1, 4, 32), (1, 2, 4, 8),
+        (1, 2, 4, 8)], 3392, {"num_heads": 4, "kv_num_heads": 2}),
+    "RotaryEmbedding": Case(
+        "com.microsoft:RotaryEmbedding", [floats(1, 4, 16), np.array([0], np.int64),
+        floats(8, 4), floats(8, 4)], [(1, 4, 16)], 3 * 64, {"num_heads": 2}),
+    "FusedConv": Case(
+        "com.microsoft:FusedConv", [floats(1, 3, 9, 9), floats(4, 3, 3, 3), floats(4)],
+        [(1, 4, 4, 4)],
+        64 * (27 + 1 + 1), {"kernel_shape": [3, 3], "strides": [2, 2], "activation":
+        "Relu"}),
+    "FusedGemm": Case(
+        "com.microsoft:FusedGemm", [floats(4, 8), floats(6, 8), floats(6)], [(4, 6)],
+        24 * (8 + 1 + 1),
+        {"transB": 1, "activation": "Relu"}),
+    "FusedMatMul": Case(
+        "com.microsoft:FusedMatMul", [floats(2, 8, 4), floats(2, 6, 8)], [(2, 4, 6)],
+        2 * 4 * 6 * 8,
+        {"transA": 1, "transB": 1}),
+    "FusedMatMul with batches moved": Case(
+        "com.microsoft:FusedMatMul", [floats(5, 2, 8), floats(2, 8, 6)], [(2, 5, 6)], 480,
+        {"transBatchA": 1}),
+    "MatMulNBits": Case(
+        "com.microsoft:MatMulNBits", [floats(2, 5, 32), octets(6, 2, 8), floats(12)],
+        [(2, 5, 6)], 10 * 32 * 6, {"K": 32, "N": 6, "bits": 4, "block_size": 16}),
+    "MatMulIntegerToFloat": Case(
+        "com.microsoft:MatMulIntegerToFloat", [octets(3, 4, 8), octets(8, 6), SCALE, SCALE],
+        [(3, 4, 6)], 72 * (8 + 1)),
+    "DynamicQuantizeMatMul": Case(
+        "com.microsoft:DynamicQuantizeMatMul", [floats(3, 4, 8), octets(8, 6), SCALE],
+        [(3, 4, 6)], 72 * (8 + 1) + 4 * 96),
+    "QGemm": Case(
+        "com.microsoft:QGemm", [octets(4, 8), SCALE, POINT, octets(6, 8), SCALE, POINT,
+        ints(*range(6)), SCALE, POINT], [(4, 6)], 24 * 8 + 24, {"transB": 1}),
+    "QGemm to float": Case(
+        "com.microsoft:QGemm", [octets(4, 8), SCALE, POINT, octets(6, 8), SCALE, POINT],
+        [(4, 6)], 192, {"transB": 1}),
+    "QLinearAdd": Case(
+        "com.microsoft:QLinearAdd", [octets(4, 1), SCALE, POINT, octets(1, 5), SCALE, POINT,
+        SCALE, POINT], [(4, 5)], 20 * (4 + 1)),
+    "QLinearMul": Case(
+        "com.microsoft:QLinearMul", [octets(4, 5), SCALE, POINT, octets(5), SCALE, POINT, SCALE,
+        POINT], [(4, 5)], 100),
+    "QLinearSigmoid": Case(
+        "com.microsoft:QLinearSigmoid", [octets(4, 5), SCALE, POINT, SCALE, POINT], [(4, 5)],
+        20 * (4 + EXP)),
+    "QLinearLeakyRelu": Case(
+        "com.microsoft:QLinearLeakyRelu", [octets(4, 5), SCALE, POINT, SCALE, POINT], [(4, 5)],
+        120),
+    "QLinearSoftmax": Case(
+        "com.microsoft:QLinearSoftmax", [octets(4, 5), SCALE, POINT,
+        np.array(1 / 256, np.float32), np.array(0, np.uint8)], [(4, 5)], 800, {"opset": 13,
+        "axis": -1}),
+    "QLinearConcat": Case(
+        "com.microsoft:QLinearConcat", [SCALE, POINT, octets(2, 3), SCALE, POINT, octets(2, 4),
+        SCALE, POINT], [(2, 7)], 56, {"axis": 1}),
+    "QLinearWhere": Case(
+        "com.microsoft:QLinearWhere", [np.ones((4, 1), np.bool_), octets(1, 5), SCALE, POINT,
+        octets(4, 5), SCALE, POINT, SCALE, POINT], [(4, 5)], 80),
+    "QLinearGlobalAveragePool": Case(
+        "com.microsoft:QLinearGlobalAveragePool", [octets(1, 3, 4, 4), SCALE, POINT, SCALE,
+        POINT], [(1, 3, 1, 1)], 48 + 3 * (DIV + 4)),
+    "QLinearGlobalAveragePool channels last": Case(
+        "com.microsoft:QLinearGlobalAveragePool", [octets(1, 4, 4, 3), SCALE, POINT, SCALE,
+        POINT], [(1, 1, 1, 3)], 72, {"channels_last": 1}),
+    "QLinearAveragePool": Case(
+        "com.microsoft:QLinearAveragePool", [octets(1, 3, 7, 7), SCALE, POINT, SCALE, POINT],
+        [(1, 3, 3, 3)], 27 * (9 + 4), {"kernel_shape": [3, 3], "strides": [2, 2]}),
+    "QLinearAveragePool channels last": Case(
+        "com.microsoft:QLinearAveragePool", [octets(1, 7, 7, 3), SCALE, POINT, SCALE, POINT],
+        [(1, 3, 3, 3)], 351, {"kernel_shape": [3, 3], "strides": [2, 2], "channels_last": 1}),
+    "QLinearConv channels last": Case(
+        "com.microsoft:QLinearConv", [octets(1, 9, 7, 3), SCALE, POINT, octets(4, 3, 3, 3),
+        SCALE, POINT, SCALE, POINT], [(1, 4, 5, 4)], 80 * 27, {"kernel_shape": [3, 3], "strides":
+        [2, 1], "channels_last": 1}),
+    "NhwcMaxPool": Case(
+        "com.microsoft:NhwcMaxPool", [octets(1, 7, 7, 3)], [(1, 3, 3, 3)], 243, {"kernel_shape":
+        [3, 3], "strides": [2, 2]}),
+    "QuantizeLinear": Case(
+        "com.microsoft:QuantizeLinear", [floats(2, 3), SCALE, POINT], [(2, 3)], 12),
+    "DequantizeLinear": Case(
+        "com.microsoft:DequantizeLinear", [octets(2, 3), SCALE, POINT], [(2, 3)], 12),
+    "GatherBlockQuantized": Case(
+        "com.microsoft:GatherBlockQuantized", [octets(10, 16),
+        RNG.integers(0, 9, (2, 5), np.int64), floats(10, 2)], [(2, 5, 32)], 640, {"bits": 4,
+        "block_size": 16, "gather_axis": 0, "quantize_axis": 1}),
+    "MoE": Case(
+        "com.microsoft:MoE", [floats(5, 8), floats(5, 3), floats(3, 16, 8), floats(3, 16),
+        floats(3, 8, 16), floats(3, 8)], [(5, 8)],
+        5 * 2 * 2 * 16 * 8, {"k": 2, "activation_type": "gelu"}),
+    "DecoderMaskedMultiHeadAttention in a shared buffer": Case(
+        "com.microsoft:DecoderMaskedMultiHeadAttention", [floats(2, 1, 16), floats(2, 1, 16),
+        floats(2, 1, 16), None, None, floats(2, 2, 10, 8), floats(2, 2, 10, 8),
+        np.array([4], np.int32)], [(2, 1, 16), (2, 2, 10, 8), (2, 2, 10, 8)], 1060,
+        {"num_heads": 2, "past_present_share_buffer": 1}),
+    "DecoderMaskedMultiHeadAttention across": Case(
+        "com.microsoft:DecoderMaskedMultiHeadAttention", [floats(2, 1, 16), floats(2, 2, 6, 8),
+        floats(2, 2, 6, 8)], [(2, 1, 16)], 1272, {"num_heads": 2}),
+    "Trilu": Case("com.microsoft:Trilu", [floats(4, 8)], [(4, 8)], 0),
+    "DynamicQuantizeLSTM": Case(
+        "com.microsoft:DynamicQuantizeLSTM", [floats(5, 2, 6), octets(1, 6, 16),
+        octets(1, 4, 16), floats(1, 32), None, None, None, None, floats(1), octets(1),
+        floats(1), octets(1)], [(5, 1, 2, 4), (1, 2, 4), (1, 2, 4)], 9120, {"hidden_size": 4}),
     "Inverse": Case("com.microsoft:Inverse", [floats(2, 3, 3)], [(2, 3, 3)], 2 * 27),
 }
 # fmt: on

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 import tracemalloc
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -73,6 +72,7 @@ def test_a_length_beyond_the_end_names_the_file_the_offset_and_what_was_expected
     ("content", "problem"),
     [
         (b"", "is empty"),
+        (b"PK\x03\x04model", "is a ZIP archive; expected an ONNX ModelProto"),
         (b"GGUF\x03\x00\x00\x00", "is a GGUF file"),
         (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
         (b"\x20\x00\x00\x00ORTM\x00\x00", "is in onnxruntime's ORT format"),
@@ -104,14 +104,6 @@ def test_a_file_of_another_format_is_an_error_that_names_the_format(
         analyze(path)
 
 
-def test_a_zip_archive_renamed_to_onnx_is_an_error_that_names_zip(tmp_path: Path) -> None:
-    path = tmp_path / "m.onnx"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("model", small_model())
-    with pytest.raises(CostError, match=r"is a ZIP archive; expected an ONNX ModelProto"):
-        analyze(path)
-
-
 def test_graphs_nested_without_end_are_refused_and_not_followed(tmp_path: Path) -> None:
     graph = b""
     for _ in range(2000):
@@ -132,60 +124,6 @@ def test_types_nested_without_end_are_refused(tmp_path: Path) -> None:
     path.write_bytes(message(7, message(11, info)))
     with pytest.raises(CostError, match=r"types nested more than 16 deep .*; expected at most 16"):
         analyze(path)
-
-
-def test_functions_that_call_each_other_twice_do_not_unfold_without_end() -> None:
-    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("f", 1)]
-    functions = [
-        helper.make_function(
-            "f",
-            f"f{i}",
-            ["a"],
-            ["c"],
-            [
-                helper.make_node(f"f{i + 1}", ["a"], ["b"], domain="f"),
-                helper.make_node(f"f{i + 1}", ["b"], ["c"], domain="f"),
-            ],
-            opsets,
-        )
-        for i in range(30)
-    ]
-    functions.append(
-        helper.make_function(
-            "f", "f30", ["a"], ["c"], [helper.make_node("Relu", ["a"], ["c"])], opsets
-        )
-    )
-    graph = helper.make_graph(
-        [helper.make_node("f0", ["x"], ["y"], domain="f")],
-        "g",
-        [value],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
-    )
-    model = helper.make_model(graph, functions=functions, opset_imports=opsets)
-    with pytest.raises(CostError) as caught:
-        # a tenth of the usual limit: the way there takes 10 s of CPU
-        analyze(model.SerializeToString(), max_nodes=20_000)
-    assert caught.value.reason == (
-        "unfolds into more than 20,000 operations, functions and bodies included; "
-        "expected at most 20,000; --max-nodes sets the limit"
-    )
-
-
-def test_a_function_that_calls_itself_is_refused() -> None:
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("f", 1)]
-    function = helper.make_function(
-        "f", "again", ["a"], ["b"], [helper.make_node("again", ["a"], ["b"], domain="f")], opsets
-    )
-    graph = helper.make_graph(
-        [helper.make_node("again", ["x"], ["y"], domain="f")],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
-    )
-    model = helper.make_model(graph, functions=[function], opset_imports=opsets)
-    with pytest.raises(CostError, match="nested more than 64 deep"):
-        analyze(model.SerializeToString())
 
 
 def test_nodes_that_wait_for_each_other_are_named() -> None:
@@ -260,18 +198,6 @@ def test_a_missing_file_a_folder_and_an_impossible_path_are_errors(tmp_path: Pat
         analyze(tmp_path)
     with pytest.raises(CostError, match="cannot be opened"):
         analyze("a\0b")
-
-
-def test_a_time_limit_that_has_passed_ends_the_work() -> None:
-    nodes = [helper.make_node("Relu", ["x"], [f"y{i}"]) for i in range(5000)]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
-        [helper.make_tensor_value_info("y0", TensorProto.FLOAT, [1])],
-    )
-    with pytest.raises(CostError, match="the time limit passed"):
-        analyze(helper.make_model(graph).SerializeToString(), time_limit=-1.0)
 
 
 def test_a_time_limit_of_0_stops_the_smallest_model() -> None:

@@ -53,7 +53,6 @@ def test_both_notations_are_understood(text: str, name: str, spec: InputSpec) ->
         ("x=1xh-1xw", "is not understood"),
         ("x=1x", "is not understood"),
         ("x:f32", "is not understood"),
-        ("x:f32:1x2:1x2x3", "has 3 values; expected 2 for shape"),
         ("x:i64:1:a", "has values 'a'; expected int64 numbers"),
         ("x:i64:1:18446744073709551616", "has values '18446744073709551616'; expected int64"),
         ("x=99999999999999999999", "has a length above 1,099,511,627,776"),
@@ -108,6 +107,10 @@ def test_a_symbol_that_one_input_decides_holds_for_the_others() -> None:
             "input 'a' is given shape [1, 2] (--input 'a=1x2'); "
             "expected 3 dimensions as in ['batch', 'seq', 8]",
         ),
+        (
+            parse_inputs(["a:f32:1x2x8:1x2x3"]),
+            "'a' ('a:f32:1x2x8:1x2x3') has 3 values; expected 16 for shape [1, 2, 8]",
+        ),
         (parse_inputs(["\n=1"]), r"has no input '\\n' ('\\n=1'); expected one of 'a', 'b'"),
     ],
 )
@@ -116,7 +119,7 @@ def test_inputs_that_do_not_fit_the_model_are_errors(
 ) -> None:
     with pytest.raises(CostError) as caught:
         analyze(dynamic_model(), inputs=inputs)
-    assert str(caught.value) == f"<bytes>: {problem}"
+    assert str(caught.value).partition(": ")[2] == problem
 
 
 def test_a_negative_length_is_an_error() -> None:

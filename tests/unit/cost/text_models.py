@@ -7,9 +7,9 @@ import onnx.parser
 from otel_quant.cost import ModelCost, analyze
 
 
-def text_cost(text: str, rules: str = "corrected") -> ModelCost:
+def text_cost(text: str, rules: str = "corrected", view: str | None = None) -> ModelCost:
     """Costs a model written as ONNX text."""
-    return analyze(onnx.parser.parse_model(text).SerializeToString(), rules=rules)
+    return analyze(onnx.parser.parse_model(text).SerializeToString(), rules=rules, view=view)
 
 
 def one(signature: str, body: str, *, opset: int = 21, domain: str = "com.microsoft") -> ModelCost:

@@ -7,14 +7,13 @@ from typing import get_args
 
 import pytest
 
-from otel_quant.capture.recorder.kept_run import KeptRun
+from otel_quant.capture.measured_run import KeptRun
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.export.recording.sink import RecordingSink
-from otel_quant.schema.events import EventKind
-from otel_quant.schema.sink import Sink, method_of
+from otel_quant.schema.events import EventKind, Sink, method_of
 
 
 @pytest.mark.parametrize(

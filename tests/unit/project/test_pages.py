@@ -47,51 +47,6 @@ def test_every_public_name_has_a_section(module: str) -> None:
     assert headings == [name for name in names if not name.startswith("__")]
 
 
-def test_a_google_docstring_becomes_markdown() -> None:
-    docstring = """Opens a step of :class:`Run`.
-
-It is ``closed`` by its caller::
-
-    step = open()
-    step.close()
-
-Args:
-    kind: A constant, or a
-        name of your own.
-    size: In bytes.
-
-Returns:
-    The step; None
-    where there is no run.
-
-Raises:
-    ValueError: The size is negative."""
-    assert (
-        api_docs.prose(docstring)
-        == """\
-Opens a step of `Run`.
-
-It is `closed` by its caller:
-
-```python
-step = open()
-step.close()
-```
-
-**Arguments:**
-
-- `kind`: A constant, or a name of your own.
-- `size`: In bytes.
-
-**Returns:** The step; None where there is no run.
-
-**Raises:**
-
-- `ValueError`: The size is negative.
-"""
-    )
-
-
 def test_every_rule_is_on_the_page_except_duplicates_of_another_domain() -> None:
     page = document()
     missing = [

@@ -238,27 +238,19 @@ def test_the_classifiers_name_the_versions() -> None:
     assert interpreters.supported() == ["3.11", "3.12", "3.13"]
 
 
-def test_without_interpreters_none_is_found(nowhere: Path) -> None:
-    assert interpreters.find(THIS) is None
-
-
-def test_an_interpreter_on_path_is_found(nowhere: Path) -> None:
-    python = program(nowhere / f"python{THIS}", THIS_PYTHON)
-    assert interpreters.find(THIS) == python
-
-
-def test_if_pyenvs_placeholder_does_not_run_its_newest_version_is_found(
+def test_the_interpreter_on_path_is_found_or_if_it_does_not_run_the_newest_of_pyenv(
     nowhere: Path,
 ) -> None:
+    assert interpreters.find(THIS) is None
+    python = program(nowhere / f"python{THIS}", THIS_PYTHON)
+    assert interpreters.find(THIS) == python
     program(nowhere / f"python{THIS}", 'echo "pyenv: command not found" >&2; exit 127')
-    for patch in ("9", "10"):
+    *_, newest = (
         program(nowhere / "versions" / f"{THIS}.{patch}" / "bin" / f"python{THIS}", THIS_PYTHON)
-    newest = nowhere / "versions" / f"{THIS}.10" / "bin" / f"python{THIS}"
-    assert interpreters.find(THIS) == str(newest)
-
-
-def test_an_interpreter_of_another_version_is_not_found(nowhere: Path) -> None:
-    program(nowhere / "python3.99", THIS_PYTHON)
+        for patch in ("9", "10")
+    )
+    assert interpreters.find(THIS) == newest
+    program(nowhere / "python3.99", THIS_PYTHON)  # of another version
     assert interpreters.find("3.99") is None
 
 

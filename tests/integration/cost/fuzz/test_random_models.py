@@ -176,16 +176,6 @@ def test_all_test_models_of_onnx_are_costed(limited: Limited) -> None:
     assert {path: a for path, a in outcomes.items() if a["outcome"] != "cost"} == {}
 
 
-@pytest.mark.parametrize("rules", ["corrected", "onnx_tool"])
-def test_both_rule_sets_survive_the_same_graphs(
-    limited: Limited, tmp_path: Path, rules: str
-) -> None:
-    for seed in range(200):
-        path = tmp_path / f"{seed}.onnx"
-        path.write_bytes(RandomModel(seed).model().SerializeToString())
-        check(limited.cost(path, rules=rules), tmp_path)
-
-
 @pytest.mark.parametrize("size", [0, 1, 1023, 1025, 1 << 20])
 def test_a_weight_of_the_wrong_size_has_no_sparsity_or_that_of_its_shape(
     limited: Limited, tmp_path: Path, size: int

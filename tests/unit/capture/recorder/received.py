@@ -10,9 +10,8 @@ from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
-from otel_quant.schema.events import Attributes, Event
+from otel_quant.schema.events import Attributes, Event, Sink
 from otel_quant.schema.records import MemoryReading, Peaks, Reading, RunInfo
-from otel_quant.schema.sink import Sink
 
 
 class Received(Sink):
@@ -83,6 +82,7 @@ def recorder_of(
     *,
     info: RunInfo | None = None,
     sample_interval: float = 0,
+    exact_peaks: bool = False,
     **probes: Any,
 ) -> Recorder:
     """Returns a recorder that reads memory as a test says, and no disk or CPU time."""
@@ -93,6 +93,7 @@ def recorder_of(
         sinks,
         metrics,
         sample_interval=sample_interval,
+        exact_peaks=exact_peaks,
     )
 
 

@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from otel_quant.export.otel.automatic_providers import Providers
 from otel_quant.export.otel.inference import RunContext, report
-from otel_quant.export.otel.providers import Providers
 from otel_quant.inference.results import (
     Accuracy,
     Finding,
@@ -99,19 +99,6 @@ class Program:
             ),
             key=str,
         )
-
-
-def test_models_are_spans_of_the_current_trace() -> None:
-    program = Program()
-    with program.tracers.get_tracer("program").start_as_current_span("evaluate") as outer:
-        report(MEASURED, 10, 20, RunContext(run="my run"), program.providers)
-    *models, inference, _ = program.spans.get_finished_spans()
-    assert inference.parent is not None
-    assert inference.parent.span_id == outer.get_span_context().span_id
-    assert (inference.name, inference.start_time, inference.end_time) == ("inference", 10, 20)
-    assert {model.parent and model.parent.span_id for model in models} == {
-        inference.context.span_id
-    }
 
 
 def test_the_ten_slowest_operators_and_kernels_and_twenty_findings_are_told() -> None:

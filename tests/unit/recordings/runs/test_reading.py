@@ -9,7 +9,7 @@ from otel_quant.recordings.runs.fields import NAMES
 from otel_quant.recordings.runs.pivot import pivot
 from otel_quant.recordings.runs.reading import Unreadable, find, read_all, row_of
 from otel_quant.views.html import page_text
-from otel_quant.views.runs import page_document
+from otel_quant.views.runs import document
 from tests.unit.recordings.runs.fleet import (
     QUARKS,
     write_fleet,
@@ -84,7 +84,7 @@ def test_the_page_lists_a_thousand_runs_and_says_how_many_more_there_are(tmp_pat
     row = row_of(read(write_recording(tmp_path / "one")), NAMES)
     rows = [{**row, "path": f"run {number}"} for number in range(1003)]
     table = pivot(rows, "model", "status", "duration")
-    html = page_text(page_document(rows, (), table, (), ["runs"], ()))
+    html = page_text(document(rows, (), table, (), "below runs", is_page=True))
     assert html.count('<th scope="row" class="t">run ') == 1000
     assert "3 more are left out; --where chooses." in html
     assert '<td class="heat-0" title="median of 1,003 runs">60.00</td>' in html

@@ -8,8 +8,7 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.sending.identifiers import Identifiers
-from otel_quant.recordings.sending.replay import Replay
+from otel_quant.recordings.sending.replay import Identifiers, Replay
 from tests.fixtures.recorded import BEGAN, RecordedFolder
 
 TRACE = "0123456789abcdef" * 2

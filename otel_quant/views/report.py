@@ -37,6 +37,7 @@ from otel_quant.views.document import (
     Section,
 )
 from otel_quant.views.ending import (
+    advice_of,
     ended_as,
     ending_facts,
     forecast_lines,
@@ -110,8 +111,8 @@ def _post_mortem(recording: Recording) -> Iterator[Section]:
         Facts([(_capital(name), text) for name, text in ending_facts(ending)]),
     ]
     if ending.advice:
-        advice = [f"{each.text} [{each.source}]" for each in ending.advice]
-        parts.append(Section("What would help", (Lines(advice, is_list=True),)))
+        advice = Lines(advice_of(ending), is_list=True)
+        parts.append(Section("What would help", (advice,)))
     yield Section("Post-mortem", parts, id="post-mortem", layout="post-mortem")
 
 

@@ -209,7 +209,6 @@ class Walk:
         model: Model,
         bound: BoundInputs,
         *,
-        trust_declared: bool | None = None,  # By default where the inputs are as declared
         deadline: float | None = None,
         max_nodes: int = MAX_NODES,
     ) -> None:
@@ -220,7 +219,7 @@ class Walk:
         self.dequantizes = False
         self._symbols = bound.symbols
         self._given = Symbols(bound.dims)
-        self._trust_declared = not bound.overridden if trust_declared is None else trust_declared
+        self._trust_declared = not bound.overridden
         self._misfit: Operation | None = None  # the last one whose operands do not fit
         self._opsets = model.opsets
         self._orders: dict[int, tuple[Sequence[int], tuple[Node, ...]]] = {}

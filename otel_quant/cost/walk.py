@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from time import monotonic
 from typing import Final, TypeAlias
 
@@ -197,8 +198,8 @@ class Constants:
         return value
 
 
-_Scope: TypeAlias = ChainMap[str, Value]
-"""The values of one graph by name, and behind them those of the graphs around it."""
+_Scope: TypeAlias = ChainMap[str, Value | None]
+"""The values of one graph by name, None for what a call leaves out; behind them those around it."""
 
 
 class Walk:
@@ -318,7 +319,7 @@ class Walk:
                 inputs.append(None)
                 continue
             value = scope.maps[0].get(name) or scope.get(name)
-            if value is None:  # an invalid model; the rest of it may be right
+            if value is None and name not in scope:  # an invalid model; its rest may be right
                 value = scope[name] = Value(name=name)
                 value.unknown = f"nothing in the model makes '{printable(name)}'"
             inputs.append(value)
@@ -437,24 +438,15 @@ class Walk:
     def _call(self, function: Function, op: Operation) -> list[Value]:
         """Walks a local function with the caller's operands and attributes."""
         self.budget.enter()
-        scope = _Scope()
-        for name, value in zip(function.inputs, op.inputs, strict=False):
-            if value is not None:
-                scope[name] = value
+        # An operand that the caller leaves out is one that the function's nodes leave out.
+        given = op.inputs[: len(function.inputs)]
+        scope = _Scope(dict(zip_longest(function.inputs, given)))
         self.budget.spend(len(function.inputs) + len(function.outputs) + len(function.defaults))
         arguments = {**function.defaults, **op.attributes}
         outer = self._opsets
         self._opsets = function.opsets or outer
-        # An operand that the caller leaves out is one that the function's nodes leave out.
-        missing = set(function.inputs) - set(scope)
-        nodes = function.nodes
-        if missing:
-            self.budget.spend(sum(len(node.inputs) for node in nodes))
-            nodes = tuple(_without(node, missing) for node in nodes)
-        inner = self._nodes(nodes, scope, op.name + "/", arguments, {})
+        inner = self._nodes(function.nodes, scope, op.name + "/", arguments, {})
         op.bodies = (Body(inner, inlined=True),)
-        if missing:
-            self._orders.pop(id(nodes), None)
         self._opsets = outer
         self.budget.depth -= 1
         return [scope.get(name) or Value() for name in function.outputs]
@@ -495,12 +487,6 @@ def _resolved(
         for name, value in attributes.items()
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _without(node: Node, missing: set[str]) -> Node:
-    if missing.isdisjoint(node.inputs):
-        return node
-    return node._replace(inputs=tuple("" if name in missing else name for name in node.inputs))
 
 
 def _missing(op: Operation, i: int) -> Value:

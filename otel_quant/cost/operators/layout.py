@@ -116,15 +116,11 @@ def _transpose(op: Operation) -> Sequence[Shape]:
 def _concat(op: Operation) -> Sequence[Shape]:
     """Lengths along ``axis`` added, all others equal."""
     shapes = [op.shape(i) for i in range(len(op.inputs))]
-    if not shapes:
-        raise UnknownError("there are no operands; one or more are expected")
-    rank = len(shapes[0])
-    if any(len(shape) < rank for shape in shapes):
-        raise UnknownError("the operands have different numbers of dimensions; one is expected")
     axis = op.axis(1 if 0 < op.opset < 4 else 0)
+    if len({len(shape) for shape in shapes}) > 1:
+        raise UnknownError("the operands have different numbers of dimensions; one is expected")
     result: list[int | None] = []
-    for i in range(rank):
-        column = [shape[i] for shape in shapes]
+    for i, column in enumerate(zip(*shapes, strict=True)):
         if i == axis:
             result.append(total(column))
         else:

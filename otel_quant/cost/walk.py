@@ -92,11 +92,10 @@ class Budget:
         """Counts an operation."""
         self._operations += 1
         if self._operations > self._max_operations:
-            raise CostError(
-                self._source,
-                f"unfolds into more than {self._max_operations:,} operations, functions and "
-                "bodies included",
-                expected=f"at most {self._max_operations:,}; --max-nodes sets the limit",
+            most = f"{self._max_operations:,}"
+            raise self._beyond(
+                f"into more than {most} operations, functions and bodies included",
+                f"at most {most}; --max-nodes sets the limit",
             )
         if not self._operations & _LOOK_EVERY:
             self.check_time()
@@ -105,12 +104,14 @@ class Budget:
         """Counts operands, attributes and constants that are looked at."""
         self._work += work
         if self._work > self._max_work:
-            raise CostError(
-                self._source,
-                f"unfolds into operations with more than {self._max_work:,} operands and "
-                "attributes",
-                expected=f"at most {self._max_work:,}; a higher --max-nodes raises that limit",
+            most = f"{self._max_work:,}"
+            raise self._beyond(
+                f"into operations with more than {most} operands and attributes",
+                f"at most {most}; a higher --max-nodes raises that limit",
             )
+
+    def _beyond(self, what: str, expected: str) -> CostError:
+        return CostError(self._source, f"unfolds {what}", expected=expected)
 
     def allows(self, effort: int) -> bool:
         """Counts elements of small tensors to be computed; returns whether they may be."""

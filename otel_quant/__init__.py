@@ -35,8 +35,7 @@ TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start
 if TYPE_CHECKING:
     from typing import Any
 
-    from otel_quant.capture.measured_run import Run, run
-    from otel_quant.capture.recorder.kept_run import RunFigures, RunStep
+    from otel_quant.capture.measured_run import Run, RunFigures, RunStep, run
     from otel_quant.capture.scope import step
     from otel_quant.instrumentor import QuantInstrumentor
     from otel_quant.schema.step_names import ProfileStep
@@ -64,8 +63,8 @@ _MODULES = {
     "ProfileStep": "otel_quant.schema.step_names",
     "QuantInstrumentor": "otel_quant.instrumentor",
     "Run": "otel_quant.capture.measured_run",
-    "RunFigures": "otel_quant.capture.recorder.kept_run",
-    "RunStep": "otel_quant.capture.recorder.kept_run",
+    "RunFigures": "otel_quant.capture.measured_run",
+    "RunStep": "otel_quant.capture.measured_run",
     "measure_inference": "otel_quant.views.measured_inference",
     "run": "otel_quant.capture.measured_run",
     "step": "otel_quant.capture.scope",

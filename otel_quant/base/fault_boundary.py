@@ -87,8 +87,10 @@ class Boundary:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        if error is None:
+            return False
         if not isinstance(error, Exception) or _is_of_a_signal_handler(error):
-            # No error, or one that must reach the program: KeyboardInterrupt and SystemExit too.
+            # It must reach the program: KeyboardInterrupt and SystemExit too.
             return False
         self._faults.report(self._origin, error)
         return True

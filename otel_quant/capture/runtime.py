@@ -20,8 +20,7 @@ import builtins
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
@@ -35,7 +34,6 @@ from otel_quant.base.log import LOG
 from otel_quant.capture.instruments.processes import PARENT
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.recorder.kept_run import KeptRun
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import completed, new_run_info
@@ -83,7 +81,7 @@ class Runtime:
         self._profile_sink: QuarkYamlSink | None = None
         self._recording: tuple[str | None, RecordingSink | None] = None, None
         self._gpu: GpuProbe | None = None
-        self._operations = 0
+        self.operations: list[Any] = []  # calls of entry points that are under way
         self._exiting = False
         self._watches_exit = False
 
@@ -133,8 +131,10 @@ class Runtime:
             self._recorder.end(error)
             self._settings = None
 
-    def begin_run(self, profile: str | None = None, keep: KeptRun | None = None) -> Recorder:
-        """Begins a run, unless one is under way."""
+    def begin_run(
+        self, profile: str | None = None, keep: Sink | None = None, text: list[str] | None = None
+    ) -> Recorder:
+        """Begins a run, unless one is under way; `text` keeps what its local file has."""
         request = request_of_run(profile)
         with self._lock:
             if not self.is_running and not self._exiting:
@@ -142,11 +142,11 @@ class Runtime:
             recorder = self.recorder
             if keep is not None:
                 recorder.add_sink(keep)
-                file = self._profile_sink
-                if file is None or not file.keep(keep.text):
-                    text = ProfileTextSink(self.metrics)
-                    text.keep(keep.text)
-                    recorder.add_sink(text)
+            file = self._profile_sink
+            if text is not None and (file is None or not file.keep(text)):
+                keeper = ProfileTextSink(self.metrics)
+                keeper.keep(text)
+                recorder.add_sink(keeper)
         recorder.start()
         return recorder
 
@@ -194,24 +194,9 @@ class Runtime:
         headers = self._spans.carrier()
         return {**headers, CARRIER_KEY: recorder.info.name} if headers else {}
 
-    @contextmanager
-    def operation(self) -> Iterator[None]:
-        """Marks a call of a library's entry point: what happens within belongs together.
-
-        In a worker the outermost operation is a root span of its own.
-        """
-        with self._lock:
-            self._operations += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._operations -= 1
-            self.report_if_idle()
-
     def report_if_idle(self) -> None:
         """In a worker, ends the root span and sends everything, unless something is open."""
-        if not (PARENT.is_worker and self._operations == 0 and self.is_running):
+        if not (PARENT.is_worker and not self.operations and self.is_running):
             return
         if self.recorder.idle:
             self.recorder.report()
@@ -258,7 +243,7 @@ class Runtime:
         (_, recording), self._recording = self._recording, (None, None)
         self._ended = None
         self._settings = None
-        self._operations = 0
+        self.operations.clear()
         self._exiting = False
         PARENT.is_worker = True
         self.delivery.after_fork_in_child()

@@ -14,7 +14,7 @@ from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import printable
 from otel_quant.inference.accuracy import Arrays, saved_arrays
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_kernels import FileGraph, Placed, placed, ran_graph
+from otel_quant.inference.onnx_kernels import FileGraph, Placed, RanGraph, placed
 from otel_quant.inference.onnx_profile import Profile, read_profile, traced
 from otel_quant.inference.results import tensor_text
 from otel_quant.inference.rounds import Subject, usual
@@ -326,8 +326,8 @@ class OnnxModel(InProcess):
             self.problem = "onnxruntime left no profile of its runs"
             self.process.close()
             return
-        ran = ran_graph(found["graph"])
-        self.weights_in_memory = None if ran is None else ran.weight_bytes
+        ran = RanGraph(found["graph"])
+        self.weights_in_memory = ran.weight_bytes
         self.profile, self.kernels = profile, placed(profile, self.file, ran)
         self.profiled = usual(found["profiled"]) / usual(found["plain"])
         self.assigned = found["assigned"]

@@ -28,10 +28,10 @@ from otel_quant.inference.results import (
 from otel_quant.inference.torch_modules import in_quotes, module_ranges, path_in
 from otel_quant.inference.torch_operators import (
     CONVERT,
+    COPIES,
     COPY,
     SCALES,
     allocates,
-    copies,
     is_operator,
     kind_of,
     place_name,
@@ -412,7 +412,7 @@ def ran_of(profile: Profile, device: str) -> Ran:
     return Ran.of(profile.runs, profile.run_micros, found, counts_calls=True)
 
 
-def on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
+def kernels_on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
     """Returns the kernels of a GPU that operators have started, the most frequent first."""
     return backend_kernels(
         (("GPU", printable(name, _LONGEST), "", ""), kernel.module)
@@ -452,6 +452,6 @@ def changes_of_type(kernels: Sequence[Kernel]) -> Iterator[tuple[str, str, Kerne
             yield kind, " -> ".join([*types[:1], *(each.dtype for each in result)]), kernel
         elif kernel.name == COPY and len(set(types)) == 2 and kernel.inputs[0].shape:
             outermost = kernel
-            while outermost.parent is not None and copies(kernels[outermost.parent].name):
+            while outermost.parent is not None and kernels[outermost.parent].name in COPIES:
                 outermost = kernels[outermost.parent]
             yield CONVERT, f"{types[1]} -> {types[0]}", outermost  # what is written is the first

@@ -59,7 +59,7 @@ class Program:
     """A running program. To be started on the main thread, before any other thread exists."""
 
     def __init__(
-        self, arguments: Sequence[str], environ: Mapping[str, str], output: int | None = None
+        self, arguments: Sequence[str], environ: Mapping[str, str], output: str | None = None
     ) -> None:
         # Ignored ones too: the program may have a handler for them later.
         self._taken = (signal.valid_signals() - _NOT_PASSED_ON) | {signal.SIGCHLD}
@@ -136,7 +136,7 @@ def _become(
     environ: Mapping[str, str],
     mask: Iterable[int],
     failure: int,
-    output: int | None,
+    output: str | None,
 ) -> NoReturn:
     """Turns this process, a fork, into the program, or writes the error's number and ends."""
     try:
@@ -147,8 +147,9 @@ def _become(
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if output is not None:
-            os.dup2(output, 1)
-            os.dup2(output, 2)
+            file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            os.dup2(file, 1)
+            os.dup2(file, 2)
         try:
             os.execvpe(arguments[0], arguments, environ)  # noqa: S606 # what the user asks for
         except OSError as error:

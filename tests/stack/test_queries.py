@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,18 +22,21 @@ import yaml
 from otel_quant.schema import catalog, semconv
 from tests.stack import traceql
 from tests.stack.artificial_run import READ_BETWEEN, STEPS
-from tests.stack.conftest import JOB, NO_TEMPO, Quantize, SendRun
+from tests.stack.conftest import NO_TEMPO
 from tests.stack.expected_columns import BASELINE, COLUMNS, RUN, UNORDERED
 from tests.stack.grafana_panels import TIME_RANGE, Opened, Shown
 from tests.stack.models_at_work import SHOWN, measure, rows_in
 from tests.stack.processes import (
     CONFIGS,
+    JOB,
     PATIENCE,
     ROOT,
     Collector,
     Webhook,
     eventually,
     fetch,
+    quantize,
+    send_run,
 )
 from tests.stack.world import World, stores
 from tests.unit.stack.dashboards import FILES, QUERIES, Query, load
@@ -66,30 +70,28 @@ TO_BE_KILLED = "to-be-killed"
 def world(
     binaries: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
-    send_run: SendRun,
-    quantize: Quantize,
 ) -> Iterator[World]:
     webhook = Webhook()
     try:
         folder = tmp_path_factory.mktemp("world")
         with stores(binaries, folder, webhook) as (before, made):
             measure(made.environment, folder)
-            yield run_all(before, made, quantize, send_run)
+            yield run_all(before, made, folder)
     finally:
         webhook.stop()
 
 
-def run_all(world: World, made: Collector, quantize: Quantize, send_run: SendRun) -> World:
+def run_all(world: World, made: Collector, folder: Path) -> World:
     instance = f"service.instance.id={TO_BE_KILLED}"
-    killed = quantize(made, "killed", OTEL_RESOURCE_ATTRIBUTES=instance)
-    good = quantize(made, "good")
+    killed = quantize(made, folder, "killed", OTEL_RESOURCE_ATTRIBUTES=instance)
+    good = quantize(made, folder, "good")
     wait_for_calibration(world, TO_BE_KILLED)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     killed_at = time.time()
-    failed = quantize(made, "failed")
+    failed = quantize(made, folder, "failed")
     assert good.wait(PATIENCE) == 0
-    assert quantize(made, "good", "--model=wide", "--preset=S8S8_AAWS").wait(PATIENCE) == 0
+    assert quantize(made, folder, "good", "--model=wide", "--preset=S8S8_AAWS").wait(PATIENCE) == 0
     assert failed.wait(PATIENCE) == 1
     send_run({**made.environment, "OTEL_SERVICE_NAME": "artificial"}, "good", *BIG)
     runs = eventually(lambda: runs_by_end(world), "the runs' checkpoints and metrics")

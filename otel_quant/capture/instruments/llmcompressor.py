@@ -79,7 +79,11 @@ def saving(function: Function, hook: Hook, library: Library) -> Function:
         with FAULTS.kept_in(f"hook {hook.target}"):
             given = vars(model).get("save_pretrained")
             if given is not None and given is not before:
-                model.save_pretrained = as_library_step(given, hook.step, library, sources=folder)
+                # Its signature is that of the method of the class, which has `self` before it.
+                arguments = Arguments(given, ("save_directory",))
+                model.save_pretrained = as_library_step(
+                    given, hook.step, library, arguments=arguments, sources=folder
+                )
         return result
 
     return wrapper

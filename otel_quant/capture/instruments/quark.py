@@ -29,30 +29,16 @@ _SWITCHES: Final = {
 _OPTIONS: Final = {"UseGPTQ": "gptq", "BiasCorrection": "bias_correction"}
 
 
-class _Names:
-    """Names of configurations, for as long as these live."""
-
-    def __init__(self) -> None:
-        self._names: dict[int, str] = {}  # by identity: most are not hashable
-
-    def remember(self, configuration: object, name: str) -> None:
-        key = id(configuration)
-        self._names[key] = name
-        weakref.finalize(configuration, self._names.pop, key, None).atexit = False
-
-    def of(self, configuration: object) -> str | None:
-        known = self._names.get(id(configuration))
-        return known if known is not None else _preset_of(configuration)
-
-
-_NAMES: Final = _Names()
+_NAMES: Final[dict[int, str]] = {}
+"""Names of configurations that are alive, by identity: most are not hashable."""
 
 
 def note_name(call: Mapping[str, Any], configuration: object) -> None:
     """Names the configuration that it makes."""
     name = call.get("config_name", call.get("scheme"))
     if isinstance(name, str):
-        _NAMES.remember(configuration, name)
+        _NAMES[id(configuration)] = name
+        weakref.finalize(configuration, _NAMES.pop, id(configuration), None).atexit = False
 
 
 def note_cached_samples(call: Mapping[str, Any], result: object) -> None:
@@ -71,7 +57,7 @@ def described(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     if configuration is not None:
         # The older kind of configuration for ONNX wraps what has the name.
         inner = getattr(configuration, "global_quant_config", None)
-        found[semconv.CONFIG_NAME] = _NAMES.of(configuration) or _NAMES.of(inner)
+        found[semconv.CONFIG_NAME] = _name_of(configuration) or _name_of(inner)
         found |= _torch_types(inner)
     algorithms = tuple(_algorithms(call, configuration))
     if algorithms or "include_cle" in call:
@@ -119,8 +105,10 @@ def _type_of(specification: object) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _preset_of(configuration: object) -> str | None:
-    """Returns the name of a preset that is used as Quark declares it, not by its name."""
+def _name_of(configuration: object) -> str | None:
+    if (known := _NAMES.get(id(configuration))) is not None:
+        return known
+    # A preset that is used as Quark declares it, not by its name.
     for name, value in vars(sys.modules.get(_PRESETS, object)).items():
         if value is configuration and name.endswith(_PRESET_SUFFIX):
             return name.removesuffix(_PRESET_SUFFIX)

@@ -267,8 +267,10 @@ def _on_records(
     resources: Sequence[Resource], prefix: str
 ) -> tuple[tuple[str, tuple[tuple[str, Figure], ...]], ...]:
     return tuple(
-        (resource.name, tuple((prefix + f.checkpoint, f) for f in resource.figures if f.checkpoint))
+        (resource.name, rows)
         for resource in resources
+        for rows in (tuple((prefix + f.checkpoint, f) for f in resource.figures if f.checkpoint),)
+        if rows
     )
 
 
@@ -280,10 +282,11 @@ def _since(
     found: dict[str, AttributeValue] = {}
     for resource, figures in rows:
         now = reading.resources.get(resource)
-        if now is not None:
-            first = baseline.resources.get(resource)
-            for name, figure in figures:
-                value = figure.since(first, now)
-                if value is not None:
-                    found[name] = value
+        if now is None:
+            continue
+        first = baseline.resources.get(resource)
+        for name, figure in figures:
+            value = figure.since(first, now) if figure.is_total else figure.of(now)
+            if value is not None:
+                found[name] = value
     return found

@@ -41,8 +41,6 @@ from otel_quant.schema.records import (
     StepProgress,
 )
 
-_ORIGIN = "metrics of the program"
-
 
 class Taken(NamedTuple):
     """A checkpoint that has been taken."""
@@ -80,7 +78,7 @@ class EventMaker:
 
     def __init__(self, resources: Sequence[Resource], metrics: ProgramMetrics | None) -> None:
         self._figures = FigureAttributes(resources)
-        self._metrics = metrics
+        self._metrics, self._boundary = metrics, FAULTS.kept_in("metrics of the program")
         self._next = 0
         # By name, with the order of the reading: a slow metric may return after a newer one.
         self._latest: dict[str, tuple[int, object]] = {}
@@ -89,14 +87,14 @@ class EventMaker:
     def custom_at(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Asks the program's metrics for their values at a checkpoint, without any lock."""
         if self._metrics is not None:
-            with FAULTS.kept_in(_ORIGIN):
+            with self._boundary:
                 return self._metrics.at_checkpoint(name, reading, baseline)
         return {}
 
     def custom_of_run(self, reading: Reading, peaks: Peaks) -> dict[str, object]:
         """Asks for the values of the whole run."""
         if self._metrics is not None:
-            with FAULTS.kept_in(_ORIGIN):
+            with self._boundary:
                 return self._metrics.at_end(reading, self.baseline, peaks)
         return {}
 

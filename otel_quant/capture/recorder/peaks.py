@@ -60,8 +60,10 @@ class PeakTracker:
         resources = reading.resources
         memory = resources.get(_MEMORY)
         if memory is not None:
-            self._sampled = max(self._sampled, memory.tree_rss)
-            self._process = max(self._process, memory.rss)
+            if memory.tree_rss > self._sampled:
+                self._sampled = memory.tree_rss
+            if memory.rss > self._process:
+                self._process = memory.rss
             if not is_late and not memory.is_brief:
                 self._fold_marks(self._previous or memory, memory)
                 self._previous = memory

@@ -69,6 +69,7 @@ class Recorder:
         self._described = described
         self.ended = False
         self._ending = False
+        self._boundary = FAULTS.kept_in("recorder")
         self._probes = probes
         self._sinks = Sinks(sinks)
         self._events = EventMaker(probes.resources, metrics)
@@ -126,7 +127,7 @@ class Recorder:
 
     def start(self, attributes: Mapping[str, AttributeValue] | None = None) -> None:
         """Begins the run. Does nothing if it has begun."""
-        with FAULTS.kept_in("recorder"):
+        with self._boundary:
             with self._lock:  # another thread may just be sending the start to the sinks
                 if self._ongoing.whole is not None or self._ending:
                     return
@@ -141,7 +142,8 @@ class Recorder:
                 events.baseline = reading
                 taken = events.take(ProfileStep.START, reading, custom)
                 self._sinks.send(events.run_started(taken))
-            self._lower_marks(reading)
+            if self._exact_peaks:
+                self._lower_marks(reading)
             with self._lock:
                 if not self._ending:
                     self._sampler.start()
@@ -160,7 +162,7 @@ class Recorder:
             with self._lock:
                 self._under_way.wait_for_others()
                 unfinished = sorted(self._ongoing.open.values(), key=lambda step: -step.info.index)
-            with FAULTS.kept_in("recorder"):
+            with self._boundary:
                 for step in unfinished:
                     self.close(step, UnfinishedStepError("the run ended while the step was open"))
                 self._end(error)
@@ -172,7 +174,7 @@ class Recorder:
         For workers between two tasks, which may be terminated at any time. Does nothing if no
         step has ended since then, or a step is open.
         """
-        with FAULTS.kept_in("recorder"):
+        with self._boundary:
             ended_before = self._reportable_steps()
             if not ended_before:
                 return
@@ -213,7 +215,7 @@ class Recorder:
         filled_in: bool = False,
     ) -> OpenStep | None:
         """Opens a step; its ``Start`` checkpoint has reached the sinks on return."""
-        with FAULTS.kept_in("recorder"):
+        with self._boundary:
             if self._ongoing.whole is None:
                 self.start(attributes)
             whole = self._ongoing.whole
@@ -255,7 +257,8 @@ class Recorder:
                 finally:
                     if not is_open:  # Ctrl-C: nobody gets the step, so nobody can close it
                         self._drop(step)
-                self._lower_marks(reading)
+                if self._exact_peaks:
+                    self._lower_marks(reading)
             return step
         return None
 
@@ -263,7 +266,7 @@ class Recorder:
         """Closes a step; its ``End`` checkpoint has reached the sinks on return."""
         if step is None:
             return
-        with FAULTS.kept_in("recorder"):
+        with self._boundary:
             whole = self._ongoing.whole
             with self._lock:
                 if step.closed or self.ended or whole is None:
@@ -287,11 +290,12 @@ class Recorder:
                         return  # the run did not wait any longer
                     taken = self._events.take(name, reading, custom)
                 self._sinks.send(self._events.step_ended(step, peaks, error, taken))
-                self._lower_marks(reading)
+                if self._exact_peaks:
+                    self._lower_marks(reading)
 
     def point(self, name: str) -> None:
         """Takes a checkpoint that is neither the start nor the end of a step."""
-        with FAULTS.kept_in("recorder"):
+        with self._boundary:
             self.start()
             whole = self._ongoing.whole
             if self._ending or whole is None:
@@ -307,7 +311,8 @@ class Recorder:
                     taken = self._events.take(name, reading, custom)
                 info = current.info if current else None
                 self._sinks.send(self._events.checkpoint(info, taken))
-                self._lower_marks(reading)
+                if self._exact_peaks:
+                    self._lower_marks(reading)
 
     def count_in(self, step: OpenStep, attribute: str) -> None:
         """Adds one to an attribute of a step that is a count."""
@@ -404,8 +409,6 @@ class Recorder:
             self._ongoing.open.pop(step.info.index, None)
 
     def _lower_marks(self, reading: Reading) -> None:
-        if not self._exact_peaks:
-            return
         # Under the lock, so that readings with the lowered marks are folded after these two.
         with FAULTS.kept_in("probe memory (exact mode)"), self._lock:
             # Memory is read again: a mark that rose since the reading would be lost.

@@ -207,7 +207,7 @@ def test_a_model_that_fails_is_a_row_and_the_others_go_on(
     ]
     good = result.models[-1]
     assert good.ran is not None
-    assert good.accuracy == Accuracy(problem="the first model was not measured")
+    assert good.accuracy == Accuracy(problem="too narrow was not measured")
     assert good.latency is not None
     assert good.latency.ratio is None
     table = repr(result)

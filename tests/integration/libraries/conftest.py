@@ -42,7 +42,7 @@ class Program:
             [Path(sys.executable).with_name("opentelemetry-instrument"), sys.executable,
              PROGRAMS / program, *arguments],
             cwd=self.cwd, env={**inherited, **self.otlp.environment(), **environ},
-            capture_output=True, text=True, timeout=300, check=False,
+            capture_output=True, text=True, timeout=900, check=False,
         )  # fmt: skip
         self.stderr = done.stderr
         assert done.returncode == 0, done.stderr

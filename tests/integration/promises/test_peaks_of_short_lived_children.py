@@ -1,7 +1,7 @@
 """Peaks of a process tree on a busy machine, where the kernel's mark of the parent does not help.
 
 The parent's mark is higher than anything that follows, and a child then holds memory for half a
-second, which is known from the child's own mark. On some machines, when they are busy, a sample now and then takes 17 ms
+second: how much, its own mark says. On some machines, when they are busy, a sample now and then takes 17 ms
 of CPU time; to have that on every machine, a part of the samples compute for so long before they read.
 """
 
@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 
 import pytest
 
@@ -21,8 +20,6 @@ from tests.fixtures.programs import Workshop
 pytestmark = pytest.mark.alone
 
 RUNS = 3
-MANY_RUNS = 50
-AT_ONCE = 5
 BUSY_LOOPS = 4
 COSTLY = "0.2"
 """Part of the samples that take 17 ms."""
@@ -63,23 +60,8 @@ time.sleep(float(sys.argv[2]))
 with otel_quant.step("low"):
     child = subprocess.run(
         [sys.executable, "-S", "-c", CHILD], stdout=subprocess.PIPE, check=True, env={})
-    held = int(child.stdout) + rss()
-print(held)
+    print(int(child.stdout) + rss())
 """
-
-
-@dataclass(frozen=True)
-class Peak:
-    """A step's peak as it was reported, and as it was, in bytes."""
-
-    reported: int
-    source: str
-    true: int
-
-    @property
-    def error(self) -> float:
-        """By what part the report is wrong."""
-        return abs(self.reported - self.true) / self.true
 
 
 @contextmanager
@@ -93,28 +75,21 @@ def busy_machine() -> Iterator[None]:
         yield
 
 
-def peak_of(process: subprocess.Popen[str], otlp: OtlpReceiver) -> Peak:
-    """Lets a program that waits go on to its end."""
-    otlp.clear()
-    held, errors = process.communicate("\n", timeout=180)
-    assert (process.returncode, errors) == (0, "")
-    attributes = otlp.span("low").attributes
-    return Peak(attributes["quant.memory.peak"], attributes["quant.memory.peak_source"], int(held))
-
-
-@pytest.mark.parametrize("runs", [RUNS, pytest.param(MANY_RUNS, marks=pytest.mark.slow)])
 def test_the_memory_of_a_child_of_half_a_second_is_in_the_peak(
-    workshop: Workshop, otlp: OtlpReceiver, runs: int
+    workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
-    script, peaks = workshop.script(SCRIPT), []
-    for first in range(0, runs, AT_ONCE):
-        # The child begins at another moment of the sampler's pause each time.
-        waits = [str(0.5 + 0.037 * number) for number in range(first, min(first + AT_ONCE, runs))]
-        ready = [script.start(otlp.environment("http/protobuf"), COSTLY, wait) for wait in waits]
+    # The child begins at another moment of the sampler's pause each time.
+    script, waits = workshop.script(SCRIPT), [str(0.5 + 0.037 * number) for number in range(RUNS)]
+    ready = [script.start(otlp.environment("http/protobuf"), COSTLY, wait) for wait in waits]
+    for process in ready:
+        assert process.stdout is not None
+        process.stdout.readline()
+    with busy_machine():  # not while they start, which would take minutes
         for process in ready:
-            assert process.stdout is not None
-            process.stdout.readline()
-        with busy_machine():  # not while they start, which would take minutes
-            peaks += [peak_of(process, otlp) for process in ready]
-    assert [peak for peak in peaks if peak.error > 0.25] == []
-    assert [peak for peak in peaks if peak.error > 0.05 and peak.source == "kernel"] == []
+            otlp.clear()
+            held, errors = process.communicate("\n", timeout=180)
+            assert (process.returncode, errors) == (0, "")
+            attributes = otlp.span("low").attributes
+            error = abs(attributes["quant.memory.peak"] - int(held)) / int(held)
+            assert error < 0.25
+            assert error < 0.05 or attributes["quant.memory.peak_source"] == "sampled"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.base.fault_boundary import message_of
 from tests.fixtures.programs import run_script
 
 OPENTELEMETRY = """
@@ -64,3 +65,24 @@ def test_opentelemetrys_handler_gets_the_failure_as_well(tmp_path: Path) -> None
     output, errors = run_script(tmp_path, script, PYTHONWARNINGS="ignore")
 
     assert (output, errors) == (f"{[LINE.removesuffix(chr(10))]}\n", LINE)
+
+
+class Unreadable(ValueError):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError("no such\n\n  layer"), "no such layer"),
+        (ValueError("x" * 600), "x" * 499 + "…"),
+        (ValueError(), None),
+        (Unreadable(), None),
+    ],
+)
+def test_the_message_of_an_exception_is_one_line_of_bounded_length_and_may_be_left_out(
+    error: BaseException, message: str | None
+) -> None:
+    assert message_of(error, paths=True) == message
+    assert message_of(error, paths=False) is None

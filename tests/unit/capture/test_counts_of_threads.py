@@ -16,8 +16,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 import otel_quant
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.samples import count_layer
-from otel_quant.capture.instruments.shared.samples import count_sample
+from otel_quant.capture.instruments.shared.samples import count_layer, count_sample
+from otel_quant.capture.instruments.shared.steps import operating
 from otel_quant.capture.runtime import RUNTIME
 
 logging.getLogger("otel_quant").setLevel(logging.CRITICAL)
@@ -32,7 +32,7 @@ class Slow(int):
     def __sub__(self, other):
         return self + -other
 
-RUNTIME._operations, FAULTS.counts["test"] = Slow(0), Slow(0)
+FAULTS.counts["test"] = Slow(0)
 
 class Data:
     def __len__(self):
@@ -47,7 +47,7 @@ def count():
     for _ in range({TIMES}):
         count_layer(["library"])
         count_sample(data, Batch)
-        with RUNTIME.operation(), FAULTS.kept_in("test"):
+        with operating("library", {{}}), FAULTS.kept_in("test"):
             raise ValueError
 
 sys.setswitchinterval(1e-6)
@@ -70,7 +70,7 @@ points = {{
 }}
 print(json.dumps([
     step.attributes["quant.layer_count"], step.samples, step.items, points, FAULTS.counts["test"],
-    RUNTIME._operations,
+    len(RUNTIME.operations),
 ]))
 """
 

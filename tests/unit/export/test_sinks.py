@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from otel_quant.capture.recorder.kept_run import KeptRun
+from otel_quant.capture.measured_run import KeptRun
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.spans import SpansSink

@@ -154,17 +154,23 @@ def test_the_json_has_all_that_is_known_and_is_read_again() -> None:
     }
 
 
-def test_the_page_and_the_report_of_a_recording_show_the_variants_and_run_none_of_their_texts(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("name", "title"), [("bench", "Variants side by side"), ("inference", "Models at work")]
+)
+def test_the_page_and_the_report_of_a_recording_show_results_and_run_none_of_their_texts(
+    name: str, title: str, tmp_path: Path
 ) -> None:
     script = "<script>alert(1)</script>"
-    failed = ModelResult(script, f"its first call failed: {script}", kind="torch")
+    failed = ModelResult(script, f"loading it failed: {script}", kind="torch")
     result = replace(RESULT, models=(FLOAT, failed))
+    if name == "inference":
+        result = InferenceResult((failed,), "1.31.1", {"threads": "2"}, 0.25, 2)
     RecordedFolder(tmp_path / "recording")
-    (tmp_path / "recording" / "bench.json").write_text(result.to_json())
+    assert title not in render(read(tmp_path / "recording"))
+    (tmp_path / "recording" / f"{name}.json").write_text(result.to_json())
     for page in (render(read(tmp_path / "recording")), _page(result)):
-        assert "Variants side by side" in page
-        assert '<td class="t" colspan="10">its first call failed: &lt;script&gt;' in page
+        assert title in page
+        assert "loading it failed: &lt;script&gt;" in page
         assert script not in page
         assert "2 cores, load 0.25 before" in page
 
@@ -175,12 +181,15 @@ def test_the_page_says_what_numbers_cannot_and_how_to_repeat_it() -> None:
     assert "otel-quant bench models.py:variants --seconds 20" in page
 
 
+@pytest.mark.parametrize("name", ["bench.json", "inference.json"])
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"schema": 9}', '{"schema": 1}'])
-def test_a_damaged_result_in_a_recording_is_said_to_be_damaged(text: str, tmp_path: Path) -> None:
+def test_a_damaged_result_in_a_recording_is_said_to_be_damaged(
+    name: str, text: str, tmp_path: Path
+) -> None:
     RecordedFolder(tmp_path / "recording")
-    (tmp_path / "recording" / "bench.json").write_text(text)
+    (tmp_path / "recording" / name).write_text(text)
     page = render(read(tmp_path / "recording"))
-    assert "bench.json is damaged, or of another version of otel-quant" in page
+    assert f"{name} is damaged, or of another version of otel-quant" in page
 
 
 def test_a_column_that_no_variant_has_is_left_out_before_others_in_a_narrow_terminal() -> None:

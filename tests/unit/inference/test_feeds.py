@@ -26,7 +26,7 @@ def _inputs(**types: str) -> list[Any]:
 
 def _fed(inputs: list[Any], **more: Any) -> Mapping[str, Any]:
     shapes = {each.name: tuple(each.shape) for each in inputs}
-    return feeds(inputs, {"shapes": shapes, **NOTHING_GIVEN, **more}, np)
+    return feeds(inputs, {"shapes": shapes, **NOTHING_GIVEN, **more})
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_arrays_of_a_file_are_fed_as_they_are(tmp_path: Path) -> None:
     path = str(tmp_path / "inputs.npz")
     np.savez(path, x=np.ones((2, 500), np.float32))
     named = SimpleNamespace(name="x", type="tensor(float)", shape=["batch", 500])
-    found = feeds([named], {**NOTHING_GIVEN, "data": path}, np)
+    found = feeds([named], {**NOTHING_GIVEN, "data": path})
     assert (found["x"] == np.ones((2, 500), np.float32)).all()
 
 
@@ -113,15 +113,3 @@ def test_what_does_not_fit_is_said(
         np.savez(path, **arrays)
     with pytest.raises(MisfitError, match=f"^{re.escape(problem.format(path=path))}$"):
         _fed(_inputs(**inputs), data=path)
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [(None, "No such file or directory"), (b"no arrays", "is not a file of numpy.savez")],
-)
-def test_a_file_without_arrays_is_said(content: bytes | None, problem: str, tmp_path: Path) -> None:
-    path = tmp_path / "inputs.npz"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(MisfitError, match=f"^{re.escape(f'{path}: {problem}')}$"):
-        _fed(_inputs(x="float"), data=str(path))

@@ -9,6 +9,7 @@ that has the old function under some name gets the new one.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -114,18 +115,13 @@ class Hooks:
     """The hooks that are set in this process."""
 
     def __init__(self) -> None:
-        self._active = False
+        self.active = False  # Whether calls are to be reported: some wrappers outlive `remove`
         self._registered: set[tuple[str, str]] = set()
         # (holder, name, what was there, what is there now), in the order of setting.
         self._patches: list[tuple[Any, str, Any, Any]] = []
         self._libraries: dict[tuple[str, str], Library] = {}
-        # By package, the names of libraries whose tables are loaded when it is imported.
-        self._waiting: dict[str, list[str]] = {}
-
-    @property
-    def active(self) -> bool:
-        """Whether calls are to be reported: some wrappers outlive :meth:`remove`."""
-        return self._active
+        # By package, the name of the library whose table is loaded when it is imported.
+        self._waiting: dict[str, str] = {}
 
     @property
     def libraries(self) -> frozenset[Library]:
@@ -134,14 +130,14 @@ class Hooks:
 
     def set(self, libraries: Iterable[Library], names: Iterable[str] = ()) -> None:
         """Sets the hooks of libraries, given by table or by name, now or when they are imported."""
-        self._active = True
+        self.active = True
         for each in libraries:
             self._set(each)
         for name in names:
             if PACKAGES[name] in sys.modules:
                 self._set(library(name))
             else:
-                self._waiting.setdefault(PACKAGES[name], []).append(name)
+                self._waiting[PACKAGES[name]] = name
         if self._waiting and self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
@@ -149,12 +145,11 @@ class Hooks:
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Loads the tables for a package that is about to be imported; called by Python."""
-        names = self._waiting.pop(fullname, None)
-        if names is None:
+        name = self._waiting.pop(fullname, None)
+        if name is None:
             return None
-        for name in names:
-            with FAULTS.kept_in(f"hooks of {name}"):
-                self._set(library(name))
+        with FAULTS.kept_in(f"hooks of {name}"):
+            self._set(library(name))
         return found_by_others(self, fullname, path, target)
 
     def _set(self, library: Library) -> None:
@@ -168,11 +163,12 @@ class Hooks:
                     self._fire(hook, sys.modules[hook.module], late=True)
                 continue
             self._registered.add(key)
-            self._register(hook)
+            fire = functools.partial(self._fire, hook, late=hook.module in sys.modules)
+            wrapt.register_post_import_hook(fire, hook.module)
 
     def remove(self) -> None:
         """Puts back what was there before, under every name that a module has for it."""
-        self._active = False
+        self.active = False
         self._libraries.clear()
         self._waiting.clear()
         if self in sys.meta_path:
@@ -191,18 +187,9 @@ class Hooks:
                     setattr(module, name, functions[id(value)])
         self._patches.clear()
 
-    def replace(self, holder: Any, name: str, before: Any, after: Any) -> None:
-        """Puts something in place of an attribute, to be put back by :meth:`remove`."""
-        setattr(holder, name, after)
-        self._patches.append((holder, name, before, after))
-
-    def _register(self, hook: Hook) -> None:
-        late = hook.module in sys.modules
-        wrapt.register_post_import_hook(lambda module: self._fire(hook, module, late), hook.module)
-
     def _fire(self, hook: Hook, module: ModuleType, late: bool) -> None:
         owner = self._libraries.get((hook.module, hook.target))
-        if not self._active or owner is None:
+        if not self.active or owner is None:
             return
         with FAULTS.kept_in(f"hook {hook.module}.{hook.target}"):
             *path, name = hook.target.split(".")
@@ -217,26 +204,23 @@ class Hooks:
                     "%s has no %s in this version; that hook is left out", hook.module, hook.target
                 )
                 return
-            if self._is_ours(holder, name, before):
-                return
+            if any(
+                patched is holder and attribute == name and after is before
+                for patched, attribute, _, after in self._patches
+            ):
+                return  # it is ours
             after = _wrapped(before, hook, owner)
-            self.replace(holder, name, before, after)
-            if late and not path:
-                self._replace_aliases(before, after, module)
-
-    def _is_ours(self, holder: Any, name: str, value: Any) -> bool:
-        return any(
-            patched is holder and attribute == name and after is value
-            for patched, attribute, _, after in self._patches
-        )
-
-    def _replace_aliases(self, before: Any, after: Any, owner: ModuleType) -> None:
-        for module in _modules():
-            if module is owner:
-                continue
-            for name, value in list(vars(module).items()):
-                if value is before:
-                    self.replace(module, name, before, after)
+            places = [(holder, name)]
+            if late and not path:  # by other names in other modules
+                places += [
+                    (other, alias)
+                    for other in _modules()
+                    for alias, value in list(vars(other).items())
+                    if value is before and other is not module
+                ]
+            for place, attribute in places:
+                setattr(place, attribute, after)
+                self._patches.append((place, attribute, before, after))
 
 
 def _modules() -> list[ModuleType]:

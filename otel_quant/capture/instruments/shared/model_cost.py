@@ -15,11 +15,14 @@ from types import MappingProxyType
 from typing import Final
 
 from otel_quant.capture.instruments.shared.calls import Models
-from otel_quant.cost import CostError, InputSpec, ModelCost, NodeCost, analyze
+from otel_quant.cost import CostError, InputSpec, ModelCost, analyze
 from otel_quant.schema.records import AttributeValue, CostedModel
 
 HEAVIEST: Final = 10
 """Nodes that are named of a model by their MACs, and as many by their memory."""
+
+_SHOWN: Final = ("name", "op_type", "params", "macs", "memory_bytes", "precision")
+"""What is shown of such a node."""
 
 _INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
 
@@ -120,19 +123,6 @@ def heaviest_of(cost: ModelCost) -> Iterator[dict[str, str | int]]:
     by_memory = [node for node in cost.nodes if node.memory_bytes]
     by_memory.sort(key=lambda node: -(node.memory_bytes or 0))
     heaviest = {id(node): node for node in (*by_macs[:HEAVIEST], *by_memory[:HEAVIEST])}
-    yield from map(_shown, heaviest.values())
-
-
-def _shown(node: NodeCost) -> dict[str, str | int]:
-    shown: dict[str, str | int] = {
-        "name": node.name,
-        "op_type": node.op_type,
-        "params": node.params,
-    }
-    if node.macs is not None:
-        shown["macs"] = node.macs
-    if node.memory_bytes is not None:
-        shown["memory_bytes"] = node.memory_bytes
-    if node.precision is not None:
-        shown["precision"] = node.precision
-    return shown
+    for node in heaviest.values():
+        shown = {name: getattr(node, name) for name in _SHOWN}
+        yield {name: value for name, value in shown.items() if value is not None}

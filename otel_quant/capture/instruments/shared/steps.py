@@ -66,8 +66,6 @@ class Operation:
 
 # The operations that the calling context is in, outermost first.
 _AROUND: Final[ContextVar[tuple[Operation, ...]]] = ContextVar("otel_quant_operations", default=())
-# Those of all contexts, for threads that were started without one.
-_UNDER_WAY: Final[list[Operation]] = []
 
 _NOTHING: Final[Mapping[str, AttributeValue]] = MappingProxyType({})
 
@@ -92,7 +90,7 @@ def around() -> tuple[Operation, ...]:
     """
     found = _AROUND.get()
     if not found and RUNTIME.current_step() is None:
-        found = tuple(_UNDER_WAY)
+        found = tuple(RUNTIME.operations)
     return found
 
 
@@ -108,18 +106,19 @@ def operating(
     """Marks a block as an operation."""
     operation = Operation(owner, {**inherited_attributes(), **attributes}, costs_models)
     token = _AROUND.set((*_AROUND.get(), operation))
-    _UNDER_WAY.append(operation)
+    RUNTIME.operations.append(operation)
     try:
-        with RUNTIME.operation():
-            try:
-                yield operation
-            except BaseException as error:
-                operation.end_shared_step(error)
-                raise
-            operation.end_shared_step()
+        yield operation
+    except BaseException as error:
+        operation.end_shared_step(error)
+        raise
+    else:
+        operation.end_shared_step()
     finally:
-        _UNDER_WAY.remove(operation)
         _AROUND.reset(token)
+        if operation in RUNTIME.operations:  # else this is a child, forked within
+            RUNTIME.operations.remove(operation)
+        RUNTIME.report_if_idle()
 
 
 # --- what is not reported -------------------------------------------------------------

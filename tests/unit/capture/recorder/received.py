@@ -82,6 +82,7 @@ def recorder_of(
     *,
     info: RunInfo | None = None,
     sample_interval: float = 0,
+    exact_peaks: bool = False,
     **probes: Any,
 ) -> Recorder:
     """Returns a recorder that reads memory as a test says, and no disk or CPU time."""
@@ -92,6 +93,7 @@ def recorder_of(
         sinks,
         metrics,
         sample_interval=sample_interval,
+        exact_peaks=exact_peaks,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from otel_quant.capture.recorder.ongoing import Ongoing
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
 from otel_quant.schema.figures import RESOURCES
@@ -56,77 +58,76 @@ def peak(total: int, source: str, process: int) -> Peaks:
     return Peaks({"memory": total * MIB}, {"memory": source}, process_memory=process * MIB)
 
 
-def test_a_mark_that_rose_is_the_peak_even_if_all_samples_are_lower() -> None:
-    assert peaks_of(memory(100, 100), memory(120, 120), memory(100, 600)) == peak(
-        600, "kernel", 600
-    )
+SAMPLE = MemoryReading(120 * MIB, 120 * MIB, is_brief=True)
+
+OF_READINGS: dict[str, tuple[list[MemoryReading | None], Peaks]] = {
+    "a mark that rose is the peak even if all samples are lower": (
+        [memory(100, 100), memory(120, 120), memory(100, 600)],
+        peak(600, "kernel", 600),
+    ),
+    "the marks at the ends of a step count across brief samples": (
+        [memory(100, 100), SAMPLE, memory(100, 600)],
+        peak(600, "kernel", 600),
+    ),
+    "a mark that did not rise across them does not": (
+        [memory(100, 900), SAMPLE, memory(100, 900)],
+        peak(120, "sampled", 120),
+    ),
+    "a mark that did not rise during the step does not count": (
+        [memory(100, 900), memory(300, 900), memory(100, 900)],
+        peak(300, "sampled", 300),
+    ),
+    "without marks the largest sample is the peak": (
+        [memory(100, None), memory(250, None), memory(90, None)],
+        peak(250, "sampled", 250),
+    ),
+    "a child's mark is added to the memory of the other processes": (
+        [memory(100, 100, (7, 50, 50)), memory(105, 105, (7, 50, 550))],
+        peak(650, "sampled", 105),
+    ),
+    "the smaller memory of the other processes at two readings is added": (
+        [memory(400, 400, (7, 50, 50)), memory(100, 400, (7, 50, 300))],
+        peak(450, "sampled", 400),
+    ),
+    "the present memory of the others is added if a child is at its mark": (
+        [memory(100, 100), memory(104, 104, (7, 500, 500)), memory(104, 104)],
+        peak(604, "sampled", 104),
+    ),
+    "and if this process is at its mark": (
+        [
+            memory(100, 100, (7, 50, 50)),
+            memory(600, 600, (7, 54, 54)),
+            memory(100, 600, (7, 54, 54)),
+        ],
+        peak(654, "sampled", 600),
+    ),
+    "the mark of a new child counts": (
+        [memory(100, 100), memory(100, 100, (7, 20, 500))],
+        peak(600, "sampled", 100),
+    ),
+    "the mark that a child had before the step does not count": (
+        [memory(100, 100, (7, 20, 500)), memory(100, 100, (7, 30, 500))],
+        peak(130, "sampled", 100),
+    ),
+    "the mark of reaped children counts if it rose": (
+        [memory(100, 100), memory(100, 100, reaped=500, faults=9)],
+        peak(600, "sampled", 100),
+    ),
+    "the mark of children reaped before the step does not count": (
+        [memory(100, 100, reaped=500), memory(101, 101, reaped=500)],
+        peak(101, "kernel", 101),
+    ),
+    "a process tree that cannot be read has no peak": ([None, None], Peaks()),
+    "a reading without memory does not change the peak": (
+        [memory(100, 100), None, memory(100, 300)],
+        peak(300, "kernel", 300),
+    ),
+}
 
 
-def test_the_marks_at_the_ends_of_a_step_count_across_brief_samples_between_them() -> None:
-    sample = MemoryReading(120 * MIB, 120 * MIB, is_brief=True)
-    assert peaks_of(memory(100, 100), sample, memory(100, 600)) == peak(600, "kernel", 600)
-    assert peaks_of(memory(100, 900), sample, memory(100, 900)) == peak(120, "sampled", 120)
-
-
-def test_a_mark_that_did_not_rise_during_the_step_does_not_count() -> None:
-    assert peaks_of(memory(100, 900), memory(300, 900), memory(100, 900)) == peak(
-        300, "sampled", 300
-    )
-
-
-def test_a_mark_that_rose_before_the_step_does_not_count() -> None:
-    assert peaks_of(memory(100, 900), memory(110, 900)) == peak(110, "sampled", 110)
-
-
-def test_without_marks_the_largest_sample_is_the_peak() -> None:
-    assert peaks_of(memory(100, None), memory(250, None), memory(90, None)) == peak(
-        250, "sampled", 250
-    )
-
-
-def test_a_childs_mark_is_added_to_the_memory_of_the_other_processes() -> None:
-    assert peaks_of(memory(100, 100, (7, 50, 50)), memory(105, 105, (7, 50, 550))) == peak(
-        650, "sampled", 105
-    )
-
-
-def test_the_smaller_memory_of_the_other_processes_at_two_readings_is_added() -> None:
-    assert peaks_of(memory(400, 400, (7, 50, 50)), memory(100, 400, (7, 50, 300))) == peak(
-        450, "sampled", 400
-    )
-
-
-def test_the_present_memory_of_the_others_is_added_if_a_process_is_at_its_mark() -> None:
-    start = memory(100, 100)
-    assert peaks_of(start, memory(104, 104, (7, 500, 500)), memory(104, 104)) == peak(
-        604, "sampled", 104
-    )
-    start = memory(100, 100, (7, 50, 50))
-    assert peaks_of(start, memory(600, 600, (7, 54, 54)), memory(100, 600, (7, 54, 54))) == peak(
-        654, "sampled", 600
-    )
-
-
-def test_the_mark_of_a_new_child_counts() -> None:
-    assert peaks_of(memory(100, 100), memory(100, 100, (7, 20, 500))) == peak(600, "sampled", 100)
-
-
-def test_the_mark_that_a_child_had_before_the_step_does_not_count() -> None:
-    assert peaks_of(memory(100, 100, (7, 20, 500)), memory(100, 100, (7, 30, 500))) == peak(
-        130, "sampled", 100
-    )
-
-
-def test_the_mark_of_reaped_children_counts_if_it_rose() -> None:
-    assert peaks_of(memory(100, 100), memory(100, 100, reaped=500, faults=9)) == peak(
-        600, "sampled", 100
-    )
-
-
-def test_the_mark_of_children_reaped_before_the_step_does_not_count() -> None:
-    assert peaks_of(memory(100, 100, reaped=500), memory(101, 101, reaped=500)) == peak(
-        101, "kernel", 101
-    )
+@pytest.mark.parametrize(("readings", "expected"), OF_READINGS.values(), ids=OF_READINGS)
+def test_the_peak_of_readings(readings: list[MemoryReading | None], expected: Peaks) -> None:
+    assert peaks_of(*readings) == expected
 
 
 def test_a_peak_is_not_said_to_be_the_kernels_if_a_child_may_have_lived_meanwhile() -> None:
@@ -143,26 +144,14 @@ def test_a_peak_is_not_said_to_be_the_kernels_if_a_child_may_have_lived_meanwhil
     assert peaks_of(before, memory(100, 600, faults=9)) == peak(600, "kernel", 600)
 
 
-def test_a_process_tree_that_cannot_be_read_has_no_peak() -> None:
-    assert peaks_of(None, None) == Peaks()
-
-
-def test_a_reading_without_memory_does_not_change_the_peak() -> None:
-    assert peaks_of(memory(100, 100), None, memory(100, 300)) == peak(300, "kernel", 300)
-
-
-def test_after_a_reset_a_mark_below_an_earlier_one_counts() -> None:
+@pytest.mark.parametrize("later", [300, 100])
+def test_after_a_reset_a_mark_below_an_earlier_one_counts_even_if_it_does_not_rise(
+    later: int,
+) -> None:
     tracker = tracker_from(reading(memory(100, 900)))
     lower(tracker, memory(100, 900))
-    tracker.fold(reading(memory(100, 300)))
-    assert tracker.result() == peak(300, "kernel", 300)
-
-
-def test_after_a_reset_a_mark_that_does_not_rise_is_an_exact_peak() -> None:
-    tracker = tracker_from(reading(memory(100, 900)))
-    lower(tracker, memory(100, 900))
-    tracker.fold(reading(memory(100, 100)))
-    assert tracker.result() == peak(100, "kernel", 100)
+    tracker.fold(reading(memory(100, later)))
+    assert tracker.result() == peak(later, "kernel", later)
 
 
 def test_a_reset_in_an_inner_step_keeps_the_peak_of_the_outer_step() -> None:
@@ -173,20 +162,15 @@ def test_a_reset_in_an_inner_step_keeps_the_peak_of_the_outer_step() -> None:
     assert outer.result() == peak(600, "kernel", 600)
 
 
-def test_after_a_reset_the_lowered_mark_of_a_child_counts_when_it_rises() -> None:
+@pytest.mark.parametrize(("lowered", "later", "total"), [((7,), 400, 500), ((), 800, 150)])
+def test_after_a_reset_the_mark_of_a_child_counts_if_it_was_lowered(
+    lowered: tuple[int, ...], later: int, total: int
+) -> None:
     before = memory(100, 100, (7, 50, 800))
     tracker = tracker_from(reading(before))
-    lower(tracker, before, frozenset({7}))
-    tracker.fold(reading(memory(100, 100, (7, 50, 400))))
-    assert tracker.result() == peak(500, "sampled", 100)
-
-
-def test_after_a_reset_a_childs_mark_that_was_not_lowered_does_not_count() -> None:
-    before = memory(100, 100, (7, 50, 800))
-    tracker = tracker_from(reading(before))
-    lower(tracker, before)
-    tracker.fold(reading(memory(100, 100, (7, 50, 800))))
-    assert tracker.result() == peak(150, "sampled", 100)
+    lower(tracker, before, frozenset(lowered))
+    tracker.fold(reading(memory(100, 100, (7, 50, later))))
+    assert tracker.result() == peak(total, "sampled", 100)
 
 
 def test_gpus_have_a_peak_of_the_sum_and_a_peak_of_each_device() -> None:

@@ -7,31 +7,22 @@ import threading
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.schema.events import Event
 from otel_quant.schema.records import MemoryReading
-from tests.unit.capture.recorder.received import Received, recorder_of
+from tests.unit.capture.recorder.received import Received, in_thread, recorder_of
 
 
 class Progress(Received):
-    """Keeps the progress of a run, and asks the recorder for a reading each time.
+    """Keeps the progress of a run, and asks the recorder for a reading each time."""
 
-    Attributes:
-        received: What arrived, in order.
-        enough: Set when as much has arrived as is waited for.
-    """
+    recorder: Recorder
 
     def __init__(self, count: int = 1) -> None:
         super().__init__()
         self.received: list[Event] = []
-        self.recorder: Recorder | None = None
         self.threads: set[str] = set()
-        self.enough = threading.Event()
-        self._count = count
+        self.enough, self._count = threading.Event(), count
 
     def reading_taken(self, event: Event) -> None:
-        assert self.recorder is not None
-        reader = threading.Thread(target=self.recorder.reading_now)
-        reader.start()
-        reader.join(60)
-        assert not reader.is_alive(), "the recorder is locked"
+        assert not in_thread(self.recorder.reading_now).is_alive(), "the recorder is locked"
         self.threads.add(threading.current_thread().name)
         self.received.append(event)
         if len(self.received) == self._count:

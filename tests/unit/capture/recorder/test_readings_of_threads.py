@@ -10,24 +10,11 @@ from pathlib import Path
 import pytest
 
 from otel_quant.capture.probes import readers
-from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.recorder.recorder import Recorder
-from otel_quant.capture.recorder.run_info import new_run_info
-from otel_quant.schema.events import Event, Sink
-from otel_quant.schema.records import GpuReading, MemoryReading
+from otel_quant.schema.records import MemoryReading
 from tests.fixtures.programs import run_script
+from tests.unit.capture.recorder.received import Received, recorder_of
 
 MIB = 1 << 20
-
-
-class Ended(Sink):
-    """Stores the records of the steps that ended."""
-
-    def __init__(self) -> None:
-        self.records: list[Event] = []
-
-    def step_ended(self, event: Event) -> None:
-        self.records.append(event)
 
 
 def test_a_mark_read_by_another_thread_just_before_a_reset_does_not_count(
@@ -54,14 +41,8 @@ def test_a_mark_read_by_another_thread_just_before_a_reset_does_not_count(
 
     monkeypatch.setattr(readers, "reset_high_water", reset)
     monkeypatch.setattr(readers, "_LONGEST_WAIT", 0.05)  # the other thread reads all the same
-    sink = Ended()
-    recorder = Recorder(
-        new_run_info({}),
-        Probes(memory=memory, disk=lambda pids: None, cpu=lambda pids: None),
-        [sink],
-        sample_interval=0,
-        exact_peaks=True,
-    )
+    received = Received()
+    recorder = recorder_of([received], memory, exact_peaks=True)
     recorder.start()
     mark = 900 * MIB  # rose between the start of the run and the start of the step
     step = recorder.open("Calibration")
@@ -69,7 +50,7 @@ def test_a_mark_read_by_another_thread_just_before_a_reset_does_not_count(
         other.join()
     recorder.close(step)
     recorder.end()
-    (record,) = sink.records
+    (record,) = received.steps
     assert record.attributes["quant.memory.peak"] == 100 * MIB
 
 
@@ -105,29 +86,6 @@ def test_our_own_reads_in_another_thread_are_not_counted_as_the_programs(tmp_pat
     assert run_script(tmp_path, READS_BESIDE) == ("0\n", "")
 
 
-def test_a_driver_that_hangs_in_one_thread_does_not_stop_another() -> None:
-    inside, leave, read = threading.Event(), threading.Event(), threading.Event()
-
-    def gpu(pids: Collection[int]) -> tuple[GpuReading, ...]:
-        if threading.current_thread() is hanging:
-            inside.set()
-            leave.wait()
-        return ()
-
-    def read_here() -> None:
-        assert probes.read().memory is not None
-        read.set()
-
-    probes = Probes(gpu=gpu)
-    hanging = threading.Thread(target=probes.sample, daemon=True)
-    hanging.start()
-    assert inside.wait(60)
-    threading.Thread(target=read_here, daemon=True).start()
-    assert read.wait(60)
-    leave.set()
-    hanging.join()
-
-
 def test_a_step_that_ends_during_a_reading_causes_no_deadlock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -148,12 +106,7 @@ def test_a_step_that_ends_during_a_reading_causes_no_deadlock(
             opening.set()
             recorder.close(recorder.open("Another"))
 
-    recorder = Recorder(
-        new_run_info({}),
-        Probes(memory=memory, disk=lambda pids: None, cpu=lambda pids: None),
-        (),
-        sample_interval=0,
-    )
+    recorder = recorder_of((), memory)
     sampling = threading.Thread(target=recorder.reading_now, daemon=True)
     dropped = recorder.open("Dropped")
     threading.Thread(target=open_another, daemon=True).start()

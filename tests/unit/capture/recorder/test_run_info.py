@@ -1,19 +1,21 @@
-"""What made a run: only what is asked for, and nothing of the environment beyond a table."""
+"""What made a run: its command without secrets, its commit, and of the environment only a table."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from otel_quant.capture.recorder.attributes import origin_of
-from otel_quant.capture.recorder.origin import SYSTEMS, ci_of
+from otel_quant.capture.recorder.origin import SYSTEMS, ci_of, git_head, shown_command
 from otel_quant.capture.recorder.run_info import completed, new_run_info
 from otel_quant.schema import semconv
 from otel_quant.schema.records import Reading
+from tests.fixtures.git import git, new_repository
 
 GITHUB = {
     "GITHUB_ACTIONS": "true",
@@ -90,3 +92,96 @@ def test_more_is_known_at_the_end_than_at_the_start(monkeypatch: pytest.MonkeyPa
     limit = attributes[semconv.CPU_LIMIT]
     assert isinstance(limit, float)
     assert 0 < limit <= (os.cpu_count() or 1)
+
+
+# --- the command ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ([], ""),
+        (["/usr/bin/python3", "quantize.py", "--out", "a b"], "python3 quantize.py --out 'a b'"),
+        (["python", "-c", "import x\nx.run()"], "python -c 'import x x.run()'"),
+        (["python", "a.py", "--hf-token", "hf_abc", "x"], "python a.py --hf-token *** x"),
+        (["python", "a.py", "--API_KEY=1234", "--token"], "python a.py --API_KEY=*** --token"),
+        (["python", "a.py", "--token", "--verbose"], "python a.py --token --verbose"),
+        (
+            ["python", "a.py", "--tokenizer", "gpt2", "--max-tokens=9"],
+            "python a.py --tokenizer gpt2 --max-tokens=9",
+        ),
+        (
+            ["python", "a.py", "https://me:secret@hub/x", "--url=http://t@h"],
+            "python a.py https://***@hub/x --url=http://***@h",
+        ),
+        (
+            ["python", "a.py", "hf_token=abc", "AWS_SECRET_ACCESS_KEY=x y", "+hub.token=t", "lr=1"],
+            "python a.py hf_token=*** AWS_SECRET_ACCESS_KEY=*** +hub.token=*** lr=1",
+        ),
+        (
+            ["python", "a.py", "-H", "Authorization: Bearer abc", "--header=authorization=Basic x"],
+            "python a.py -H 'Authorization:***' --header='authorization=***'",
+        ),
+        (
+            [
+                "python",
+                "a.py",
+                "hf_" + "a" * 34,
+                "--as=AKIA" + "B" * 16,
+                "-c",
+                "f('ghp_abcdefghijklm')",
+            ],
+            "python a.py *** --as=*** -c 'f('\"'\"'***'\"'\"')'",
+        ),
+        (["python", "x" * 2000], "python " + "x" * 992 + "…"),
+    ],
+)
+def test_secrets_are_hidden(arguments: list[str], shown: str) -> None:
+    assert shown_command(arguments, paths=True) == shown
+
+
+def test_whatever_may_be_a_path_is_hidden_where_paths_are_switched_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    arguments = [
+        "/opt/python", "quantize.py", "-c", "open('/etc/passwd')", "models", "--model=out/m.onnx",
+        "--method", "minmax", "--percentile", "99.9", "--samples=128", "--token=t", "C:\\m", "hf_" + "a" * 34, "-v",
+    ]  # fmt: skip
+
+    assert shown_command(arguments, paths=False) == (
+        "python <path> -c <path> <path> --model=<path> --method minmax --percentile 99.9 "
+        "--samples=128 --token=*** <path> *** -v"
+    )
+
+
+# --- the commit -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return new_repository(tmp_path / "repository")
+
+
+def test_commit_and_branch(repository: Path) -> None:
+    commit = git(repository, "rev-parse", "HEAD")
+    assert git_head(repository / "inner") == (commit, "main")
+
+    git(repository, "gc", "-q", "--aggressive", "--prune=now")
+    assert (repository / ".git" / "packed-refs").exists()
+    assert git_head(repository) == (commit, "main")
+
+    git(repository, "worktree", "add", "-q", "-b", "other/branch", "../second")
+    assert git_head(repository.parent / "second") == (commit, "other/branch")
+    git(repository.parent, "clone", "-q", str(repository), "clone")
+    assert git_head(repository.parent / "clone") == (commit, "main")
+
+    git(repository, "checkout", "-q", "--detach")
+    assert git_head(repository) == (commit, None)
+
+
+def test_a_folder_without_a_repository_and_one_without_a_commit(tmp_path: Path) -> None:
+    assert git_head(Path("/proc")) == (None, None)
+    git(tmp_path, "init", "-q", "-b", "main")
+    assert git_head(tmp_path) == (None, "main")

@@ -163,33 +163,78 @@ def test_a_run_ends_after_the_checkpoints_that_other_threads_are_taking(checkpoi
     assert received.runs[-1].attributes["quant.run.steps"] == 1
 
 
+# --- what may hang ----------------------------------------------------------------------------
+
+
+class HangingDriver:
+    """Reads no GPU, and hangs in one thread from some reading on, until it `resumes`."""
+
+    def __init__(self, after: int = 0) -> None:
+        self.resumes, self._hangs = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._after = after
+
+    def __call__(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
+        if threading.current_thread() is self._thread:
+            self._after -= 1
+            if self._after < 0:
+                self._hangs.set()
+                self.resumes.wait(60)
+        return ()
+
+    def hang_in(self, act: Callable[[], object]) -> threading.Thread:
+        """Starts a thread and returns it once it hangs in the driver."""
+        self._thread = threading.Thread(target=act, daemon=True)
+        self._thread.start()
+        assert self._hangs.wait(60)
+        return self._thread
+
+
 def test_a_run_waits_for_a_driver_that_hangs_only_so_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("otel_quant.capture.recorder.recorder._LONGEST_WAIT", 0.1)
-    hangs, goes_on, received = threading.Event(), threading.Event(), Received()
-    closing = False
-
-    def gpu(pids: Collection[int]) -> tuple[GpuReading, ...]:
-        if closing and threading.current_thread() is worker:
-            hangs.set()
-            goes_on.wait(60)
-        return ()
-
-    def work() -> None:
-        nonlocal closing
-        step = recorder.open("A")
-        closing = True
-        recorder.close(step)
-
-    recorder = recorder_of([received], gpu=gpu)
-    worker = threading.Thread(target=work)
-    worker.start()
-    assert hangs.wait(60)
+    driver, received = HangingDriver(after=1), Received()
+    recorder = recorder_of([received], gpu=driver)
+    recorder.start()
+    hanging = driver.hang_in(lambda: recorder.close(recorder.open("A")))
     recorder.end()
-    goes_on.set()
-    worker.join()
+    driver.resumes.set()
+    hanging.join()
     assert received.names == ["Start", "A Start", "End"]
+
+
+@pytest.mark.parametrize("moment", ["the start", "a step"])
+def test_a_driver_that_hangs_in_one_thread_blocks_no_step_of_another(moment: str) -> None:
+    driver, received = HangingDriver(), Received()
+    recorder = recorder_of([received], gpu=driver)
+    if moment == "the start":
+        hanging = driver.hang_in(recorder.start)
+    else:
+        recorder.start()
+        hanging = driver.hang_in(lambda: recorder.close(recorder.open("Hanging")))
+    recorder.close(recorder.open("A"))
+    assert received.names == ["Start", "A Start", "A End"]
+    driver.resumes.set()
+    hanging.join()
+    recorder.end()
+    late = [] if moment == "the start" else ["Hanging Start", "Hanging End"]
+    assert received.names[3:] == [*late, "End"]
+
+
+def test_a_metric_may_wait_for_a_thread_that_opens_a_step() -> None:
+    def act(name: str) -> None:
+        if name == "Outer Start":
+            other = in_thread(lambda: recorder.close(recorder.open("Inner")))
+            assert not other.is_alive()
+
+    received = Received()
+    recorder = recorder_of([received], metrics=Metric(act))
+    recorder.close(recorder.open("Outer"))
+    recorder.end()
+    assert received.names == [
+        "Start", "Inner Start", "Inner End", "Outer Start", "Outer End", "End",
+    ]  # fmt: skip
 
 
 # --- peaks and values -------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_quant.capture.recorder.kept_run import KeptRun, RunFigures, RunStep
+from otel_quant.capture.measured_run import KeptRun, RunFigures, RunStep
 from otel_quant.schema.records import (
     CpuReading,
     DiskReading,

@@ -14,7 +14,7 @@ from otel_quant.recordings.reader import read
 from otel_quant.recordings.steps import placed_steps, step_at
 from otel_quant.views.curves import bands_of, charts_of, comparison_charts, grid_of
 from otel_quant.views.steps import subject_of
-from tests.fixtures import built_recordings as built
+from tests.fixtures import recorded as built
 from tests.fixtures.recorded import RecordedFolder
 
 

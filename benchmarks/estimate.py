@@ -36,11 +36,7 @@ _TOO_LITTLE: Final = -0.2
 
 
 def measured(models: Sequence[str], names: Sequence[str], samples: Sequence[int]) -> list[float]:
-    """Runs every combination, and prints a line for each.
-
-    Returns:
-        Errors of the estimates as shares of the real peaks; above 0 for one that is too large.
-    """
+    """Runs every combination, and prints each; returns the errors as shares of the real peaks."""
     errors = []
     rows = []
     with tempfile.TemporaryDirectory() as folder:

@@ -20,17 +20,16 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Callable
 from concurrent import futures
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import grpc
 import psutil
+from measuring import forgetful_server
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
@@ -82,22 +81,6 @@ class Recorder(grpc.GenericRpcHandler):
             return b""  # what an empty response is, in protobuf
 
         return grpc.unary_unary_rpc_method_handler(take)
-
-
-class Forgetful(BaseHTTPRequestHandler):
-    """Accepts every POST."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        """Reads the body and forgets it."""
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
 
 
 def serve_grpc(port: int, keep: bool) -> tuple[grpc.Server, Recorder]:
@@ -295,10 +278,8 @@ def main() -> None:
     kept = record_run()
     figures = shape(kept)
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Forgetful)
-    threading.Thread(target=http.serve_forever, daemon=True).start()
-    web = http.server_address[1]
-    ports = Backends(prometheus=int(web), loki=int(web))
+    web = forgetful_server()
+    ports = Backends(prometheus=web, loki=web)
     traces, _ = serve_grpc(ports.tempo_otlp, keep=False)
     binaries = {name: path for name, path in build.listing().items() if path}
     binary = binaries.get("otelcol-quant")
@@ -325,7 +306,6 @@ def main() -> None:
         )
         figures |= stored_series(binaries, Path(folder), kept, runs // 2)
     traces.stop(0)
-    http.shutdown()
     print(json.dumps(figures, indent=2))
 
 

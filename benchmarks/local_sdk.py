@@ -100,14 +100,7 @@ class _Metrics(MetricExporter):
 
 
 def configure(*, encode: bool = False) -> Discard:
-    """Sets the three global providers.
-
-    Args:
-        encode: Whether batches are encoded to OTLP before they are dropped.
-
-    Returns:
-        What has been given to the exporters.
-    """
+    """Sets the three global providers; returns what is given to the exporters, encoded to OTLP if asked for."""
     discard = Discard(encode)
     tracer_provider = TracerProvider()
     tracer_provider.add_span_processor(BatchSpanProcessor(_Spans(discard)))

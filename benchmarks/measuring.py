@@ -7,7 +7,9 @@ compared is measured in turns, and the result is the ratio of two medians.
 from __future__ import annotations
 
 import statistics
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,15 +26,9 @@ def compiled_into(folder: Path) -> dict[str, str]:
 
 
 def take_turns(rounds: int, candidates: Mapping[str, Callable[[], T]]) -> dict[str, list[T]]:
-    """Measures candidates alternately.
+    """Measures candidates alternately; returns the figures by name, one for each round.
 
-    Args:
-        rounds: How many times each of them is measured.
-        candidates: By name, what measures once and returns the figure.
-
-    Returns:
-        The figures by name, one for each round. Who comes first changes from round to
-        round, so that a drift of the machine meets all alike.
+    Who comes first changes from round to round, so that a drift of the machine meets all alike.
     """
     names = list(candidates)
     figures: dict[str, list[T]] = {name: [] for name in names}
@@ -41,6 +37,29 @@ def take_turns(rounds: int, candidates: Mapping[str, Callable[[], T]]) -> dict[s
         for name in names[first:] + names[:first]:
             figures[name].append(candidates[name]())
     return figures
+
+
+class _Forgetful(BaseHTTPRequestHandler):
+    """Accepts every POST, and says what an empty response is in protobuf."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-protobuf")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def forgetful_server() -> int:
+    """Starts a server that takes any OTLP request over HTTP; returns its port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Forgetful)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.server_port
 
 
 def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:

@@ -111,10 +111,7 @@ def _plain(model: Any) -> Any:
 def llama(path: Path, layers: int = 22, *, inside: bool = False) -> None:
     """A decoder of the Llama family; 22 layers are 1.1 B parameters, float32.
 
-    Args:
-        path: Where to write; external data goes beside it, in a file full of holes.
-        layers: Decoder layers.
-        inside: Weights go into the model's file instead, as holes as well.
+    Its weights are holes, in a file beside the model, or inside of the model's.
     """
     builder = _Decoder()
     builder.build(layers)

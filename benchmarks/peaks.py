@@ -141,8 +141,6 @@ def main() -> None:
         milliseconds, below, profile = arguments.program
         program(float(milliseconds), below == "True", None if profile == "-" else Path(profile))
         return
-    if arguments.rounds < 1:
-        parser.error(f"--rounds is {arguments.rounds}; expected 1 or more")
 
     rows, least = [], 1.0
     names: list[str] = []

@@ -15,15 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 
 def write_model(path: Path, name: str) -> int:
-    """Writes a model with random weights.
-
-    Args:
-        path: Where to.
-        name: ``resnet50``, or ``small``: its blocks with half the width.
-
-    Returns:
-        Height and width of its input image.
-    """
+    """Writes `resnet50` or `small`, its blocks with half the width; returns the size of its input image."""
     from resnet50 import STAGES, write_resnet50
 
     if name == "resnet50":
@@ -35,11 +27,7 @@ def write_model(path: Path, name: str) -> int:
 
 
 def quantize(model: Path, target: Path, size: int, samples: int) -> float:
-    """Quantizes a model to INT8.
-
-    Returns:
-        Seconds that it took.
-    """
+    """Quantizes a model to INT8; returns the seconds that it took."""
     import numpy as np
     from onnxruntime.quantization.calibrate import CalibrationDataReader
     from quark.onnx import ModelQuantizer

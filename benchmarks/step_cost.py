@@ -135,11 +135,7 @@ class Ratios:
 def compare(
     rounds: int, folder: Path, profiler: Any, send_by_hand: Callable[[], None]
 ) -> tuple[list[tuple[object, ...]], dict[str, Ratios], dict[str, Ratios]]:
-    """Measures every variant.
-
-    Returns:
-        The rows of the table, and the ratios by variant: in a row, and cold.
-    """
+    """Returns the rows of the table, and the ratios by variant: in a row, and cold."""
 
     def quark_scope() -> None:
         with profiler.scope("Calibration"):
@@ -248,8 +244,6 @@ def main() -> None:
     parser.add_argument("--parts", action="store_true", help="only show where the time goes")
     parser.add_argument("--profile", action="store_true", help="show where our steps' time goes")
     arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error(f"--rounds is {arguments.rounds}; expected 1 or more")
 
     discard = configure(encode=arguments.encode)
     note_automatic_providers()  # as under opentelemetry-instrument

@@ -61,11 +61,7 @@ class Sent:
 
 
 def sent_by_one_step(discard: Discard) -> Sent:
-    """Runs one step with calibration as its name, in a run of its own.
-
-    Args:
-        discard: The exporters' end, just configured.
-    """
+    """Runs one step with calibration as its name, in a run of its own, with exporters just configured."""
     with otel_quant.run(), otel_quant.step("Calibration", attributes=CALIBRATION):
         pass
     providers: tuple[Any, ...] = (  # the SDK's, which have more than their types

@@ -29,14 +29,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
-from measuring import compiled_into, median_ratio, print_table, take_turns
+from measuring import compiled_into, forgetful_server, median_ratio, print_table, take_turns
 from quantization import write_model
 
 HERE: Final = Path(__file__).parent
@@ -44,34 +42,10 @@ INSTRUMENT: Final = str(Path(sys.executable).with_name("opentelemetry-instrument
 DISABLED: Final = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "otel_quant"}
 
 
-class Receiver(BaseHTTPRequestHandler):
-    """Takes any OTLP request over HTTP and answers that all is well."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:  # the name is http.server's
-        """Reads the request and answers."""
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Type", "application/x-protobuf")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *args: Any, **kwargs: Any) -> None:
-        """Prints nothing."""
-
-
 def run(
     command: list[str], environment: Mapping[str, str], core: int
 ) -> tuple[float, float, float]:
-    """Runs a command to its end.
-
-    Returns:
-        Seconds of CPU time, of wall-clock time, and the time that the program measured for quantizing.
-
-    Raises:
-        SystemExit: It failed.
-    """
+    """Runs a command; returns seconds of CPU time, of wall-clock time, and what it measured for quantizing."""
     began = time.perf_counter()
     with subprocess.Popen(
         command,
@@ -107,17 +81,10 @@ def main() -> None:
     )
     parser.add_argument("--samples", type=int, default=16, help="calibration images of a run")
     arguments = parser.parse_args()
-    if arguments.rounds < 1:
-        parser.error(f"--rounds is {arguments.rounds}; expected 1 or more")
-    if not Path(INSTRUMENT).exists():
-        parser.error(f"{INSTRUMENT} does not exist; expected opentelemetry-distro beside Python")
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     otlp = {
         **{f"OTEL_{signal}_EXPORTER": "otlp" for signal in ("TRACES", "METRICS", "LOGS")},
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{forgetful_server()}",
     }
     core = max(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as temporary:
@@ -153,10 +120,7 @@ def main() -> None:
             if not arguments.sums
         }
         candidates["accounted"] = account
-        taken = take_turns(
-            arguments.rounds,
-            candidates,
-        )
+        taken = take_turns(arguments.rounds, candidates)
         os.chdir(HERE)
     del taken["accounted"]
     show_sums(sums)

@@ -43,13 +43,7 @@ def prometheus(metric: str) -> tuple[str, ...]:
 
 
 def series(metric: str, matchers: str = "", *, part: str = "") -> str:
-    """Returns a selector of the chosen runs' series of a metric.
-
-    Args:
-        metric: Name in the contract.
-        matchers: Further matchers.
-        part: `bucket`, `sum` or `count` of a histogram.
-    """
+    """Returns a selector of the chosen runs' series of a metric; of a histogram, of one part."""
     names = prometheus(metric)
     name = next(n for n in names if n.endswith(part)) if part else names[0]
     return f"{name}{{{', '.join(filter(None, (SELECTED, matchers)))}}}"
@@ -58,9 +52,7 @@ def series(metric: str, matchers: str = "", *, part: str = "") -> str:
 def begun(matchers: str = CHOSEN, *, over_range: bool = False) -> str:
     """Returns when each process began its run: the latest, where it had several.
 
-    Args:
-        matchers: Which runs.
-        over_range: Whether runs count that have been seen at any time of the dashboard's range.
+    Over a range, runs count that have been seen at any time of the dashboard's.
     """
     start = series(semconv.RUN_START, matchers)
     return f"topk by (job, instance) (1, {f'max_over_time({start}[$__range])' if over_range else start})"
@@ -73,13 +65,9 @@ def named(
     labels: tuple[str, ...] = (),
     over_range: bool = False,
 ) -> str:
-    """Returns series of processes with the name of the run that each belongs to.
+    """Returns series of processes with the name of the run that each belongs to, and more of its labels.
 
-    Args:
-        values: PromQL whose series have the labels `job` and `instance`.
-        matchers: Which runs.
-        labels: Further labels of the run to give.
-        over_range: See `begun`.
+    The series given have the labels `job` and `instance`.
     """
     join = f"on (job, instance) group_left ({', '.join((RUN_NAME, *labels))})"
     return f"{values} * {join} ({begun(matchers, over_range=over_range)} > bool 0)"

@@ -220,11 +220,8 @@ def transform(kind: str, **options: Any) -> DataTransformerConfig:
 def columns(order: Mapping[str, str]) -> list[DataTransformerConfig]:
     """Returns transformations that keep some columns, order and name them.
 
-    What a store adds to what was asked for does not become a column.
-
-    Args:
-        order: New name by old name, in the order of the columns. The old name is the one that
-            the data source shows.
+    The order has the new name by the one that the data source shows. What a store adds to what was asked
+    for does not become a column.
     """
     return [
         transform("filterFieldsByName", include={"names": list(order)}),
@@ -297,10 +294,7 @@ def transformed(
 def merged(panel: table.Panel, order: Mapping[str, str], newest: str) -> table.Panel:
     """Returns a table whose queries have the same labels, a row for each set of their values.
 
-    Args:
-        panel: The table.
-        order: See `columns`.
-        newest: Title of the column by which rows are sorted, the largest first.
+    Rows are sorted by the column `newest`, the largest first.
     """
     kept, named = columns(order)
     return transformed(
@@ -312,15 +306,7 @@ def merged(panel: table.Panel, order: Mapping[str, str], newest: str) -> table.P
 def matrix(
     panel: table.Panel, title: str, row: str, column: str, value: str = "Value"
 ) -> table.Panel:
-    """Returns a table with a row and a column for each value of two labels.
-
-    Args:
-        panel: The table.
-        title: Title of the column with the values of the rows' label.
-        row: Label of the rows.
-        column: Label of the columns.
-        value: What the data source calls the column with the values.
-    """
+    """Returns a table with a row and a column for each value of two labels; `title` is of the rows'."""
     panel = panel.with_transformation(
         transform("groupingToMatrix", columnField=column, rowField=row, valueField=value, emptyValue="null")
     )  # fmt: skip
@@ -398,13 +384,7 @@ def board(
 ) -> dashboard.Dashboard:
     """Returns a dashboard with the variables that all have.
 
-    Args:
-        uid: Its identifier.
-        title: Its title.
-        description: What it is for.
-        run: The choice of runs.
-        processes: The choice of their processes; those of many runs are nothing to choose from.
-        start: The metric that says when each of them began.
+    Processes of many runs are nothing to choose from; `start` is the metric that says when each run began.
     """
     made = (
         dashboard.Dashboard(title).uid(uid).description(description).tags(["quantization"])
@@ -448,20 +428,12 @@ def _newest_first(start: str) -> str:
 
 
 def runs(start: str = START) -> dashboard.QueryVariable:
-    """Returns the choice of any runs, by name; all of them at first.
-
-    Args:
-        start: The metric that says when each of them began.
-    """
+    """Returns the choice of any runs, by name, all of them at first; `start` has when each began."""
     return choice("run", "Run", _newest_first(start), "Service, model and start, or OTEL_QUANT_RUN_NAME; newest first.").regex(OF_RESULT).sort(VariableSort.DISABLED)  # fmt: skip
 
 
 def run(several: bool = False) -> dashboard.QueryVariable:
-    """Returns the choice of one run, the newest at first.
-
-    Args:
-        several: Whether others may be chosen beside it.
-    """
+    """Returns the choice of one run, the newest at first, or of several."""
     return (
         dashboard.QueryVariable("run").label("Run").query(_newest_first(START)).regex(OF_RESULT)
         .description("Service, model and start, or OTEL_QUANT_RUN_NAME; newest first.")

@@ -44,9 +44,6 @@ def _open_steps(range_: str) -> str:
 
     Samples of metrics, which come once a minute, miss the shorter steps; log records are sent
     when a step begins and when it ends.
-
-    Args:
-        range_: How far it looks back.
     """
     return (
         f"({_checkpoints_of_steps('start', range_)} unless {_checkpoints_of_steps('end', range_)})"

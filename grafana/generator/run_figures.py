@@ -45,10 +45,8 @@ DURATION = (
 def of_ranks(values: str, by: str = f"{RUN}, {HOST}") -> str:
     """Returns the sum of the ranks of a run: each has its own, and they share what there is.
 
-    Args:
-        values: PromQL whose series have the labels of a run, its ranks and their hosts. A child's
-            are its rank's too, which is the highest that has them.
-        by: Labels of a sum.
+    The series have the labels of a run, its ranks and their hosts. A child's are its rank's too, which
+    is the highest that has them.
     """
     return f"sum by ({by}) (max by ({by}, {RANK}) ({values}))"
 

@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="otel-quant",
         description="Records quantization runs, and shows what they and their models cost.",
+        formatter_class=_formatter,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
     subparsers = parser.add_subparsers(
@@ -56,7 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     for command in _commands(given):
         subparser = subparsers.add_parser(
-            command.name, help=command.brief, description=command.description
+            command.name,
+            help=command.brief,
+            description=command.description,
+            formatter_class=_formatter,
         )
         command.add_arguments(subparser)
         subparser.add_argument(
@@ -77,6 +81,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with LastResort() as end:
         return _run(options)
     return _report_fault(end, with_traceback=options.traceback)
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """Returns argparse's own, which loads shutil to know the width: it is made for every argument."""
+    try:
+        columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
+    except (OSError, ValueError):
+        columns = 0
+    return argparse.HelpFormatter(prog, width=(columns or 80) - 2)
 
 
 def _commands(arguments: Sequence[str]) -> Iterator[Command]:

@@ -41,6 +41,9 @@ _MOST_STEPS: Final = 50
 _FEWEST_STEPS: Final = 5
 """Steps that are printed of each of many processes."""
 
+_OUTPUT: Final = "output.log"
+"""As in otel_quant/export/recording/layout.py, which loads too much for the program to wait for."""
+
 _EXPECTED: Final = "expected otel-quant run [options] -- PROGRAM ARGS..., as python quantize.py"
 
 
@@ -96,14 +99,14 @@ def _run(options: argparse.Namespace) -> int:
     made = _make_folder(options.out, arguments)
     environ = program_environment(made, _settings(options))
     began_ns = time.time_ns()
+    output = f"{made}/{_OUTPUT}" if options.watch else None
     try:
-        with _output(made, options.watch) as output:
-            program = Program(arguments, environ, output)
+        program = Program(arguments, environ, output)
     except OSError as error:
         take_notes(made)
-        if options.watch:
+        if output is not None:
             with suppress(OSError):
-                os.unlink(_output_in(made))  # noqa: PTH108 - the program waits for pathlib
+                os.unlink(output)  # noqa: PTH108 - the program waits for pathlib
         if options.out is None:
             os.rmdir(made)  # noqa: PTH106 - likewise
         raise _not_started(arguments[0], error) from error
@@ -147,26 +150,6 @@ def _run(options: argparse.Namespace) -> int:
         except (KeyboardInterrupt, BrokenPipeError):
             pass  # the program is over; what is missing can be had from the recording later
     return end_as(ending)
-
-
-@contextmanager
-def _output(folder: str, is_watched: bool) -> Iterator[int | None]:
-    """Opens the file for the program's output; gives None where that stays ours."""
-    if not is_watched:
-        yield None
-        return
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    descriptor = os.open(_output_in(folder), flags, 0o666)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _output_in(folder: str) -> str:
-    from otel_quant.export.recording.layout import OUTPUT
-
-    return f"{folder}/{OUTPUT}"
 
 
 @contextmanager

@@ -93,9 +93,6 @@ def _error(name: str, expected: Any, actual: Any, np: Any) -> OutputError:
 def tensor_errors(found: Mapping[str, Mapping[str, float]]) -> tuple[TensorError, ...]:
     """Returns what the debugger has found, the worst first."""
     errors = [TensorError(name, each.get("own"), each.get("all")) for name, each in found.items()]
-    return tuple(sorted(errors, key=_decibels))
-
-
-def _decibels(error: TensorError) -> float:
-    known = error.own if error.all is None else error.all
-    return 0.0 if known is None else known
+    return tuple(
+        sorted(errors, key=lambda each: (each.own if each.all is None else each.all) or 0.0)
+    )

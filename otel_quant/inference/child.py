@@ -86,5 +86,19 @@ def reset_mark() -> bool:
     return True
 
 
+class MemoryMark:
+    """The kernel's mark of the highest RSS, as long as it could be set back."""
+
+    def __init__(self) -> None:
+        self._is_known = True
+
+    def take(self, resets: bool) -> int | None:
+        """Returns the mark in bytes, and sets it back."""
+        found = status("VmHWM") if self._is_known else None
+        if resets:
+            self._is_known = reset_mark()
+        return found
+
+
 if __name__ == "__main__":
     answer_requests(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

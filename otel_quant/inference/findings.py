@@ -1,6 +1,6 @@
 """The table of what goes wrong in models: a row is a function that finds it, beside its source.
 
-`onnx_findings.py` has the rows of onnxruntime, `pytorch/findings.py` those of PyTorch.
+`onnx_findings.py` has the rows of onnxruntime, `torch_findings.py` those of PyTorch.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from otel_quant.cost.graph import printable
 from otel_quant.inference.results import Finding
+from otel_quant.schema.units import share_text
 
 _LONGEST: Final = 120
 
@@ -17,15 +18,15 @@ _Evidence = TypeVar("_Evidence")
 
 
 class Timed(Protocol):
-    """A kernel whose time counts for a finding."""
+    """A kernel whose time counts for a finding: its name in results, and microseconds of a run."""
 
     @property
     def title(self) -> str:
-        """Its name in results."""
+        """Its name."""
 
     @property
     def time(self) -> float:
-        """Its time in a run, in microseconds."""
+        """Its microseconds."""
 
 
 class Found(NamedTuple):
@@ -56,27 +57,23 @@ class Findings(Generic[_Evidence]):
 
     def of(self, evidence: _Evidence, whole: float) -> tuple[Finding, ...]:
         """Returns what went wrong in a run, what took longest first, with its share of the time."""
-        found = [
-            _finding(kind, source, each, whole or 1.0)
-            for kind, source, find in self._rows
-            for each in find(evidence)
-        ]
-        return tuple(sorted(found, key=lambda each: -each.micros))
-
-
-def _finding(kind: str, source: str, found: Found, whole: float) -> Finding:
-    micros = sum(kernel.time for kernel in found.kernels)
-    percent = 100 * micros / whole
-    share = f"{percent:.2f} %" if percent < 1 else f"{percent:.1f} %"
-    wanted = f"; wanted: {found.remedy}" if found.remedy else ""
-    return Finding(
-        kind,
-        printable(found.place, _LONGEST),
-        f"{found.text} ({share} of the time){wanted}",
-        found.remedy,
-        micros,
-        micros / whole,
-        tuple(printable(kernel.title, _LONGEST) for kernel in found.kernels),
-        source,
-        printable(found.alike or found.text),
-    )
+        made = []
+        for kind, source, find in self._rows:
+            for found in find(evidence):
+                micros = sum(kernel.time for kernel in found.kernels)
+                share = micros / (whole or 1.0)
+                wanted = f"; wanted: {found.remedy}" if found.remedy else ""
+                made.append(
+                    Finding(
+                        kind,
+                        printable(found.place, _LONGEST),
+                        f"{found.text} ({share_text(share)} of the time){wanted}",
+                        found.remedy,
+                        micros,
+                        share,
+                        tuple(printable(kernel.title, _LONGEST) for kernel in found.kernels),
+                        source,
+                        printable(found.alike or found.text),
+                    )
+                )
+        return tuple(sorted(made, key=lambda each: -each.micros))

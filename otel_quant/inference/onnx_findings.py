@@ -84,11 +84,8 @@ def _unfused(evidence: Evidence) -> Iterator[Found]:
         if (reason := _reason(evidence, op)) is not None:
             groups.setdefault(reason, []).append(kernel)
     for (node, why), kernels in groups.items():
-        names = list(dict.fromkeys(each.place for each in kernels))
-        text = (
-            f"{_types_of(kernels)} {listed(names)} {'was' if len(names) == 1 else 'were'} not fused "
-            f"with {title(node)}: {why.reason}"
-        )
+        were = "was" if len({each.place for each in kernels}) == 1 else "were"
+        text = f"{_named(kernels)} {were} not fused with {title(node)}: {why.reason}"
         yield Found(node.name, kernels, text, why.remedy, f"{node.node.op_type}: {why.reason}")
 
 
@@ -101,24 +98,27 @@ def _foreign(evidence: Evidence) -> Iterator[Found]:
         if (op := kernel.node) is not None and op.kind.startswith(_QUARK) and converts(op.kind)
     ]
     if kernels:
-        what = f"{_types_of(kernels)} {listed([kernel.place for kernel in kernels])}"
-        text = f"{what} ran as they are: onnxruntime does not fuse operators of AMD Quark"
+        text = (
+            f"{_named(kernels)} ran as they are: onnxruntime does not fuse operators of AMD Quark"
+        )
         yield Found(kernels[0].place, kernels, text)
 
 
-def _types_of(kernels: Sequence[Placed]) -> str:
-    return " and ".join(dict.fromkeys(each.ran.op_type for each in kernels))
+def _named(kernels: Sequence[Placed]) -> str:
+    """Returns the operators of conversions with the nodes that they are next to."""
+    operators = " and ".join(dict.fromkeys(each.ran.op_type for each in kernels))
+    return f"{operators} {listed(list(dict.fromkeys(each.place for each in kernels)))}"
 
 
 def _reason(evidence: Evidence, op: Operation) -> tuple[Operation, Obstacle] | None:
     """Returns why a conversion was not fused; None if it has to run whatever is behind it."""
     file = evidence.file
-    if op.kind in QUANTIZES:
-        partner = None if file.is_input(op.input(0)) else file.maker(op.input(0))
-        beside = [] if partner is None else [partner]
-    else:
-        beside = [] if file.is_output(op.outputs[0]) else list(file.readers(op.outputs[0]))
-    found = [(node, why) for node in beside if (why := _why(evidence, node, op)) is not None]
+    beside: Sequence[Operation | None] = ()
+    if op.kind in QUANTIZES and not file.is_input(op.input(0)):
+        beside = [file.maker(op.input(0))]
+    elif op.kind not in QUANTIZES and not file.is_output(op.outputs[0]):
+        beside = file.readers(op.outputs[0])
+    found = [(node, why) for node in beside if node and (why := _why(evidence, node, op))]
     known = [each for each in found if each[0] not in file.fused.on_integers]
     return next(iter(known or found), None)
 
@@ -130,10 +130,14 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
         level = f"the level of graph optimization is {evidence.level}"
         return Obstacle(level, f"level {' or '.join(_FUSES_QUANTIZED)}")
     if at.kind in QDQ:
-        return _of_two_conversions(at, op)
+        first, then = (op, at) if op.kind in DEQUANTIZES else (at, op)
+        if first.kind not in DEQUANTIZES or then.kind not in QUANTIZES:
+            return None
+        why = f"integers of `{first.name}` become those of another scale"
+        return Obstacle(why, "the same scale and zero point")
     if at in fused.obstacles:
-        why, other = fused.obstacles[at], _also_read(file, at)
-        return Obstacle(other, why.remedy) if other and why is NOT_QUANTIZED else why
+        known, other = fused.obstacles[at], _also_read(file, at)
+        return Obstacle(other, known.remedy) if other and known is NOT_QUANTIZED else known
     rule = fusion_of(at.kind)
     if rule is None:
         return NO_KERNEL
@@ -143,7 +147,7 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
     if at in fused.on_integers:
         if op.kind in DEQUANTIZES and len(file.readers(op.outputs[0])) > 1:
             return None  # another reader is the reason
-        return _made_bias(file, at, rule.bias) or _of_kernel(file, at)
+        return _of_kernel(file, at, rule.bias)
     if at.kind == "MatMul" and op.kind in DEQUANTIZES and op.input(0).constant:
         return _of_weights(file, at, op)
     return _of_operands(file, at)
@@ -155,19 +159,12 @@ def _dequantizer(file: FileGraph, value: Value) -> Operation | None:
     return maker if maker is not None and maker.kind in DEQUANTIZES else None
 
 
-def _made_bias(file: FileGraph, at: Operation, place: int | None) -> Obstacle | None:
-    """Says that a bias takes a way round, which not every kernel on integers allows."""
-    maker = file.maker(at.input(place)) if place is not None and at.has(place) else None
-    if maker is None or maker.kind in DEQUANTIZES:
-        return None
-    return Obstacle(
-        f"its bias does not come straight from a DequantizeLinear but through {title(maker)}",
-        "a DequantizeLinear of its own",
-    )
-
-
-def _of_kernel(file: FileGraph, at: Operation) -> Obstacle:
-    """Why there is none although operands and results are quantized: int8 activations, on x86."""
+def _of_kernel(file: FileGraph, at: Operation, bias: int | None) -> Obstacle:
+    """Why there is none although operands and results are quantized."""
+    maker = file.maker(at.input(bias)) if bias is not None and at.has(bias) else None
+    if maker is not None and maker.kind not in DEQUANTIZES:
+        why = f"its bias does not come straight from a DequantizeLinear but through {title(maker)}"
+        return Obstacle(why, "a DequantizeLinear of its own")
     makers = (_dequantizer(file, value) for value in at.inputs if value and not value.constant)
     signed = any(maker is not None and maker.dtype(0) == dtypes.INT8 for maker in makers)
     return _SIGNED if signed else _NOT_HERE
@@ -184,15 +181,6 @@ def _also_read(file: FileGraph, op: Operation) -> str:
     if others:
         return f"its result is also read by {title(others[0])}"
     return "its result is quantized twice" if len(readers) > 1 else ""
-
-
-def _of_two_conversions(at: Operation, op: Operation) -> Obstacle | None:
-    """A DequantizeLinear right in front of a QuantizeLinear: integers become other integers."""
-    first, then = (op, at) if op.kind in DEQUANTIZES else (at, op)
-    if first.kind not in DEQUANTIZES or then.kind not in QUANTIZES:
-        return None
-    why = f"integers of `{first.name}` become those of another scale"
-    return Obstacle(why, "the same scale and zero point")
 
 
 def _of_weights(file: FileGraph, at: Operation, op: Operation) -> Obstacle:

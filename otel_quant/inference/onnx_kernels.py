@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -99,9 +99,7 @@ class FileGraph(ModelGraph):
 
     def limits(self) -> Mapping[str, int]:
         """Returns the lengths of the tables that inputs are indices of."""
-        return dict(self._limits())
-
-    def _limits(self) -> Iterator[tuple[str, int]]:
+        found: dict[str, int] = {}
         for op in self.ops:
             if op.kind not in _LOOKED_UP or not (op.has(0) and op.has(1)):
                 continue
@@ -110,23 +108,35 @@ class FileGraph(ModelGraph):
                 index = maker.input(0)
             axis = op.attributes.get("axis", 0)
             if self.is_input(index) and shape and isinstance(axis, int) and shape[axis]:
-                yield index.name, int(shape[axis] or 1)
+                found[index.name] = int(shape[axis] or 1)
+        return found
 
 
 class RanGraph:
-    """The graph that onnxruntime has made of a model, as it writes it: the nodes that ran."""
+    """The graph that onnxruntime has made of a model, as it writes it: the nodes that ran.
 
-    def __init__(self, path: Path) -> None:
-        graph = read_graph(str(path))
-        self.weight_bytes = sum(tensor.stored for tensor in graph.initializers)
-        self.nodes = {node.name: node for node in graph.nodes if node.name}
-        self.makers = {name: node for node in graph.nodes for name in node.outputs if name}
-        self._constants = {
-            each.name: tensor_text(dtypes.name_of(each.dtype), each.dims)
-            for each in graph.initializers
-        }
+    Empty where there is none, or it cannot be read.
+    """
+
+    def __init__(self, path: str | Path | None) -> None:
+        self.weight_bytes: int | None = None
+        self.nodes: dict[str, Node] = {}
+        self.makers: dict[str, Node] = {}
         self.readers: dict[str, list[Node]] = {}
+        self._constants: dict[str, str] = {}
+        try:
+            graph = read_graph(str(path)) if path is not None else None
+        except CostError:
+            graph = None
+        if graph is None:
+            return
+        self.weight_bytes = sum(tensor.stored for tensor in graph.initializers)
+        for each in graph.initializers:
+            self._constants[each.name] = tensor_text(dtypes.name_of(each.dtype), each.dims)
         for node in graph.nodes:
+            if node.name:
+                self.nodes[node.name] = node
+            self.makers.update((name, node) for name in node.outputs if name)
             for name in filter(None, node.inputs):
                 self.readers.setdefault(name, []).append(node)
 
@@ -147,16 +157,6 @@ class RanGraph:
             elif left:
                 found.append(left.pop(0))
         return tuple(found) if len(found) == len(names) and not left else kernel.inputs
-
-
-def ran_graph(path: str | None) -> RanGraph | None:
-    """Returns the graph of a file; None if there is none, or it cannot be read."""
-    if path is None:
-        return None
-    try:
-        return RanGraph(Path(path))
-    except CostError:
-        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,7 +192,7 @@ class Placed:
         return self.ran.micros
 
 
-def placed(profile: Profile, file: FileGraph, ran: RanGraph | None) -> list[Placed]:
+def placed(profile: Profile, file: FileGraph, ran: RanGraph) -> list[Placed]:
     """Returns the kernels of a profile that ran, in order of their first execution."""
     join = _Join(file, ran)
     found = []
@@ -211,7 +211,7 @@ def placed(profile: Profile, file: FileGraph, ran: RanGraph | None) -> list[Plac
             name=printable(kernel.name, _LONGEST),
             node=printable(nodes[0].name, _LONGEST) if nodes else None,
             nodes=len(nodes),
-            inputs=(ran.operands(kernel) if ran is not None else kernel.inputs)[:_MOST_TENSORS],
+            inputs=ran.operands(kernel)[:_MOST_TENSORS],
             outputs=kernel.outputs[:_MOST_TENSORS],
             macs=macs,
             macs_per_second=1e6 * macs / kernel.micros if macs and kernel.micros else None,
@@ -221,12 +221,17 @@ def placed(profile: Profile, file: FileGraph, ran: RanGraph | None) -> list[Plac
 
 
 class _Join:
-    def __init__(self, file: FileGraph, ran: RanGraph | None) -> None:
+    def __init__(self, file: FileGraph, ran: RanGraph) -> None:
         self._file, self._ran = file, ran
 
     def nodes(self, kernel: RanKernel, own: Operation | None) -> tuple[Operation, ...]:
-        """Returns the nodes that a kernel does the work of."""
-        found = self._nodes(kernel, own)
+        """Returns the nodes that a kernel does the work of, the one of its name first."""
+        node = self._ran.nodes.get(kernel.name)
+        found = () if node is None else self._covered(node)
+        if own is not None:
+            found = (own, *(op for op in found if op is not own)) if own in found else (own,)
+        elif not found and (named := self._file.named_before(kernel.name)) is not None:
+            found = (named,)
         kind = next((each for each in _FUSED_WITH_MORE if each in kernel.op_type), None)
         if not found or kind is None or any(kind in op.node.op_type for op in found):
             return found
@@ -239,20 +244,6 @@ class _Join:
             if op is not None and op.node.op_type == kind:
                 return (op, *behind[::-1])
         return found
-
-    def _nodes(self, kernel: RanKernel, own: Operation | None) -> tuple[Operation, ...]:
-        node = self._node(kernel)
-        covered = () if node is None else self._covered(node)
-        if own is not None:
-            others = [op for op in covered if op is not own] if own in covered else []
-            return (own, *others)
-        if covered:
-            return covered
-        named = self._file.named_before(kernel.name)
-        return () if named is None else (named,)
-
-    def _node(self, kernel: RanKernel) -> Node | None:
-        return None if self._ran is None else self._ran.nodes.get(kernel.name)
 
     def _covered(self, node: Node) -> tuple[Operation, ...]:
         """Returns the nodes of the file between what a node reads and what it makes."""
@@ -275,20 +266,18 @@ class _Join:
 
     def around(self, kernel: RanKernel) -> tuple[Operation | None, Operation | None]:
         """Returns the nodes of the file in front of an inserted kernel and behind it."""
-        node = self._node(kernel)
-        if node is None or self._ran is None:
+        node = self._ran.nodes.get(kernel.name)
+        if node is None:
             named = self._file.named_before(kernel.name)
             return named, named  # on which side of it is not known
-        before = self._near(self._ran.makers.get(node.inputs[0])) if node.inputs else None
-        after = None
-        for name in node.outputs:
-            for reader in self._ran.readers.get(name, ()):
-                after = after or self._near(reader)
+        makers = [self._ran.makers[name] for name in node.inputs[:1] if name in self._ran.makers]
+        readers = [reader for name in node.outputs for reader in self._ran.readers.get(name, ())]
+        before, after = (
+            next(filter(None, map(self._near, each)), None) for each in (makers, readers)
+        )
         return before, after
 
-    def _near(self, node: Node | None) -> Operation | None:
-        if node is None:
-            return None
+    def _near(self, node: Node) -> Operation | None:
         return (
             self._file.named(node.name)
             or next(iter(self._covered(node)), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -57,94 +57,83 @@ class Profile:
 
 def read_profile(path: Path, warmup: int = 1) -> Profile:
     """Reads a profile."""
-    found = _Found()
+    names: list[str] = []
+    seen: list[Mapping[str, Any]] = []
+    known: dict[tuple[bytes, bytes], int] = {}
+    events: list[tuple[int, int, int]] = []  # begin, end, kernel
+    all_runs: list[tuple[int, int]] = []
+    last = b""
     for line in path.read_bytes().splitlines():
-        found.add(line)
-    return found.profile(warmup)
-
-
-class _Found:
-    """What has been found in the lines so far."""
-
-    def __init__(self) -> None:
-        self._seen: list[Mapping[str, Any]] = []
-        self._names: list[str] = []
-        self._numbers: dict[tuple[bytes, bytes], int] = {}
-        self._events: list[tuple[int, int, int]] = []  # begin, end, kernel
-        self._runs: list[tuple[int, int]] = []
-        self._last = b""
-
-    def add(self, line: bytes) -> None:
         head = _HEAD.match(line)
         if head is None:
-            return
-        name = head["name"]
-        begin, length = int(head["ts"]), int(head["dur"])
+            continue
+        name, begin, length = head["name"], int(head["ts"]), int(head["dur"])
         if name.endswith(_KERNEL):
             index = _INDEX.search(line)  # nodes need not have different names
             key = (name, b"" if index is None else index[1])
-            kernel = self._numbers.get(key)
-            if kernel is None:
-                kernel = self._numbers[key] = len(self._names)
-                self._names.append(json.loads(name).removesuffix("_kernel_time"))
-                self._seen.append(_arguments(line))
-            self._events.append((begin, begin + length, kernel))
-            self._last = line
+            if key not in known:
+                known[key] = len(names)
+                names.append(json.loads(name).removesuffix("_kernel_time"))
+                seen.append(_arguments(line))
+            events.append((begin, begin + length, known[key]))
+            last = line
         elif name == _RUN:
-            self._runs.append((begin, length))
-
-    def profile(self, warmup: int) -> Profile:
-        runs = _faster_half(sorted(self._runs)[warmup:])
-        calls = [0] * len(self._names)
-        micros = [0] * len(self._names)
-        holders = {i for i, args in enumerate(self._seen) if args.get("op_name") in _BODIES}
-        open_: list[tuple[int, int]] = []  # end and kernel of those with bodies
-        begins = [begin for begin, _ in runs]
-        # Of two that begin at once the longer one holds the other.
-        for begin, end, kernel in sorted(self._events, key=lambda each: (each[0], -each[1])):
-            at = bisect_right(begins, begin) - 1
-            if at < 0 or begin > sum(runs[at]):
-                continue
-            calls[kernel] += 1
-            micros[kernel] += end - begin
-            while open_ and open_[-1][0] < end:
-                open_.pop()
-            if open_:
-                micros[open_[-1][1]] -= end - begin
-            if kernel in holders:
-                open_.append((end, kernel))
-        micros = [max(0, each) for each in micros]
-        count, total = len(runs) or 1, sum(micros) or 1
-        kernels = tuple(
-            RanKernel(
-                name,
-                str(args.get("op_name", "")),
-                None,
-                0,
-                str(args.get("provider", "")),
-                micros[i] / count,
-                micros[i] / total,
-                calls[i] / count,
-                _tensors(args.get("input_type_shape", ())),
-                _tensors(args.get("output_type_shape", ())),
-                None,
-                None,
-            )
-            for i, (name, args) in enumerate(zip(self._names, self._seen, strict=True))
+            all_runs.append((begin, length))
+    counted = sorted(all_runs)[warmup:]
+    faster = sorted(counted, key=lambda run: run[1])[: (len(counted) + 1) // 2]
+    runs = sorted(faster)
+    holders = {i for i, args in enumerate(seen) if args.get("op_name") in _BODIES}
+    calls, micros = _calls_and_times(len(names), events, runs, holders)
+    count, total = len(runs) or 1, sum(micros) or 1
+    kernels = tuple(
+        RanKernel(
+            name,
+            str(args.get("op_name", "")),
+            None,
+            0,
+            str(args.get("provider", "")),
+            micros[i] / count,
+            micros[i] / total,
+            calls[i] / count,
+            _tensors(args.get("input_type_shape", ())),
+            _tensors(args.get("output_type_shape", ())),
         )
-        last = _arguments(self._last)
-        return Profile(
-            kernels,
-            tuple(_number(args.get("node_index")) for args in self._seen),
-            tuple(runs),
-            _number(last.get("mem_arena_held")),
-            _number(last.get("mem_in_use_peak")),
-        )
+        for i, (name, args) in enumerate(zip(names, seen, strict=True))
+    )
+    at_end = _arguments(last)
+    return Profile(
+        kernels,
+        tuple(_number(args.get("node_index")) for args in seen),
+        tuple(runs),
+        _number(at_end.get("mem_arena_held")),
+        _number(at_end.get("mem_in_use_peak")),
+    )
 
 
-def _faster_half(runs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    faster = sorted(runs, key=lambda run: run[1])
-    return sorted(faster[: (len(runs) + 1) // 2])
+def _calls_and_times(
+    count: int,
+    events: Iterable[tuple[int, int, int]],
+    runs: Sequence[tuple[int, int]],
+    holders: Collection[int],
+) -> tuple[list[int], list[int]]:
+    """Returns how often each kernel ran in some runs, and its time without that of its bodies."""
+    calls, micros = [0] * count, [0] * count
+    open_: list[tuple[int, int]] = []  # end and kernel of those with bodies
+    begins = [begin for begin, _ in runs]
+    # Of two that begin at once the longer one holds the other.
+    for begin, end, kernel in sorted(events, key=lambda each: (each[0], -each[1])):
+        at = bisect_right(begins, begin) - 1
+        if at < 0 or begin > sum(runs[at]):
+            continue
+        calls[kernel] += 1
+        micros[kernel] += end - begin
+        while open_ and open_[-1][0] < end:
+            open_.pop()
+        if open_:
+            micros[open_[-1][1]] -= end - begin
+        if kernel in holders:
+            open_.append((end, kernel))
+    return calls, [max(0, each) for each in micros]
 
 
 def _arguments(line: bytes) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import LastResort
-from otel_quant.inference.child import reset_mark, status, timed
+from otel_quant.inference.child import MemoryMark, status, timed
 
 _TYPES: Final = {
     "tensor(float)": "float32",
@@ -32,52 +32,46 @@ class MisfitError(Exception):
     """What the user asked for does not fit the model or this onnxruntime."""
 
 
-def feeds(inputs: Sequence[Any], feed: Mapping[str, Any], np: Any) -> dict[str, Any]:
-    """Returns an array for each input."""
-    given = {} if feed["data"] is None else _loaded(feed["data"], np)
+def feeds(inputs: Sequence[Any], feed: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an array for each input: of a file, or else as values, indices and types have it."""
+    import numpy as np
+
+    path, given = feed["data"], {}
+    if path is not None:
+        with np.load(path, allow_pickle=False) as file:
+            given = {name: file[name] for name in file.files}
     names = [each.name for each in inputs]
-    unknown = [name for name in given if name not in names]
-    if unknown:
-        raise MisfitError(
-            f"{feed['data']} has {unknown[0]!r}, which is no input; expected {', '.join(names)}"
-        )
+    for name in given:
+        if name not in names:
+            raise MisfitError(
+                f"{path} has {name!r}, which is no input; expected {', '.join(names)}"
+            )
     found = {}
     for each in inputs:
-        dtype = _TYPES.get(each.type)
+        name, dtype = each.name, _TYPES.get(each.type)
         if dtype is None:
-            raise MisfitError(f"input {each.name!r} is {each.type}; expected tensors of numbers")
-        if each.name in given:
-            found[each.name] = _fitting(given[each.name], each, dtype, feed["data"])
-        elif given:
-            raise MisfitError(f"{feed['data']} has no {each.name!r}, which the model takes")
+            raise MisfitError(f"input {name!r} is {each.type}; expected tensors of numbers")
+        if path is None:
+            found[name] = _made(name, dtype, feed)
+        elif name not in given:
+            raise MisfitError(f"{path} has no {name!r}, which the model takes")
         else:
-            found[each.name] = _made(each.name, dtype, feed, np)
+            found[name], shape = given[name], given[name].shape
+            fits = len(each.shape) == len(shape) and all(
+                wanted == own or not isinstance(wanted, int)
+                for wanted, own in zip(each.shape, shape, strict=True)
+            )
+            if str(found[name].dtype) != dtype or not fits:
+                raise MisfitError(
+                    f"{path}: {name!r} is {found[name].dtype} {list(shape)}; expected {dtype} "
+                    f"{each.shape}"
+                )
     return found
 
 
-def _loaded(path: str, np: Any) -> dict[str, Any]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, AttributeError) as error:
-        reason = getattr(error, "strerror", None) or "is not a file of numpy.savez"
-        raise MisfitError(f"{path}: {reason}") from error
+def _made(name: str, dtype: str, feed: Mapping[str, Any]) -> Any:
+    import numpy as np
 
-
-def _fitting(array: Any, wanted: Any, dtype: str, path: str) -> Any:
-    lengths = [length if isinstance(length, int) else None for length in wanted.shape]
-    fits = len(lengths) == array.ndim and all(
-        length is None or length == own for length, own in zip(lengths, array.shape, strict=True)
-    )
-    if str(array.dtype) != dtype or not fits:
-        raise MisfitError(
-            f"{path}: {wanted.name!r} is {array.dtype} {list(array.shape)}; expected {dtype} "
-            f"{wanted.shape}"
-        )
-    return array
-
-
-def _made(name: str, dtype: str, feed: Mapping[str, Any], np: Any) -> Any:
     shape = tuple(feed["shapes"][name])
     if name in feed["values"]:
         return np.asarray(feed["values"][name], dtype).reshape(shape)
@@ -91,45 +85,10 @@ def _made(name: str, dtype: str, feed: Mapping[str, Any], np: Any) -> Any:
     return random.integers(0, 2 if dtype == "bool" else high, shape).astype(dtype)
 
 
-def _assigned_nodes(session: Any) -> Mapping[str, int] | None:
-    """Counts nodes by provider, as they were before fusion; None before onnxruntime 1.24."""
-    ask = getattr(session, "get_provider_graph_assignment_info", None)
-    if ask is None:
-        return None
-    return Counter(part.ep_name for part in ask() for _ in part.get_nodes())
-
-
-def _layer_errors(
-    first: str, quantized: str, feeds: Mapping[str, Any], folder: Path
-) -> dict[str, dict[str, float]]:
-    """Returns SQNR in dB by the name of the tensor: of its own quantization, and of all before it."""
-    import numpy as np
-    from onnxruntime.quantization import qdq_loss_debug as debug
-
-    made = []
-    for i, path in enumerate((first, quantized)):
-        with_outputs = folder / f"outputs{i}.onnx"
-        debug.modify_model_output_intermediate_tensors(
-            path, with_outputs, save_as_external_data=True
-        )
-        made.append(debug.collect_activations(str(with_outputs), [dict(feeds)]))
-    matched = debug.create_activation_matching(made[1], made[0])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        errors = debug.compute_activation_error(matched)
-    return {
-        name: {
-            "own": float(found["qdq_err"]),
-            **({"all": float(found["xmodel_err"])} if "xmodel_err" in found else {}),
-        }
-        for name, found in errors.items()
-    }
-
-
 _QUIET: Final = 3
 """Only errors are logged."""
 
 _QUARK: Final = "com.amd.quark:"
-_WANTED: Final = "it has operators of AMD Quark; expected --custom-ops quark"
 
 _BLOCK: Final = 4
 """Runs of one session in a row, where two take turns."""
@@ -148,11 +107,10 @@ class Session:
         self._libraries: list[str] = []
         self._session: Any = None
         self._feeds: dict[str, Any] = {}
-        self._has_mark = True
+        self._mark = MemoryMark()
 
     def load(self, path: str, options: Mapping[str, Any], feed: Mapping[str, Any]) -> Any:
         """Makes the session and its inputs, and runs it for the first times."""
-        import numpy as np
         import onnxruntime
 
         self._path, self._options = path, options
@@ -165,10 +123,10 @@ class Session:
         self._libraries = [_of_quark() if name == "quark" else name for name in names]
         before = status("VmRSS")
         began = time.perf_counter()
-        self._session = self._new_session(self._plain())
+        self._session = self._new_session()
         made = time.perf_counter() - began
         after = status("VmRSS")
-        self._feeds = feeds(self._session.get_inputs(), feed, np)
+        self._feeds = feeds(self._session.get_inputs(), feed)
         first = self._times(1)
         warm = self._times(max(1, options["warmup"]))
         return {
@@ -191,10 +149,7 @@ class Session:
 
     def marks(self, resets: bool) -> Any:
         """Returns the kernel's mark of the highest memory in bytes, and sets it back."""
-        found = {"process": status("VmHWM") if self._has_mark else None}
-        if resets:
-            self._has_mark = reset_mark()
-        return found
+        return {"process": self._mark.take(resets)}
 
     def outputs(self, path: str) -> list[str]:
         """Writes the outputs of a run, ``a0``, ``a1`` and so on; returns their names."""
@@ -212,29 +167,48 @@ class Session:
         session = None
         if saves_graph:
             with LastResort():  # a graph with compiled nodes cannot be written
-                session = self._new_session(self._profiled(graph))
+                session = self._new_session(is_profiled=True, graph=graph)
         if session is None:
             graph.unlink(missing_ok=True)
-            session = self._new_session(self._profiled(None))
+            session = self._new_session(is_profiled=True)
         plain: list[float] = []
         profiled: list[float] = []
         session.run(None, self._feeds)
         for _ in range(-(-runs // _BLOCK)):  # the first is beside threads of the other session
             plain += self._times(_BLOCK)[1:]
             profiled += timed(partial(session.run, None, self._feeds), _BLOCK)[1:]
+        told = getattr(session, "get_provider_graph_assignment_info", None)  # onnxruntime 1.24
         return {
-            "assigned": _assigned_nodes(session),
+            "assigned": told and Counter(part.ep_name for part in told() for _ in part.get_nodes()),
             "file": session.end_profiling(),
             "graph": str(graph) if graph.exists() else None,
             "plain": plain,
             "profiled": profiled,
         }
 
-    def layers(self, first: str) -> Any:
-        """Compares tensors with those of the float model, by onnxruntime's debugger."""
-        return _layer_errors(first, self._path, self._feeds, self._folder)
+    def layers(self, first: str) -> dict[str, dict[str, float]]:
+        """Compares tensors with those of the float model, by onnxruntime's debugger.
 
-    def _plain(self) -> Any:
+        Returns SQNR in dB by the name of the tensor: of its own quantization, and of all before it.
+        """
+        import numpy as np
+        from onnxruntime.quantization import qdq_loss_debug as debug
+
+        made = []
+        for i, path in enumerate((first, self._path)):
+            target = self._folder / f"outputs{i}.onnx"
+            debug.modify_model_output_intermediate_tensors(path, target, save_as_external_data=True)
+            made.append(debug.collect_activations(str(target), [self._feeds]))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            errors = debug.compute_activation_error(debug.create_activation_matching(*made[::-1]))
+        keys = {"own": "qdq_err", "all": "xmodel_err"}
+        return {
+            name: {own: float(found[key]) for own, key in keys.items() if key in found}
+            for name, found in errors.items()
+        }
+
+    def _new_session(self, *, is_profiled: bool = False, graph: Path | None = None) -> Any:
+        """Makes a session; one that is profiled may leave the graph that it runs."""
         import onnxruntime
 
         made = onnxruntime.SessionOptions()
@@ -246,26 +220,15 @@ class Session:
             made.intra_op_num_threads = self._options["threads"]
         for library in self._libraries:
             made.register_custom_ops_library(library)
-        return made
-
-    def _profiled(self, graph: Path | None) -> Any:
-        made = self._plain()
-        made.enable_profiling = True
-        made.profile_file_prefix = str(self._folder / "profile")
-        made.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        if is_profiled:
+            made.enable_profiling = True
+            made.profile_file_prefix = str(self._folder / "profile")
+            made.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if graph is not None:
             made.optimized_model_filepath = str(graph)
-            made.add_session_config_entry(
-                "session.optimized_model_external_initializers_file_name", "graph.weights"
-            )
-            made.add_session_config_entry(
-                "session.optimized_model_external_initializers_min_size_in_bytes", str(_LARGE)
-            )
-        return made
-
-    def _new_session(self, made: Any) -> Any:
-        import onnxruntime
-
+            weights = "session.optimized_model_external_initializers"
+            made.add_session_config_entry(f"{weights}_file_name", "graph.weights")
+            made.add_session_config_entry(f"{weights}_min_size_in_bytes", str(_LARGE))
         providers: list[Any] = [(name, dict(more)) for name, more in self._options["providers"]]
         return onnxruntime.InferenceSession(
             self._path, made, providers=providers or ["CPUExecutionProvider"]
@@ -287,5 +250,5 @@ def text_of(error: Exception) -> str:
     if isinstance(error, MisfitError):
         return text
     if _QUARK in text:
-        text = f"{_WANTED}: {text}"
+        text = f"it has operators of AMD Quark; expected --custom-ops quark: {text}"
     return f"{type(error).__name__}: {text}"

@@ -126,11 +126,13 @@ def until_settled(
 def latency(own: Subject, beside: Subject | None, profiled: float | None = None) -> Latency:
     """Sums up the times of the runs of a model, each timed by itself."""
     times = [time for each in own.rounds() for time in each]
-    ratio, is_apart = _compared(own, beside)
+    # With a single run, each figure is that run.
+    tenths = quantiles(times, n=10, method="inclusive") if len(times) > 1 else times
+    ratio, is_apart = compared(own.medians(), beside.medians()) if beside else (None, None)
     return Latency(
         median(times),
-        _tenth(times, 1),
-        _tenth(times, 9),
+        tenths[0],
+        tenths[-1],
         len(times),
         own.first[0],
         noise([each for medians in own.medians() for each in medians]),
@@ -142,27 +144,18 @@ def latency(own: Subject, beside: Subject | None, profiled: float | None = None)
 
 def latency_of_processes(own: Subject, beside: Subject | None) -> Latency:
     """Sums up the times of a model's processes, in which blocks of calls were timed."""
-    rounds, medians = own.rounds(), own.medians()
-    processes = tuple(map(median, medians))
-    ratio, is_apart = _compared(own, beside)
+    rounds, processes = own.rounds(), tuple(map(median, own.medians()))
+    ratio, is_apart = compared(own.medians(), beside.medians()) if beside else (None, None)
     return Latency(
         without_extremes(processes),
-        None,
-        None,
-        None,
-        None,
-        noise([median(each) for each in rounds]),
-        ratio,
-        is_apart,
+        noise=noise([median(each) for each in rounds]),
+        ratio=ratio,
+        is_apart=is_apart,
         iqr=quartile_distance(rounds),
         blocks=sum(map(len, rounds)),
         rounds=len(rounds),
         processes=processes,
     )
-
-
-def _compared(own: Subject, beside: Subject | None) -> tuple[float | None, bool | None]:
-    return (None, None) if beside is None else compared(own.medians(), beside.medians())
 
 
 def compared(
@@ -232,7 +225,3 @@ def without_extremes(values: Sequence[float]) -> float:
 def usual(times: Sequence[float]) -> float:
     """Returns a time that a quarter of the runs was faster than: what is slow is the machine."""
     return sorted(times)[len(times) // 4]
-
-
-def _tenth(values: Sequence[float], tenth: int) -> float:
-    return values[0] if len(values) < 2 else quantiles(values, n=10, method="inclusive")[tenth - 1]

@@ -19,12 +19,11 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import IO, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
@@ -35,10 +34,6 @@ from otel_quant.inference.torch_modules import in_quotes, module_ranges, path_in
 MODULE: Final = "otel-quant module "
 """Begin of a line that says which module runs from there on."""
 
-_ONEDNN: Final = "onednn_verbose,"
-_MKL: Final = "MKL_VERBOSE "
-_ISA: Final = "isa:"
-_FOR: Final = " for "
 _LONGEST: Final = 120
 
 
@@ -50,32 +45,25 @@ def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str
     for line in text.splitlines():
         if line.startswith(MODULE):
             module = path_in(line[len(MODULE) :])
-        elif line.startswith(_ONEDNN):
+        elif line.startswith("onednn_verbose,"):
             fields = line.split(",")
             for each in fields:
-                if each.startswith(_ISA):
-                    facts["oneDNN's instruction set"] = printable(each.removeprefix(_ISA), _LONGEST)
-            ran += [(key, module) for key in _primitive(fields)]
-        elif line.startswith(_MKL):
-            name, bracket, _ = line[len(_MKL) :].partition("(")
+                if each.startswith("isa:"):
+                    facts["oneDNN's instruction set"] = printable(each[4:], _LONGEST)
+            # Behind it: engine, primitive, implementation, direction, descriptors of memory, and more.
+            rest = fields[fields.index("exec") + 1 :] if "exec" in fields else []
+            if len(rest) > 4 and "graph" not in fields:
+                types = (descriptor.split(":")[:2] for descriptor in rest[4].split())
+                shown = " ".join(":".join(filter(None, pair)) for pair in types)
+                ran.append((("oneDNN", rest[1], rest[2], shown), module))
+        elif line.startswith("MKL_VERBOSE "):
+            name, bracket, _ = line.removeprefix("MKL_VERBOSE ").partition("(")
             if bracket and name.isalnum():
                 ran.append((("MKL", name, "", ""), module))
-            elif _FOR in line:
-                facts["MKL's instruction set"] = printable(
-                    line.split(_FOR, 2)[-1].split(",")[0], _LONGEST
-                )
+            elif " for " in line:
+                instructions = line.split(" for ", 2)[-1].split(",")[0]
+                facts["MKL's instruction set"] = printable(instructions, _LONGEST)
     return backend_kernels(ran), facts
-
-
-def _primitive(fields: list[str]) -> Iterator[tuple[str, str, str, str]]:
-    """Yields library, primitive, implementation and types of a line about an execution."""
-    if "exec" not in fields or "graph" in fields:
-        return
-    # Behind it: engine, primitive, implementation, direction, descriptors of memory, and more.
-    rest = fields[fields.index("exec") + 1 :]
-    if len(rest) > 4:
-        types = (descriptor.split(":")[:2] for descriptor in rest[4].split())
-        yield "oneDNN", rest[1], rest[2], " ".join(":".join(filter(None, pair)) for pair in types)
 
 
 _LEAST_SECONDS: Final = 30.0
@@ -106,55 +94,33 @@ def run_in_copy(model: Any, run: Callable[[], object], seconds: float) -> Copied
     if sys.platform != "linux":
         return Copied(problem="a copy of the process can be made on Linux alone")
     limit = max(_LEAST_SECONDS, _RUNS_AT_MOST * seconds)
-    with tempfile.TemporaryFile("w+b") as said:
-        answer = _answer_of_copy(model, run, said, limit)
-        if answer is None:
+    read, write = os.pipe()
+    with tempfile.TemporaryFile("w+b") as said, os.fdopen(read, "rb") as answers:
+        with warnings.catch_warnings():
+            # Python 3.12 warns that a copy has no other threads; it needs none.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            _be_the_copy(model, run, said.fileno(), write)
+        os.close(write)
+        try:
+            waiting = select.poll()  # a program may have more descriptors than select takes
+            waiting.register(read)
+            ready = waiting.poll(1000 * limit)
+            answer = answers.readline() if ready else b""  # the last thing that the copy does
+        finally:
+            with suppress(ProcessLookupError, ChildProcessError):
+                # The program may wait for any child, or for none.
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        if not ready:
             return Copied(problem=f"a copy of the process did not end within {limit:.0f} s")
         if not answer:
             return Copied(problem="a copy of the process could not run the model")
         said.seek(0)
         text = said.read().decode("utf-8", "replace")
-    found = json.loads(answer)
-    return Copied(found["peak"], found["growth"], *read_verbose(text))
-
-
-def _answer_of_copy(
-    model: Any, run: Callable[[], object], said: IO[bytes], limit: float
-) -> bytes | None:
-    read, write = os.pipe()
-    with warnings.catch_warnings():
-        # Python 3.12 warns that a copy has no other threads; it needs none.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        _be_the_copy(model, run, said.fileno(), write)
-    os.close(write)
-    try:
-        return _read(read, time.monotonic() + limit)
-    finally:
-        os.close(read)
-        _end(pid)
-
-
-def _read(read: int, until: float) -> bytes | None:
-    """Returns what is written until the copy ends; None if it does not end in time."""
-    found = b""
-    ready = select.poll()
-    ready.register(read)
-    while ready.poll(max(0.0, 1000 * (until - time.monotonic()))):
-        chunk = os.read(read, 4096)
-        if not chunk:
-            return found
-        found += chunk
-    return None
-
-
-def _end(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    except (ProcessLookupError, ChildProcessError):
-        pass  # the program waits for any child, or for none
+    peak, growth = json.loads(answer)
+    return Copied(peak, growth, *read_verbose(text))
 
 
 def _be_the_copy(model: Any, run: Callable[[], object], said: int, write: int) -> NoReturn:
@@ -196,8 +162,7 @@ def _look(model: Any, run: Callable[[], object], write: int, threads: int) -> No
         peak = status("VmHWM") if is_set else None
         growth = max(0, peak - before) if peak is not None and before is not None else None
         _listen(model, run)
-        answer = {"peak": peak, "growth": growth}
-        os.write(write, json.dumps(answer).encode() + b"\n")
+        os.write(write, json.dumps([peak, growth]).encode() + b"\n")
 
 
 def _listen(model: Any, run: Callable[[], object]) -> None:

@@ -52,14 +52,13 @@ class Flow:
 def flow_of(kernels: Sequence[Kernel]) -> Flow:
     """Follows what is dequantized through a run."""
     walk = _Walk(kernels)
-    open_places: list[int] = []
-    for place, kernel in enumerate(kernels):
-        while open_places and open_places[-1] != kernel.parent:
-            walk.leave(open_places.pop())
-        walk.enter(place, open_places)
-        open_places.append(place)
-    while open_places:
-        walk.leave(open_places.pop())
+    within: list[int] = []
+    for place, parent in enumerate([*(kernel.parent for kernel in kernels), None]):
+        while within and within[-1] != parent:
+            walk.leave(within.pop())
+        if place < len(kernels):
+            walk.enter(place, within)
+            within.append(place)
     return walk.found
 
 
@@ -89,16 +88,12 @@ class _Walk:
         if contracts(kernel.name) and not any(map(contracts, names)):
             self._multiplied(place)
         elif kind == QUANTIZE:
-            for operand in kernel.inputs[:1]:
-                if (origin := self._computed.get(operand.storage)) is not None:
-                    self.found.between.append((origin.maker, origin.place, place))
+            for origin in filter(None, (self._computed.get(x.storage) for x in kernel.inputs[:1])):
+                self.found.between.append((origin.maker, origin.place, place))
 
     def _multiplied(self, place: int) -> None:
-        origins = [
-            origin
-            for operand in self._kernels[place].inputs
-            if (origin := self._made.get(operand.storage)) is not None
-        ]
+        storages = [operand.storage for operand in self._kernels[place].inputs]
+        origins = [self._made[each] for each in storages if each in self._made]
         if origins:
             weights = next((each.dtype for each in origins if each.is_constant), "")
             makers = dict.fromkeys(each.maker for each in origins if each.maker not in self._used)
@@ -179,17 +174,12 @@ _TORCH: Final = "aten/src/ATen/native"
 
 def _found(kernel: Kernel, why: str, remedy: str = "", also: Sequence[Kernel] = ()) -> Found:
     """Returns what was found of an operator, whose time is that of all that runs within it."""
-    return Found(
-        place_name(kernel.module),
-        [kernel, *also],
-        f"{_name(kernel)} {why}",
-        remedy,
-        f"{shown(kernel.name)} {why}",
-    )
+    place, name = place_name(kernel.module), shown(kernel.name)
+    return Found(place, [kernel, *also], f"{name} of `{place}` {why}", remedy, f"{name} {why}")
 
 
-def _name(kernel: Kernel) -> str:
-    return f"{shown(kernel.name)} of `{place_name(kernel.module)}`"
+def _outermost(kernel: Kernel, kernels: Sequence[Kernel]) -> Kernel:
+    return kernel if kernel.parent is None else _outermost(kernels[kernel.parent], kernels)
 
 
 @FINDINGS.row("in_float", _X86_GUIDE)
@@ -238,9 +228,7 @@ def _converted(evidence: Evidence) -> Iterator[Found]:
 @FINDINGS.row("inserted", f"{_TORCH}/quantized/cpu/qconv.cpp, of PyTorch's repository")
 def _reordered(evidence: Evidence) -> Iterator[Found]:
     for kernel in evidence.kernels:
-        outer = kernel
-        while outer.parent is not None:
-            outer = evidence.kernels[outer.parent]
+        outer = _outermost(kernel, evidence.kernels)
         if kernel.name == "aten::clone" and outer.name.startswith("quantized::conv"):
             why = "copies what it takes to another layout, channels last"
             found = _found(outer, why, "inputs of the model in torch.channels_last")
@@ -289,21 +277,13 @@ def _reference(evidence: Evidence) -> Iterator[Found]:
         if each.implementation.startswith(_REFERENCE):
             why = f"ran without vector instructions: {each.implementation} ({each.types})"
             name = place_name(each.node)
-            yield Found(
-                name,
-                _products_of(each.node, evidence.kernels),
-                f"{each.library}'s {each.primitive} of `{name}` {why}",
-                "",
-                f"{each.primitive} {why}",
-            )
-
-
-def _products_of(module: str, kernels: Sequence[Kernel]) -> Sequence[Kernel]:
-    """Returns a module's outermost products; all its outermost operators if it has none."""
-    outermost = [
-        kernel
-        for kernel in kernels
-        if kernel.module == module
-        and (kernel.parent is None or kernels[kernel.parent].module != module)
-    ]
-    return [kernel for kernel in outermost if multiplies(kernel.name)] or outermost
+            text = f"{each.library}'s {each.primitive} of `{name}` {why}"
+            # Its time is that of the module's products, or of all that it runs if it has none.
+            own = [kernel for kernel in evidence.kernels if kernel.module == each.node]
+            outermost = [
+                kernel
+                for kernel in own
+                if kernel.parent is None or evidence.kernels[kernel.parent].module != each.node
+            ]
+            products = [kernel for kernel in outermost if multiplies(kernel.name)]
+            yield Found(name, products or outermost, text, "", f"{each.primitive} {why}")

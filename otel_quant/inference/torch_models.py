@@ -29,7 +29,7 @@ from otel_quant.inference.torch_copy import Copied, run_in_copy
 from otel_quant.inference.torch_findings import FINDINGS, Evidence, flow_of
 from otel_quant.inference.torch_modules import observers_of
 from otel_quant.inference.torch_operators import type_of
-from otel_quant.inference.torch_profile import Profile, conversions_of, on_gpu, profile, ran_of
+from otel_quant.inference.torch_profile import conversions_of, kernels_on_gpu, profile, ran_of
 from otel_quant.inference.variants import (
     SEED,
     VariantsError,
@@ -149,18 +149,15 @@ class TorchModel(Subject):
 
     def __init__(self, name: str, model: object, inputs: object) -> None:
         super().__init__(name)
-        self.model: Any = None
-        self.inputs: Mapping[str, str] = {}
+        self.result = ModelResult(printable(name, _LONGEST_NAME))
         self.outputs: Mapping[str, Any] = {}
-        self.profile: Profile | None = None
-        self.copied = Copied()
-        self.on_gpu = False
-        self.engine = ""
-        self.gpu_memory: tuple[int, int] | None = None
-        self.facts: dict[str, str] = {}
+        self.profiled: float | None = None  # time with the profiler as a multiple of that without
+        self._model: Any = None
         self._given = model, inputs
         self._args: tuple[Any, ...] = ()
         self._kwargs: dict[str, Any] = {}
+        self._on_gpu = False
+        self._engine = ""
 
     def begin(self, kept: ExitStack, warmup: int) -> None:
         """Makes the model, and runs it for the first times."""
@@ -176,17 +173,15 @@ class TorchModel(Subject):
                 "ONNX files by themselves)"
             )
         with torch.random.fork_rng(devices=[]):  # so that random weights are the same in all
-            self.model, given = made(model, given)
-        self.engine = str(torch.backends.quantized.engine)
+            self._model, given = made(model, given)
+        self._engine = str(torch.backends.quantized.engine)
         self._args, self._kwargs = arguments(given)
         tensors = [*self._args, *self._kwargs.values()]
-        if isinstance(self.model, torch.nn.Module):
-            tensors += [*self.model.parameters(), *self.model.buffers()]
-        self.inputs = dict(self._shown_inputs())
-        self.on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in tensors)
-        kept.enter_context(left_unchanged(self.model))
-        if self.on_gpu:
-            torch.cuda.reset_peak_memory_stats()
+        if isinstance(self._model, torch.nn.Module):
+            tensors += [*self._model.parameters(), *self._model.buffers()]
+        self.result = replace(self.result, inputs=dict(self._shown_inputs()))
+        self._on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in tensors)
+        kept.enter_context(left_unchanged(self._model))
         self.first = timed(self.call, 1)
         warm = sorted(timed(self.call, max(1, warmup)))
         self.warm = warm[len(warm) // 2]
@@ -194,8 +189,7 @@ class TorchModel(Subject):
     def _shown_inputs(self) -> Iterator[tuple[str, str]]:
         many = len(self._args) > 1
         named = {f"input {i}" if many else "input": each for i, each in enumerate(self._args)}
-        named |= self._kwargs
-        for name, value in list(named.items())[:_MOST_INPUTS]:
+        for name, value in list({**named, **self._kwargs}.items())[:_MOST_INPUTS]:
             if hasattr(value, "dtype") and hasattr(value, "shape"):
                 dtype = type_of(str(value.dtype).removeprefix("torch."))
                 yield printable(name), tensor_text(dtype, value.shape)
@@ -208,8 +202,8 @@ class TorchModel(Subject):
 
     def call(self) -> Any:
         """Runs the model once, to the end of what it has started on a GPU."""
-        result = self.model(*self._args, **self._kwargs)
-        if self.on_gpu:
+        result = self._model(*self._args, **self._kwargs)
+        if self._on_gpu:
             import torch
 
             torch.cuda.synchronize()
@@ -222,39 +216,65 @@ class TorchModel(Subject):
     def _look_at(self, seconds: float) -> None:
         import torch
 
-        fitting = int(seconds / max(self.warm, 1e-9))
-        if self.on_gpu:
+        on_gpu, copied = self._on_gpu, Copied()
+        if on_gpu:
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             self.call()
-            self.gpu_memory = torch.cuda.max_memory_allocated(), before
-        torch.default_generator.manual_seed(SEED)  # what a model draws is the same in each
-        if self.on_gpu:
+            peak = torch.cuda.max_memory_allocated()
+            copied = Copied(peak, peak - before)
             torch.cuda.manual_seed(SEED)
+        torch.default_generator.manual_seed(SEED)  # what a model draws is the same in each
         self.outputs = dict(arrays_in(self.call(), "output"))
-        self.profile = profile(self.model, self.call, fitting, self.on_gpu)
-        if not self.on_gpu:
-            self.copied = run_in_copy(self.model, self.call, self.warm)
-        self.facts = {"quantized engine": self.engine, **self.copied.facts}
-        if self.copied.problem:
-            self.facts["memory of a run and kernels below the operators"] = (
-                f"not known: {self.copied.problem}"
-            )
+        seen = profile(self._model, self.call, int(seconds / max(self.warm, 1e-9)), on_gpu)
+        if not on_gpu:
+            copied = run_in_copy(self._model, self.call, self.warm)
+        facts = {"quantized engine": self._engine, **copied.facts}
+        if copied.problem:
+            why = f"not known: {copied.problem}"
+            facts["memory of a run and kernels below the operators"] = why
+        backend = kernels_on_gpu(seen) if on_gpu else copied.kernels
+        flow, observers = flow_of(seen.kernels), observers_of(self._model)
+        evidence = Evidence(seen.kernels, backend, self._engine, flow, observers)
+        if seen.lengths:
+            plain = median([time for times in self.rounds() for time in times])
+            self.profiled = usual(seen.lengths) * 1e-9 / plain
+        device = "cuda" if on_gpu else "cpu"
+        self.result = replace(
+            self.result,
+            providers=(device,),
+            memory=MemoryUse(
+                copied.peak,
+                None,
+                weights_in_memory=weight_bytes(self._model),
+                run_growth=copied.growth,
+                allocated=seen.allocated,
+                alive=seen.alive,
+            ),
+            ran=ran_of(seen, device),
+            findings=FINDINGS.of(evidence, seen.kernel_micros),
+            conversions=conversions_of(seen),
+            backend=backend,
+            facts=facts,
+            is_quantized=has_quantized_weights(self._model),
+        )
 
     def _attempt(self, function: Callable[[], _Result]) -> _Result | None:
         """Calls a function, unless the model has failed; None if it does now."""
         if self.problem:
             return None
         with LastResort() as end:
-            if self.engine:
+            if self._engine:
                 import torch
 
-                torch.backends.quantized.engine = self.engine
+                torch.backends.quantized.engine = self._engine
             return function()
         assert end.error is not None
-        fed = ", ".join(f"{name} {shown}" for name, shown in self.inputs.items())
+        inputs = self.result.inputs
+        fed = ", ".join(f"{name} {shown}" for name, shown in inputs.items())
         text = str(end.error) if isinstance(end.error, VariantsError) else error_text(end.error)
         self.problem = printable(f"{text} (called with {fed})" if fed else text, _LONGEST)
+        self.result = ModelResult(self.result.path, self.problem, inputs=inputs)
         return None
 
 
@@ -286,79 +306,32 @@ def measure_models(
         take_turns(made, planned(made, options.runs, options.seconds))
         for subject in subjects:
             subject.look_at(options.seconds)
-        first = subjects[0]
-        results = [_result(each, None if each is first else first) for each in subjects]
+    settings = {
+        "threads": str(torch.get_num_threads()),
+        "vector instructions": torch.backends.cpu.get_cpu_capability(),
+        "runs": f"{options.seconds:g} s each" if options.runs is None else str(options.runs),
+    }
     return InferenceResult(
-        tuple(results),
+        tuple(_compared(each, subjects[0]) for each in subjects),
         str(torch.__version__),
-        _settings(options),
+        settings,
         load,
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "torch",
     )
 
 
-def _result(subject: TorchModel, first: TorchModel | None) -> ModelResult:
-    result = ModelResult(
-        printable(subject.name, _LONGEST_NAME), subject.problem, inputs=subject.inputs
-    )
-    profile = subject.profile
-    if subject.problem or profile is None:
-        return result
-    device = "cuda" if subject.on_gpu else "cpu"
-    beside = first if first is not None and not first.problem else None
+def _compared(subject: TorchModel, first: TorchModel) -> ModelResult:
+    if subject.problem:
+        return subject.result
+    beside = None if subject is first or first.problem else first
     accuracy = None
-    if first is not None:
-        accuracy = (
-            Accuracy(problem="the first model was not measured")
-            if beside is None
-            else compared_outputs(beside.outputs, subject.outputs)
-        )
-    said = on_gpu(profile) if subject.on_gpu else subject.copied.kernels
-    evidence = Evidence(
-        profile.kernels, said, subject.engine, flow_of(profile.kernels), observers_of(subject.model)
-    )
-    plain = median([time for times in subject.rounds() for time in times])
-    profiled = usual(profile.lengths) * 1e-9 / plain if profile.lengths else None
-    return replace(
-        result,
-        providers=(device,),
-        latency=latency(subject, beside, profiled),
-        memory=_memory(subject),
-        ran=ran_of(profile, device),
-        findings=FINDINGS.of(evidence, profile.kernel_micros),
-        accuracy=accuracy,
-        conversions=conversions_of(profile),
-        backend=said,
-        facts=subject.facts,
-        is_quantized=has_quantized_weights(subject.model),
-    )
-
-
-def _memory(subject: TorchModel) -> MemoryUse:
-    assert subject.profile is not None
-    peak, growth = subject.copied.peak, subject.copied.growth
-    if subject.gpu_memory is not None:
-        peak, before = subject.gpu_memory
-        growth = peak - before
-    return MemoryUse(
-        peak,
-        None,
-        weights_in_memory=weight_bytes(subject.model),
-        run_growth=growth,
-        allocated=subject.profile.allocated,
-        alive=subject.profile.alive,
-    )
-
-
-def _settings(options: Options) -> Mapping[str, str]:
-    import torch
-
-    return {
-        "threads": str(torch.get_num_threads()),
-        "vector instructions": torch.backends.cpu.get_cpu_capability(),
-        "runs": f"{options.seconds:g} s each" if options.runs is None else str(options.runs),
-    }
+    if beside is not None:
+        accuracy = compared_outputs(beside.outputs, subject.outputs)
+    elif subject is not first:
+        accuracy = Accuracy(problem=f"{first.name} was not measured")
+    timed = latency(subject, beside, subject.profiled)
+    return replace(subject.result, latency=timed, accuracy=accuracy)
 
 
 _QUIET: Final[Mapping[str, str]] = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}

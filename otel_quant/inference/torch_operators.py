@@ -35,7 +35,7 @@ _PRODUCTS: Final = re.compile(r"\w+::_?(.*_)?(linear|conv|mm|matmul|addmm|bmm|ba
 COPY: Final = "aten::copy_"
 """Operator of a conversion: its first operand is what is written, its second what is read."""
 
-_COPIES: Final = frozenset({"aten::to", "aten::_to_copy", COPY})
+COPIES: Final = frozenset({"aten::to", "aten::_to_copy", COPY})
 """Operators that contain nothing but a copy."""
 
 _ARITHMETIC: Final = frozenset({"aten::mul", "aten::sub", "aten::div"})
@@ -98,19 +98,14 @@ def multiplies(name: str) -> bool:
     return _PRODUCTS.fullmatch(name) is not None
 
 
-def copies(name: str) -> bool:
-    """Whether an operator does nothing but copy its operand, perhaps into another type."""
-    return name in _COPIES
-
-
 def makes_floats(name: str) -> bool:
     """Whether an operator that takes integers and returns floats dequantizes them."""
-    return name in _COPIES or name in _ARITHMETIC
+    return name in COPIES or name in _ARITHMETIC
 
 
 def computes(name: str) -> bool:
     """Whether an operator computes something, rather than to look at a tensor in another way."""
-    return name not in _WITHOUT_COMPUTING and name not in _COPIES and kind_of(name) is None
+    return name not in _WITHOUT_COMPUTING and name not in COPIES and kind_of(name) is None
 
 
 @cache

@@ -28,10 +28,10 @@ from otel_quant.inference.results import (
 from otel_quant.inference.torch_modules import in_quotes, module_ranges, path_in
 from otel_quant.inference.torch_operators import (
     CONVERT,
+    COPIES,
     COPY,
     SCALES,
     allocates,
-    copies,
     is_operator,
     kind_of,
     place_name,
@@ -404,15 +404,13 @@ def ran_of(profile: Profile, device: str) -> Ran:
                 calls=float(len(places)),
                 inputs=tuple(map(str, first.inputs[:_MOST_TENSORS])),
                 outputs=tuple(map(str, first.outputs[:_MOST_TENSORS])),
-                macs=None,
-                macs_per_second=None,
                 allocated=sum(own_bytes[place] for place in places),
             )
         )
     return Ran.of(profile.runs, profile.run_micros, found, counts_calls=True)
 
 
-def on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
+def kernels_on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
     """Returns the kernels of a GPU that operators have started, the most frequent first."""
     return backend_kernels(
         (("GPU", printable(name, _LONGEST), "", ""), kernel.module)
@@ -452,6 +450,6 @@ def changes_of_type(kernels: Sequence[Kernel]) -> Iterator[tuple[str, str, Kerne
             yield kind, " -> ".join([*types[:1], *(each.dtype for each in result)]), kernel
         elif kernel.name == COPY and len(set(types)) == 2 and kernel.inputs[0].shape:
             outermost = kernel
-            while outermost.parent is not None and copies(kernels[outermost.parent].name):
+            while outermost.parent is not None and kernels[outermost.parent].name in COPIES:
                 outermost = kernels[outermost.parent]
             yield CONVERT, f"{types[1]} -> {types[0]}", outermost  # what is written is the first

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.inference.accuracy import arrays_in, as_array
-from otel_quant.inference.child import reset_mark, status, timed
+from otel_quant.inference.child import MemoryMark, timed
 from otel_quant.inference.results import tensor_text
 from otel_quant.inference.torch_models import has_quantized_weights
 from otel_quant.inference.variants import (
@@ -37,7 +37,7 @@ class Session:
         self._call: Callable[[], Any] = lambda: None
         self._model: Any = None
         self._timer: Any = None
-        self._has_mark = True
+        self._mark = MemoryMark()
 
     def load(self, reference: str) -> Any:
         """Loads the script and says which variants it has, and what they are called with."""
@@ -105,15 +105,10 @@ class Session:
         import torch
 
         gpus = _gpus()
-        found = {
-            "process": status("VmHWM") if self._has_mark else None,
-            "gpu": sum(map(torch.cuda.max_memory_allocated, gpus)) or None,
-        }
-        if resets:
-            self._has_mark = reset_mark()
-            for gpu in gpus:
-                torch.cuda.reset_peak_memory_stats(gpu)
-        return found
+        gpu = sum(map(torch.cuda.max_memory_allocated, gpus)) or None
+        for each in gpus if resets else ():
+            torch.cuda.reset_peak_memory_stats(each)
+        return {"process": self._mark.take(resets), "gpu": gpu}
 
     def time(self, seconds: float) -> list[float]:
         """Runs it for so long; returns the seconds of a call in each block."""

@@ -55,13 +55,15 @@ def load_variants(reference: str) -> Variants:
         )
     if not Path(path).is_file():
         raise VariantsError(f"{path}: no such file; expected {_FORM}")
+    full = str(Path(path).resolve())
     found = function = None
     given, sys.argv = sys.argv, [path]  # the options of the command are not for it
     try:
         with LastResort() as end:
-            _seed()
-            module = _loaded(Path(path))
-            function = getattr(module, name, None)
+            random.seed(SEED)
+            for library, seed in _SEEDS.items():  # once they are imported, if ever
+                register_post_import_hook(seed, library)
+            function = getattr(_loaded(Path(full)), name, None)
             found = function() if callable(function) else None
     except SystemExit as error:
         raise VariantsError(
@@ -71,12 +73,16 @@ def load_variants(reference: str) -> Variants:
     finally:
         sys.argv = given
     if end.error is not None:
-        raise VariantsError(
-            f"{reference} raised {error_text(end.error)}{_line_of(end.error, path)}"
-        ) from end.error
+        frames = traceback.extract_tb(end.error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == full]
+        at = f" (line {lines[-1]})" if lines else ""
+        raise VariantsError(f"{reference} raised {error_text(end.error)}{at}") from end.error
     if not callable(function):
         raise VariantsError(f"{path} has no function {name!r}; expected one that returns {_WANTED}")
-    return _checked(found, reference)
+    if wrong := _wrong(found):
+        raise VariantsError(f"{reference} has returned {wrong}; expected {_WANTED}")
+    models, inputs = found  # type: ignore[misc]  # a pair, or it were wrong
+    return Variants(dict(models), inputs)
 
 
 def made(model: object, inputs: object) -> tuple[object, object]:
@@ -125,20 +131,6 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {_cut(said)}" if said else type(error).__name__
 
 
-def _line_of(error: Exception, path: str) -> str:
-    """Returns the line of the script in which an error was raised, or what it called."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == str(Path(path).resolve())]
-    return f" (line {lines[-1]})" if lines else ""
-
-
-def _seed() -> None:
-    """Seeds what the script draws from: numpy and torch once they are imported, if ever."""
-    random.seed(SEED)
-    for name, seed in _SEEDS.items():
-        register_post_import_hook(seed, name)
-
-
 _SEEDS: Final[Mapping[str, Callable[[Any], object]]] = {
     "numpy": lambda numpy: numpy.random.seed(SEED),
     "torch": lambda torch: torch.manual_seed(SEED),
@@ -147,31 +139,28 @@ _SEEDS: Final[Mapping[str, Callable[[Any], object]]] = {
 
 def _loaded(path: Path) -> ModuleType:
     module = ModuleType(path.stem)
-    module.__file__ = str(path.resolve())
-    if (folder := str(path.resolve().parent)) not in sys.path:
-        sys.path.insert(0, folder)
+    module.__file__ = str(path)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
     sys.modules[path.stem] = module
     code = compile(path.read_bytes(), module.__file__, "exec")
     exec(code, module.__dict__)  # noqa: S102  # the user's program, without a file of bytecode
     return module
 
 
-def _checked(found: object, reference: str) -> Variants:
-    wrong = f"{reference} has returned {{}}; expected {_WANTED}"
+def _wrong(found: object) -> str:
+    """Returns what is wrong with what a function has returned; empty if nothing is."""
     if not (isinstance(found, tuple | list) and len(found) == 2):
-        raise VariantsError(wrong.format(_shown(found)))
-    models, inputs = found
+        return _shown(found)
+    models = found[0]
     if not isinstance(models, Mapping):
-        raise VariantsError(wrong.format(f"{_shown(models)} as models"))
-    if not models:
-        raise VariantsError(wrong.format("no models"))
+        return f"{_shown(models)} as models"
     for name, model in models.items():
-        path = onnx_path(model)
         if not isinstance(name, str):
-            raise VariantsError(wrong.format(f"{_shown(name)} as the name of a model"))
-        if not callable(model) and (path is None or not path.endswith(".onnx")):
-            raise VariantsError(wrong.format(f"{_shown(model)} as model {name!r}"))
-    return Variants(dict(models), inputs)
+            return f"{_shown(name)} as the name of a model"
+        if not (callable(model) or (onnx_path(model) or "").endswith(".onnx")):
+            return f"{_shown(model)} as model {name!r}"
+    return "" if models else "no models"
 
 
 def _shown(value: object) -> str:

@@ -190,8 +190,6 @@ class Observer:
                 if memory is not None:
                     self._curve.add(clock_ns, {series.MEMORY: memory}, {})
                 self._curve.close()
-        with FAULTS.kept_in("observer, GPUs"):
-            self._gpus.close()
         return seen
 
     def summary(self) -> dict[str, Number]:

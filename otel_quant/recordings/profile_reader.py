@@ -90,8 +90,8 @@ _ENTRY: Final = re.compile(
 _DEFINITION: Final = "# - "
 # Comments that otel-quant adds below a record: peaks of the step that has ended, and what the step
 # says of the run.
-_PEAK: Final = re.compile(r"  # (peak_memory_mb|peak_gpu_memory_mb): ([0-9]+\.[0-9]{2})")
-_FACT: Final = re.compile(r"  # (libraries|calibration_method|calibration_samples): (.+)")
+_COMMENT: Final = re.compile(r"  # (\w+): (.+)")
+_FACTS: Final = frozenset({"libraries", "calibration_method", "calibration_samples"})
 _SIMPLE_STRING: Final = re.compile(r'"([^"\\]*)"')
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WORDS: Final[dict[str, object]] = {
@@ -199,11 +199,12 @@ def parse(text: str) -> Profile:
             continue
         entry = _ENTRY.fullmatch(line)
         if entry is None:
-            peak = _PEAK.fullmatch(line)
-            if peak is not None and section:
-                section[-1][peak[1]] = float(peak[2])
-            if (fact := _FACT.fullmatch(line)) is not None:
-                profile.run[fact[1]] = _value(fact[2])
+            if (comment := _COMMENT.fullmatch(line)) is not None:
+                name, value = comment.groups()
+                if name in PEAKS and section:
+                    section[-1][name] = _value(value)
+                elif name in _FACTS:
+                    profile.run[name] = _value(value)
             continue
         value = (entry["value"] or "").strip()
         if value.startswith('"') and not (len(value) > 1 and value.endswith('"')):
@@ -384,14 +385,8 @@ def _state(reading: Record, open_steps: Mapping[int, str]) -> dict[str, Any]:
         same = next((each for each in left if each.get("step") == name), None)
         if same is not None:
             left.remove(same)
-            counted = {key: _whole(same.get(key)) for key in ("samples", "expected_samples")}
-            steps.append(
-                {
-                    "index": index,
-                    "samples": counted["samples"],
-                    "expected": counted["expected_samples"],
-                }
-            )
+            samples, expected = _whole(same.get("samples")), _whole(same.get("expected_samples"))
+            steps.append({"index": index, "samples": samples, "expected": expected})
     attributes = _levels(reading, semconv.READING_PREFIX)
     known = {
         semconv.READING_ELAPSED: _number(reading, _TIME),

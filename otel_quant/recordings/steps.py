@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -39,24 +38,20 @@ class PlacedStep:
 def placed_steps(runs: Iterable[RecordedRun], until: float) -> list[PlacedStep]:
     """Returns the steps of runs: run by run, in the order in which they opened."""
     placed: list[PlacedStep] = []
-    seen: Counter[tuple[str, StepPath, str]] = Counter()
+    seen: dict[tuple[str, StepPath, str], int] = {}
     for run in runs:
-        places: dict[int, PlacedStep] = {}
+        places: dict[int | None, PlacedStep] = {}
         for step in sorted(run.steps, key=lambda each: each.index):
-            above = places.get(step.parent) if step.parent is not None else None
-            around: StepPath = () if above is None else above.path
-            seen[run.process, around, step.name] += 1
+            above = places.get(step.parent)
+            depth, around = (0, ()) if above is None else (above.depth + 1, above.path)
+            named = run.process, around, step.name
+            number = seen[named] = seen.get(named, 0) + 1
             end = step.end if step.end is not None else max(until, step.start)
-            place = places[step.index] = PlacedStep(
-                step,
-                run,
-                0 if above is None else above.depth + 1,
-                (*around, (step.name, seen[run.process, around, step.name])),
-                end,
-                max(0.0, end - step.start),
-            )
+            seconds = max(0.0, end - step.start)
+            place = PlacedStep(step, run, depth, (*around, (step.name, number)), end, seconds)
+            places[step.index] = place
             if above is not None:
-                above.own = max(0.0, above.own - place.duration)
+                above.own = max(0.0, above.own - seconds)
             placed.append(place)
     return placed
 

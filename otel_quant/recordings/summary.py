@@ -173,16 +173,9 @@ def _total(recording: Recording, quantity: Quantity) -> float | None:
 
 
 def _of_model(recording: Recording, quantity: Quantity) -> float | None:
-    """Returns what the last model of a role costs that has said so."""
-    _, role, key = quantity.name.split(".")
-    for run in reversed(recording.runs):
-        for model in reversed(run.models):
-            known = number(model.get("figures", {}), key) if model.get("role") == role else None
-            if known is not None:
-                return known
-        if (known := _sum(run.attributes, quantity)) is not None:
-            return known
-    return None
+    """Returns what the last model of a role costs that has said so: runs have it of their models."""
+    found = (_sum(run.attributes, quantity) for run in reversed(recording.runs))
+    return next((known for known in found if known is not None), None)
 
 
 def _sum_of_highest(recording: Recording, quantity: Quantity) -> float | None:
@@ -336,7 +329,7 @@ class StepSummary:
         self.limit = limit(recording, run)
         self._is_the_program = _is_the_program(recording, run)
         self._is_alone = all(each.process == run.process for each in outermost_runs(recording))
-        self._checkpoints: dict[str, _Highest] = {}
+        self._checkpoints: dict[str, list[float | None]] = {}
         self._windows: dict[str, _Windows] = {}
 
     def values(self, step: RecordedStep) -> dict[str, float]:
@@ -354,7 +347,7 @@ class StepSummary:
         if quantity.over_steps == "sum":
             if quantity.attributes or step.end is None:
                 return _sum(step.attributes, quantity)
-            return self._rise(quantity.curve, step.start, step.end)
+            return self._window(quantity.curve).rise(step.start, step.end)
         known = self.peak(step, name)
         return known.value if known is not None and math.isfinite(known.value) else None
 
@@ -376,51 +369,40 @@ class StepSummary:
     def seen(self, step: RecordedStep, name: str = MEMORY_PEAK) -> float | None:
         """Returns the highest value at a step's checkpoints and in the last reading within it."""
         quantity = BY_NAME[name]
-        found = [
-            *self._seen_at_checkpoints(step, quantity.checkpoint),
-            *self._in_last_reading(step, quantity.now),
-        ]
-        return max((each.value for each in found), default=None)
-
-    def _in_last_reading(self, step: RecordedStep, name: str) -> Iterator[Known]:
+        found = [each.value for each in self._seen_at_checkpoints(step, quantity.checkpoint)]
         last = self._run.last
-        if step.end is not None or last is None or last.time < step.start:
-            return
-        if (now := number(last.attributes, name)) is not None:
-            yield Known(now, "last reading")
+        if step.end is None and last is not None and last.time >= step.start:
+            found += [now for now in (number(last.attributes, quantity.now),) if now is not None]
+        return max(found, default=None)
 
     def _seen_at_checkpoints(self, step: RecordedStep, name: str) -> Iterator[Known]:
         if name not in self._checkpoints:
             points = self._run.checkpoints
-            self._checkpoints[name] = _Highest([number(each.attributes, name) for each in points])
-        first, last = self._positions.get(step.index, (None, None))
-        if first is None:
-            return
-        until = len(self._run.checkpoints) if last is None else last + 1
-        if (seen := self._checkpoints[name].between(first, until)) is not None:
+            self._checkpoints[name] = [number(each.attributes, name) for each in points]
+        first, until = self._positions.get(step.index, (0, 0))
+        if (seen := _highest(self._checkpoints[name][first:until])) is not None:
             yield Known(seen, "checkpoints", None, self._run, step)
 
     @cached_property
-    def _positions(self) -> dict[int, tuple[int | None, int | None]]:
-        """Positions of the checkpoints of each step's start and end."""
-        found: dict[int, tuple[int | None, int | None]] = {}
+    def _positions(self) -> dict[int | None, tuple[int, int | None]]:
+        """Where the checkpoints of each step begin, and before which they end."""
+        found: dict[int | None, tuple[int, int | None]] = {}
         for at, point in enumerate(self._run.checkpoints):
-            if point.step is not None and point.phase != "point":
-                first, last = found.get(point.step, (None, None))
-                found[point.step] = (at, last) if point.phase == "start" else (first, at)
+            if point.phase == "start":
+                found[point.step] = at, None
+            elif point.phase == "end" and point.step in found:
+                found[point.step] = found[point.step][0], at + 1
         return found
 
     def _in_curve(self, step: RecordedStep, name: str) -> Iterator[Known]:
-        if name not in self._windows:
-            self._windows[name] = _Windows(self._recording, name)
         end = math.inf if step.end is None else step.end
-        if (highest := self._windows[name].highest(step.start, end)) is not None:
+        if (highest := self._window(name).highest(step.start, end)) is not None:
             yield Known(highest, "launcher", None, self._run, step)
 
-    def _rise(self, name: str, start: float, end: float) -> float | None:
+    def _window(self, name: str) -> _Windows:
         if name not in self._windows:
             self._windows[name] = _Windows(self._recording, name)
-        return self._windows[name].rise(start, end)
+        return self._windows[name]
 
 
 def _rate(step: RecordedStep, quantity: Quantity) -> float | None:
@@ -449,7 +431,7 @@ class _Windows:
             if name in each.levels
         )
         self._times = [time for time, _ in levels]
-        self._highest = _Highest([value for _, value in levels])
+        self._levels = [value for _, value in levels]
         totals = [each for each in buckets if name in each.totals]
         self._starts = [begin + each.position * self._length for each in totals]
         self._sums = [0.0, *(each.totals[name] for each in totals)]
@@ -458,7 +440,7 @@ class _Windows:
         """Returns the highest value that was read between two moments."""
         # A reading's time is cut to milliseconds: it may have been taken one later.
         first, until = bisect_left(self._times, start), bisect_right(self._times, end - 1e-3)
-        return self._highest.between(first, until)
+        return _highest(self._levels[first:until])
 
     def rise(self, start: float, end: float) -> float | None:
         """Returns by how much a total rose, at most."""
@@ -469,29 +451,8 @@ class _Windows:
         return self._sums[min(after, len(self._starts))] - self._sums[before]
 
 
-class _Highest:
-    """The highest of any part of a list, without looking at each value of a long part."""
-
-    _BLOCK: Final = 256
-
-    def __init__(self, values: Sequence[float | None]) -> None:
-        self._values = [-math.inf if value is None else value for value in values]
-        starts = range(0, len(values), self._BLOCK)
-        self._blocks = [max(self._values[at : at + self._BLOCK]) for at in starts]
-
-    def between(self, first: int, until: int) -> float | None:
-        """Returns the highest from a position to another; None if nothing is known there."""
-        size = self._BLOCK
-        block, last = -(-first // size), until // size
-        if block >= last:
-            found = max(self._values[first:until], default=-math.inf)
-        else:
-            found = max(
-                *self._values[first : block * size],
-                *self._blocks[block:last],
-                *self._values[last * size : until],
-            )
-        return None if found == -math.inf else found
+def _highest(values: Iterable[float | None]) -> float | None:
+    return max((each for each in values if each is not None), default=None)
 
 
 # --- processors ---------------------------------------------------------------------------

@@ -69,19 +69,12 @@ class Fields:
         return found if self.required <= found.keys() else None
 
 
-def whole(value: Any, _: LeftOut) -> int | None:
-    """Takes a number of things, or nanoseconds."""
-    return value if type(value) is int and 0 <= value < _END else None
+def integer(least: int) -> Check:
+    """Returns what takes a whole number."""
+    return lambda value, _: value if type(value) is int and least <= value < _END else None
 
 
-def positive(value: Any, _: LeftOut) -> int | None:
-    """Takes a number of things, of which there is one at least."""
-    return value if type(value) is int and 0 < value < _END else None
-
-
-def signed(value: Any, _: LeftOut) -> int | None:
-    """Takes a whole number."""
-    return value if type(value) is int and -_END <= value < _END else None
+whole: Final = integer(0)  # A number of things, or nanoseconds
 
 
 def number(value: Any, _: LeftOut) -> float | None:
@@ -239,10 +232,10 @@ ENDING: Final = Fields(
     "ending",
     {"time": number},
     {
-        "exit_code": signed, "signal": text, "out_of_memory": one_of("known", "guessed"),
+        "exit_code": integer(-_END), "signal": text, "out_of_memory": one_of("known", "guessed"),
         "evidence": text, "process": text, "process_signal": text, "error": text, "where": text,
         "open_steps": many(text, "open_steps"), "memory": whole, "memory_limit": whole,
-        "memory_limit_source": text, "memory_per_sample": signed,
+        "memory_limit_source": text, "memory_per_sample": integer(-_END),
         "processes": many(_name_and_bytes, "processes"), "disk": many(_name_and_bytes, "disk"),
         "advice": many(Fields("advice", {"text": text, "source": text}, {}), "advice"),
     },
@@ -258,7 +251,9 @@ MANIFEST: Final = Fields(
 )  # fmt: skip
 """The manifest. Of what must be there, a kill may leave nothing."""
 
-CURVE: Final = Fields("curve", {**_TIMES, "length": positive, "columns": many(text, "columns")}, {})
+CURVE: Final = Fields(
+    "curve", {**_TIMES, "length": integer(1), "columns": many(text, "columns")}, {}
+)
 """The first line of a curve."""
 
 

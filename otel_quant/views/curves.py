@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.export.recording.curve import Level, Number, RecordedCurve
@@ -472,18 +471,7 @@ def _levels(run: ComparedRun) -> tuple[dict[str, _Points], bool]:
     if series.MEMORY in found:
         return found, True
     points = _at_checkpoints(subject_of(run.recording))
-    return found | ({series.MEMORY: list(_between(points))} if points else {}), False
-
-
-def _between(points: _Points) -> Iterator[tuple[float, float]]:
-    """Yields points, and as many between them that the line from one to the next is straight."""
-    every = (points[-1][0] - points[0][0]) / _CELLS_OF_TWO
-    for (start, low), (end, high) in pairwise(points):
-        parts = max(1, round((end - start) / every)) if every else 1
-        for part in range(parts):
-            share = part / parts
-            yield start + share * (end - start), low + share * (high - low)
-    yield points[-1]
+    return found | ({series.MEMORY: points} if points else {}), False
 
 
 def _placed(points: _Points, side: int, time: CommonTime) -> Values:

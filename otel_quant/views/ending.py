@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from otel_quant.recordings.model import STATES, Ending, RecordedRun, RecordedStep, Recording
 from otel_quant.schema import semconv
-from otel_quant.schema.units import WITHIN, counted, cut, duration_text, share_text, size
+from otel_quant.schema.units import WITHIN, cut, duration_text, share_text, size
 from otel_quant.views.text import printable
 
 _LONGEST: Final = 300
@@ -31,11 +31,14 @@ def ending_lines(ending: Ending | None) -> list[str]:
     """Returns what is to be said of an ending; nothing of a program that ended well."""
     if ending is None or not is_worth_telling(ending):
         return []
-    facts = [*ending_facts(ending), *(("would help", each) for each in _advice(ending))]
-    return [
-        printable(headline(ending)),
-        *(f"  {printable(f'{name}: {text}')}" for name, text in facts),
-    ]
+    facts = [*ending_facts(ending), *(("would help", each) for each in advice_of(ending))]
+    lines = [headline(ending), *(f"  {name}: {text}" for name, text in facts)]
+    return list(map(printable, lines))
+
+
+def advice_of(ending: Ending) -> list[str]:
+    """Returns what would help, and where that is known from."""
+    return [f"{each.text} [{each.source}]" for each in ending.advice]
 
 
 def is_worth_telling(ending: Ending) -> bool:
@@ -65,23 +68,12 @@ def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
         name = _CERTAIN.get(ending.out_of_memory or "", "because")
         yield name, cut(ending.evidence, _LONGEST)
     if len(ending.open_steps) > 1:
-        yield (
-            "open steps",
-            _listed([cut(each, _LONGEST_NAME) for each in ending.open_steps], WITHIN),
-        )
+        yield "open steps", _listed(ending.open_steps, WITHIN)
     if ending.memory is not None or ending.memory_limit is not None:
         yield "memory", _memory(ending)
     for name, sizes in (("largest", ending.processes), ("disk", ending.disk)):
         if sizes:
-            yield (
-                name,
-                _listed([f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in sizes], ", "),
-            )
-
-
-def _advice(ending: Ending) -> Iterator[str]:
-    for advice in ending.advice:
-        yield f"{advice.text} [{advice.source}]"
+            yield name, _listed([f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in sizes])
 
 
 def _exit(ending: Ending) -> str:
@@ -101,10 +93,10 @@ def _memory(ending: Ending) -> str:
     return text
 
 
-def _listed(texts: Sequence[str], between: str) -> str:
+def _listed(texts: Sequence[str], between: str = ", ") -> str:
     more = len(texts) - _MOST
-    shown = between.join(texts[:_MOST])
-    return f"{shown} and {counted(more, 'more').removesuffix('s')}" if more > 0 else shown
+    shown = between.join(cut(each, _LONGEST_NAME + 20) for each in texts[:_MOST])
+    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 _GROWTHS: Final = (
@@ -121,14 +113,17 @@ def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
     return step.attributes
 
 
-def time_left(attributes: Mapping[str, Any]) -> str:
-    """Returns the time until the last sample; empty if it is not known."""
-    left = attributes.get(semconv.FORECAST_TIME_LEFT)
-    return f"about {duration_text(left)} left" if isinstance(left, int | float) else ""
+def time_left(run: RecordedRun, step: RecordedStep) -> str:
+    """Returns the time until the last sample of a step that is open; empty if it is not known."""
+    left = forecast_of(run, step).get(semconv.FORECAST_TIME_LEFT)
+    if step.state != "running" or not isinstance(left, int | float):
+        return ""
+    return f"about {duration_text(left)} left"
 
 
-def exceeded(attributes: Mapping[str, Any]) -> str:
-    """Returns a forecast above the limit; empty if there is none."""
+def exceeded(run: RecordedRun, step: RecordedStep) -> str:
+    """Returns a step's forecast above the limit; empty if there is none."""
+    attributes = forecast_of(run, step)
     for what, name, of_limit in _GROWTHS:
         at_end, limit = attributes.get(name), attributes.get(of_limit)
         if isinstance(at_end, int) and isinstance(limit, int) and at_end > limit:
@@ -141,12 +136,6 @@ def exceeded(attributes: Mapping[str, Any]) -> str:
 
 def forecast_lines(recording: Recording) -> list[str]:
     """Returns a line for each step whose forecast is above the limit, or that has time left."""
-    lines: list[str] = []
-    for run in recording.runs:
-        for step in run.steps:
-            attributes = forecast_of(run, step)
-            left = time_left(attributes) if step.state == "running" else ""
-            said = ", ".join(filter(None, (left, exceeded(attributes))))
-            if said:
-                lines.append(printable(f"{step.name}: {said}"))
-    return lines
+    steps = [(run, step) for run in recording.runs for step in run.steps]
+    said = ((each[1].name, [*filter(None, (time_left(*each), exceeded(*each)))]) for each in steps)
+    return [printable(f"{name}: {', '.join(texts)}") for name, texts in said if texts]

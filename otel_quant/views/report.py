@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Final
 
+from otel_quant.export.recording.layout import BENCH, INFERENCE
 from otel_quant.recordings import summary
 from otel_quant.recordings.comparison.facts import FACTS, script_of
 from otel_quant.recordings.model import Recording
@@ -36,6 +37,7 @@ from otel_quant.views.document import (
     Section,
 )
 from otel_quant.views.ending import (
+    advice_of,
     ended_as,
     ending_facts,
     forecast_lines,
@@ -43,7 +45,6 @@ from otel_quant.views.ending import (
     is_worth_telling,
 )
 from otel_quant.views.html import page_text
-from otel_quant.views.inference import recorded_sections
 from otel_quant.views.report_tables import models_of, processes_of
 from otel_quant.views.steps import (
     Subject,
@@ -87,7 +88,10 @@ def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
     if process_tables:
         yield Section("Processes", process_tables)
     yield from models_of(recording)
-    yield from recorded_sections(recording.path)
+    if any((recording.path / name).exists() for name in (INFERENCE, BENCH)):
+        from otel_quant.views.inference import recorded_sections  # seldom needed, takes 10 ms
+
+        yield from recorded_sections(recording.path)
     yield _origin(recording, subject)
 
 
@@ -107,8 +111,8 @@ def _post_mortem(recording: Recording) -> Iterator[Section]:
         Facts([(_capital(name), text) for name, text in ending_facts(ending)]),
     ]
     if ending.advice:
-        advice = [f"{each.text} [{each.source}]" for each in ending.advice]
-        parts.append(Section("What would help", (Lines(advice, is_list=True),)))
+        advice = Lines(advice_of(ending), is_list=True)
+        parts.append(Section("What would help", (advice,)))
     yield Section("Post-mortem", parts, id="post-mortem", layout="post-mortem")
 
 

@@ -9,13 +9,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from otel_quant.recordings.model import Ending, State
+from otel_quant.recordings.model import State
 from otel_quant.recordings.steps import PlacedStep
 from otel_quant.schema import series
 from otel_quant.schema.units import clock_text, duration_text, size
-from otel_quant.views.ending import ended_as
+from otel_quant.views.ending import ended_as, ending_lines, exceeded
 from otel_quant.views.text import printable
-from otel_quant.views.watch import Looked, columns, progress, warning
+from otel_quant.views.watch import Looked, columns, progress
 
 _MARKS: Final[dict[State, tuple[str, str]]] = {
     "running": ("▶", "bold cyan"),
@@ -43,7 +43,7 @@ _FEWEST_STEPS: Final = 3
 def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> RenderableType:
     """Returns what fills the terminal."""
     below = [*(_curve(looked, width) if height >= _LOWEST else ()), *_usage(looked)]
-    below += _ending(looked.recording.ending) if looked.recording.state != "ended" else ()
+    below += map(Text, ending_lines(looked.recording.ending))
     if log:
         below += [Text(), Text("last lines of the output", style="dim")]
         below += [_line(printable(each)) for each in log[-_LOG_ROWS:]]
@@ -129,15 +129,5 @@ def _usage(looked: Looked) -> Iterator[Text]:
         if use.now is not None or use.peak is not None:
             yield Text.assemble((f"{use.name:13}", "bold"), use.text)
     for each in looked.steps:
-        if text := warning(each):
+        if each.step.end is None and (text := exceeded(each.run, each.step)):
             yield Text(f"{looked.name(each)}: {text}", style="bold red")
-
-
-def _ending(ending: Ending | None) -> Iterator[Text]:
-    if ending is not None:
-        if ending.where:
-            yield Text(f"was in {printable(ending.where)}", style="bold")
-        if ending.evidence:
-            yield Text(printable(ending.evidence))
-        for advice in ending.advice[:3]:
-            yield Text(f"- {advice.text}")

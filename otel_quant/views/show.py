@@ -78,8 +78,8 @@ def _summary_parts(recording: Recording) -> Iterator[Part]:
     if recording.ending is not None and recording.ending.exit_code is not None:
         state += f", exit code {recording.ending.exit_code}"
     rows = [("recording", state)]
-    peak = summary.peak(recording)
-    if peak is not None and len(recording.runs) != 1:
+    peak = summary.peak(recording) if len(recording.runs) != 1 else None
+    if peak is not None:
         rows.append(("memory peak", _peak_text(peak.value, summary.limit(recording))))
     yield Facts(rows, str(recording.path))
     told = ending_lines(recording.ending)

@@ -14,7 +14,7 @@ from otel_quant.schema import semconv, series
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import duration_text, share_text, size
 from otel_quant.views.cells import number_text
-from otel_quant.views.ending import ended_as, exceeded, forecast_of, time_left
+from otel_quant.views.ending import ended_as, exceeded, time_left
 from otel_quant.views.steps import process_name
 from otel_quant.views.text import printable
 
@@ -123,19 +123,11 @@ def columns(curve: RecordedCurve, name: str, count: int) -> Sequence[float]:
 
 def progress(each: PlacedStep) -> list[str]:
     """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``."""
-    step = each.step
-    texts = []
+    step, sample = each.step, ""
     if step.samples is not None or step.expected_samples is not None:
         of = f" of {step.expected_samples:,}" if step.expected_samples is not None else ""
-        texts.append(f"sample {step.samples or 0:,}{of}")
-    if step.state == "running":
-        texts.append(time_left(forecast_of(each.run, step)))
-    return list(filter(None, texts))
-
-
-def warning(each: PlacedStep) -> str:
-    """Returns that an open step is going to exceed its limit; empty if it is not."""
-    return exceeded(forecast_of(each.run, each.step)) if each.step.end is None else ""
+        sample = f"sample {step.samples or 0:,}{of}"
+    return list(filter(None, (sample, time_left(each.run, step))))
 
 
 def _ended_text(step: RecordedStep, end: float, peak: float | None) -> str:
@@ -188,7 +180,7 @@ class PlainView:
 
 def _now(looked: Looked) -> str:
     texts = [
-        ", ".join(filter(None, (looked.name(each), *progress(each), warning(each))))
+        ", ".join(filter(None, (looked.name(each), *progress(each), exceeded(each.run, each.step))))
         for each in looked.steps
         if each.step.state == "running"
     ]

@@ -33,7 +33,7 @@ def resolved(folder: Path, extra: str, *requirements: str) -> dict[str, str]:
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
 
-@pytest.mark.parametrize("extra", ["core", "otlp", "quark"])
+@pytest.mark.parametrize("extra", ["otlp", "quark"])
 @pytest.mark.parametrize("release", [YEAR_AGO, {}], ids=["of a year ago", "of today"])
 def test_it_resolves_beside_common_instrumentations_and_the_opentelemetry(
     tmp_path: Path, release: dict[str, str], extra: str

@@ -10,8 +10,10 @@ import json
 import os
 import random
 import re
+import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -23,7 +25,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 CONFIGS = ROOT / "collector"
 START_SECONDS = 120
 PATIENCE = 600
@@ -315,6 +318,45 @@ def collector(
     )
     asks = "cert_file:" in config.read_text()
     return Collector(server, grpc, http, metrics, secrets if asks else None)
+
+
+JOB = "stack-test"
+"""The service that the quantizations report as."""
+
+
+def quantize(
+    made: Collector, folder: Path, *arguments: str, **variables: str
+) -> subprocess.Popen[bytes]:
+    """Starts a real quantization that reports to a Collector; Quark leaves a report in the folder."""
+    instrument = Path(sys.executable).with_name("opentelemetry-instrument")
+    own = {
+        "PYTHONPATH": str(ROOT),
+        "OTEL_SERVICE_NAME": JOB,
+        "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+        "OTEL_BSP_SCHEDULE_DELAY": "500",
+    }
+    return subprocess.Popen(
+        [instrument, sys.executable, HERE / "quark_run.py", *arguments],
+        env={**os.environ, **made.environment, **own, **variables},
+        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def send_run(environment: Mapping[str, str], *arguments: str) -> str:
+    """Sends an artificial run to a Collector and returns its trace id."""
+    process = subprocess.Popen(
+        [sys.executable, HERE / "artificial_run.py", *arguments],
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    with process, process.stdout as printed:
+        trace = printed.readline().strip()
+        if "killed" in arguments:
+            assert printed.readline() == "to be killed\n"
+            process.kill()
+        assert process.wait(PATIENCE) in (0, -signal.SIGKILL)
+    return trace
 
 
 class Webhook:

@@ -16,9 +16,9 @@ from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop
 from tests.stack.artificial_run import STEPS
-from tests.stack.conftest import JOB, SendRun
 from tests.stack.processes import (
     CONFIGS,
+    JOB,
     Backends,
     Collector,
     Secrets,
@@ -29,6 +29,7 @@ from tests.stack.processes import (
     free_port,
     loki,
     prometheus,
+    send_run,
 )
 
 pytestmark = pytest.mark.servers
@@ -186,7 +187,6 @@ def test_stores_that_were_away_get_all_that_a_collector_has_accepted(
     stores: list[Server],
     ports: Backends,
     receiver: OtlpReceiver,
-    send_run: SendRun,
     config: str,
     outcome: str,
     is_killed: bool,
@@ -232,7 +232,6 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     stores: list[Server],
     ports: Backends,
     receiver: OtlpReceiver,
-    send_run: SendRun,
     two_gateways: tuple[list[Collector], Path],
 ) -> None:
     gateways, config = two_gateways
@@ -260,7 +259,7 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
 
 
 def test_an_agent_killed_while_its_gateway_is_away_loses_nothing(
-    start: StartCollector, receiver: OtlpReceiver, send_run: SendRun
+    start: StartCollector, receiver: OtlpReceiver
 ) -> None:
     gateway = start("gateway", "gateway", OTELCOL_AFTER_ROOT="1s", OTELCOL_KEEP_PERCENT="0")
     gateway.server.kill()
@@ -309,7 +308,7 @@ def test_a_gateway_takes_what_comes_with_its_token_over_tls_and_nothing_else(
 
 @pytest.mark.parametrize("has_it", [True, False], ids=["right", "wrong"])
 def test_an_agent_is_heard_by_a_gateway_if_its_token_is_right(
-    has_it: bool, start: StartCollector, receiver: OtlpReceiver, send_run: SendRun, tmp_path: Path
+    has_it: bool, start: StartCollector, receiver: OtlpReceiver, tmp_path: Path
 ) -> None:
     wrong = tmp_path / "token"
     wrong.write_text("wrong\n")

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stack.conftest import HERE
 from tests.stack.grafana_panels import Shown
-from tests.stack.processes import ROOT, eventually
+from tests.stack.processes import HERE, ROOT, eventually
 from tests.stack.world import stores
 from tests.unit.stack.dashboards import Query
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stack.conftest import HERE
 from tests.stack.grafana_panels import TIME_RANGE
-from tests.stack.processes import PATIENCE, ROOT, Collector, eventually
+from tests.stack.processes import HERE, PATIENCE, ROOT, Collector, eventually
 from tests.stack.world import World, stores
 from tests.unit.stack.dashboards import FILES, QUERIES, Query, load
 

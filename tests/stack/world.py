@@ -14,10 +14,11 @@ from typing import Any
 from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.stack import traceql
-from tests.stack.conftest import JOB, tempo_binary
+from tests.stack.conftest import tempo_binary
 from tests.stack.grafana_panels import Shown, show
 from tests.stack.processes import (
     CONFIGS,
+    JOB,
     Backends,
     Collector,
     Webhook,

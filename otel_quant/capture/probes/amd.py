@@ -104,7 +104,7 @@ class AmdDevices(Devices):
 
     def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
         """Reads the devices, and how much of their memory processes use."""
-        self._process_used = vram_by_device(self._root, pids) if self._devices else None
+        self._process_used = vram_by_device(self._root, pids)
         return super().read(pids)
 
     def memory(self, device: Device) -> tuple[int, int | None]:

@@ -35,15 +35,13 @@ class CacheDirectories:
     Calling it takes the reading of a checkpoint; :meth:`sample` is for the time between two.
     """
 
-    def __init__(self, interval: float = _INTERVAL) -> None:
-        self._interval = interval
+    def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
         """Watches nothing any more. In a forked child: the directories are its parent's."""
         self._first_sizes: dict[Path, int] = {}
         self._latest: int | None = None
-        self._highest: int | None = None  # since the last reading
         self._pause_ends = 0.0  # by the monotonic clock, in seconds
         self._last_duration = 0.0  # of a measurement, in seconds
         self._sampled_at = 0.0
@@ -62,10 +60,9 @@ class CacheDirectories:
     def for_new_run(self) -> CacheDirectories:
         """Returns itself as the probe of a run; forgets the directories that no longer exist."""
         with self._lock:
-            self._first_sizes = {
-                path: size for path, size in self._first_sizes.items() if path.exists()
-            }
-            self._latest = self._highest = None
+            known = self._first_sizes.items()
+            self._first_sizes = {path: size for path, size in known if path.exists()}
+            self._latest = None
         return self
 
     def __call__(self, pids: Collection[int] = ()) -> int | None:
@@ -73,29 +70,21 @@ class CacheDirectories:
 
         The last measurement is used if it took so long that the pause after it is not over.
         """
-        if not self._first_sizes:
-            return None
-        if time.monotonic() >= self._pause_ends:
+        if self._first_sizes and time.monotonic() >= self._pause_ends:
             self._measure()
-        return self._take()
+        return self._latest
 
     def sample(self, pids: Collection[int] = ()) -> int | None:
         """Returns what the thread has measured, and starts it if it does not run."""
-        if not self._first_sizes:
-            return None
-        self._sampled_at = time.monotonic()
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = start_thread(self._run, "otel-quant-cache-dirs")
-        return self._take()
-
-    def _take(self) -> int | None:
-        with self._lock:
-            highest, self._highest = _larger(self._highest, self._latest), None
-        return highest
+        if self._first_sizes:
+            self._sampled_at = time.monotonic()
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = start_thread(self._run, "otel-quant-cache-dirs")
+        return self._latest
 
     def _run(self) -> None:
         while time.monotonic() - self._sampled_at < _UNUSED:
-            time.sleep(max(self._interval, self._pause_ends - time.monotonic()))
+            time.sleep(max(_INTERVAL, self._pause_ends - time.monotonic()))
             with FAULTS.kept_in("probe cache"):
                 self._measure()
 
@@ -107,14 +96,9 @@ class CacheDirectories:
         ended = time.monotonic()
         with self._lock:  # the thread and a checkpoint may measure at the same time
             self._latest = max([0, *grown]) if grown else None
-            self._highest = _larger(self._highest, self._latest)
             # The shorter of two: a single one may be long because the thread was suspended.
             before, self._last_duration = self._last_duration, ended - began
             self._pause_ends = ended + _REST * min(before, self._last_duration)
-
-
-def _larger(one: int | None, other: int | None) -> int | None:
-    return max((size for size in (one, other) if size is not None), default=None)
 
 
 def size_of(path: Path) -> int | None:

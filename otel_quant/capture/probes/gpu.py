@@ -164,24 +164,6 @@ class GpuProbe:
             self._environ.get(variable) for variable in _AMD_VARIABLES
         )
 
-    def close(self) -> None:
-        """Closes the drivers, unless one hangs. Later readings are empty."""
-        opened, self._opened = self._opened, ()
-        if self._lock.acquire(timeout=_LONGEST_WAIT if self._waits else 0):
-            try:
-                for _, devices in opened or ():
-                    devices.close()
-            finally:
-                self._lock.release()
-
-    def reset(self) -> None:
-        """Drops the drivers without closing them; the next reading opens them again.
-
-        For forked children, which must not close what their parent uses. It is called
-        automatically after a fork; a second call does no harm.
-        """
-        self._opened = None
-
     def before_fork(self) -> None:
         """Waits for the reading that another thread is taking."""
         if self._lock.acquire(timeout=_LONGEST_WAIT):
@@ -200,7 +182,7 @@ class GpuProbe:
         self._usable = self._usable and threading.get_ident() in self._forking
         self._forking = set()
         self._lock = threading.RLock()
-        self.reset()
+        self._opened = None
 
 
 _PROBES: Final[weakref.WeakSet[GpuProbe]] = weakref.WeakSet()

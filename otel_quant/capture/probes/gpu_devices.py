@@ -94,10 +94,6 @@ class Devices:
         """Returns what reads each field of what a device does."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Closes the driver."""
-        self._devices = ()
-
     def _tried(self, what: str, read: Callable[..., Any], device: Device, *more: Any) -> Any:
         if device.handle is None:
             return None

@@ -18,7 +18,6 @@ import ctypes
 import functools
 import importlib
 import logging
-import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -123,7 +122,6 @@ class NvmlDevices(Devices):
         super().__init__(_visible(nvml, environ.get("CUDA_VISIBLE_DEVICES")))
         self.errors = (nvml.NVMLError,)
         self._nvml = nvml
-        self._pid = os.getpid()
         self._pids = PidNamespace(root)
         # With a version: the name without one fails if driver and binding are of different versions.
         self._processes = nvml.nvmlDeviceGetComputeRunningProcesses_v3
@@ -158,16 +156,6 @@ class NvmlDevices(Devices):
             self._nvml.NVML_ERROR_NOT_SUPPORTED,
             self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
         )
-
-    def close(self) -> None:
-        """Closes the driver; in a forked child it only drops it, since the parent uses it."""
-        super().close()
-        if self._pid != os.getpid():
-            return
-        try:
-            self._nvml.nvmlShutdown()
-        except self._nvml.NVMLError as error:
-            LOG.debug("cannot shut the NVIDIA driver down: %s", error)
 
 
 def open_nvml(environ: Mapping[str, str], root: Path = Path("/")) -> NvmlDevices | None:

@@ -53,19 +53,24 @@ def report(
     belongs: RunContext | None = None,
     providers: Providers | None = None,
 ) -> None:
-    """Tells of models at work what they came to. Never raises."""
+    """Tells of models at work what they came to, the baseline first. Never raises."""
     with FAULTS.kept_in("telemetry of an inference"):
-        _Report(result, began_ns, ended_ns, belongs or RunContext()).send(
-            providers or PROVIDERS.current
-        )
+        report = _Report(result, began_ns, belongs or RunContext(), providers or PROVIDERS.current)
+        report.send(ended_ns)
 
 
 class _Report:
     def __init__(
-        self, result: InferenceResult, began_ns: int, ended_ns: int, belongs: RunContext
+        self, result: InferenceResult, began_ns: int, belongs: RunContext, providers: Providers
     ) -> None:
-        self._result, self._began_ns, self._ended_ns = result, began_ns, ended_ns
-        self._belongs = belongs
+        self._result, self._began_ns, self._belongs = result, began_ns, belongs
+        tracers = providers.tracer or trace.get_tracer_provider()
+        loggers = providers.logger or get_logger_provider()
+        meters = providers.meter or metrics.get_meter_provider()
+        url = semconv.SCHEMA_URL
+        self._tracer: Tracer = tracers.get_tracer(semconv.SCOPE, VERSION, schema_url=url)
+        self._logger: Logger = loggers.get_logger(semconv.SCOPE, VERSION, schema_url=url)
+        self._meter: Meter = meters.get_meter(semconv.SCOPE, VERSION, schema_url=url)
         span: Any = trace.get_current_span(belongs.context)
         above = (getattr(span, "attributes", None) or {}).get(semconv.RUN_NAME)  # of a step
         self._run = {semconv.RUN_NAME: belongs.run or above or _name_of_process()}
@@ -74,72 +79,51 @@ class _Report:
             semconv.LIBRARY_VERSION: result.version or None,
         }
 
-    def send(self, providers: Providers) -> None:
+    def send(self, ended_ns: int) -> None:
         """Sends the span of all, and what there is of each model."""
-        tracers = providers.tracer or trace.get_tracer_provider()
-        loggers = providers.logger or get_logger_provider()
-        meters = providers.meter or metrics.get_meter_provider()
-        url = semconv.SCHEMA_URL
-        self._tracer: Tracer = tracers.get_tracer(semconv.SCOPE, VERSION, schema_url=url)
-        self._logger: Logger = loggers.get_logger(semconv.SCOPE, VERSION, schema_url=url)
-        self._meter: Meter = meters.get_meter(semconv.SCOPE, VERSION, schema_url=url)
-        result, above = self._result, self._belongs.context
-        span = self._span(
-            semconv.BENCHMARK_SPAN if result.baseline else semconv.INFERENCE_SPAN,
-            above,
-            {
-                **self._run,
-                **self._library,
-                semconv.INFERENCE_MODELS: len(result.models),
-                semconv.INFERENCE_NOISE: result.noise,
-            },
-        )
-        context = trace.set_span_in_context(span, above)
+        result = self._result
+        name = semconv.BENCHMARK_SPAN if result.baseline else semconv.INFERENCE_SPAN
+        attributes = {
+            **self._run,
+            **self._library,
+            semconv.INFERENCE_MODELS: len(result.models),
+            semconv.INFERENCE_NOISE: result.noise,
+        }
+        span, context = self._span(name, self._belongs.context, attributes)
         self._set(semconv.INFERENCE_START, self._began_ns / 1e9, self._run, context)
         names = names_of(result, paths=self._belongs.paths)
         for name, model in zip(names, _baseline_first(result), strict=True):
-            self._model(name, model, context)
-        span.end(self._ended_ns)
+            self._model(name, model, context).end(ended_ns)
+        span.end(ended_ns)
 
-    def _model(self, name: str, model: ModelResult, above: Context) -> None:
-        labels = {
-            **self._run,
-            semconv.MODEL_NAME: name,
-            semconv.MODEL_ROLE: model.role,
-        }
+    def _model(self, name: str, model: ModelResult, above: Context) -> Span:
+        labels = {**self._run, semconv.MODEL_NAME: name, semconv.MODEL_ROLE: model.role}
         figures = _figures_of(model)
-        problem = model.problem if self._belongs.paths and model.problem else None
-        memory, ran = model.memory, model.ran
-        weights = memory and (memory.weights_on_disk or memory.weights_in_memory)
-        path = model.path if self._belongs.paths and _is_file(model, self._result) else None
-        span = self._span(
-            semconv.MODEL_SPAN,
-            above,
-            {
-                **labels,
-                **self._library,
-                semconv.INFERENCE_PROVIDER: model.main_provider,
-                semconv.MODEL_PATH: path,
-                semconv.INFERENCE_RUNS: model.latency and model.latency.runs,
-                semconv.INFERENCE_WEIGHTS: weights,
-                semconv.INFERENCE_KERNEL_TIME: ran and ran.kernel_micros / 1e6,
-                semconv.INFERENCE_PROBLEM: problem,
-                **figures,
-            },
-        )
-        context = trace.set_span_in_context(span, above)
+        paths, memory, ran = self._belongs.paths, model.memory, model.ran
+        problem = model.problem if paths and model.problem else None
+        attributes = {
+            **labels,
+            **self._library,
+            semconv.INFERENCE_PROVIDER: model.main_provider,
+            semconv.MODEL_PATH: model.path if paths and _is_file(model, self._result) else None,
+            semconv.INFERENCE_RUNS: model.latency and model.latency.runs,
+            semconv.INFERENCE_WEIGHTS: memory
+            and (memory.weights_on_disk or memory.weights_in_memory),
+            semconv.INFERENCE_KERNEL_TIME: ran and ran.kernel_micros / 1e6,
+            semconv.INFERENCE_PROBLEM: problem,
+            **figures,
+        }
+        span, context = self._span(semconv.MODEL_SPAN, above, attributes)
         if model.problem:
             span.set_status(StatusCode.ERROR, problem)
             text = problem or "the model could not be measured"
             self._emit(semconv.INFERENCE_FAILED_EVENT, text, labels, context, SeverityNumber.WARN)
-        if ran is not None:
-            for operator in ran.operators[:MOST_OPERATORS]:
-                self._timed(
-                    operator, None, {semconv.OPERATOR_KERNELS: operator.kernels}, labels, context
-                )
-            for kernel in ran.kernels[:MOST_OPERATORS]:
-                more = {semconv.OPERATOR_KERNELS: 1, semconv.OPERATOR_TYPES: kernel.types or None}
-                self._timed(kernel, kernel.node or kernel.name, more, labels, context)
+        for operator in ran.operators[:MOST_OPERATORS] if ran is not None else ():
+            count = {semconv.OPERATOR_KERNELS: operator.kernels}
+            self._timed(operator, None, {**labels, **count}, context)
+        for kernel in ran.kernels[:MOST_OPERATORS] if ran is not None else ():
+            more = {semconv.OPERATOR_KERNELS: 1, semconv.OPERATOR_TYPES: kernel.types or None}
+            self._timed(kernel, kernel.node or kernel.name, {**labels, **more}, context)
         for finding in model.findings[:MOST_FINDINGS]:
             told = {
                 **labels,
@@ -149,16 +133,14 @@ class _Report:
             }
             self._emit(semconv.FINDING_EVENT, finding.sentence, told, context)
         keyed = _present({**labels, semconv.INFERENCE_PROVIDER: model.main_provider})
-        for metric, value in figures.items():
-            if value is not None:
-                self._set(metric, value, keyed, context)
-        span.end(self._ended_ns)
+        for metric, value in _present(figures).items():
+            self._set(metric, value, keyed, context)
+        return span
 
     def _timed(
         self,
         timed: OperatorTime | RanKernel,
         name: str | None,
-        more: Mapping[str, Any],
         labels: Mapping[str, Any],
         context: Context,
     ) -> None:
@@ -171,14 +153,15 @@ class _Report:
             semconv.OPERATOR_DURATION: timed.micros / 1e6,
             semconv.OPERATOR_SHARE: timed.share,
             semconv.OPERATOR_MAC_RATE: timed.macs_per_second,
-            **more,
         }
         self._emit(semconv.OPERATOR_EVENT, name or timed.op_type, told, context)
 
-    def _span(self, name: str, above: Context | None, attributes: Mapping[str, Any]) -> Span:
-        return self._tracer.start_span(
-            name, above, attributes=_present(attributes), start_time=self._began_ns
-        )
+    def _span(
+        self, name: str, above: Context | None, attributes: Mapping[str, Any]
+    ) -> tuple[Span, Context]:
+        given, began_ns = _present(attributes), self._began_ns
+        span = self._tracer.start_span(name, above, attributes=given, start_time=began_ns)
+        return span, trace.set_span_in_context(span, above)
 
     def _emit(
         self,
@@ -227,19 +210,17 @@ def _name_of_process() -> str:
 def _figures_of(model: ModelResult) -> dict[str, float | None]:
     """Returns what the gauges of a model show, and its span."""
     latency, memory, ran = model.latency, model.memory, model.ran
-    known = [] if model.accuracy is None else [each.sqnr for each in model.accuracy.outputs]
-    converts = None
-    if ran is not None:
-        converts = sum((each.share for each in ran.kernels if each.is_conversion), 0.0)
+    errors = () if model.accuracy is None else model.accuracy.outputs
+    converting = [] if ran is None else [each.share for each in ran.kernels if each.is_conversion]
     return {
         semconv.INFERENCE_MEDIAN: latency.median if latency else None,
         semconv.INFERENCE_P10: latency.p10 if latency else None,
         semconv.INFERENCE_P90: latency.p90 if latency else None,
         semconv.INFERENCE_MEMORY_PEAK: (memory.gpu or memory.peak) if memory else None,
         semconv.INFERENCE_SPEEDUP: latency.speedup if latency and latency.is_apart else None,
-        semconv.INFERENCE_SQNR: min((each for each in known if each is not None), default=None),
+        semconv.INFERENCE_SQNR: min((e.sqnr for e in errors if e.sqnr is not None), default=None),
         semconv.INFERENCE_FINDINGS: None if ran is None else len(model.findings),
-        semconv.INFERENCE_CONVERSIONS: converts,
+        semconv.INFERENCE_CONVERSIONS: None if ran is None else float(sum(converting)),
     }
 
 

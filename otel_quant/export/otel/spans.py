@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 
 from otel_quant.base.log import LOG
 from otel_quant.export.otel.custom import custom_of
@@ -94,18 +94,15 @@ class SpansSink(Sink):
         step = event.step
         if self._run is None or step is None:
             return
-        root = self._root_for(event)
+        self._root_for(event)
         known = {**event.attributes, **self._ids}
         memory = event.checkpoint.get(semconv.CHECKPOINT_MEMORY)
         if memory is not None:
             known[semconv.MEMORY_START] = memory
         context = self._context_for(step)
-        span = self._start(step.label, context, known, event.time_ns)
-        # A provider may have turned up between the two spans.
-        if not root.is_own and _is_own(span, context):
-            self._root_for(event)
-            context = self._context_for(step)
-            span = self._start(step.label, context, known, event.time_ns)
+        span = self._tracer.start_span(
+            step.label, context, attributes=known, start_time=event.time_ns
+        )
         self._spans[step.index], self._set[step.index] = span, event.attributes
 
     def step_entered(self, step: StepInfo) -> Token[Any] | None:
@@ -275,24 +272,11 @@ class SpansSink(Sink):
         parent = otel_context.get_current()
         if not trace.get_current_span(parent).get_span_context().is_valid:
             parent = _context_from(event.run.parent_carrier, parent)
-        span = self._start(semconv.ROOT_SPAN, parent, known, start_ns)
+        span = self._tracer.start_span(
+            semconv.ROOT_SPAN, parent, attributes=known, start_time=start_ns
+        )
         context = trace.set_span_in_context(span, parent)
         return _RunSpan(span, context, _is_own(span, parent))
-
-    def _start(
-        self,
-        name: str,
-        parent: Context,
-        attributes: Attributes,
-        start_ns: int,
-    ) -> Span:
-        return self._tracer.start_span(
-            name,
-            context=parent,
-            kind=SpanKind.INTERNAL,
-            attributes=attributes,
-            start_time=start_ns,
-        )
 
     def context_of(self, step: StepInfo | None) -> Context | None:
         """Returns the context whose current span is a step's, or the run's if ``step`` is None.

@@ -19,7 +19,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import HeldFile, open_regular
 from otel_quant.export.recording.event_file import NewerSchemaError, refuse_newer
@@ -152,31 +152,24 @@ def cells_of(bucket: Bucket, levels: Iterable[str], totals: Iterable[str]) -> Ce
     return cells
 
 
-def reader_of(columns: Sequence[str]) -> Callable[[Sequence[Number | None]], Bucket]:
+def reader_of(columns: Sequence[str]) -> Callable[[Sequence[Any]], Bucket]:
     """Returns a function that reads what :func:`cells_of` has written."""
-    place = {name: number for number, name in enumerate(columns)}
     names = [name.removesuffix(".at") for name in columns if name.endswith(".at")]
-    missing = {"position", *(f"{name}.{part}" for name in names for part in PARTS)} - place.keys()
-    if missing:
-        raise ValueError(f"no columns {', '.join(sorted(missing))}")
-    levels = [(name, [place[f"{name}.{part}"] for part in PARTS]) for name in names]
-    in_levels = {"position", *(f"{name}.{part}" for name in names for part in PARTS)}
-    totals = [(name, number) for name, number in place.items() if name not in in_levels]
-    position = place["position"]
+    first_total = 1 + len(PARTS) * len(names)
+    totals = columns[first_total:]
+    if list(columns) != columns_of(names, totals):
+        raise ValueError(f"columns {', '.join(columns)}; expected position, levels, totals")
 
-    def read(cells: Sequence[Number | None]) -> Bucket:
-        at = cells[position]
-        if type(at) is not int or at < 0 or len(cells) != len(place):
-            raise TypeError(f"{len(cells)} figures; expected {len(place)}, and a position")
-        bucket = Bucket(at)
-        for name, (lowest, highest, last, when) in levels:
-            level = cells[lowest], cells[highest], cells[last], cells[when]
+    def read(cells: Sequence[Any]) -> Bucket:
+        if len(cells) != len(columns):
+            raise TypeError(f"{len(cells)} figures; expected {len(columns)}")
+        bucket = Bucket(int(cells[0]))
+        for number, name in enumerate(names):
+            level = cells[1 + len(PARTS) * number :][: len(PARTS)]
             if None not in level:
-                bucket.levels[name] = Level(*level)  # type: ignore[arg-type]  # none is None
-        for name, number in totals:
-            total = cells[number]
-            if total is not None:
-                bucket.totals[name] = total
+                bucket.levels[name] = Level(*level)
+        found = zip(totals, cells[first_total:], strict=True)
+        bucket.totals = {name: total for name, total in found if total is not None}
         return bucket
 
     return read

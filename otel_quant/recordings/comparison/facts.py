@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -103,21 +104,24 @@ def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDiffere
 
     A fact that is not known of a side is shown and changes nothing: the side may be alike.
     """
+    libraries = dict.fromkeys(name for side in sides for run in side for name in _libraries(run))
     facts: list[tuple[Fact, Callable[[ComparedRun], Value | None]]] = [
         (Fact("script", (), _ALL), _script),
         (Fact("memory was read", (), frozenset({MEMORY_PEAK})), _when_read),
+        *((fact, partial(_value, names=fact.attributes)) for fact in FACTS),
+        *(
+            (Fact(name, (), _TIME_MEMORY_GPU), partial(_version, library=name))
+            for name in libraries
+        ),
     ]
-    facts += [(fact, _reader(fact)) for fact in FACTS]
-    libraries = dict.fromkeys(name for side in sides for run in side for name in _libraries(run))
-    facts += [(Fact(name, (), _TIME_MEMORY_GPU), _version_of(name)) for name in libraries]
     found = []
     for fact, value_of in facts:
         values = tuple(_distinct(map(value_of, side)) for side in sides)
         known = [value for side in values for value in side]
-        if not all(_is_alike(value, known[0]) for value in known):
-            found.append(FactDifference(fact.name, values, fact.changes, fact.unit))
-        elif known and not all(values):
-            found.append(FactDifference(fact.name, values, _NOTHING, fact.unit))
+        differs = not all(_is_alike(value, known[0]) for value in known)
+        if differs or (known and not all(values)):
+            changes = fact.changes if differs else _NOTHING
+            found.append(FactDifference(fact.name, values, changes, fact.unit))
     return found
 
 
@@ -127,12 +131,8 @@ def without_common_step(base: Sequence[ComparedRun], new: Sequence[ComparedRun])
     return bool(first) and bool(second) and first.isdisjoint(second)
 
 
-def _reader(fact: Fact) -> Callable[[ComparedRun], Value | None]:
-    return lambda run: _value(run, fact.attributes)
-
-
-def _version_of(library: str) -> Callable[[ComparedRun], Value | None]:
-    return lambda run: _libraries(run).get(library)
+def _version(run: ComparedRun, library: str) -> Value | None:
+    return _libraries(run).get(library)
 
 
 def _value(run: ComparedRun, names: Iterable[str]) -> Value | None:
@@ -162,15 +162,16 @@ def _script(run: ComparedRun) -> str | None:
 def _when_read(run: ComparedRun) -> str | None:
     """Returns when memory was read: Quark's own profiler does so at checkpoints alone."""
     known = peak(run.recording)
+    if known is None:
+        return None
     sampled = any(
         name in attributes
         for each in run.recording.runs
         for attributes in (each.attributes, each.last.attributes if each.last else {})
         for name in (semconv.MEMORY_PEAK, semconv.READING_MEMORY_PEAK)
     )
-    if known is None or sampled or known.source in ("launcher", "ending", "process", "sampled"):
-        return None if known is None else "all the time"
-    return "at checkpoints"
+    all_the_time = sampled or known.source in ("launcher", "ending", "process", "sampled")
+    return "all the time" if all_the_time else "at checkpoints"
 
 
 def script_of(command: str) -> str | None:

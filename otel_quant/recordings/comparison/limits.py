@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from otel_quant.recordings.summary import BY_NAME, GPU_ALLOCATED, GPU_PEAK
 from otel_quant.schema.figures import Quantity
@@ -75,38 +75,31 @@ def parse(text: str) -> Limit:
     found = _EXPRESSION.fullmatch(text)
     if found is None:
         raise LimitError(f"{text!r} is no limit; expected {FORM}")
-    figure = _figure(text, found["figure"])
-    amount, unit = _amount(text, found["amount"])
-    is_share = found["sign"] == "=" and unit == "%"
+    name = found["figure"]
+    figure = BY_NAME.get(_GATED_BY.get(name, name))
+    if figure is None:
+        near = difflib.get_close_matches(name, BY_NAME, 1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        names = ", ".join(BY_NAME)
+        raise LimitError(f"{text!r}: {name} is no figure; {meant}expected one of {names}")
+    amount = _AMOUNT.fullmatch(found["amount"])
+    if amount is None:
+        raise LimitError(
+            f"{text!r}: {found['amount']!r} is no amount; expected a number and its unit, such as "
+            "10%, 500MiB or 90 s"
+        )
+    is_share = found["sign"] == "=" and amount[2] == "%"
     units = {"%": 0.01} if is_share else UNITS.get(figure.unit, _COUNTED)
-    if unit not in units:
+    if amount[2] not in units:
         allowed = [each or "no unit" for each in units if each != "%"]
         if found["sign"] == "=":
             allowed.insert(0, "%")
         raise LimitError(
-            f"{text!r}: {figure.name} cannot be given in {unit or 'a number without a unit'}; "
+            f"{text!r}: {figure.name} cannot be given in {amount[2] or 'a number without a unit'}; "
             f"expected {', '.join(allowed)}"
         )
-    return Limit(text, found["step"], figure, found["sign"], amount * units[unit], is_share)
-
-
-def _figure(text: str, name: str) -> Quantity:
-    figure = BY_NAME.get(_GATED_BY.get(name, name))
-    if figure is not None:
-        return figure
-    near = difflib.get_close_matches(name, BY_NAME, 1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    raise LimitError(f"{text!r}: {name} is no figure; {meant}expected one of {', '.join(BY_NAME)}")
-
-
-def _amount(text: str, amount: str) -> tuple[float, str]:
-    found = _AMOUNT.fullmatch(amount)
-    if found is None:
-        raise LimitError(
-            f"{text!r}: {amount!r} is no amount; expected a number and its unit, such as 10%, "
-            "500MiB or 90 s"
-        )
-    return float(found[1]), found[2]
+    value = float(amount[1]) * units[amount[2]]
+    return Limit(text, found["step"], figure, found["sign"], value, is_share)
 
 
 # --- the limits of a repository ----------------------------------------------------------
@@ -143,14 +136,11 @@ def load(path: Path) -> list[Limit]:
     for key, texts in table.items():
         if key not in _KEYS:
             raise LimitError(f"{path}: [{_TABLE}] has {key!r}; expected {' and '.join(_KEYS)}")
-        limits += [_limit(path, key, text) for text in _list(path, key, texts)]
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            expected = 'expected a list such as ["memory.peak=10%"]'
+            raise LimitError(f"{path}: {key} is {texts!r}; {expected}")
+        limits += [_limit(path, key, text) for text in texts]
     return limits
-
-
-def _list(path: Path, key: str, texts: Any) -> list[str]:
-    if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
-        return texts
-    raise LimitError(f'{path}: {key} is {texts!r}; expected a list such as ["memory.peak=10%"]')
 
 
 def _limit(path: Path, key: str, text: str) -> Limit:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Final, Literal, TypeAlias
+from itertools import accumulate, pairwise
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import RecordedStep, Recording, State
@@ -114,33 +114,22 @@ def _failure(recording: Recording) -> str:
 _MOST_STEPS: Final = 250
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A part of the axis between two moments that both runs have."""
+class CommonTime(NamedTuple):
+    """The axis, in seconds: between two moments that both runs have, it is as long as in the slower."""
 
-    begin: float  # Where it begins on the axis, in seconds
-    length: float  # Its length: that of the run that takes longer
-    starts: tuple[float, float]  # When it begins in each run, in seconds since the recording began
-    lengths: tuple[float, float]  # How long it is in each run
-
-
-@dataclass(frozen=True, slots=True)
-class CommonTime:
-    """The axis."""
-
-    stretches: tuple[Stretch, ...]  # Its parts, one after the other, at least one
+    moments: tuple[float, ...]  # Where these moments are on it, from the first to the last
+    of_runs: tuple[tuple[float, ...], ...]  # The same moments in each run
 
     @property
     def until(self) -> float:
-        """Its length, in seconds."""
-        last = self.stretches[-1]
-        return last.begin + last.length
+        """Its length."""
+        return self.moments[-1]
 
     def place(self, side: int, time: float) -> float:
         """Returns where a moment of a run is on the axis."""
-        starts = [stretch.starts[side] for stretch in self.stretches]
-        stretch = self.stretches[max(0, bisect_right(starts, time) - 1)]
-        return stretch.begin + min(max(0.0, time - stretch.starts[side]), stretch.length)
+        own = self.of_runs[side]
+        at = max(0, bisect_right(own[:-1], time) - 1)
+        return min(self.moments[at] + max(0.0, time - own[at]), self.moments[at + 1])
 
 
 def common_time(base: ComparedRun, new: ComparedRun) -> CommonTime:
@@ -151,13 +140,8 @@ def common_time(base: ComparedRun, new: ComparedRun) -> CommonTime:
         before, after = moments[at - 1] if at else moments[0], moments[min(at, len(moments) - 1)]
         if before[1] <= moment[1] <= after[1] and before[0] <= moment[0] <= after[0]:
             moments.insert(at, moment)
-    stretches: list[Stretch] = []
-    begin = 0.0
-    for (first, other_first), (last, other_last) in pairwise(moments):
-        lengths = last - first, other_last - other_first
-        stretches.append(Stretch(begin, max(lengths), (first, other_first), lengths))
-        begin += max(lengths)
-    return CommonTime(tuple(stretches))
+    lengths = (max(b - a, d - c) for (a, c), (b, d) in pairwise(moments))
+    return CommonTime(tuple(accumulate(lengths, initial=0.0)), tuple(zip(*moments, strict=True)))
 
 
 def _in_both(base: ComparedRun, new: ComparedRun) -> Iterator[tuple[float, float]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path, PurePath
@@ -169,11 +169,6 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
             attributes.update(step.attributes)
     attributes.update(recording.origin)
     for run in reversed(recording.runs):  # of several the first counts
-        for model in run.models:
-            known = model.get("figures", {}).items()
-            attributes.update(
-                (f"quant.model.{model.get('role')}.{key}", each) for key, each in known
-            )
         attributes.update((semconv.CUSTOM_PREFIX + key, each) for key, each in run.custom.items())
         attributes.update(run.attributes)
 
@@ -182,7 +177,7 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         return attributes.get(fields.attribute_of(name)) if known is None else known
 
     made = {
-        fields.MODEL: _model_name(recording, attributes),
+        fields.MODEL: _model_name(attributes.get(semconv.INPUT_PATH)),
         fields.MODEL_SIZE: value_of(f"{_FLOAT}size"),
         fields.ACTIVATION_SIZE: _difference(
             value_of(f"{_FLOAT}memory"), value_of(f"{_FLOAT}weight_bytes")
@@ -195,15 +190,8 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def _model_name(recording: Recording, attributes: Mapping[str, AttributeValue]) -> str | None:
-    path = attributes.get(semconv.INPUT_PATH)
-    costed = (
-        model.get("path")
-        for run in recording.runs
-        for model in run.models
-        if model.get("role") == "float"
-    )
-    if not path and (path := next(costed, None)) is None:
+def _model_name(path: AttributeValue | None) -> str | None:
+    if not path:
         return None
     whole = PurePath(str(path))
     name = whole.name.removesuffix(_MODEL_FILE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -202,13 +203,23 @@ def test_beside_quarks_profiler_each_writes_the_same_figures_to_a_file_of_its_ow
     assert list(ours)[-1] == "run_end"
     del ours["run"], ours["run_end"]
     tolerance = {
-        "timestamp": 0.2, "relative_time_secs": 0.2, "cpu_memory_mb": 4.0, "disk_read_mb": 1.0,
-        "disk_write_mb": 1.0, "total_quantization_time_seconds": 0.3, "peak_memory_mb": 1.0,
+        "cpu_memory_mb": 4.0, "disk_read_mb": 1.0, "disk_write_mb": 1.0, "peak_memory_mb": 1.0,
         "total_disk_read_mb": 1.0, "total_disk_write_mb": 1.0, "peak_cache_dir_disk_usage_mb": 0.0,
         "model_size_mb": 0.0, "depth": 0,
     }  # fmt: skip
     assert names(paths[1]) == STEPS
     pairs = list(zip(ours.pop("memory_usage"), quarks.pop("memory_usage"), strict=True))
+    # Of two clocks only the order is sure: between two readings a busy machine may do something else.
+    times = [sorted((mine["timestamp"], theirs.pop("timestamp"))) for mine, theirs in pairs]
+    assert all(one[1] <= next_[0] for one, next_ in pairwise(times))
+    began = pairs[0][0]["timestamp"]
+    for mine, theirs in pairs:
+        assert mine.pop("relative_time_secs") == pytest.approx(
+            mine.pop("timestamp") - began, abs=1e-3
+        )
+        del theirs["relative_time_secs"]
+    took = [each.pop("total_quantization_time_seconds") for each in (ours, quarks)]
+    assert min(took) >= times[-1][0] - times[0][1]
     for mine, theirs in [*pairs, (ours, quarks)]:
         mine.pop("error_message", None)
         mine.pop("error", None)
@@ -282,9 +293,6 @@ def test_the_steps_that_quark_reports_itself_are_in_the_file_too(tmp_path: Path)
     prepared = ["Model Preparation Start", "Model Preparation End"]
     assert ours == [quarks[0], *prepared, *quarks[1:]]
     assert "Calibration Start" in quarks
-    # Quark looks at the cache directories once a second and may miss a few kB of a moment.
-    missed = grown(tmp_path / "ours.yaml") - grown(tmp_path / "quark_profile.yaml")
-    assert 0 <= missed < 0.01
 
 
 CACHES = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import os
 from collections.abc import Callable
 
@@ -31,11 +30,6 @@ def compiled() -> Callable[..., object]:
 
 
 def crashing() -> nn.Module:
-    ctypes.string_at(0)
-    raise AssertionError
-
-
-def killed() -> nn.Module:
     os.kill(os.getpid(), 9)
     raise AssertionError
 
@@ -57,11 +51,6 @@ def variants() -> tuple[dict[str, object], torch.Tensor]:
 
 def without_a_compiler() -> tuple[dict[str, object], torch.Tensor]:
     return {"compiled": compiled, "fp32": fp32()}, x
-
-
-def random_inputs() -> tuple[dict[str, object], torch.Tensor]:
-    torch.seed()
-    return {"fp32": fp32, "killed": killed, "again": fp32}, torch.randn(8, 64)
 
 
 def torchao(config: str, **options: object) -> Callable[[], nn.Module]:

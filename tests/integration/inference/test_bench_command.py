@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from otel_quant.inference import measure
-from otel_quant.inference.subjects import OnnxInputs, Options
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import dynamic_shape, float_matmuls, quantized_matmuls
@@ -62,7 +60,8 @@ def test_variants_of_torch_and_onnx_stand_side_by_side_and_one_that_fails_is_a_r
         "fp32": "",
         "ready": "its first call failed: ValueError: no weights",
         "bf16": "",
-        "crashing": "making it failed: the process that ran it was ended by SIGSEGV",
+        "crashing": "making it failed: the process that ran it was ended by SIGKILL (probably "
+        "out of memory)",
         "file": "",
     }
     fp32, bf16, file = found["fp32"], found["bf16"], found["file"]
@@ -142,22 +141,6 @@ def test_onnx_files_are_variants_and_the_last_line_repeats_the_command(
     assert " x " not in of_int8
 
 
-def test_the_last_line_repeats_the_command_whatever_names_are(
-    files: tuple[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "my variants.py").write_text(
-        "import numpy as np\n"
-        "x = np.ones((8, 64), np.float32)\n"
-        "def variants():\n    return {'int8': 'int8.onnx', '-float': 'float.onnx'}, x\n"
-    )
-    out, _ = run(tmp_path, "my variants.py:variants", "--baseline=-float")
-    assert out.splitlines()[-1] == (
-        "to repeat: otel-quant bench --seconds 0.2 --processes 1 'my variants.py:variants' "
-        "--baseline=-float"
-    )
-    assert re.search(r"^baseline +-float$", out, re.MULTILINE)
-
-
 def test_each_variant_is_measured_in_several_processes(
     files: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -224,22 +207,6 @@ def test_where_outputs_cannot_be_compared_all_else_is_measured(tmp_path: Path) -
 
 
 @needs_torch
-def test_a_script_that_takes_long_to_load_is_loaded_in_one_process_of_each_variant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "script.py").write_text(
-        "import time, torch, torch.utils.benchmark\n"
-        "time.sleep(1)\n"
-        "def variants():\n"
-        "    return {name: torch.nn.Linear(4, 4) for name in 'ab'}, torch.ones(1, 4)\n"
-    )
-    monkeypatch.setattr(measure, "LONG", 1.0)
-    script = f"{tmp_path / 'script.py'}:variants"
-    result = measure.bench([script], OnnxInputs(), Options(seconds=0.1), "otel-quant bench")
-    assert result.settings["processes"] == "1 of each variant"
-
-
-@needs_torch
 def test_nothing_that_was_compiled_before_is_used_again(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "def where():\n"
@@ -293,27 +260,6 @@ def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on(
     assert found["float.onnx"]["call"]["median"] > 0
     assert found["other.onnx"]["call"]["median"] > 0
     assert found["other.onnx"]["error_problem"] == "its inputs are not those of float.onnx"
-
-
-def test_a_script_that_dies_of_its_inputs_is_the_problem_of_the_file_that_takes_them(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "script.py").write_text(
-        "import os, numpy as np\n"
-        "class Input:\n"
-        "    dtype, shape, asked = np.float32, (8, 64), 0\n"
-        "    def __array__(self, *_, **__):\n"
-        "        self.asked += 1\n"
-        "        if self.asked > 1:\n"
-        "            os.kill(os.getpid(), 9)\n"
-        "        return np.ones(self.shape, self.dtype)\n"
-        "def variants():\n"
-        "    return {'file': 'float.onnx'}, Input()\n"
-    )
-    found = variants_of(tmp_path, "script.py:variants", code=1)
-    assert found["file"]["problem"] == (
-        "loading it failed: the process that ran it was ended by SIGKILL (probably out of memory)"
-    )
 
 
 @pytest.mark.parametrize(
@@ -442,25 +388,14 @@ def test_what_was_measured_is_sent_where_an_endpoint_is_configured(
     arguments = (*files, "missing.onnx", "--baseline", "int8.onnx", "--format", "json")
     environment = otlp.environment() | {"OTEL_QUANT_RUN_NAME": "nightly 17"}
     out, _ = run(tmp_path, *arguments, code=1, **environment)
-    result = json.loads(out)
-    known = {each["name"]: each for each in result["variants"]}
+    known = {each["name"]: each for each in json.loads(out)["variants"]}
     span = otlp.span("benchmark")
-    library = {
-        "quant.run.name": "nightly 17",
-        "quant.library.name": "onnxruntime",
-        "quant.library.version": result["settings"]["onnxruntime"],
-    }
-    assert span.attributes == {
-        **library,
-        "quant.inference.models": 3,
-        "quant.inference.noise": pytest.approx(
-            max(each["call"]["noise"] for each in known.values() if "call" in each), rel=1e-4
-        ),
-    }
     baseline, other, failed = otlp.children(span)
     figures = known["int8.onnx"]
     assert baseline.attributes == {
-        **library,
+        "quant.run.name": "nightly 17",
+        "quant.library.name": "onnxruntime",
+        "quant.library.version": json.loads(out)["settings"]["onnxruntime"],
         "quant.model.name": "int8",
         "quant.model.role": "quantized",
         "quant.model.path": "int8.onnx",
@@ -470,21 +405,7 @@ def test_what_was_measured_is_sent_where_an_endpoint_is_configured(
         "quant.inference.weights": figures["disk"],
     }
     assert other.attributes["quant.model.role"] == "float"
-    assert other.attributes["quant.inference.sqnr"] == pytest.approx(
-        known["float.onnx"]["error"]["sqnr"], rel=1e-4
-    )
     assert (failed.status, failed.status_message) == ("ERROR", known["missing.onnx"]["problem"])
-
-
-@pytest.mark.slow
-@needs_torch
-def test_inputs_that_differ_between_processes_are_not_compared(tmp_path: Path) -> None:
-    found = variants_of(tmp_path, f"{SCRIPT}:random_inputs", code=1)
-    assert found["killed"]["problem"] == (
-        "making it failed: the process that ran it was ended by SIGKILL (probably out of memory)"
-    )
-    assert found["again"]["error_problem"] == "its inputs are not those of fp32"
-    assert found["again"]["call"]["median"] > 0
 
 
 @pytest.mark.slow

@@ -290,29 +290,3 @@ def test_nothing_of_opentelemetry_is_loaded_where_nothing_is_sent(
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "\n")
-
-
-def test_models_of_a_script_are_sent_too(folder: Path, otlp: OtlpReceiver) -> None:
-    (folder / "script.py").write_text(
-        "import torch\n"
-        "def variants():\n"
-        "    return {'float': torch.nn.Linear(8, 8)}, torch.ones(1, 8)\n"
-    )
-    environment = otlp.environment() | {"OTEL_QUANT_RUN_NAME": RUN}
-    done = run(folder, environment, "script.py:variants", "--format", "json")
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    [model] = result["models"]
-    [span] = otlp.children(otlp.span("inference"))
-    assert (
-        span.attributes.items()
-        >= {
-            **ID,
-            "quant.library.name": "torch",
-            "quant.library.version": result["version"],
-            "quant.model.name": "float",
-            "quant.inference.provider": "cpu",
-        }.items()
-    )
-    median = span.attributes["quant.inference.duration.median"]
-    assert median == pytest.approx(model["latency"]["median"], rel=1e-4)

@@ -64,6 +64,7 @@ if __name__ == "__main__":
 """
 
 ONE_CHILD: Tree = ("quantization", [("work", [("inner", [])])])
+TASK = ["work Start", "inner Start", "inner End", "work End"]
 
 
 def run(
@@ -98,13 +99,22 @@ def run(
         ("http/protobuf", "subprocess", "-", 1),
     ],
 )
-def test_child_reports_below_the_step_that_started_it(
+def test_child_reports_below_the_step_that_started_it_and_writes_a_file_of_its_own(
     tmp_path: Path, otlp: OtlpReceiver, protocol: Protocol, mode: str, start: str, children: int
 ) -> None:
-    run(tmp_path, otlp, protocol, mode, start)
+    run(tmp_path, otlp, protocol, mode, start, OTEL_QUANT_PROFILE="profile.yaml")
 
     assert otlp.tree() == [("quantization", [("main", [ONE_CHILD] * children)])]
     assert len({span.trace_id for span in otlp.spans}) == 1
+    roots = [span for span in otlp.spans_named("quantization") if span.parent_id]
+    assert [root.attributes["quant.run.steps"] for root in roots] == [2] * children
+    assert _steps(tmp_path / "profile.yaml") == ["Start", "main Start", "main End", "End"]
+    # The worker of a pool writes one however many its tasks, and may have had all of them.
+    files = list(tmp_path.glob("profile.*.yaml"))
+    pids = {root.attributes["process.pid"] for root in roots}
+    assert {path.name for path in files} == {f"profile.{pid}.yaml" for pid in pids}
+    steps = [step for path in files for step in _steps(path)]
+    assert [step for step in steps if step not in ("Start", "End")] == TASK * children
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
@@ -200,35 +210,6 @@ def test_malformed_traceparent_is_named_and_begins_a_new_trace(
     warnings = [line for line in result.stderr.splitlines() if "TRACEPARENT" in line]
     assert len(warnings) == 1
     assert "'00-nonsense'; expected 00-<32 hexadecimal digits>-" in warnings[0]
-
-
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_child_writes_a_file_of_its_own(tmp_path: Path, otlp: OtlpReceiver, start: str) -> None:
-    run(tmp_path, otlp, "grpc", "process", start, OTEL_QUANT_PROFILE="profile.yaml")
-
-    pids = {span.attributes["process.pid"] for span in otlp.spans_named("quantization")}
-    files = {path.name for path in tmp_path.glob("*.yaml")}
-    assert "profile.yaml" in files
-    [childs] = files - {"profile.yaml"}
-    assert childs in {f"profile.{pid}.yaml" for pid in pids}
-    assert _steps(tmp_path / "profile.yaml") == ["Start", "main Start", "main End", "End"]
-    assert _steps(tmp_path / childs) == [
-        "Start", "work Start", "inner Start", "inner End", "work End", "End"
-    ]  # fmt: skip
-
-
-def test_worker_of_a_pool_writes_one_file_however_many_its_tasks(
-    tmp_path: Path, otlp: OtlpReceiver
-) -> None:
-    run(tmp_path, otlp, "grpc", "pool", "fork", OTEL_QUANT_PROFILE="profile.yaml")
-
-    files = list(tmp_path.glob("profile.*.yaml"))
-    assert len(files) <= 2  # the pool has two workers, one of which may have had all tasks
-    task = ["work Start", "inner Start", "inner End", "work End"]
-    steps = [step for path in files for step in _steps(path)]
-    assert [step for step in steps if step not in ("Start", "End")] == task * 3
-    roots = [span for span in otlp.spans_named("quantization") if span.parent_id]
-    assert [root.attributes["quant.run.steps"] for root in roots] == [2, 2, 2]
 
 
 def test_ranks_of_torchrun_are_roots_in_the_trace_with_files_of_their_own(

@@ -1,14 +1,11 @@
 """SIGKILL at random moments: the file holds all that had begun, the endpoint all but a second.
 
-The script says on a pipe what has begun, after it has: what the test has read when it
-kills is what must have survived.
+The script writes what has begun to a file, after it has: that is what must have survived.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import select
 import signal
 import subprocess
 import time
@@ -33,14 +30,15 @@ LOST_AT_MOST = 1_000_000_000
 """Nanoseconds before the kill from which on log records may be missing."""
 
 STEPS = """
-import os, random, sys, time
+import random, time
 import otel_quant
 
+said = open("begun{seed}", "w", buffering=1)
+
 def begun(name):
-    os.write(1, f"{{name}}@{{time.time_ns()}}\\n".encode())
+    said.write(f"{{name}}@{{time.time_ns()}}\\n")
 
 chance = random.Random({seed})
-begun("ready")
 for number in range(100_000):
     with otel_quant.step(f"outer {{number}}"):
         begun(f"outer {{number}} Start")
@@ -65,40 +63,21 @@ class Killed:
     pid: int
 
 
-def killed_after(process: subprocess.Popen[str], seconds: float) -> Killed:
-    """Kills a script some time after its first step has begun."""
-    assert process.stdout is not None
-    descriptor, said = process.stdout.fileno(), b""
-    deadline = time.monotonic() + 300
-    until: float | None = None
-    while until is None or time.monotonic() < until:
-        assert time.monotonic() < deadline
-        left = 1.0 if until is None else max(0.05, until - time.monotonic())
-        if select.select([descriptor], [], [], left)[0]:
-            chunk = os.read(descriptor, 65536)
-            assert chunk, "the script has ended by itself"
-            said += chunk
-        if until is None and said.count(b"\n") > 1:  # the first step, which loads what measures
-            until = time.monotonic() + seconds
+def killed_after(process: subprocess.Popen[str], said: Path, seconds: float) -> Killed:
+    """Kills a script some time after its first step has begun, which loads what measures."""
+    while not (said.exists() and said.stat().st_size):
+        assert process.poll() is None, "the script has ended by itself"
+        time.sleep(0.05)
+    time.sleep(seconds)
     process.send_signal(signal.SIGKILL)
     killed_ns = time.time_ns()
-    process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
-        assert stream is not None
-        stream.close()
-    lines = said.decode().rpartition("\n")[0].split("\n")
-    begun = {name: int(moment) for name, _, moment in (line.partition("@") for line in lines)}
-    del begun["ready"]
-    return Killed(begun, killed_ns, process.pid)
-
-
-def records_in(path: Path) -> list[str]:
-    content: dict[str, Any] | None = yaml.safe_load(path.read_text())
-    return [record["step"] for record in (content or {}).get("memory_usage") or []]
+    process.communicate()
+    lines = (line.partition("@") for line in said.read_text().splitlines())
+    return Killed({name: int(moment) for name, _, moment in lines}, killed_ns, process.pid)
 
 
 def records_of_ours(path: Path) -> list[str]:
-    """Returns the records' names; what made the run is before them, and no record is cut but the last."""
+    """Returns the names of records; what made the run is before them, and no record is cut but the last."""
     content: dict[str, Any] = yaml.safe_load(path.read_text())
     assert list(content) == ["run", "memory_usage"]
     script = path.with_name(path.name.replace("profile", "script")).with_suffix(".py")
@@ -108,7 +87,7 @@ def records_of_ours(path: Path) -> list[str]:
     assert {tuple(record) for record in whole} <= {tuple(content["memory_usage"][0])}
     assert list(last) == list(content["memory_usage"][0])[: len(last)]
     assert not parse(path.read_text()).complete
-    return records_in(path)
+    return [record["step"] for record in content["memory_usage"]]
 
 
 @pytest.mark.parametrize("runs", [RUNS, pytest.param(MANY_RUNS, marks=pytest.mark.slow)])
@@ -122,7 +101,7 @@ def test_a_killed_run_has_all_checkpoints_before_the_kill(
         process = script.start(
             {**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": f"profile{number}.yaml"}
         )
-        return killed_after(process, seconds)
+        return killed_after(process, workshop.folder / f"begun{number}", seconds)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         moments = [chance.uniform(0, 2.5) for _ in range(runs)]

@@ -16,22 +16,6 @@ def samplers():
 """
 
 
-def test_the_sampler_ends_with_the_run(ran: Ran) -> None:
-    printed = ran(
-        PRELUDE
-        + """
-counts = []
-for _ in range(3):
-    with otel_quant.run():
-        with otel_quant.step("step"):
-            counts.append(len(samplers()))
-    counts.append(len(samplers()))
-print(counts)
-"""
-    )
-    assert printed == "[1, 0, 1, 0, 1, 0]\n"
-
-
 def test_a_forked_child_has_a_run_and_a_sampler_of_its_own(ran: Ran, otlp: OtlpReceiver) -> None:
     printed = ran(
         PRELUDE

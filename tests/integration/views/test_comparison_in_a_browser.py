@@ -8,7 +8,7 @@ from otel_quant.recordings.comparison.runs import compared_run
 from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.views.compare import document
 from otel_quant.views.html import page_text
-from tests.fixtures import built_recordings as built
+from tests.fixtures import recorded as built
 from tests.fixtures.browser import PHONE, WIDE, Open
 
 

@@ -16,17 +16,9 @@ from otel_quant.recordings.reader import read
 from otel_quant.views.html import page_text
 from otel_quant.views.inference import document
 from otel_quant.views.report import render
-from tests.fixtures import built_recordings as built
+from tests.fixtures import recorded as built
 from tests.fixtures.browser import PHONE, WIDE, Open
 from tests.fixtures.recorded import RecordedFolder
-
-
-def ranks(folder: Path) -> Recording:
-    return built.ranks()
-
-
-def nothing(folder: Path) -> Recording:
-    return built.nothing()
 
 
 def hostile(folder: Path) -> Recording:
@@ -50,8 +42,8 @@ def long_names(folder: Path) -> Recording:
         (built.good, {"color_scheme": "dark"}),
         (built.failed, {}),
         (built.killed, PHONE),
-        (ranks, PHONE),
-        (nothing, {}),
+        (built.ranks, PHONE),
+        (built.nothing, {}),
         (hostile, {}),
         (long_names, PHONE),
     ],
@@ -204,8 +196,8 @@ def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(ope
     assert page.cells("bench-variants", 1) == ["large", "middle", "small", "failed", "unknown"]
 
 
-def test_the_slowest_of_64_ranks_is_found_by_sorting(opened: Open) -> None:
-    page = opened(render(built.ranks()))
+def test_the_slowest_of_64_ranks_is_found_by_sorting(opened: Open, tmp_path: Path) -> None:
+    page = opened(render(built.ranks(tmp_path)))
     page.page.locator("#processes thead button", has_text="Memory peak").press("Enter")
     assert page.cells("processes", 1)[:3] == ["rank 63", "rank 62", "rank 61"]
 

@@ -14,8 +14,6 @@ from otel_quant.schema import instrument_command_options as launcher_options
 from otel_quant.schema.settings import SETTINGS, Settings
 
 VARIABLES = [setting.variable for setting in SETTINGS]
-FLAGS = {each.variable: each.field for each in SETTINGS if each.kind == "flag"}
-MILLISECONDS = {each.variable: each.field for each in SETTINGS if each.kind == "milliseconds"}
 
 
 @pytest.fixture(autouse=True)
@@ -23,90 +21,45 @@ def _no_warning_logged_yet() -> None:
     environment._warn_once.cache_clear()
 
 
-def test_an_empty_environment_gives_the_defaults() -> None:
-    assert settings_from({}) == Settings()
-    assert settings_from(dict.fromkeys(VARIABLES, "  ")) == Settings()
-
-
-@pytest.mark.parametrize(("name", "field"), FLAGS.items())
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("true", True), ("TRUE", True), ("1", True), (" on ", True), ("false", False), ("0", False)],
-)
-def test_flags(name: str, field: str, text: str, value: bool) -> None:
-    assert getattr(settings_from({name: text}), field) is value
-
-
-@pytest.mark.parametrize(
-    ("text", "disabled"), [("true", True), (" TRUE ", True), ("1", False), ("false", False)]
-)
-def test_the_sdk_is_disabled_by_the_word_that_it_knows(text: str, disabled: bool) -> None:
-    assert settings_from({"OTEL_SDK_DISABLED": text}) == Settings(sdk_disabled=disabled)
-
-
-@pytest.mark.parametrize(("name", "field"), MILLISECONDS.items())
-@pytest.mark.parametrize(
-    ("text", "value"), [("0", 0.0), ("250", 0.25), ("1.5", 0.0015), ("1e300", 1e6)]
-)
-def test_times(name: str, field: str, text: str, value: float) -> None:
-    assert getattr(settings_from({name: text}), field) == value
-
-
-@pytest.mark.parametrize(
-    ("environ", "wanted", "path"),
+    ("environ", "expected"),
     [
-        ({"OTEL_QUANT_PROFILE": "out/p.yaml"}, True, "out/p.yaml"),
-        ({"QUARK_PROFILING": "1"}, True, None),
-        ({"QUARK_PROFILING": "true"}, False, None),
-        ({"OTEL_TRACES_EXPORTER": "otlp, quark_yaml"}, True, None),
-        ({"OTEL_TRACES_EXPORTER": "otlp"}, False, None),
+        ({}, Settings()),
+        (dict.fromkeys(VARIABLES, "  "), Settings()),
+        ({"OTEL_SDK_DISABLED": " TRUE "}, Settings(sdk_disabled=True)),
+        ({"OTEL_SDK_DISABLED": "1"}, Settings()),
+        ({"OTEL_QUANT_PROFILE": "out/p.yaml"}, Settings(profile_path="out/p.yaml")),
+        ({"QUARK_PROFILING": "1"}, Settings(quark_profiling=True)),
+        ({"QUARK_PROFILING": "off"}, Settings()),
+        ({"OTEL_TRACES_EXPORTER": "otlp, quark_yaml"}, Settings(yaml_exporter=True)),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, Settings()),
+        ({"OTEL_QUANT_LIBRARIES": " quark ,,torch"}, Settings(libraries=frozenset({"quark", "torch"}))),
+        ({"OTEL_QUANT_RUN_NAME": " resnet on Friday "}, Settings(run_name="resnet on Friday")),
+        ({"OTEL_QUANT_RECORD": " out ", "OTEL_QUANT_LAUNCHER_PID": "17"}, Settings(record="out", launched=True)),
     ],
-)
-def test_variables_that_request_the_local_file(
-    environ: dict[str, str], wanted: bool, path: str | None
+)  # fmt: skip
+def test_what_each_variable_means(
+    environ: dict[str, str], expected: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = settings_from(environ)
-    assert (settings.profile_wanted, settings.profile_path) == (wanted, path)
+    assert settings_from(environ) == expected
+    wants = expected.profile_path, expected.quark_profiling, expected.yaml_exporter
+    assert expected.profile_wanted is any(wants)
+    assert caplog.messages == []
 
 
-def test_libraries_are_separated_by_commas() -> None:
-    assert settings_from({"OTEL_QUANT_LIBRARIES": " quark ,,onnxruntime"}).libraries == {
-        "quark",
-        "onnxruntime",
-    }
-
-
-@pytest.mark.parametrize("name", FLAGS)
-@pytest.mark.parametrize("text", ["maybe", "2", "tru", "ja"])
-def test_a_malformed_flag_is_logged_once_and_the_default_is_used(
-    name: str, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    for _ in range(2):
-        assert settings_from({name: text}) == Settings()
-    assert caplog.record_tuples == [
-        (
-            "otel_quant",
-            logging.WARNING,
-            f"environment variable {name} is {text!r}; expected true or false; using the default",
-        )
-    ]
-
-
-@pytest.mark.parametrize("name", MILLISECONDS)
-@pytest.mark.parametrize("text", ["-1", "soon", "1s", "nan", "inf", "1e999", "0x10", "1,5"])
-def test_a_malformed_time_is_logged_once_and_the_default_is_used(
-    name: str, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    for _ in range(2):
-        assert settings_from({name: text}) == Settings()
-    assert caplog.record_tuples == [
-        (
-            "otel_quant",
-            logging.WARNING,
-            f"environment variable {name} is {text!r}; expected a number of milliseconds, "
-            "0 or more; using the default",
-        )
-    ]
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("flag", "true", True), ("flag", "TRUE", True), ("flag", "1", True), ("flag", " on ", True),
+        ("flag", "false", False), ("flag", "0", False),
+        ("milliseconds", "0", 0.0), ("milliseconds", "250", 0.25), ("milliseconds", "1.5", 0.0015),
+        ("milliseconds", "1e300", 1e6),
+    ],
+)  # fmt: skip
+def test_what_a_text_means_for_all_of_a_kind(kind: str, text: str, value: object) -> None:
+    for each in SETTINGS:
+        if each.kind == kind:
+            assert getattr(settings_from({each.variable: text}), each.field) == value
 
 
 def warned(environ: dict[str, str], caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -117,27 +70,29 @@ def warned(environ: dict[str, str], caplog: pytest.LogCaptureFixture) -> list[st
     return caplog.messages
 
 
-@pytest.mark.parametrize("text", ["yes", "true", "on", "2", "profile.yaml"])
-def test_a_request_for_the_file_that_quark_does_not_accept_is_logged(
-    text: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("kind", "texts", "expected"),
+    [
+        ("flag", ["maybe", "2", "tru", "ja"], "true or false"),
+        (
+            "milliseconds", ["-1", "soon", "1s", "nan", "inf", "1e999", "0x10", "1,5"],
+            "a number of milliseconds, 0 or more",
+        ),
+        (
+            "quark's switch", ["yes", "true", "on", "2", "profile.yaml"],
+            "1 (Quark's own profiler accepts no other value) or 0",
+        ),
+    ],
+)  # fmt: skip
+def test_a_malformed_value_is_logged_once_and_the_default_is_used(
+    kind: str, texts: list[str], expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert warned({"QUARK_PROFILING": text}, caplog) == [
-        f"environment variable QUARK_PROFILING is {text!r}; expected 1 (Quark's own profiler "
-        "accepts no other value) or 0; using the default"
-    ]
-
-
-@pytest.mark.parametrize("text", ["0", "false", "off"])
-def test_a_file_that_is_not_wanted_is_not_logged(
-    text: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert warned({"QUARK_PROFILING": text}, caplog) == []
-
-
-def test_a_name_of_the_run_is_taken_without_the_spaces_around_it() -> None:
-    assert settings_from({"OTEL_QUANT_RUN_NAME": " resnet on Friday "}).run_name == (
-        "resnet on Friday"
-    )
+    for name in (each.variable for each in SETTINGS if each.kind == kind):
+        for text in texts:
+            caplog.clear()
+            assert warned({name: text}, caplog) == [
+                f"environment variable {name} is {text!r}; expected {expected}; using the default"
+            ]
 
 
 @pytest.mark.parametrize(
@@ -201,8 +156,3 @@ def test_the_launcher_has_an_option_for_each_variable_that_is_ours_alone() -> No
     assert options == {variable for variable in VARIABLES if "QUANT" in variable} - {
         "OTEL_QUANT_LAUNCHER_PID"  # that of another launcher, for the program alone
     }
-
-
-def test_a_recording_is_asked_for_by_its_folder_and_the_launcher_by_its_process_id() -> None:
-    found = settings_from({"OTEL_QUANT_RECORD": " out ", "OTEL_QUANT_LAUNCHER_PID": "17"})
-    assert (found.record, found.launched) == ("out", True)

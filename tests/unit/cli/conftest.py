@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.costed_models import FLOAT, FLOAT_WEIGHTS, QUANTIZED, QUANTIZED_WEIGHTS, save
-from tests.unit.cli.shown_profiles import COMPLETE
 
 
 @pytest.fixture
@@ -17,13 +16,6 @@ def two_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save(tmp_path / "quantized.onnx", QUANTIZED, QUANTIZED_WEIGHTS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def complete(tmp_path: Path) -> Path:
-    path = tmp_path / "p.yaml"
-    path.write_text(COMPLETE)
-    return path
 
 
 @pytest.fixture

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from otel_quant.cli import main
-
 COMPLETE = """\
 # Quark Profiling Results
 
@@ -267,8 +261,3 @@ RUN = {
     "memory_limit_share": 0.75,
     "gpu_memory_limit_share": 0.123,
 }
-
-
-def show(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
-    assert main(["show", *map(str, arguments)]) == 0
-    return capsys.readouterr().out

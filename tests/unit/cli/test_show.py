@@ -1,26 +1,42 @@
-"""``otel-quant show`` of a profile: its whole output, in each format."""
+"""``otel-quant show`` of profiles: whole ones in each format, and those of killed runs, cut or hostile."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from otel_quant.cli import main
+from otel_quant.export.recording.event_file import EXPECTED
+from otel_quant.recordings.profile_reader import Record, parse
 from tests.unit.cli.shown_profiles import (
     COMPLETE,
     COST,
     COST_SHOWN,
     DESCRIBED,
     DESCRIBED_TABLE,
-    MESSAGE,
     RUN,
     TABLE,
-    show,
 )
+
+
+def show(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    assert main(["show", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def complete(tmp_path: Path) -> Path:
+    path = tmp_path / "p.yaml"
+    path.write_text(COMPLETE)
+    return path
 
 
 def test_the_steps_are_shown_as_a_table(complete: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,23 +88,6 @@ def test_json_and_csv_have_what_the_file_says_of_its_run(
     [document] = json.loads(show(capsys, complete, "--format", "json"))
 
     assert document["run"] == RUN
-    assert document["steps"] == [
-        {
-            "step": "Calibration",
-            "depth": 0,
-            "start_secs": 1.0,
-            "duration_secs": 3.0,
-            "duration_share": 0.6,
-            "cpu_memory_start_mb": 200.0,
-            "cpu_memory_end_mb": 300.0,
-            "cpu_memory_delta_mb": 100.0,
-            "cpu_memory_peak_mb": 3000.0,
-            "cpu_memory_seen_mb": 300.0,
-            "cpu_memory_limit_share": 0.75,
-            "error_message": MESSAGE,
-            "status": "ValueError",
-        }
-    ]
     assert document["onnx_model_cost"] == [
         {"role": "float", "size": 104857600},
         {"role": "quantized", "size": 27262976, "size_ratio": 0.26},
@@ -101,44 +100,6 @@ def test_json_and_csv_have_what_the_file_says_of_its_run(
         "run_gpus": "NVIDIA H200, NVIDIA H200",
         "run_libraries": "amd-quark 0.13, onnxruntime 1.22.0",
     }
-
-
-def test_a_killed_run_says_what_made_it_and_how_near_the_limit_it_was_seen(
-    complete: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = DESCRIBED[: DESCRIBED.index("# Summary Metrics")]
-    complete.write_text(text.replace('"End"', '"Last"'))
-
-    table = show(capsys, complete).partition("\n\n")[2]
-    assert table == (
-        "memory peak   at least 3.15 GB, 75.0 % of the limit\n"
-        "memory limit  4.19 GB (of the control group)\n"
-        "GPUs          NVIDIA H200, NVIDIA H200\n"
-        "libraries     amd-quark 0.13, onnxruntime 1.22.0\n"
-        "calibration   Percentile, 128 samples (batches)\n"
-        "command       python quantize.py | tee log\n"
-        "host          node7, Linux 6.1.0 x86_64\n"
-        "Python        3.11.2, otel-quant 0.2.0\n"
-        "\n"
-        "truncated: the run has no End: it is still running, or was killed\n"
-        "  open steps:      none\n"
-        "  last checkpoint: Last (5.00 s, 315 MB)\n"
-    )
-
-
-def test_csv_has_the_same_figures_unrounded(
-    complete: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    end = "1900.12,kernel,without an exception"
-    assert show(capsys, complete, "--format", "csv") == (
-        "file,step,depth,start_secs,duration_secs,duration_share,cpu_memory_start_mb,cpu_memory_end_mb,"
-        "cpu_memory_delta_mb,cpu_memory_seen_mb,gpu_memory_start_mb,gpu_memory_end_mb,"
-        "gpu_memory_seen_mb,disk_read_mb,status,accuracy,run_tree_peak_memory_mb,"
-        "run_tree_peak_memory_source,run_ended\n"
-        f"{complete},Model Quantization,0,1.0,13.5,0.8438,101.5,151.5,50.0,1800.25,300.0,310.0,900.0,65.0,ok,0.75,{end}\n"
-        f"{complete},Calibration,1,2.0,11.5,0.7188,200.0,1800.25,1600.25,1800.25,900.0,800.0,900.0,64.5,ValueError,,{end}\n"
-        f"{complete},Model Loaded,0,15.0,,,152.0,,,152.0,310.0,,310.0,,point,,{end}\n"
-    )
 
 
 def test_json_has_the_same_figures_and_the_rest_of_the_file(
@@ -206,14 +167,6 @@ def test_a_killed_run_shows_its_open_steps_and_last_figures(
     )
 
 
-def test_a_run_that_failed_shows_its_exception(
-    complete: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    complete.write_text(COMPLETE.replace("\n\n# Summary", '\n  error: "MemoryError"\n\n# Summary'))
-
-    assert show(capsys, complete) == TABLE.replace("without an exception", "with MemoryError")
-
-
 def test_a_run_without_steps_shows_no_steps(
     complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,27 +181,235 @@ def test_a_run_without_steps_shows_no_steps(
     )
 
 
-def test_peaks_in_comments_are_shown_instead_of_the_highest_checkpoint(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+# --- cut, hostile, or none
+
+
+def records_of(text: str) -> list[Record]:
+    return parse(text).records
+
+
+def test_a_file_truncated_at_any_byte_shows_its_complete_records(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    profile = tmp_path / "profile.yaml"
-    profile.write_text(
-        "# Quark Profiling Results\n\nmemory_usage:\n"
-        + "".join(
-            f'- step: "{name}"\n  relative_time_secs: {second}.0\n  cpu_memory_mb: 100.0\n{note}'
-            for name, second, note in (
-                ("Start", 0, ""),
-                ("Calibration Start", 1, ""),
-                ("Calibration End", 3, "  # peak_memory_mb: 1234.50\n"),
-            )
-        )
+    every = records_of(COMPLETE)
+    assert len(every) == 7
+    # The keys of the first record are unknown until it ends; those of the last cost always are.
+    after_the_first = COMPLETE.index('- step: "Model Quantization Start"')
+    undetectable = COMPLETE.index("onnx_model_cost:") - 1
+    for cut in range(len(COMPLETE)):
+        profile = parse(COMPLETE[:cut])
+        if cut < undetectable:
+            assert not profile.complete, cut
+        if cut >= after_the_first:
+            expected = [dict(record) for record in every[: len(profile.records)]]
+            for key in {"error", "accuracy"} - set(profile.records[-1]):
+                expected[-1].pop(key, None)  # it cannot be detected that they are missing
+            assert profile.records == expected, cut
+        begun = COMPLETE[:cut].count("- step:") - COMPLETE[:cut].count("# - step:")
+        assert begun - 1 <= len(profile.records) <= begun
+    path = tmp_path / "p.yaml"
+    for cut in range(97, len(COMPLETE), 97):
+        path.write_text(COMPLETE[:cut])
+        assert "truncated" in show(capsys, path) or cut >= undetectable
+
+
+def test_names_that_quark_does_not_escape_are_read_correctly() -> None:
+    names = ['say "hi"', "two\nlines", "back\\slash d", "a: b"]
+    text = "# Quark Profiling Results\n\nmemory_usage:\n"
+    for name in names:
+        text += f'- step: "{name} Start"\n  cpu_memory_mb: 1.0\n'
+
+    assert [record["step"] for record in records_of(text)] == [f"{name} Start" for name in names]
+
+
+def test_an_alias_in_a_value_is_not_followed() -> None:
+    bomb = "{a: &a [1, 1], b: &b [*a, *a], c: [*b, *b]}"
+
+    [record] = records_of(f'memory_usage:\n- step: "Start"\n  metric: {bomb}\n')
+
+    assert record["metric"] == bomb
+
+
+def test_names_cannot_send_control_codes_to_the_terminal(
+    complete: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    complete.write_text(
+        'memory_usage:\n- step: "\\e]0;owned\\a\\e[2J Start"\n  cpu_memory_mb: 1.0\n'
+        '- step: "\x1b[31mred\u202e Start"\n  cpu_memory_mb: 1.0\n'
+        '\nevil\x1b[1m: "\x9b2J"\n'
     )
 
-    assert main(["show", str(profile)]) == 0
-    assert capsys.readouterr().out.splitlines()[:5] == [
-        "STEP         START  TIME     %  MEM START  MEM END  MEM +/-  MEM PEAK  STATUS",
-        "                 s     s               MB       MB       MB        MB",
-        "-----------  -----  ----  ----  ---------  -------  -------  --------  ------",
-        "Calibration   1.00  2.00  66.7      104.9    104.9      0.0   1,294.5  ok",
-        "",
-    ]
+    for form in ("table", "markdown", "csv", "json"):
+        out = show(capsys, complete, "--format", form)
+        blanks = "\n\xa0" if form == "markdown" else "\n"  # the second indents steps
+        assert not [letter for letter in out if letter not in blanks and not letter.isprintable()]
+        assert "red" in out
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"steps: []\n", f"no line 'memory_usage:'; {EXPECTED}"),
+        (b"\x00\xff\x80" * 50, f"no line 'memory_usage:'; {EXPECTED}"),
+        (None, f"cannot be opened: No such file or directory; {EXPECTED}"),
+        (
+            b"",
+            "the file is empty; expected the records of a run, which writes the first as it begins",
+        ),
+        (
+            b"# Quark Profiling Results\n\nmemory_usage:\n",
+            "the file ends before its first checkpoint; expected the records of a run, which "
+            "writes the first as it begins",
+        ),
+    ],
+)
+def test_a_file_that_is_no_profile_or_has_no_checkpoint_is_refused_with_its_path(
+    content: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.yaml"
+    if content is not None:
+        path.write_bytes(content)
+
+    assert main(["show", str(path)]) == 1
+
+    assert capsys.readouterr() == ("", f"otel-quant: {path}: {message}\n")
+
+
+def test_an_invalid_command_line_exits_with_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for arguments in ([], ["shew"], ["show"], ["show", "p", "--format", "xml"]):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+    assert "usage: otel-quant" in capsys.readouterr().err
+
+
+def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    assert "record a program that quantizes, and print its steps" in capsys.readouterr().err
+
+
+def test_a_closed_output_pipe_is_not_an_error(complete: Path) -> None:
+    complete.write_text(COMPLETE * 200)
+    code = "import sys; from otel_quant.cli import main; sys.exit(main(sys.argv[1:]))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = subprocess.run(
+        [sys.executable, "-c", code, "show", str(complete)],
+        stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    os.close(writer)
+
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+# --- with the reading beside it
+
+KILLED = """\
+# Quark Profiling Results
+
+memory_usage:
+- step: "Start"
+  timestamp: 1700000000.5
+  relative_time_secs: 0.0
+  cpu_memory_mb: 100.0
+- step: "Model Quantization Start"
+  timestamp: 1700000001.5
+  relative_time_secs: 1.0
+  cpu_memory_mb: 101.5
+- step: "Calibration Start"
+  timestamp: 1700000002.5
+  relative_time_secs: 2.0
+  cpu_memory_mb: 153.0
+"""
+READING = {
+    "schema": 1,
+    "run_id": "0123456789abcdef",
+    "pid": 4711,
+    "run_started": 1700000000.5,
+    "timestamp": 1700000062.5,
+    "relative_time_secs": 62.0,
+    "cpu_memory_mb": 403.25,
+    "gpu_memory_mb": 35.0,
+    "peak_memory_mb": 410.5,
+    "peak_gpu_memory_mb": 40.0,
+    "memory_limit_mb": 8000.0,
+    "open_steps": [
+        {"step": "Model Quantization"},
+        {"step": "Calibration", "samples": 37, "expected_samples": 512},
+    ],
+}
+
+
+@pytest.fixture
+def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(time, "time", lambda: 1700000062.5 + 300)
+    path = tmp_path / "profile.1.yaml"
+    path.write_text(KILLED)
+    (tmp_path / "profile.0123456789abcdef.last_reading.json").write_text(json.dumps(READING))
+    return path
+
+
+def end_of(text: str) -> str:
+    return text[text.index("truncated:") :]
+
+
+def test_the_last_reading_is_printed_with_its_age_and_the_samples(
+    killed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert end_of(show(capsys, killed)) == (
+        "truncated: the run has no End: it is still running, or was killed\n"
+        "  open steps:      Model Quantization > Calibration (37 of 512 samples)\n"
+        "  last checkpoint: Calibration Start (2.00 s, 160 MB)\n"
+        "  last reading:    5 min 00 s ago (62.00 s, 423 MB, 36.7 MB on GPUs, peak 430 MB, "
+        "peak on GPUs 41.9 MB, limit 8.39 GB)\n"
+    )
+
+
+def test_a_step_that_was_open_is_as_large_as_the_last_reading_saw_it(
+    killed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = 'run:\n  id: "0123456789abcdef"\n  memory_limit_mb: 8000.0\n\nmemory_usage:'
+    killed.write_text(KILLED.replace("memory_usage:", limit))
+
+    table, _, _ = show(capsys, killed).partition("memory peak")
+    assert table == (
+        "STEP                START  MEM START  MEM SEEN  OF LIMIT  GPU SEEN  STATUS\n"
+        "                        s         MB        MB         %        MB\n"
+        "------------------  -----  ---------  --------  --------  --------  ------\n"
+        "Model Quantization   1.00      106.4     422.8       5.0      36.7  open\n"
+        "  Calibration        2.00      160.4     422.8       5.0      36.7  open\n"
+        "(SEEN is the highest at the checkpoints and in the last reading)\n"
+        "\n"
+    )
+
+
+def test_json_has_the_whole_reading_and_its_age(
+    killed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (document,) = json.loads(show(capsys, killed, "--format", "json"))
+    assert document["last_reading"] == {**READING, "age_secs": 300.0}
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"run_started": 1.5}', '{"open_steps": {}}', ""])
+def test_a_file_that_is_no_reading_of_this_run_is_not_printed(
+    killed: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    (killed.parent / "profile.0123456789abcdef.last_reading.json").write_text(content)
+    assert end_of(show(capsys, killed)) == (
+        "truncated: the run has no End: it is still running, or was killed\n"
+        "  open steps:      Model Quantization > Calibration\n"
+        "  last checkpoint: Calibration Start (2.00 s, 160 MB)\n"
+    )
+
+
+def test_values_of_another_type_are_left_out(
+    killed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = {**READING, "cpu_memory_mb": "\x1b[31m", "open_steps": ["x", {"step": "\x1b[31m"}]}
+    (killed.parent / "profile.0123456789abcdef.last_reading.json").write_text(json.dumps(odd))
+    text = end_of(show(capsys, killed))
+    assert "\x1b" not in text
+    assert "(62.00 s, 36.7 MB on GPUs, peak 430 MB" in text

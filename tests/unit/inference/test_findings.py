@@ -39,7 +39,7 @@ def _kernel(
 
 
 def _found(
-    file: FileGraph, ran: RanGraph | None, asked: list[str], *kernels: RanKernel
+    file: FileGraph, ran: RanGraph, asked: list[str], *kernels: RanKernel
 ) -> tuple[Finding, ...]:
     profile = Profile(kernels, (None,) * len(kernels), ((0, 110),))
     return FINDINGS.of(Evidence(file, placed(profile, file, ran), asked, "all"), 100.0)
@@ -93,7 +93,7 @@ def test_a_bias_that_does_not_come_straight_from_its_conversion_is_named(tmp_pat
         _kernel("b_DQ", "DequantizeLinear", _CPU, 25),
         _kernel("c1", "Conv", _CPU, 75, 3 * _FLOATS),
     )
-    said = _found(file, None, [], *kernels)
+    said = _found(file, RanGraph(None), [], *kernels)
     assert [(each.kind, each.node, each.share, each.remedy) for each in said] == [
         ("in_float", "c1", 0.75, "a DequantizeLinear of its own"),
         ("unfused", "same", 0.25, ""),

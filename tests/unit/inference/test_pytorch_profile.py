@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 from otel_quant.inference import torch_profile
-from otel_quant.inference.results import BackendKernel, Conversion
+from otel_quant.inference.results import BackendKernel
 from otel_quant.inference.torch_copy import read_verbose
 from otel_quant.inference.torch_findings import FINDINGS, Evidence, flow_of
-from otel_quant.inference.torch_operators import kind_of, shown
+from otel_quant.inference.torch_operators import shown
 from otel_quant.inference.torch_profile import (
     Event,
     Events,
     Kernel,
     Operand,
     Profile,
-    conversions_of,
-    on_gpu,
+    kernels_on_gpu,
     profile,
     ran_of,
     read_operands,
@@ -112,7 +111,7 @@ def test_kernels_of_a_gpu_are_told_by_module() -> None:
         _kernel("aten::mm", [], [], on_device=("gemm", "bias")),
         _kernel("aten::mm", [], [], module="head", on_device=("gemm", "gemm")),
     )
-    assert on_gpu(Profile(1, 30.0, kernels, 0, 0, ())) == (
+    assert kernels_on_gpu(Profile(1, 30.0, kernels, 0, 0, ())) == (
         BackendKernel("GPU", "gemm", "", "", 3, "fc", 2),
         BackendKernel("GPU", "bias", "", "", 1, "fc", 1),
     )
@@ -190,47 +189,6 @@ def test_operators_that_do_the_same_in_a_module_are_one_kernel_with_what_is_allo
     assert (ran.run_micros, ran.kernel_micros, ran.between_micros) == (30.0, 20.0, 10.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("aten::quantize_per_tensor", "quantize"),
-        ("torchao::quantize_affine", "quantize"),
-        ("quantized_decomposed::quantize_per_channel", "quantize"),
-        ("aten::dequantize", "dequantize"),
-        ("torchao::dequantize_affine", "dequantize"),
-        ("torchao::choose_qparams_affine", "choose scales"),
-        ("aten::fake_quantize_per_tensor_affine", "observe"),
-        ("aten::fused_moving_avg_obs_fake_quant", "observe"),
-        ("aten::_fused_moving_avg_obs_fq_helper", "observe"),
-        ("quantized::linear", None),
-        ("aten::quantile", None),
-    ],
-)
-def test_what_changes_types_is_known_by_name(name: str, kind: str | None) -> None:
-    assert kind_of(name) == kind
-
-
-def test_conversions_are_counted_once_and_scalars_are_none() -> None:
-    integers, floats = _tensor(1, "int8"), _tensor(2, "float32")
-    kernels = (
-        _kernel("aten::to", [integers], [floats], total=9_000),
-        _kernel("aten::_to_copy", [integers], [floats], parent=0),
-        _kernel("aten::copy_", [floats, integers], [floats], parent=1),
-        _kernel("quantized_decomposed::dequantize_per_tensor", [integers], [floats], total=21_000),
-        _kernel("aten::copy_", [floats, integers], [floats], parent=3),
-        _kernel(
-            "aten::copy_",
-            [Operand("float32", (), 3), Operand("int64", (), 4)],
-            [],
-        ),
-        _kernel("aten::copy_", [floats, floats], [floats]),
-    )
-    assert conversions_of(Profile(1, 100.0, kernels, 0, 0, ())) == (
-        Conversion("dequantize", "int8 -> float32", 1, 21.0, pytest.approx(0.3)),
-        Conversion("convert", "int8 -> float32", 1, 9.0, pytest.approx(9 / 70)),
-    )
-
-
 def _found(*kernels: Kernel, engine: str = "x86", machine: str = "x86_64", **more: Any) -> Any:
     evidence = Evidence(
         kernels, more.pop("backend", ()), engine, flow_of(kernels), machine=machine, **more
@@ -278,31 +236,6 @@ def test_what_is_dequantized_once_is_the_time_of_one_product() -> None:
         ("fc", ("fc: aten::mm", "fc: aten::dequantize")),
         ("head", ("head: aten::mm",)),
     ]
-
-
-def test_weights_are_weights_in_another_view_and_what_is_changed_in_place_was_dequantized() -> None:
-    weights, x = _tensor(1, "qint8"), _tensor(2, "float32")
-    found = _found(
-        _kernel("aten::t", [weights], [weights]),
-        _kernel("aten::dequantize", [weights], [x]),
-        _kernel("aten::relu_", [x], [x]),
-        _kernel("aten::mm", [_tensor(7, "float32"), x], [_tensor(3, "float32")]),
-    )
-    [(kind, _, sentence, _)] = found
-    assert kind == "in_float"
-    assert "although its weights are qint8: they are dequantized in every run" in sentence
-
-
-def test_slow_convolutions_are_named_unless_their_kernel_is_a_point() -> None:
-    image, result = _tensor(1, "float32", 1, 8, 4, 4), _tensor(2, "float32", 1, 8, 4, 4)
-
-    def convolution(*shape: int) -> Kernel:
-        weights = _tensor(3, "float32", *shape)
-        return _kernel("aten::_slow_conv2d_forward", [image, weights], [result])
-
-    assert _found(convolution(8, 8, 1, 1)) == []
-    [(kind, node, _, _)] = _found(convolution(8, 8, 3, 3))
-    assert (kind, node) == ("fallback", "fc")
 
 
 def test_qnnpack_is_named_on_x86_alone() -> None:

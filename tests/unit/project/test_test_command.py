@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from scripts import interpreters
-from scripts.servers import build
 from scripts.test import ALIKE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -123,21 +122,18 @@ def test_what_the_other_pythons_leave_out_exists() -> None:
     assert [name for name in ALIKE if not any((ROOT / "tests/unit" / name).glob("test_*.py"))] == []
 
 
-def test_the_summary_has_the_time_of_each_part_and_the_missing_pythons(
+def test_the_summary_names_each_part_and_the_missing_pythons(
     run: RunTests, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, missing = OTHERS
     run(pythons={found: found})
-    head, *table = capsys.readouterr().out.split("\n\n")[-1].splitlines()
-    assert head.split() == ["stage", "seconds", "of", "CPU", "time"]
-    assert [re.sub(r"( +\d+){2}$", "", line) for line in table] == [
-        "environment",
+    table = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    assert [re.sub(r"( +\d+){2}$", "", line) for line in table[2:-1]] == [
         "unit tests",
         f"unit tests, Python {missing}: left out, none on PATH or in pyenv",
         f"oldest versions, Python {found}",
         "tests/integration and tests/stack",
         "integration tests, one at a time",
-        "in all",
     ]
 
 
@@ -187,32 +183,6 @@ def test_a_failing_part_gives_the_exit_code(
     assert (code, [line for line in said if line != "build.py"]) == (3, ran)
 
 
-def build_servers(folder: Path, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, BUILD, *arguments],
-        env={"OTEL_QUANT_SERVERS": str(folder)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout
-
-
-def test_the_build_says_whether_there_is_something_to_do_and_is_quiet_if_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_QUANT_SERVERS", str(tmp_path))
-    assert build_servers(tmp_path, "--check") == (1, "")
-    assert list(tmp_path.iterdir()) == []
-    for server in build.SERVERS:
-        server.folder().mkdir()
-        for binary in server.binaries:
-            (server.folder() / binary).touch()
-    assert build_servers(tmp_path, "--check") == (0, "")
-    assert build_servers(tmp_path) == (0, "")
-
-
 THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -254,37 +224,17 @@ def test_the_interpreter_on_path_is_found_or_if_it_does_not_run_the_newest_of_py
     assert interpreters.find("3.99") is None
 
 
-FILE = """
-import pytest
-
-@pytest.mark.parametrize("runs", [3, pytest.param(30, marks=pytest.mark.slow)])
-def test_kills(runs):
-    pass
-"""
-
-
-LEFT_OUT = ["slow tests left out (--slow runs them): 1", "  test_it.py::test_kills[30]"]
-
-
 @pytest.mark.parametrize(
-    ("options", "passed", "left_out"),
-    [
-        (["-n", "1", "--dist", "loadfile"], "1 passed", LEFT_OUT),
-        (["--slow"], "2 passed", []),
-    ],
-    ids=["left out", "asked for"],
+    ("options", "passed"), [((), "1 passed, 1 deselected"), (("--slow",), "2 passed")]
 )
-def test_a_slow_test_runs_only_if_asked_for_and_is_named_if_not(
-    tmp_path: Path, options: list[str], passed: str, left_out: list[str]
+def test_a_slow_test_runs_only_if_asked_for(
+    tmp_path: Path, options: tuple[str, ...], passed: str
 ) -> None:
-    (tmp_path / "test_it.py").write_text(FILE)
+    test = "import pytest\ndef test_1(): pass\n@pytest.mark.slow\ndef test_2(): pass\n"
+    (tmp_path / "test_it.py").write_text(test)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "--rootdir", tmp_path,
          "-p", "tests.fixtures.selection", "-p", "no:cacheprovider", *options, tmp_path],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[-1].startswith(passed)
-    named = [line for line in lines if "test_kills" in line or "left out" in line]
-    assert named == left_out
+    assert done.stdout.splitlines()[-1].startswith(passed), done.stdout + done.stderr

@@ -8,12 +8,21 @@ from pathlib import Path
 import pytest
 import yaml
 
+from grafana.generator.names import prometheus
 from otel_quant.schema import catalog, semconv
 from tests.unit.stack.dashboards import FILES, QUERIES, RECORDED, ROOT, RULES, Query
 
 # What is not ours: OpenTelemetry's resource attributes and what the stores add themselves.
 RESOURCE = {"service.name", "service.instance.id"}
 PROMETHEUS_LABELS = {"job", "instance", "host_name", "le"}
+ALERTS = {"ALERTS_FOR_STATE", "alertname", "severity"}
+OF_MENUS = {"process"}
+OF_THE_STACK = {"up", "exporter"}
+"""And what begins with `otelcol_`: what the servers say of themselves."""
+LOKI_LABELS = {"service_name", "service_instance_id", "severity_text", "trace_id"}
+
+METRICS = {name for metric in catalog.METRIC_BY_NAME for name in prometheus(metric)}
+LABELS = {"job", "instance", "host_name", "le"}
 ALERTS = {"ALERTS_FOR_STATE", "alertname", "severity"}
 OF_MENUS = {"process"}
 OF_THE_STACK = {"up", "exporter"}

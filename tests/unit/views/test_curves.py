@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from otel_quant.export.recording.curve import Curve, RecordedCurve
+from otel_quant.recordings.comparison.runs import ComparedRun, common_time, compared_run
 from otel_quant.recordings.model import RecordedRun, Recording
+from otel_quant.recordings.reader import read
 from otel_quant.recordings.steps import placed_steps, step_at
-from otel_quant.views.curves import bands_of, charts_of, grid_of
+from otel_quant.views.curves import bands_of, charts_of, comparison_charts, grid_of
 from otel_quant.views.steps import subject_of
-from tests.fixtures import built_recordings as built
+from tests.fixtures import recorded as built
+from tests.fixtures.recorded import RecordedFolder
 
 
 def curve(memory: list[int | None], *, late: float = 0.0, written: int = 0) -> RecordedCurve:
@@ -51,13 +54,6 @@ def test_the_rate_of_a_total_is_even_where_readings_are_evenly_spaced() -> None:
     assert rates[16:] == pytest.approx([1.5] * 84, rel=0.05)
 
 
-def test_the_launchers_curve_has_everything() -> None:
-    curves = {"1": curve([1, 2]), "launcher": curve([30, 40])}
-    grid = grid_of(curves, built.BEGAN_NS)
-    assert grid is not None
-    assert grid.highest["memory"] == (30, 40)
-
-
 def test_a_worker_does_not_count_beside_the_process_whose_tree_it_is_in() -> None:
     run = RecordedRun(id="1", process="1", pid=1, start=0.0, end=2.0, state="ended")
     recording = Recording(
@@ -71,16 +67,6 @@ def test_a_worker_does_not_count_beside_the_process_whose_tree_it_is_in() -> Non
     memory = charts_of(recording, subject_of(recording))[0]
     assert memory.mark is not None
     assert (memory.mark.value, memory.note) == (2, "")
-
-
-def test_a_long_curve_is_coarser_and_keeps_every_peak() -> None:
-    readings: list[int | None] = [100] * 50_000
-    readings[12_345] = 999
-    grid = grid_of({"launcher": curve(readings)}, built.BEGAN_NS)
-    assert grid is not None
-    assert grid.size <= 1_200
-    assert grid.peak("memory") == (999, 12_345.5)
-    assert max(value for value in grid.highest["memory"] if value is not None) == 999
 
 
 @pytest.mark.parametrize("curves", [{}, {"1": RecordedCurve(0, 0, Curve(1000))}])
@@ -109,3 +95,34 @@ def test_nested_and_simultaneous_steps_have_rows_of_their_own() -> None:
     assert found is not None
     assert found.names == ("outer", "beside")
     assert step_at(shown, 10.5) is None
+
+
+def recorded(path: Path, first_step: float) -> ComparedRun:
+    """Returns a run of two steps that hold 100 and 300 MB, read every 0.4 s; the second takes 2 s."""
+    folder = RecordedFolder(path, by_launcher=True)
+    process = folder.process().begin(0)
+    process.close(process.step("Calibration", 0), first_step)
+    process.close(process.step("Post-process", first_step), first_step + 2)
+    process.end(first_step + 2)
+    process.gone()
+    times = [number * 0.4 for number in range(int((first_step + 2) / 0.4) + 1)]
+    folder.curve(
+        ((at, {"memory": (300 if at > first_step else 100) * built.MB}, {}) for at in times),
+        interval=0.5,
+    )
+    return compared_run(path.name, read(path))
+
+
+def test_the_shorter_step_waits_with_its_own_memory_until_both_begin_the_next(
+    tmp_path: Path,
+) -> None:
+    base, new = recorded(tmp_path / "base", 2.3), recorded(tmp_path / "new", 4.3)
+    (chart,) = comparison_charts(("base", "new"), (base, new), common_time(base, new))
+    for line in chart.series:
+        before = [value for at, value in zip(chart.times, line.values, strict=True) if at < 4.29]
+        after = [value for at, value in zip(chart.times, line.values, strict=True) if 4.9 < at < 6]
+        assert (line.label, set(before), set(after)) == (
+            line.label,
+            {100 * built.MB},
+            {300 * built.MB},
+        )

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from otel_quant.schema.units import binary_sizes
 from otel_quant.views.cells import number_text
 from otel_quant.views.document import (
     ONE,
@@ -282,12 +281,6 @@ def test_a_columns_unit_fits_its_largest_size(largest: float, unit: str, text: s
     assert terminal_text(Document((table,))).split() == [
         "name", "size", unit, "----", "-" * max(len(text), 4), "a", text,
     ]  # fmt: skip
-
-
-def test_what_is_asked_in_gib_is_answered_in_gib() -> None:
-    table = Table((Column("name"), Column("size", "By", shown_in=ONE)), (("a", 17 << 30),))
-    with binary_sizes(True):
-        assert "GiB" in terminal_text(Document((table,)))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,169 +13,115 @@ from otel_quant.capture.probes.limits import read_limits
 from otel_quant.schema.records import Limits
 
 GIB = 1 << 30
-V1_UNLIMITED = "9223372036854771712"
-V1_UNLIMITED_64K_PAGES = "9223372036854710272"
+NONE, NONE_64K_PAGES = "9223372036854771712", "9223372036854710272"  # of version 1
+PHYSICAL = Limits(64 * GIB, "physical")
 
-MEMINFO = "MemTotal:       67108864 kB\nMemFree:        1024 kB\n"  # 64 GiB
 V2_MOUNT = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
 V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n"
+BOTH_MOUNTS = V1_MOUNT + V2_MOUNT.replace("cgroup rw", "cgroup/unified rw")
+STAT = f"cache 1\nhierarchical_memory_limit {3 * GIB}\nhierarchical_memsw_limit {GIB}\n"
 
 
-def tree(root: Path, files: dict[str, str]) -> Path:
-    for name, text in {"proc/meminfo": MEMINFO, **files}.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
+def in_docker(mount: str) -> str:
+    """Returns the line of a mount of the container's own group."""
+    return mount.replace(" / /sys", " /docker/abc /sys")
+
+
+def cgroup(gigabytes: int) -> Limits:
+    return Limits(gigabytes * GIB, "cgroup")
 
 
 @pytest.mark.parametrize(
-    ("files", "limits"),
+    ("groups", "mounts", "files", "limits"),
     [
-        pytest.param({}, Limits(64 * GIB, "physical"), id="no control groups"),
+        pytest.param(None, None, {}, PHYSICAL, id="no control groups"),
         pytest.param(
-            {
-                "proc/self/cgroup": "0::/user.slice/job.scope\n",
-                "proc/self/mountinfo": V2_MOUNT,
-                "sys/fs/cgroup/user.slice/job.scope/memory.max": f"{8 * GIB}\n",
-                "sys/fs/cgroup/user.slice/memory.max": "max\n",
-            },
-            Limits(8 * GIB, "cgroup"),
+            "0::/user.slice/job.scope", V2_MOUNT,
+            {"user.slice/job.scope/memory.max": 8 * GIB, "user.slice/memory.max": "max"}, cgroup(8),
             id="v2, limit of the process's own group",
         ),
         pytest.param(
-            {
-                "proc/self/cgroup": "0::/user.slice/job.scope\n",
-                "proc/self/mountinfo": V2_MOUNT,
-                "sys/fs/cgroup/user.slice/job.scope/memory.max": f"{8 * GIB}\n",
-                "sys/fs/cgroup/user.slice/memory.max": f"{4 * GIB}\n",
-            },
-            Limits(4 * GIB, "cgroup"),
+            "0::/user.slice/job.scope", V2_MOUNT,
+            {"user.slice/job.scope/memory.max": 8 * GIB, "user.slice/memory.max": 4 * GIB}, cgroup(4),
             id="v2, a group above limits more",
         ),
         pytest.param(
-            {
-                "proc/self/cgroup": "0::/\n",
-                "proc/self/mountinfo": V2_MOUNT,
-                "sys/fs/cgroup/memory.max": f"{2 * GIB}\n",
-                "sys/fs/cgroup/memory.high": f"{GIB}\n",
-            },
-            Limits(2 * GIB, "cgroup"),
+            "0::/", V2_MOUNT, {"memory.max": 2 * GIB, "memory.high": GIB}, cgroup(2),
             id="v2, container with a namespace: memory.high does not kill",
         ),
         pytest.param(
-            {
-                "proc/self/cgroup": "0::/docker/abc/child\n",
-                "proc/self/mountinfo": V2_MOUNT.replace(" / /sys", " /docker/abc /sys"),
-                "sys/fs/cgroup/memory.max": f"{6 * GIB}\n",
-                "sys/fs/cgroup/child/memory.max": f"{3 * GIB}\n",
-            },
-            Limits(3 * GIB, "cgroup"),
+            "0::/docker/abc/child", in_docker(V2_MOUNT),
+            {"memory.max": 6 * GIB, "child/memory.max": 3 * GIB}, cgroup(3),
             id="v2, container without a namespace: path as the host sees it",
         ),
         pytest.param(
-            {
-                "proc/self/cgroup": "0::/../../other/job\n",
-                "proc/self/mountinfo": V2_MOUNT,
-                "sys/fs/cgroup/memory.max": f"{5 * GIB}\n",
-                "sys/fs/cgroup/other/job/memory.max": f"{GIB}\n",
-            },
-            Limits(5 * GIB, "cgroup"),
+            "0::/../../other/job", V2_MOUNT,
+            {"memory.max": 5 * GIB, "other/job/memory.max": GIB}, cgroup(5),
             id="v2, group outside the namespace: not the one of that name inside",
         ),
         pytest.param(
-            {
-                "proc/self/cgroup": "0::/gone/away\n",
-                "proc/self/mountinfo": V2_MOUNT,
-                "sys/fs/cgroup/memory.max": f"{5 * GIB}\n",
-            },
-            Limits(5 * GIB, "cgroup"),
+            "0::/gone/away", V2_MOUNT, {"memory.max": 5 * GIB}, cgroup(5),
             id="v2, group not visible from here",
         ),
         pytest.param(
-            {
-                "proc/self/cgroup": "0::/job\n",
-                "sys/fs/cgroup/job/memory.max": f"{7 * GIB}\n",
-            },
-            Limits(7 * GIB, "cgroup"),
-            id="v2, mounts not readable",
+            "0::/job", None, {"job/memory.max": 7 * GIB}, cgroup(7), id="v2, mounts not readable"
         ),
+        pytest.param("0::/job", V2_MOUNT, {"job/memory.max": "max"}, PHYSICAL, id="v2, no limit"),
         pytest.param(
-            {
-                "proc/self/cgroup": "0::/job\n",
-                "proc/self/mountinfo": V2_MOUNT,
-                "sys/fs/cgroup/job/memory.max": "max\n",
-            },
-            Limits(64 * GIB, "physical"),
-            id="v2, no limit",
-        ),
-        pytest.param(
-            {
-                "proc/self/cgroup": "0::/job\n",
-                "proc/self/mountinfo": V2_MOUNT,
-                "sys/fs/cgroup/job/memory.max": f"{128 * GIB}\n",
-            },
-            Limits(64 * GIB, "physical"),
+            "0::/job", V2_MOUNT, {"job/memory.max": 128 * GIB}, PHYSICAL,
             id="v2, more than the machine has",
         ),
         pytest.param(
-            {
-                "proc/self/cgroup": "9:name=systemd:/\n4:memory:/docker/abc\n1:cpu:/\n",
-                "proc/self/mountinfo": V1_MOUNT,
-                "sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes": f"{4 * GIB}\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{V1_UNLIMITED}\n",
-            },
-            Limits(4 * GIB, "cgroup"),
+            "9:name=systemd:/\n4:memory:/docker/abc\n1:cpu:/", V1_MOUNT,
+            {"memory/docker/abc/memory.limit_in_bytes": 4 * GIB, "memory/memory.limit_in_bytes": NONE},
+            cgroup(4),
             id="v1",
         ),
         pytest.param(
-            {
-                "proc/self/cgroup": "4:cpu,memory:/docker/abc\n",
-                "proc/self/mountinfo": V1_MOUNT.replace(" / /sys", " /docker/abc /sys"),
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{V1_UNLIMITED}\n",
-                "sys/fs/cgroup/memory/memory.stat": (
-                    f"cache 1\nhierarchical_memory_limit {3 * GIB}\n"
-                    f"hierarchical_memsw_limit {GIB}\n"
-                ),
-            },
-            Limits(3 * GIB, "cgroup"),
+            "4:cpu,memory:/docker/abc", in_docker(V1_MOUNT),
+            {"memory/memory.limit_in_bytes": NONE, "memory/memory.stat": STAT}, cgroup(3),
             id="v1, a group above, outside the container, limits",
         ),
         pytest.param(
+            "4:memory:/job\n0::/job", BOTH_MOUNTS,
             {
-                "proc/self/cgroup": "4:memory:/job\n0::/job\n",
-                "proc/self/mountinfo": V1_MOUNT
-                + V2_MOUNT.replace("cgroup rw", "cgroup/unified rw"),
-                "sys/fs/cgroup/memory/job/memory.limit_in_bytes": f"{2 * GIB}\n",
-                "sys/fs/cgroup/memory/memory.stat": f"hierarchical_memory_limit {V1_UNLIMITED}\n",
+                "memory/job/memory.limit_in_bytes": 2 * GIB,
+                "memory/memory.stat": f"hierarchical_memory_limit {NONE}",
             },
-            Limits(2 * GIB, "cgroup"),
+            cgroup(2),
             id="both versions mounted, v1 has the memory controller",
         ),
         pytest.param(
-            {
-                "proc/meminfo": "MemFree: 1 kB\n",
-                "proc/self/cgroup": "4:memory:/\n",
-                "proc/self/mountinfo": V1_MOUNT,
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{V1_UNLIMITED_64K_PAGES}\n",
-            },
+            "4:memory:/", V1_MOUNT,
+            {"memory/memory.limit_in_bytes": NONE_64K_PAGES, "../../../proc/meminfo": "MemFree: 1 kB"},
             Limits(),
             id="v1, no limit and nothing known of physical memory",
         ),
         pytest.param(
-            {
-                "proc/self/cgroup": "nonsense\n::\n0::\n",
-                "proc/self/mountinfo": "nonsense\n1 2 - cgroup2\n",
-                "sys/fs/cgroup/memory.max": "-1\n",
-            },
-            Limits(64 * GIB, "physical"),
+            "nonsense\n::\n0::", "nonsense\n1 2 - cgroup2\n", {"memory.max": -1}, PHYSICAL,
             id="files that make no sense",
         ),
     ],
-)
+)  # fmt: skip
 def test_the_smallest_hard_limit_counts(
-    tmp_path: Path, files: dict[str, str], limits: Limits
+    tmp_path: Path,
+    groups: str | None,
+    mounts: str | None,
+    files: dict[str, object],
+    limits: Limits,
 ) -> None:
-    assert read_limits(tree(tmp_path, files)) == limits
+    found = {
+        "proc/meminfo": "MemTotal:       67108864 kB\nMemFree:        1024 kB",  # 64 GiB
+        "proc/self/cgroup": groups,
+        "proc/self/mountinfo": mounts,
+        **{f"sys/fs/cgroup/{name}": text for name, text in files.items()},
+    }
+    for name, text in found.items():
+        if text is not None:
+            path = tmp_path / os.path.normpath(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n")
+    assert read_limits(tmp_path) == limits
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")

@@ -23,19 +23,24 @@ def container(tmp_path: Path) -> Path:
         (tmp_path / f"proc/{pid}/fd").mkdir(parents=True)
         (tmp_path / f"proc/{pid}/fd/0").symlink_to("/dev/null")
         (tmp_path / f"proc/{pid}/fd/7").symlink_to(target)
+    (tmp_path / "proc/13").mkdir()
+    (tmp_path / "proc/13/fd").touch()  # not a folder: cannot be listed
     return tmp_path
 
 
-def test_in_a_container_the_use_is_unknown_once_cuda_was_started(container: Path) -> None:
-    assert not PidNamespace(container).unlisted_means_unused([10, 11])
-
-
-def test_in_a_container_a_process_without_cuda_uses_none(container: Path) -> None:
-    assert PidNamespace(container).unlisted_means_unused([10])
-
-
-def test_a_process_that_has_exited_uses_none(container: Path) -> None:
-    assert PidNamespace(container).unlisted_means_unused([12])
+@pytest.mark.parametrize(
+    ("pids", "is_unused"),
+    [
+        pytest.param([10, 11], False, id="one has started CUDA"),
+        pytest.param([10], True, id="none has"),
+        pytest.param([12], True, id="it has exited"),
+        pytest.param([13], False, id="its files cannot be listed"),
+    ],
+)
+def test_in_a_container_a_process_without_cuda_uses_none(
+    container: Path, pids: list[int], is_unused: bool
+) -> None:
+    assert PidNamespace(container).unlisted_means_unused(pids) == is_unused
 
 
 def test_without_the_device_file_of_cuda_the_use_is_unknown(container: Path) -> None:
@@ -47,12 +52,6 @@ def test_the_list_is_trusted_once_it_contained_one_of_our_processes(container: P
     namespace = PidNamespace(container)
     namespace.note_own_process_listed()
     assert namespace.unlisted_means_unused([10, 11])
-
-
-def test_the_use_is_unknown_if_the_files_of_a_process_cannot_be_listed(container: Path) -> None:
-    (container / "proc/13").mkdir()
-    (container / "proc/13/fd").touch()  # not a folder: cannot be listed
-    assert not PidNamespace(container).unlisted_means_unused([13])
 
 
 def test_outside_containers_the_drivers_list_is_trusted() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from otel_quant.schema.events import Sink
 from otel_quant.schema.records import (
@@ -174,8 +173,3 @@ def send_run(
 def send_unmeasured_run(sink: Sink) -> None:
     """Sends a sink a run of which nothing could be measured."""
     send_run(sink, step=BARE, start=UNMEASURED_START, later=UNMEASURED_LATER, peaks=Peaks())
-
-
-def plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns attributes as a dictionary that compares with another."""
-    return dict(attributes or {})

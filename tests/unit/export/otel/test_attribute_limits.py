@@ -6,16 +6,10 @@ import logging
 from typing import Any
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import SpanLimits
 
 from otel_quant.capture.recorder import attributes as attributes_module
 from otel_quant.export.otel import custom as custom_module
-from otel_quant.export.otel import logs as logs_module
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.schema.records import CostedModel
@@ -30,6 +24,7 @@ from tests.unit.export.otel.literal_run import (
     STEP,
     STEP_SPAN,
 )
+from tests.unit.export.otel.signals import Signals
 
 CUSTOM = {f"metric {number}": number for number in range(200)}
 OF_STEP = {f"mine.{number}": number for number in range(200)}
@@ -59,23 +54,20 @@ def send(sink: SpansSink | LogsSink, models: bool = False) -> None:
     run.ended(LATER, PEAKS, custom=CUSTOM)
 
 
-def spans_of(monkeypatch: pytest.MonkeyPatch, limits: SpanLimits | None = None) -> dict[str, Any]:
+def spans_of(limits: SpanLimits | None = None) -> dict[str, Any]:
     """Returns the spans of such a run, by name."""
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider(span_limits=limits)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
-    send(SpansSink(), models=True)
-    return {span.name: span for span in exporter.get_finished_spans()}
+    signals = Signals(limits)
+    send(signals.spans_sink(), models=True)
+    return signals.spans()
 
 
 def test_no_attribute_of_ours_is_dropped_for_those_of_the_program(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     attributes_module._warn_of_attributes.cache_clear()
     custom_module._warn_of_many.cache_clear()
     with caplog.at_level(logging.WARNING):
-        spans = spans_of(monkeypatch)
+        spans = spans_of()
     step, root = spans["My calibration"], spans["quantization"]
     assert {span.name: span.dropped_attributes for span in spans.values()} == dict.fromkeys(
         spans, 0
@@ -95,27 +87,20 @@ def test_no_attribute_of_ours_is_dropped_for_those_of_the_program(
     ]
 
 
-def test_a_span_with_room_for_10_attributes_keeps_those_that_identify_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    spans = spans_of(monkeypatch, SpanLimits(max_span_attributes=10))
+def test_a_span_with_room_for_10_attributes_keeps_those_that_identify_it() -> None:
+    spans = spans_of(SpanLimits(max_span_attributes=10))
     shown = dict(spans["My calibration"].attributes)
     assert {**shown, **STEP_SPAN} == shown
     shown = dict(spans["quantization"].attributes)
     assert {**shown, **RUN_IDENTITY} == shown
 
 
-def test_a_checkpoint_record_loses_nothing_to_custom_metrics(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    exporter = InMemoryLogRecordExporter()
-    provider = LoggerProvider()
-    provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
-    monkeypatch.setattr(logs_module, "get_logger", provider.get_logger)
-    send(LogsSink(lambda: None, lambda step: None))
-    records = exporter.get_finished_logs()
+def test_a_checkpoint_record_loses_nothing_to_custom_metrics() -> None:
+    signals = Signals()
+    send(signals.logs_sink())
+    records = signals.log_exporter.get_finished_logs()
     assert {record.dropped_attributes for record in records} == {0}
-    last = dict(records[-1].log_record.attributes or {})
+    last = signals.records()[-1][-1]
     assert last["quant.run.id"] == RUN.id
     assert (last["quant.checkpoint.name"], last["quant.checkpoint.memory"]) == ("End", 1200)
     assert sum(key.startswith("quant.custom.") for key in last) == 32

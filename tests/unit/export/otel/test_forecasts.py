@@ -5,21 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-from otel_quant.export.otel.logs import LogsSink
-from otel_quant.export.otel.metrics import MetricsSink
-from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.recordings.reader import read
 from otel_quant.schema.events import Sink
-from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import (
     Forecast,
     GrowthForecast,
@@ -27,6 +15,7 @@ from otel_quant.schema.records import (
 )
 from tests.fixtures.sent import SentRun
 from tests.unit.export.otel.literal_run import BEGAN, LATER, RUN, SECOND, START, STEP
+from tests.unit.export.otel.signals import Signals
 
 FITS: Final = GrowthForecast("memory", at_end=7_000, per_sample=10, limit=8_000)
 EXCEEDS: Final = GrowthForecast(
@@ -72,25 +61,13 @@ def test_a_recording_has_the_warning_on_its_step_as_the_span_has(tmp_path: Path)
 
 
 def test_gauges_show_the_newest_forecast_until_the_step_ends() -> None:
-    reader = InMemoryMetricReader()
-    sink = MetricsSink(
-        RESOURCES, lambda: None, lambda step: None, MeterProvider(metric_readers=[reader])
-    )
+    signals = Signals()
 
     def shown() -> dict[str, list[tuple[dict[str, Any], float]]]:
-        data = reader.get_metrics_data()
-        return {
-            metric.name: [
-                (dict(point.attributes or {}), getattr(point, "value", None) or 0)
-                for point in metric.data.data_points
-            ]
-            for resource in (data.resource_metrics if data is not None else ())
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-            if metric.name.startswith("quant.forecast.")
-        }
+        points = signals.points().items()
+        return {name: found for (name, _), found in points if name.startswith("quant.forecast.")}
 
-    run = begun(sink)
+    run = begun(signals.metrics_sink())
     assert shown() == {}
     go_on(run, time_left=None)
     assert shown() == {}
@@ -105,17 +82,11 @@ def test_gauges_show_the_newest_forecast_until_the_step_ends() -> None:
 
 
 def test_a_warning_is_one_log_record() -> None:
-    exporter, provider = InMemoryLogRecordExporter(), LoggerProvider()
-    provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
-    run = begun(LogsSink(lambda: None, lambda step: None, provider))
+    signals = Signals()
+    run = begun(signals.logs_sink())
     for growth in (FITS, EXCEEDS, EXCEEDS):
         go_on(run, growth)
-    records = [each.log_record for each in exporter.get_finished_logs()]
-    assert [
-        (record.body, record.severity_text, record.timestamp, dict(record.attributes or {}))
-        for record in records
-        if record.event_name == "quant.forecast.exceeded"
-    ] == [
+    assert [record[1:] for record in signals.records() if record[0] == "quant.forecast.exceeded"] == [
         (
             WORDS, "WARN", BEGAN + 2 * SECOND,
             {
@@ -138,15 +109,13 @@ def test_a_warning_is_one_log_record() -> None:
 
 
 def test_a_warning_is_on_the_span_of_its_step() -> None:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    sink = SpansSink(provider=provider)
-    run = begun(sink)
+    signals = Signals()
+    run = begun(signals.spans_sink())
     go_on(run, FITS)
     go_on(run, GPU)
     go_on(run, GrowthForecast("gpu", 91_000_000_000, 1, 2, "GPU-1", True))
     run.closed(STEP, LATER)
-    (span,) = exporter.get_finished_spans()
+    (span,) = signals.all_spans()
     assert {
         name: value
         for name, value in (span.attributes or {}).items()

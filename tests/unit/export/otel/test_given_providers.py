@@ -7,31 +7,15 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_quant import QuantInstrumentor, step
+from tests.unit.export.otel.signals import Signals
 
 LIVE = {"quant.run.memory.usage", "quant.run.disk.io", "quant.step.active"}
 
 
-class Backend:
+class Backend(Signals):
     """Providers of the three signals, and what reached them."""
-
-    def __init__(self) -> None:
-        self._spans = InMemorySpanExporter()
-        self._records = InMemoryLogRecordExporter()
-        self._reader = InMemoryMetricReader()
-        self.tracers = TracerProvider(shutdown_on_exit=False)
-        self.tracers.add_span_processor(SimpleSpanProcessor(self._spans))
-        self.loggers = LoggerProvider(shutdown_on_exit=False)
-        self.loggers.add_log_record_processor(SimpleLogRecordProcessor(self._records))
-        self.meters = MeterProvider([self._reader], shutdown_on_exit=False)
 
     def instrument(self) -> None:
         QuantInstrumentor().instrument(
@@ -40,20 +24,14 @@ class Backend:
             logger_provider=self.loggers,
         )
 
-    def spans(self) -> list[str]:
-        return [span.name for span in self._spans.get_finished_spans()]
+    def span_names(self) -> list[str]:
+        return [span.name for span in self.all_spans()]
 
-    def records(self) -> list[str]:
-        return [str(item.log_record.body) for item in self._records.get_finished_logs()]
+    def bodies(self) -> list[str]:
+        return [str(body) for _, body, *_ in self.records()]
 
     def metrics(self) -> set[str]:
-        data = self._reader.get_metrics_data()
-        return {
-            metric.name
-            for resource in (data.resource_metrics if data is not None else ())
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-        }
+        return {name for name, _ in self.points()}
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +48,8 @@ def test_all_signals_go_to_the_providers_that_were_given() -> None:
         live = backend.metrics()
     QuantInstrumentor().uninstrument()
 
-    assert backend.spans() == ["step", "quantization"]
-    assert backend.records() == [
+    assert backend.span_names() == ["step", "quantization"]
+    assert backend.bodies() == [
         "quantization started", "Start", "step Start", "step End", "End"
     ]  # fmt: skip
     assert live >= LIVE
@@ -84,14 +62,14 @@ def test_nothing_goes_to_them_after_uninstrument() -> None:
     with step("before"):
         pass
     QuantInstrumentor().uninstrument()
-    spans, records = backend.spans(), backend.records()
+    spans, records = backend.span_names(), backend.bodies()
     other.instrument()
     with step("after"):
         assert not backend.metrics() & LIVE
     QuantInstrumentor().uninstrument()
 
-    assert (backend.spans(), backend.records()) == (spans, records)
-    assert other.spans() == ["after", "quantization"]
+    assert (backend.span_names(), backend.bodies()) == (spans, records)
+    assert other.span_names() == ["after", "quantization"]
 
 
 def test_a_run_that_is_under_way_ends_before_the_providers_change() -> None:
@@ -104,8 +82,8 @@ def test_a_run_that_is_under_way_ends_before_the_providers_change() -> None:
         pass
     QuantInstrumentor().uninstrument()
 
-    assert backend.spans() == ["open", "quantization"]
-    assert other.spans() == ["next", "quantization"]
+    assert backend.span_names() == ["open", "quantization"]
+    assert other.span_names() == ["next", "quantization"]
 
 
 def test_a_meter_provider_that_is_given_twice_shows_the_second_run_live_too() -> None:

@@ -101,19 +101,6 @@ class Program:
         )
 
 
-def test_models_are_spans_of_the_current_trace() -> None:
-    program = Program()
-    with program.tracers.get_tracer("program").start_as_current_span("evaluate") as outer:
-        report(MEASURED, 10, 20, RunContext(run="my run"), program.providers)
-    *models, inference, _ = program.spans.get_finished_spans()
-    assert inference.parent is not None
-    assert inference.parent.span_id == outer.get_span_context().span_id
-    assert (inference.name, inference.start_time, inference.end_time) == ("inference", 10, 20)
-    assert {model.parent and model.parent.span_id for model in models} == {
-        inference.context.span_id
-    }
-
-
 def test_the_ten_slowest_operators_and_kernels_and_twenty_findings_are_told() -> None:
     program = Program()
     many = replace(RAN, kernels=KERNELS * 4, operators=OPERATORS * 4)

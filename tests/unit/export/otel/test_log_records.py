@@ -4,45 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
-
-from otel_quant.export.otel import logs as logs_module
-from otel_quant.export.otel.logs import LogsSink
 from tests.unit.export.otel.literal_run import (
     BEGAN,
     CUSTOM,
     RUN_IDS,
     SECOND,
     STEP_IDENTITY,
-    plain,
     send_run,
     send_unmeasured_run,
 )
-
-
-@pytest.fixture
-def records(monkeypatch: pytest.MonkeyPatch) -> InMemoryLogRecordExporter:
-    exporter = InMemoryLogRecordExporter()
-    provider = LoggerProvider()
-    provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
-    monkeypatch.setattr(logs_module, "get_logger", provider.get_logger)
-    return exporter
-
-
-def seen(exporter: InMemoryLogRecordExporter) -> list[tuple[Any, ...]]:
-    """Returns event, body, severity, time and attributes of each record."""
-    return [
-        (
-            record.event_name,
-            record.body,
-            record.severity_text,
-            record.timestamp,
-            plain(record.attributes),
-        )
-        for record in (exported.log_record for exported in exporter.get_finished_logs())
-    ]
+from tests.unit.export.otel.signals import Signals
 
 
 def checkpoint(sequence: int, name: str, phase: str, elapsed: float) -> dict[str, Any]:
@@ -120,14 +91,13 @@ def of_devices(name: str, common: dict[str, Any]) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
-    records: InMemoryLogRecordExporter,
-) -> None:
+def test_each_checkpoint_is_a_log_record_and_is_sent_at_once() -> None:
+    signals = Signals()
     sent: list[None] = []
-    send_run(LogsSink(lambda: sent.append(None), lambda step: None))
+    send_run(signals.logs_sink(lambda: sent.append(None)))
     later, event = BEGAN + 2 * SECOND, "quant.checkpoint.taken"
     first, last = "My calibration Start", "My calibration End"
-    assert seen(records) == [
+    assert signals.records() == [
         (event, "Start", "INFO", BEGAN, {**checkpoint(0, "Start", "start", 0.0), **AT_START}),
         (
             event,
@@ -169,19 +139,19 @@ def test_each_checkpoint_is_a_log_record_and_is_sent_at_once(
     assert len(sent) == 6
 
 
-def test_the_record_of_a_failed_step_is_an_error(records: InMemoryLogRecordExporter) -> None:
-    send_run(LogsSink(lambda: None, lambda step: None), error=MemoryError("too big"))
-    severities = [(body, severity) for _, body, severity, _, _ in seen(records)]
+def test_the_record_of_a_failed_step_is_an_error() -> None:
+    signals = Signals()
+    send_run(signals.logs_sink(), error=MemoryError("too big"))
+    severities = [(body, severity) for _, body, severity, _, _ in signals.records()]
     assert ("My calibration End", "ERROR") in severities
-    (attributes,) = (a for _, body, _, _, a in seen(records) if body == "My calibration End")
+    (attributes,) = (a for _, body, _, _, a in signals.records() if body == "My calibration End")
     assert attributes["error.type"] == "MemoryError"
 
 
-def test_a_log_record_without_figures_still_has_the_step(
-    records: InMemoryLogRecordExporter,
-) -> None:
-    send_unmeasured_run(LogsSink(lambda: None, lambda step: None))
-    _, _, _, _, attributes = seen(records)[1]
+def test_a_log_record_without_figures_still_has_the_step() -> None:
+    signals = Signals()
+    send_unmeasured_run(signals.logs_sink())
+    _, _, _, _, attributes = signals.records()[1]
     assert attributes == {
         **checkpoint(1, "Bare Start", "start", 0.0),
         "quant.step.name": "Bare",

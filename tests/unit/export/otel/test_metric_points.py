@@ -5,13 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from opentelemetry import metrics
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
-
-from otel_quant.export.otel.metrics import MetricsSink
-from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import Reading
 from tests.fixtures.sent import SentRun
 from tests.unit.capture.recorder.received import recorder_of
@@ -21,10 +14,10 @@ from tests.unit.export.otel.literal_run import (
     RUN,
     START,
     STEP,
-    plain,
     send_run,
     send_unmeasured_run,
 )
+from tests.unit.export.otel.signals import Signals
 
 BEGAN_POINT = {
     **NAME,
@@ -34,35 +27,6 @@ BEGAN_POINT = {
     "quant.calibration.method": "Percentile",
     "quant.config.name": "XINT8",
 }
-
-
-@pytest.fixture
-def reader(monkeypatch: pytest.MonkeyPatch) -> InMemoryMetricReader:
-    reader = InMemoryMetricReader()
-    provider = MeterProvider(metric_readers=[reader])
-    monkeypatch.setattr(metrics, "get_meter", provider.get_meter)
-    return reader
-
-
-Points = dict[tuple[str, str], list[tuple[dict[str, Any], float]]]
-
-
-def points_of(reader: InMemoryMetricReader) -> Points:
-    """Returns attributes and value of all points, by metric and unit; sums of histograms."""
-    data = reader.get_metrics_data()
-    assert data is not None
-    found: Points = {}
-    for resource in data.resource_metrics:
-        for scope in resource.scope_metrics:
-            for metric in scope.metrics:
-                found[metric.name, metric.unit or ""] = [
-                    (
-                        plain(point.attributes),
-                        point.sum if isinstance(point, HistogramDataPoint) else point.value,
-                    )
-                    for point in metric.data.data_points
-                ]
-    return found
 
 
 STEP_LABELS = {"quant.step.kind": "Calibration", "quant.library.name": "amd-quark"}
@@ -95,13 +59,12 @@ OF_STEPS = {
 }
 
 
-def test_live_metrics_end_with_the_run_and_the_others_stay(
-    reader: InMemoryMetricReader,
-) -> None:
+def test_live_metrics_end_with_the_run_and_the_others_stay() -> None:
+    signals = Signals()
     now: list[Reading | None] = [LATER]
-    send_run(MetricsSink(RESOURCES, lambda: now[0], lambda step: None))
+    send_run(signals.metrics_sink(lambda: now[0]))
     now[0] = None
-    assert points_of(reader) == {
+    assert signals.points() == {
         **OF_STEPS,
         ("quant.step.active", "{step}"): [(STEP_LABELS, 0)],
         ("quant.run.start", "s"): [(BEGAN_POINT, 1_700_000_000.0)],
@@ -110,14 +73,13 @@ def test_live_metrics_end_with_the_run_and_the_others_stay(
     }
 
 
-def test_live_metrics_show_the_present_figures_of_a_run(
-    reader: InMemoryMetricReader,
-) -> None:
-    sink = MetricsSink(RESOURCES, lambda: LATER, lambda step: None, peak_now=lambda: 3000)
+def test_live_metrics_show_the_present_figures_of_a_run() -> None:
+    signals = Signals()
+    sink = signals.metrics_sink(lambda: LATER, lambda: 3000)
     run = SentRun(RUN, START, sink)
     run.began()
     run.opened(STEP)
-    assert points_of(reader) == {
+    assert signals.points() == {
         ("quant.run.start", "s"): [(BEGAN_POINT, 1_700_000_000.0)],
         ("quant.run.memory.peak", "By"): [(NAME, 3000)],
         ("quant.step.active", "{step}"): [(STEP_LABELS, 1)],
@@ -138,13 +100,12 @@ def test_live_metrics_show_the_present_figures_of_a_run(
     }
 
 
-def test_the_progress_of_a_calibration_is_shown_until_the_next_one_starts(
-    reader: InMemoryMetricReader,
-) -> None:
-    sink = MetricsSink(RESOURCES, lambda: None, lambda step: None)
+def test_the_progress_of_a_calibration_is_shown_until_the_next_one_starts() -> None:
+    signals = Signals()
+    sink = signals.metrics_sink()
 
     def shown() -> list[tuple[dict[str, Any], float]]:
-        return points_of(reader).get(("quant.calibration.progress", "1"), [])
+        return signals.points().get(("quant.calibration.progress", "1"), [])
 
     run = SentRun(RUN, START, sink)
     run.began()
@@ -164,32 +125,30 @@ def test_the_progress_of_a_calibration_is_shown_until_the_next_one_starts(
     assert shown() == []
 
 
-def test_there_is_no_progress_without_the_readers_length(
-    reader: InMemoryMetricReader,
-) -> None:
-    sink = MetricsSink(RESOURCES, lambda: None, lambda step: None)
+def test_there_is_no_progress_without_the_readers_length() -> None:
+    signals = Signals()
+    sink = signals.metrics_sink()
     run = SentRun(RUN, START, sink)
     run.began()
     run.opened(STEP)
     sink.samples_counted(STEP, 3)
     run.expects(replace(STEP, label="Empty"), 0)
-    assert set(points_of(reader)) == {
+    assert set(signals.points()) == {
         ("quant.run.start", "s"),
         ("quant.step.active", "{step}"),
         ("quant.calibration.samples", "{sample}"),
     }
 
 
-def test_steps_with_names_of_the_programs_own_share_the_points_of_their_kind(
-    reader: InMemoryMetricReader,
-) -> None:
-    recorder = recorder_of([MetricsSink(RESOURCES, lambda: None, lambda step: None)])
+def test_steps_with_names_of_the_programs_own_share_the_points_of_their_kind() -> None:
+    signals = Signals()
+    recorder = recorder_of([signals.metrics_sink()])
     for number in range(50):
         recorder.close(recorder.open(f"stage {number}"))
         recorder.close(recorder.open("Calibration", label=f"batch {number}"))
         recorder.close(recorder.open("Calibration"))
     recorder.end()
-    points = points_of(reader)
+    points = signals.points()
     assert [labels for labels, _ in points["quant.step.duration", "s"]] == [
         {"quant.step.kind": "User-Defined"},
         {"quant.step.kind": "Calibration"},
@@ -198,18 +157,18 @@ def test_steps_with_names_of_the_programs_own_share_the_points_of_their_kind(
     assert [value for _, value in points["quant.step.active", "{step}"]] == [0, 0, 0]
 
 
-def test_metrics_of_a_failed_step_have_the_type_of_the_error(reader: InMemoryMetricReader) -> None:
-    send_run(MetricsSink(RESOURCES, lambda: None, lambda step: None), error=MemoryError("too big"))
+def test_metrics_of_a_failed_step_have_the_type_of_the_error() -> None:
+    signals = Signals()
+    send_run(signals.metrics_sink(), error=MemoryError("too big"))
     labels = {**STEP_LABELS, "error.type": "MemoryError"}
-    assert points_of(reader)["quant.step.duration", "s"] == [(labels, 2.0)]
-    assert points_of(reader)["quant.step.memory.peak", "By"] == [(labels, 4000)]
+    assert signals.points()["quant.step.duration", "s"] == [(labels, 2.0)]
+    assert signals.points()["quant.step.memory.peak", "By"] == [(labels, 4000)]
 
 
-def test_a_figure_that_could_not_be_measured_has_no_metric_point(
-    reader: InMemoryMetricReader,
-) -> None:
-    send_unmeasured_run(MetricsSink(RESOURCES, lambda: None, lambda step: None))
-    found = {name for name, _ in points_of(reader)} - {"quant.step.active"}
+def test_a_figure_that_could_not_be_measured_has_no_metric_point() -> None:
+    signals = Signals()
+    send_unmeasured_run(signals.metrics_sink())
+    found = {name for name, _ in signals.points()} - {"quant.step.active"}
     assert found == {
         "quant.run.start",
         "quant.run.end",
@@ -223,15 +182,16 @@ def test_a_figure_that_could_not_be_measured_has_no_metric_point(
     }
 
 
-def test_one_collection_takes_one_reading(reader: InMemoryMetricReader) -> None:
+def test_one_collection_takes_one_reading() -> None:
+    signals = Signals()
     taken: list[Reading] = []
 
     def read_now() -> Reading:
         taken.append(LATER)
         return LATER
 
-    run = SentRun(RUN, START, MetricsSink(RESOURCES, read_now, lambda step: None))
+    run = SentRun(RUN, START, signals.metrics_sink(read_now))
     run.began()
     for collections in (1, 2, 3):
-        assert ("quant.run.memory.usage", "By") in points_of(reader)
+        assert ("quant.run.memory.usage", "By") in signals.points()
         assert len(taken) == collections

@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 
-from otel_quant.export.otel import logs as logs_module
-from otel_quant.export.otel.logs import LogsSink
 from otel_quant.schema.records import (
     GpuReading,
     MemoryReading,
@@ -20,6 +16,7 @@ from otel_quant.schema.records import (
 )
 from tests.fixtures.sent import SentRun
 from tests.unit.export.otel.literal_run import BEGAN, RUN, SECOND, STEP
+from tests.unit.export.otel.signals import Signals
 
 OUTER = StepInfo(2, "Model Quantization", "Model Quantization")
 
@@ -41,13 +38,10 @@ START = reading(0, 1000)
 class Run:
     """A run that is sent to the sink, with one step."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.exporter = InMemoryLogRecordExporter()
-        provider = LoggerProvider()
-        provider.add_log_record_processor(SimpleLogRecordProcessor(self.exporter))
-        monkeypatch.setattr(logs_module, "get_logger", provider.get_logger)
+    def __init__(self) -> None:
         self.sent = 0
-        self.sink = LogsSink(self.count, lambda step: None)
+        self.signals = Signals()
+        self.sink = self.signals.logs_sink(self.count)
         self.run = SentRun(RUN, START, self.sink)
         self.run.began()
 
@@ -62,19 +56,15 @@ class Run:
         self.run.point("Mine", reading(second, memory))
 
     def records(self) -> list[tuple[Any, ...]]:
-        return [
-            (record.event_name, record.body, record.severity_text, record.timestamp, dict(record.attributes or {}))
-            for record in (exported.log_record for exported in self.exporter.get_finished_logs())
-            if record.event_name != "quant.checkpoint.taken"
-        ]  # fmt: skip
+        return [each for each in self.signals.records() if each[0] != "quant.checkpoint.taken"]
 
     def times(self) -> list[float]:
         return [(record[3] - BEGAN) / SECOND for record in self.records()]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    return Run(monkeypatch)
+def run() -> Run:
+    return Run()
 
 
 def test_a_reading_is_a_log_record_with_memory_and_the_open_steps(run: Run) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -116,26 +115,6 @@ def test_threads_that_open_steps_after_a_report_of_a_worker_start_one_root(
     )
     traces = {(span.name, span.get_span_context().trace_id) for span in spans.ended}
     assert len(traces) == 6, "the steps of one task are in one trace"
-
-
-def test_a_step_is_below_the_root_if_the_provider_turns_up_between_the_two(
-    monkeypatch: pytest.MonkeyPatch, spans: Spans, set_provider: Callable[[], None]
-) -> None:
-    sink = SpansSink()
-    start = sink._start
-
-    def then_set_provider(*args: Any) -> Any:
-        made = start(*args)
-        set_provider()
-        return made
-
-    recorder = recorder_of([sink])
-    recorder.start()
-    monkeypatch.setattr(sink, "_start", then_set_provider)
-    recorder.close(recorder.open("step"))
-    recorder.end()
-    assert len(spans.roots()) == 1
-    assert spans.parents() == [("step", "quantization")]
 
 
 def test_a_late_provider_gets_the_root_also_where_the_run_continues_a_trace(

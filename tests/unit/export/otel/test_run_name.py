@@ -7,17 +7,14 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.export.otel import service_name
-from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.service_name import described, model_name
-from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import RunInfo
 from tests.unit.capture.recorder.received import recorder_of
+from tests.unit.export.otel.signals import Signals
 
 BEGAN = 1_700_000_000_123_456_789
 BARE = RunInfo(id="0", pid=1)
@@ -86,21 +83,14 @@ def test_a_model_is_named_by_the_last_part_of_its_path(path: str, name: str | No
 
 
 def test_runs_between_two_collections_are_all_in_the_next_one_and_the_last_stays() -> None:
-    reader = InMemoryMetricReader()
-    provider = MeterProvider([reader], shutdown_on_exit=False)
-    sink = MetricsSink(RESOURCES, lambda: None, lambda step: None, provider)
+    signals = Signals()
+    sink = signals.metrics_sink()
 
     def collected() -> dict[str, list[object]]:
-        data = reader.get_metrics_data()
-        assert data is not None
         return {
-            metric.name: [
-                (point.attributes or {})["quant.run.name"] for point in metric.data.data_points
-            ]
-            for resource in data.resource_metrics
-            for scope in resource.scope_metrics
-            for metric in scope.metrics
-            if metric.name in ("quant.run.start", "quant.run.end")
+            name: [labels["quant.run.name"] for labels, _ in points]
+            for (name, _), points in signals.points().items()
+            if name in ("quant.run.start", "quant.run.end")
         }
 
     def begin(name: str) -> Recorder:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from otel_quant.export.otel.spans import SpansSink
 from tests.fixtures.sent import SentRun
 from tests.unit.export.otel.literal_run import (
     BEGAN,
@@ -24,10 +18,10 @@ from tests.unit.export.otel.literal_run import (
     STEP_SPAN,
     UNMEASURED_LATER,
     UNMEASURED_START,
-    plain,
     send_run,
     send_unmeasured_run,
 )
+from tests.unit.export.otel.signals import Signals, plain
 
 USAGE = {
     "quant.memory.start": 1000,
@@ -73,22 +67,10 @@ DEVICES = {
 }
 
 
-@pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
-    return exporter
-
-
-def by_name(exporter: InMemorySpanExporter) -> dict[str, ReadableSpan]:
-    return {span.name: span for span in exporter.get_finished_spans()}
-
-
-def test_a_step_is_a_span_with_all_its_figures(spans: InMemorySpanExporter) -> None:
-    send_run(SpansSink())
-    span, root = by_name(spans)["My calibration"], by_name(spans)["quantization"]
+def test_a_step_is_a_span_with_all_its_figures() -> None:
+    signals = Signals()
+    send_run(signals.spans_sink())
+    span, root = signals.spans()["My calibration"], signals.spans()["quantization"]
     assert plain(span.attributes) == {**STEP_ATTRIBUTES, **USAGE, **CUSTOM}
     assert (span.start_time, span.end_time) == (BEGAN, BEGAN + 2 * SECOND)
     assert (span.kind, span.status.status_code) == (SpanKind.INTERNAL, StatusCode.UNSET)
@@ -99,11 +81,10 @@ def test_a_step_is_a_span_with_all_its_figures(spans: InMemorySpanExporter) -> N
     assert span.events == ()
 
 
-def test_a_run_is_a_root_span_with_limits_totals_and_attributes_of_its_steps(
-    spans: InMemorySpanExporter,
-) -> None:
-    send_run(SpansSink())
-    root = by_name(spans)["quantization"]
+def test_a_run_is_a_root_span_with_limits_totals_and_attributes_of_its_steps() -> None:
+    signals = Signals()
+    send_run(signals.spans_sink())
+    root = signals.spans()["quantization"]
     assert plain(root.attributes) == {
         **RUN_ATTRIBUTES,
         **DEVICES,
@@ -120,9 +101,10 @@ def test_a_run_is_a_root_span_with_limits_totals_and_attributes_of_its_steps(
     assert (root.start_time, root.end_time) == (BEGAN, BEGAN + 2 * SECOND)
 
 
-def test_a_span_lacks_figures_that_could_not_be_measured(spans: InMemorySpanExporter) -> None:
-    send_unmeasured_run(SpansSink())
-    assert plain(by_name(spans)["Bare"].attributes) == {
+def test_a_span_lacks_figures_that_could_not_be_measured() -> None:
+    signals = Signals()
+    send_unmeasured_run(signals.spans_sink())
+    assert plain(signals.spans()["Bare"].attributes) == {
         **RUN_IDS,
         "quant.step.name": "Bare",
         "quant.step.kind": "Bare",
@@ -134,7 +116,7 @@ def test_a_span_lacks_figures_that_could_not_be_measured(spans: InMemorySpanExpo
         "quant.calibration.sample_rate": 2.5,
         **CUSTOM,
     }
-    assert plain(by_name(spans)["quantization"].attributes) == {
+    assert plain(signals.spans()["quantization"].attributes) == {
         **RUN_ATTRIBUTES,
         **CUSTOM,
         **COST,
@@ -144,9 +126,10 @@ def test_a_span_lacks_figures_that_could_not_be_measured(spans: InMemorySpanExpo
     }
 
 
-def test_the_span_of_a_failed_step_has_the_exception(spans: InMemorySpanExporter) -> None:
-    send_run(SpansSink(), error=MemoryError("too big"))
-    span, root = by_name(spans)["My calibration"], by_name(spans)["quantization"]
+def test_the_span_of_a_failed_step_has_the_exception() -> None:
+    signals = Signals()
+    send_run(signals.spans_sink(), error=MemoryError("too big"))
+    span, root = signals.spans()["My calibration"], signals.spans()["quantization"]
     assert plain(span.attributes) == {
         **STEP_ATTRIBUTES,
         **USAGE,
@@ -165,9 +148,10 @@ def test_the_span_of_a_failed_step_has_the_exception(spans: InMemorySpanExporter
     assert plain(root.attributes)["error.type"] == "MemoryError"
 
 
-def test_each_costed_model_is_a_span(spans: InMemorySpanExporter) -> None:
-    send_run(SpansSink())
-    good, bad = (span for span in spans.get_finished_spans() if span.name == "model cost")
+def test_each_costed_model_is_a_span() -> None:
+    signals = Signals()
+    send_run(signals.spans_sink())
+    good, bad = (span for span in signals.all_spans() if span.name == "model cost")
     run = RUN_IDS
     identity = {"quant.model.role": "float", "quant.model.path": "m.onnx"}
     assert plain(good.attributes) == {**run, **identity, **COST}
@@ -178,16 +162,15 @@ def test_each_costed_model_is_a_span(spans: InMemorySpanExporter) -> None:
     ]
 
 
-def test_the_root_span_has_only_the_totals_of_the_last_quantization(
-    spans: InMemorySpanExporter,
-) -> None:
-    run = SentRun(RUN, UNMEASURED_START, SpansSink())
+def test_the_root_span_has_only_the_totals_of_the_last_quantization() -> None:
+    signals = Signals()
+    run = SentRun(RUN, UNMEASURED_START, signals.spans_sink())
     run.began()
     for figures in ({"params": 1, "precision.int8": 1.0}, {"params": 2, "precision.float16": 1.0}):
         run.costed(replace(COSTED, figures=figures))
     run.ended(UNMEASURED_LATER)
 
-    attributes = plain(by_name(spans)["quantization"].attributes)
+    attributes = plain(signals.spans()["quantization"].attributes)
     assert {key: value for key, value in attributes.items() if key.startswith("quant.model.")} == {
         "quant.model.float.params": 2,
         "quant.model.float.precision.float16": 1.0,

@@ -131,7 +131,9 @@ def attributes(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
             or kind is bool
         ):
             continue
-        if kind is list and all(type(item) in (str, int) for item in each):
+        if kind is list and all(
+            type(item) in (str, bool) or number(item, left_out) is not None for item in each
+        ):
             value[name] = tuple(each)
         else:
             wrong.append(name)

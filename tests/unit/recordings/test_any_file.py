@@ -82,7 +82,7 @@ def read_by_all(path: Path) -> None:
 
 
 ODD = (
-    None, True, -1, 0, 1e30, -1e30, 1e308, 10**400, 2**63, math.nan, math.inf, "", "x", "\x1b[2J", [], {},
+    None, True, -1, 0, 1e30, -1e30, 1e308, 10**400, 2**63, math.nan, math.inf, "", "x", "\x1b[2J", "\ud800", [], {},
     [[]], {"a": {}}, [1, "a", None], {"a": 10**400, "b": [1], "c": None},
 )  # fmt: skip
 odd = st.sampled_from(ODD) | st.recursive(

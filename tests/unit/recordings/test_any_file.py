@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -96,6 +96,12 @@ MADE_OF_JSON = (
 )  # fmt: skip
 
 
+MORE = os.environ.get("FUZZ_EXAMPLES")
+"""How many examples of each file are tried; without it a few, the same each time."""
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
 def places(value: Any) -> list[tuple[Any, Any]]:
     """Returns every place in a value: what it is within, and its name or number there."""
     if not isinstance(value, dict | list):
@@ -111,7 +117,10 @@ def test_one_value_of_another_type_or_size_ends_no_command(
     path = a_recording(tmp_path / "r") / name
     lines = path.read_text().splitlines()
 
-    @settings(max_examples=12, deadline=None, database=None)
+    @settings(
+        max_examples=int(MORE or 12), derandomize=not MORE, deadline=None, database=None,
+        suppress_health_check=SLOW,
+    )  # fmt: skip
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         values = list(map(json.loads, lines))

@@ -238,38 +238,31 @@ def _rules_from(name: str | None) -> Mapping[str, CustomRule] | None:
     """Returns the rules of a user's module, which is run."""
     if name is None:
         return None
-    from otel_quant.base.fault_boundary import LastResort
-
-    with LastResort() as end:
-        return _loaded(name)
-    error = end.error
-    if isinstance(error, UserError):
-        raise error
-    raise UserError(
-        f"--rules-from: {printable(name)} cannot be loaded: {type(error).__name__}: "
-        f"{printable(str(error))}",
-        MISUSED,
-    )
-
-
-def _loaded(name: str) -> Mapping[str, CustomRule]:
     from importlib import import_module
     from importlib.util import module_from_spec, spec_from_file_location
 
-    if name.endswith(".py"):
-        spec = spec_from_file_location("otel_quant_rules", name)
-        assert spec is not None
-        assert spec.loader is not None
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-    else:
-        sys.path.insert(0, "")  # as for python -m: the module is often in the current folder
-        module = import_module(name)
-    rules: object = getattr(module, "RULES", None)
+    from otel_quant.base.fault_boundary import LastResort
+
+    rules: object = None
+    with LastResort() as end:
+        if name.endswith(".py"):
+            spec = spec_from_file_location("otel_quant_rules", name)
+            assert spec is not None
+            assert spec.loader is not None
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            sys.path.insert(0, "")  # as for python -m: the module is often in the current folder
+            module = import_module(name)
+        rules = getattr(module, "RULES", None)
+    title = f"--rules-from: {printable(name)}"
+    if end.error is not None:
+        reason = f"{type(end.error).__name__}: {printable(str(end.error))}"
+        raise UserError(f"{title} cannot be loaded: {reason}", MISUSED)
     if not isinstance(rules, dict):
         raise UserError(
-            f"--rules-from: {printable(name)} has no RULES; expected a dict from operators, as "
-            "in my.domain:MyOp, to otel_quant.cost.CustomRule",
+            f"{title} has no RULES; expected a dict from operators, as in my.domain:MyOp, to "
+            "otel_quant.cost.CustomRule",
             MISUSED,
         )
     return rules

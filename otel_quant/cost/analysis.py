@@ -112,7 +112,12 @@ class _Analysis:
         self._view_name = _chosen("view", "view", view or default, VIEWS)
         deadline = None if time_limit is None else monotonic() + time_limit
         self._source, self._given = source, inputs
-        self._model = _structure(source, deadline)
+        if isinstance(source, bytes | bytearray | memoryview):
+            self._model = read_model(bytes(source), deadline)
+        elif isinstance(source, str | os.PathLike):
+            self._model = read_model(source, deadline)
+        else:
+            self._model = structure_of(source, deadline)
         self._bound = bind_inputs(self._model.graph, inputs, self._model.source, dims=dims)
         self._walk = Walk(self._model, self._bound, deadline=deadline, max_nodes=max_nodes)
         self._fused: Fused | None = None
@@ -298,14 +303,6 @@ def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> st
             what, f"{printable(str(name))!r} is not a {title}", expected=" or ".join(choices)
         )
     return name
-
-
-def _structure(model: object, deadline: float | None) -> Model:
-    if isinstance(model, bytearray | memoryview):
-        model = bytes(model)
-    if isinstance(model, bytes | str | os.PathLike):
-        return read_model(model, deadline)
-    return structure_of(model, deadline)
 
 
 def _elements(op: Operation, i: int, weight: Tensor) -> int:

@@ -360,7 +360,12 @@ class _Graph:
             reads[op] = taken
         made = {item.value for items in self.fused.values() for item in items}
         made |= set(self._twins) | set(self._clamped)
-        gone = {op for op in self._ops if op.outputs and self._gone(op, made)}
+        # Their results are made by others, or by none.
+        gone = {
+            op
+            for op in self._ops
+            if op.kind in QUANTIZES | _CLAMPS and op.outputs and op.outputs[0] in made
+        }
         for op in self._ops:
             if op in gone:
                 reads[op] = []
@@ -380,10 +385,6 @@ class _Graph:
         while source in self._clamped:
             source = self._clamped[source]
         return source
-
-    def _gone(self, op: Operation, made: set[Value]) -> bool:
-        """Whether an operation's result is made by another, or by none."""
-        return op.kind in QUANTIZES | _CLAMPS and op.outputs[0] in made
 
     def _makes(
         self, op: Operation, floats: set[Value], gone: set[Operation]

@@ -431,22 +431,15 @@ def _names(names: list[str]) -> str:
 
 def _refuse_misfit(name: str, declared: Type, spec: _Given, source: str) -> None:
     """Raises CostError if an input has another kind, type or rank than the caller gives."""
-    title = f"input {printable(name)!r}"
+    given = expected = ""
     if declared.kind not in ("tensor", "sparse", "unknown"):
-        raise CostError(
-            source,
-            f"{title} is given a shape{_by(spec)}",
-            expected=f"none, as it is of type {declared.kind}",
-        )
-    if dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
-        raise CostError(
-            source,
-            f"{title} is given type {dtypes.name_of(spec.dtype)}{_by(spec)}",
-            expected=f"{dtypes.name_of(declared.dtype)} as the model declares it",
-        )
-    if declared.shape is not None and len(declared.shape) != len(spec.shape):
-        raise CostError(
-            source,
-            f"{title} is given shape {list(spec.shape)}{_by(spec)}",
-            expected=f"{len(declared.shape)} dimensions as in {list(declared.shape)}",
-        )
+        given, expected = "a shape", f"none, as it is of type {declared.kind}"
+    elif dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
+        given = f"type {dtypes.name_of(spec.dtype)}"
+        expected = f"{dtypes.name_of(declared.dtype)} as the model declares it"
+    elif declared.shape is not None and len(declared.shape) != len(spec.shape):
+        given = f"shape {list(spec.shape)}"
+        expected = f"{len(declared.shape)} dimensions as in {list(declared.shape)}"
+    if given:
+        problem = f"input {printable(name)!r} is given {given}{_by(spec)}"
+        raise CostError(source, problem, expected=expected)

@@ -157,18 +157,15 @@ class ModelReader:
         """Reads a ModelProto that is the whole file."""
         reader = self._reader
         refuse_other_formats(reader)
+        messages = {7: self._graph, 8: self._opset, 25: self._function}
         try:
-            return self._model()
+            found = self._collected(reader.size, messages)
+            if not found[7]:
+                raise CostError(reader.source, "it has no graph", expected=MODEL)
         except CostError as error:
             if self._graph_reached or reader.is_late():
                 raise
             raise no_model(reader, error) from error
-
-    def _model(self) -> Model:
-        reader = self._reader
-        found = self._collected(reader.size, {7: self._main, 8: self._opset, 25: self._function})
-        if not found[7]:
-            raise CostError(reader.source, "it has no graph", expected=MODEL)
         functions = {(each.domain, each.name, each.overload): each for each in found[25]}
         return Model(reader.source, found[7][-1], functions, dict(found[8]), reader.size)
 
@@ -185,11 +182,8 @@ class ModelReader:
                 found[number].append(self._name(number, kind, value))
         return found
 
-    def _main(self, end: int) -> Graph:
-        self._graph_reached = True
-        return self._graph(end)
-
     def _graph(self, end: int) -> Graph:
+        self._graph_reached = True
         self._depth += 1
         if self._depth > _MAX_GRAPH_DEPTH:
             raise self._too_many(

@@ -92,22 +92,20 @@ def _external(model: Path, tensor: Tensor) -> _Opened:
     try:
         folder = model.parent.resolve()
         place = (folder / location).resolve()
-        if not location or not place.is_relative_to(folder):
-            raise CostError(
-                str(model),
-                f"{what} lies outside the model's folder",
-                expected="a file in that folder; links are resolved",
-            )
+        inside = location != "" and place.is_relative_to(folder)
         # Non-blocking: a FIFO of that name must not be waited for.
-        descriptor = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        file = FileIO(descriptor, closefd=True)
-        found = os.fstat(descriptor)
-    except OSError as error:
-        raise CostError(str(model), f"{what} cannot be opened: {error.strerror}") from error
-    except CostError:  # a ValueError too
-        raise
-    except (RuntimeError, ValueError) as error:  # a circle of symbolic links; a NUL
-        raise CostError(str(model), f"{what} cannot be opened: {error}") from error
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+        file = FileIO(os.open(place, flags), closefd=True) if inside else None
+    except (OSError, RuntimeError, ValueError) as error:  # a circle of symbolic links; a NUL
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CostError(str(model), f"{what} cannot be opened: {reason}") from error
+    if file is None:
+        raise CostError(
+            str(model),
+            f"{what} lies outside the model's folder",
+            expected="a file in that folder; links are resolved",
+        )
+    found = os.fstat(file.fileno())
     end = tensor.external.offset + tensor.stored
     if not stat.S_ISREG(found.st_mode) or end > found.st_size:
         file.close()
@@ -117,17 +115,6 @@ def _external(model: Path, tensor: Tensor) -> _Opened:
             expected=f"a regular file of at least {end} bytes",
         )
     return file, tensor.external.offset, tensor.stored
-
-
-def _chunks(file: FileIO | BytesIO, start: int, length: int) -> Iterator[bytes]:
-    file.seek(start)
-    left = length
-    while left > 0:
-        data = file.read(min(_CHUNK, left))
-        if not data:
-            return
-        left -= len(data)
-        yield data
 
 
 def weight_sparsity(
@@ -195,9 +182,10 @@ def _zero_bits(
     with file:
         if length < needed:  # the shape says something else than the bytes
             return None
-        for chunk in _chunks(file, start, needed):
+        file.seek(start)
+        for at in range(0, needed, _CHUNK):
             check()
-            data = left + chunk
+            data = left + file.read(min(_CHUNK, needed - at))
             keep = len(data) % 64  # whole elements, and whole bytes of eight bits
             left = data[len(data) - keep :] if keep else b""
             packed.append(_packed(data[: len(data) - keep], tensor, zero_point, seen))

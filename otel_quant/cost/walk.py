@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from time import monotonic
 from typing import Final, TypeAlias
 
@@ -91,11 +92,10 @@ class Budget:
         """Counts an operation."""
         self._operations += 1
         if self._operations > self._max_operations:
-            raise CostError(
-                self._source,
-                f"unfolds into more than {self._max_operations:,} operations, functions and "
-                "bodies included",
-                expected=f"at most {self._max_operations:,}; --max-nodes sets the limit",
+            most = f"{self._max_operations:,}"
+            raise self._beyond(
+                f"into more than {most} operations, functions and bodies included",
+                f"at most {most}; --max-nodes sets the limit",
             )
         if not self._operations & _LOOK_EVERY:
             self.check_time()
@@ -104,12 +104,14 @@ class Budget:
         """Counts operands, attributes and constants that are looked at."""
         self._work += work
         if self._work > self._max_work:
-            raise CostError(
-                self._source,
-                f"unfolds into operations with more than {self._max_work:,} operands and "
-                "attributes",
-                expected=f"at most {self._max_work:,}; a higher --max-nodes raises that limit",
+            most = f"{self._max_work:,}"
+            raise self._beyond(
+                f"into operations with more than {most} operands and attributes",
+                f"at most {most}; a higher --max-nodes raises that limit",
             )
+
+    def _beyond(self, what: str, expected: str) -> CostError:
+        return CostError(self._source, f"unfolds {what}", expected=expected)
 
     def allows(self, effort: int) -> bool:
         """Counts elements of small tensors to be computed; returns whether they may be."""
@@ -197,8 +199,8 @@ class Constants:
         return value
 
 
-_Scope: TypeAlias = ChainMap[str, Value]
-"""The values of one graph by name, and behind them those of the graphs around it."""
+_Scope: TypeAlias = ChainMap[str, Value | None]
+"""The values of one graph by name, None for what a call leaves out; behind them those around it."""
 
 
 class Walk:
@@ -209,7 +211,6 @@ class Walk:
         model: Model,
         bound: BoundInputs,
         *,
-        trust_declared: bool | None = None,  # By default where the inputs are as declared
         deadline: float | None = None,
         max_nodes: int = MAX_NODES,
     ) -> None:
@@ -220,7 +221,7 @@ class Walk:
         self.dequantizes = False
         self._symbols = bound.symbols
         self._given = Symbols(bound.dims)
-        self._trust_declared = not bound.overridden if trust_declared is None else trust_declared
+        self._trust_declared = not bound.overridden
         self._misfit: Operation | None = None  # the last one whose operands do not fit
         self._opsets = model.opsets
         self._orders: dict[int, tuple[Sequence[int], tuple[Node, ...]]] = {}
@@ -319,7 +320,7 @@ class Walk:
                 inputs.append(None)
                 continue
             value = scope.maps[0].get(name) or scope.get(name)
-            if value is None:  # an invalid model; the rest of it may be right
+            if value is None and name not in scope:  # an invalid model; its rest may be right
                 value = scope[name] = Value(name=name)
                 value.unknown = f"nothing in the model makes '{printable(name)}'"
             inputs.append(value)
@@ -438,24 +439,15 @@ class Walk:
     def _call(self, function: Function, op: Operation) -> list[Value]:
         """Walks a local function with the caller's operands and attributes."""
         self.budget.enter()
-        scope = _Scope()
-        for name, value in zip(function.inputs, op.inputs, strict=False):
-            if value is not None:
-                scope[name] = value
+        # An operand that the caller leaves out is one that the function's nodes leave out.
+        given = op.inputs[: len(function.inputs)]
+        scope = _Scope(dict(zip_longest(function.inputs, given)))
         self.budget.spend(len(function.inputs) + len(function.outputs) + len(function.defaults))
         arguments = {**function.defaults, **op.attributes}
         outer = self._opsets
         self._opsets = function.opsets or outer
-        # An operand that the caller leaves out is one that the function's nodes leave out.
-        missing = set(function.inputs) - set(scope)
-        nodes = function.nodes
-        if missing:
-            self.budget.spend(sum(len(node.inputs) for node in nodes))
-            nodes = tuple(_without(node, missing) for node in nodes)
-        inner = self._nodes(nodes, scope, op.name + "/", arguments, {})
+        inner = self._nodes(function.nodes, scope, op.name + "/", arguments, {})
         op.bodies = (Body(inner, inlined=True),)
-        if missing:
-            self._orders.pop(id(nodes), None)
         self._opsets = outer
         self.budget.depth -= 1
         return [scope.get(name) or Value() for name in function.outputs]
@@ -496,12 +488,6 @@ def _resolved(
         for name, value in attributes.items()
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _without(node: Node, missing: set[str]) -> Node:
-    if missing.isdisjoint(node.inputs):
-        return node
-    return node._replace(inputs=tuple("" if name in missing else name for name in node.inputs))
 
 
 def _missing(op: Operation, i: int) -> Value:

@@ -6,10 +6,9 @@ import os
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Final
 
-from otel_quant.cost import InputSpec, ModelCost, analyze, dtypes
+from otel_quant.cost import InputSpec, ModelCost, TensorCost, analyze, dtypes
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import volume
 from otel_quant.cost.structure import Graph, Node
@@ -41,7 +40,6 @@ class Layer:
 class Activation:
     """A tensor of the main graph that is no constant."""
 
-    name: str  # Its name
     dtype: str  # Its element type, ``float32`` for example
     bytes: int | None  # Its size; None if it is not known
     made_by: str  # Operator that makes it; empty for an input of the model
@@ -57,21 +55,12 @@ class Activation:
 
 
 @dataclass(frozen=True, slots=True)
-class InputTensor:
-    """An input of the model."""
-
-    name: str  # Its name
-    dtype: str  # Its element type
-    shape: tuple[int, ...]  # Its lengths
-
-
-@dataclass(frozen=True, slots=True)
 class EstimatedModel:
     """What estimates need to know of a model."""
 
     cost: ModelCost  # Its static cost
     weight_bytes: int  # Bytes of its constants, those that no node reads included
-    inputs: tuple[InputTensor, ...]  # Its inputs
+    inputs: tuple[TensorCost, ...]  # Its inputs of known shape
     input_bytes: int  # Bytes of all of them
     activations: tuple[Activation, ...]  # Tensors of the main graph: inputs, and what nodes make
     unsized: int  # How many of these have no known size; estimates leave them out
@@ -95,23 +84,22 @@ def read(
     constants = {tensor.name for tensor in graph.initializers}
     declared = {info.name: info.type for info in graph.inputs if info.name not in constants}
     given = tuple(
-        InputTensor(
-            name, dtypes.name_of(declared[name].dtype), tuple(length or 0 for length in shape)
+        TensorCost(
+            name,
+            dtypes.name_of(declared[name].dtype),
+            shape,
+            dtypes.stored_bytes(declared[name].dtype, count),
+            node="",
         )
         for name, shape in cost.input_shapes.items()
-        if name in declared and shape is not None and None not in shape
+        if name in declared and (count := volume(shape)) is not None
     )
     made = [tensor for tensor in cost.tensors or () if not tensor.in_body]
-    sized = [
-        (name, dtype, dtypes.stored_bytes(declared[name].dtype, prod(shape)))
-        for name, dtype, shape in ((tensor.name, tensor.dtype, tensor.shape) for tensor in given)
-    ]
     activations = tuple(
-        Activation(name, dtype, size, made_by.get(name, ""), frozenset(operators[name]))
-        for name, dtype, size in (
-            *sized,
-            *((tensor.name, tensor.dtype, tensor.bytes) for tensor in made),
+        Activation(
+            each.dtype, each.bytes, made_by.get(each.name, ""), frozenset(operators[each.name])
         )
+        for each in (*given, *made)
     )
     elements = {
         tensor.name: count for tensor in made if (count := volume(tensor.shape)) is not None

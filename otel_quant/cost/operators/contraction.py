@@ -87,10 +87,8 @@ def gemm_products(op: Operation) -> int:
 
 def _matmul_tool(op: Operation) -> int:
     weight = op.dims(1)
-    macs = volume0(op.out())
-    if len(weight) > 1:
-        macs *= weight[-2]
-    return macs + (volume0(op.out()) if len(op.inputs) == 3 else 0)
+    bias = 1 if len(op.inputs) == 3 else 0
+    return volume0(op.out()) * ((weight[-2] if len(weight) > 1 else 1) + bias)
 
 
 _MAX_EQUATION: Final = 1024
@@ -141,11 +139,6 @@ def _label_lengths(op: Operation) -> dict[str, int | None]:
             elif label not in lengths or before in (None, 1):
                 lengths[label] = length if length is not None else before
     return lengths
-
-
-def _einsum(op: Operation) -> Sequence[Shape]:
-    lengths = _label_lengths(op)
-    return [tuple(lengths[label] for label in _terms(op)[1])]
 
 
 def _einsum_products(op: Operation) -> int:
@@ -219,12 +212,6 @@ def _recurrent(words: str, gates: int, per_state: int, *, tool: bool = True) -> 
         rest,
         as_onnx_tool if tool else None,
     )
-
-
-def _det(op: Operation) -> int:
-    """Gaussian elimination: n^3 / 3 per matrix."""
-    shape = op.dims(0, 1)
-    return prod(shape[:-2]) * shape[-1] ** 3 // 3
 
 
 Length: TypeAlias = int | None
@@ -419,10 +406,6 @@ def _causal_conv(op: Operation) -> Sequence[Shape | None]:
 _ACTIVATIONS: Final = {"none": 0, "silu": EXP + MUL, "swish": EXP + MUL}
 
 
-def _activated(op: Operation) -> int:
-    return op.attr_choice("activation", "none", _ACTIVATIONS) * op.out_size()
-
-
 _ONE_DIRECTION: Final = "(onnx_tool: states of one direction)"
 
 TABLE: Final[dict[str, Operator]] = {
@@ -445,12 +428,21 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "Gemm": Operator("|y|*K, +|y| with C", gemm(0, 1), T0, gemm_products, present(2)),
     "Einsum": Operator(
-        "product over the letters, operands pairwise", _einsum, T0, _einsum_products, _einsum_alone
+        "product over the letters, operands pairwise",
+        lambda op: [tuple(map(_label_lengths(op).__getitem__, _terms(op)[1]))],
+        T0,
+        _einsum_products,
+        _einsum_alone,
     ),
     "LSTM": _recurrent(f"180 per state {_ONE_DIRECTION}", 4, 3 * EXP + 2 * TANH + 4),
     "GRU": _recurrent(f"110 per state {_ONE_DIRECTION}", 3, 2 * EXP + TANH + 5),
     "RNN": _recurrent("tanh per state", 1, TANH, tool=False),
-    "Det": Operator("Gaussian elimination, n^3/3", lambda op: [op.shape(0)[:-2]], T0, rest=_det),
+    "Det": Operator(
+        "Gaussian elimination, n^3/3",
+        lambda op: [op.shape(0)[:-2]],
+        T0,
+        rest=lambda op: prod((shape := op.dims(0, 1))[:-2]) * shape[-1] ** 3 // 3,
+    ),
     "Attention": attention("scores and weighted values; softmax", _sizes, _attention, 3),
     "LinearAttention": Operator(
         "per token: key times value, state times query, of a delta also times key; decay",
@@ -464,6 +456,9 @@ TABLE: Final[dict[str, Operator]] = {
         _causal_conv,
         T0,
         conv_products(1),
-        added(present(2), _activated),
+        added(
+            present(2),
+            lambda op: op.attr_choice("activation", "none", _ACTIVATIONS) * op.out_size(),
+        ),
     ),
 }

@@ -48,14 +48,11 @@ def _if(op: Operation, run: RunGraph) -> list[Value]:
 
     Both are walked either way: the constants of a branch that is not taken are parameters too.
     """
-    branches: list[Body] = []
-    for name in ("then_branch", "else_branch"):
-        ops, outputs = run(name)
-        branches.append(Body(ops, outputs=outputs))
-    op.branches = branches
-    condition = op.input(0).data if op.has(0) else None
-    if condition and condition[0] is not None:
-        op.taken = 0 if condition[0] else 1
+    walked = [run(name) for name in ("then_branch", "else_branch")]
+    op.branches = branches = [Body(ops, outputs=outputs) for ops, outputs in walked]
+    condition = first_of(op, 0)
+    if condition is not None:
+        op.taken = 0 if condition else 1
         return list(branches[op.taken].outputs)
     results = []
     for pair in zip(branches[0].outputs, branches[1].outputs, strict=False):
@@ -101,18 +98,12 @@ def _loop(op: Operation, run: RunGraph) -> list[Value]:
 
 def _trips(op: Operation, body: Body, number: Value) -> int | None:
     """Iterations, if what can end the loop is known; ``number`` is theirs in the body."""
-    limit, start = _finite(op, 0), _finite(op, 1)
+    limit, start = first_of(op, 0), first_of(op, 1)
     if op.has(1) and start == 0:
         return 0
     if not body.outputs or (op.has(0) and limit is None) or (op.has(1) and start is None):
         return None
     return _Iterations(body.ops, number, body.carried).count(body.outputs[0], limit)
-
-
-def _finite(op: Operation, i: int) -> int | None:
-    data = op.input(i).data if op.has(i) else None
-    item = data[0] if data else None
-    return int(item) if item is not None and math.isfinite(item) else None
 
 
 def _copied(value: Value | None, *, name: str = "", whole: bool = False) -> Value:
@@ -220,7 +211,7 @@ def _generation(op: Operation, run: RunGraph) -> list[Value]:
         if name in op.attributes:
             ops, outputs = run(name)
             op.bodies = (*op.bodies, Body(ops, None, endless, outputs))
-    lengths = [_finite(op, i) for i in ((4, 1) if op.kind.endswith("BeamSearch") else (1,))]
+    lengths = [first_of(op, i) for i in ((4, 1) if op.kind.endswith("BeamSearch") else (1,))]
     known = (None if length is None or length < 0 else length for length in lengths)
     return [Value(op.dtype(1), (op.shape(0, 1)[0], *known))]
 

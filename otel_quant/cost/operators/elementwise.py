@@ -69,11 +69,6 @@ def _broadcast(op: Operation) -> Sequence[Shape]:
     return broadcast_all(op)
 
 
-def _prelu(op: Operation) -> Sequence[Shape]:
-    """Before version 7 a slope per channel was not aligned as a broadcast is."""
-    return [op.shape(0)] if 0 < op.opset < 7 else broadcast_all(op)
-
-
 def _nary(extra: int = 0) -> Formula:
     """N - 1 combinations per result of n operands."""
     return lambda op: (max(1, sum(v is not None for v in op.inputs) - 1) + extra) * op.out_size()
@@ -81,24 +76,14 @@ def _nary(extra: int = 0) -> Formula:
 
 def _power(op: Operation) -> int:
     """x^2 is one multiplication, not an exponential; so with every small constant exponent."""
-    exponent = op.inputs[1].data if len(op.inputs) > 1 and op.inputs[1] is not None else None
-    if exponent is None or len(exponent) != 1 or exponent[0] is None:
+    data = op.input(1).data if op.has(1) else None
+    exponent = data[0] if data is not None and len(data) == 1 else None
+    size = abs(exponent) if exponent is not None else 0.1
+    if size != 0.5 and not (float(size).is_integer() and size <= 64):
         return EXP * op.out_size()
-    size = abs(float(exponent[0]))
-    macs = EXP
-    if size == 0.5:
-        macs = SQRT
-    elif size.is_integer() and size <= 64:
-        bits = int(size)
-        macs = max(0, bits.bit_length() - 1 + bits.bit_count() - 1) * MUL
-    else:
-        return EXP * op.out_size()
-    return (macs + (DIV if exponent[0] < 0 else 0)) * op.out_size()
-
-
-def _quantized_type(op: Operation) -> int:
-    """QuantizeLinear: the zero point's type, an attribute's, or uint8."""
-    return op.dtype(2) if op.has(2) else op.attr("output_dtype", 0) or dtypes.UINT8
+    bits = int(size)
+    macs = SQRT if size == 0.5 else max(0, bits.bit_length() + bits.bit_count() - 2) * MUL
+    return (macs + (DIV if exponent is not None and exponent < 0 else 0)) * op.out_size()
 
 
 _CAST: Final[Types] = (lambda op: op.attr("to", 0),)
@@ -171,11 +156,6 @@ def normalized(per_element: int, rows: Formula) -> Formula:
     return lambda op: per_element * op.size(0) + ROW * rows(op)
 
 
-def _layer_tool(op: Operation) -> int:
-    shape = op.dims(0)
-    return 7 * volume0(shape) + ROW * (volume0(shape) // shape[op.attr("axis", -1)])
-
-
 def _batch(op: Operation) -> Sequence[Shape]:
     """The data's shape, then one value per channel."""
     data, channels = op.shape(0), op.shape(1)
@@ -237,11 +217,6 @@ def _short_fourier(op: Operation) -> int:
     return prod(op.out()[:2]) * length * (2 * max(1, length - 1).bit_length() + window)
 
 
-def _mel(op: Operation) -> int:
-    """The bounds of the bands, and the slopes of each element."""
-    return (op.int_(0) + 2) * (EXP + 2 * MUL + DIV + ADD) + 2 * LOG + (ADD + DIV) * op.out_size()
-
-
 def _loss(op: Operation) -> Shape:
     return op.shape(1) if op.attr_str("reduction", "mean") == "none" else ()
 
@@ -290,7 +265,8 @@ TABLE: Final[dict[str, Operator]] = {
     "CumSum": elementwise(1, fold=folding.fold_cumulative),
     "LeakyRelu": elementwise(2),
     "Clip": elementwise(2),
-    "PRelu": elementwise(2, _prelu),
+    # Before version 7 a slope per channel was not aligned as a broadcast is.
+    "PRelu": elementwise(2, lambda op: [op.shape(0)] if 0 < op.opset < 7 else broadcast_all(op)),
     "ThresholdedRelu": elementwise(CMP),
     "Shrink": elementwise(CMP * 2 + ADD),
     "HardSigmoid": elementwise(MUL + ADD + 2 * CMP),
@@ -349,9 +325,9 @@ TABLE: Final[dict[str, Operator]] = {
         per_output0(EXP + 2 * MUL),
     ),
     "RotaryEmbedding": same("a rotation: 3 per element", per_input(3)),
-    "QuantizeLinear": elementwise(MUL + ADD, types=(_quantized_type,))._replace(
-        precision=Precision(quantizes=True)
-    ),
+    "QuantizeLinear": elementwise(
+        MUL + ADD, types=(lambda op: op.dtype(2) or op.attr("output_dtype", 0) or dtypes.UINT8,)
+    )._replace(precision=Precision(quantizes=True)),
     "DequantizeLinear": elementwise(
         MUL + ADD, types=(lambda op: op.attr("output_dtype", 0) or op.dtype(1),)
     )._replace(precision=Precision(dequantizes=True, zero_point=(0, 2))),
@@ -434,7 +410,9 @@ TABLE: Final[dict[str, Operator]] = {
         _layer,
         _LAYER_TYPES,
         rest=normalized(7, _rows),
-        tool=_layer_tool,
+        tool=lambda op: (
+            7 * (size := volume0(op.dims(0))) + ROW * (size // op.dims(0)[op.attr("axis", -1)])
+        ),
     ),
     "RMSNormalization": same("3 per element, 29 per row", normalized(3, _rows)),
     "SimplifiedLayerNormalization": Operator(
@@ -468,7 +446,10 @@ TABLE: Final[dict[str, Operator]] = {
         "39 per band, 5 per result, two logarithms",
         lambda op: [(op.int_(1) // 2 + 1, op.int_(0))],
         _WINDOW_TYPE,
-        rest=_mel,
+        # The bounds of the bands, and the slopes of each element.
+        rest=lambda op: (
+            (op.int_(0) + 2) * (EXP + 2 * MUL + DIV + ADD) + 2 * LOG + (ADD + DIV) * op.out_size()
+        ),
     ),
     "HannWindow": _window("cosine", SIN + 3),
     "HammingWindow": _window("cosine", SIN + 3),

@@ -282,33 +282,31 @@ def fold_cast(op: Operation, outputs: list[Value]) -> list[Data]:
 
 def fold_concat(op: Operation, outputs: list[Value]) -> list[Data]:
     """Concat: the operands' elements along an axis."""
-    shape = _shape(outputs[0])
     values = [op.input(i) for i in range(len(op.inputs))]
     if any(value.size is None or value.size > MAX_DATA for value in values):
         raise UnknownError(f"the size of an operand is not known or above {MAX_DATA} elements")
     columns = [value.data or (None,) * (value.size or 0) for value in values]
-    outer = prod(shape[: axis_of(op.attr("axis", 0), len(shape))]) if len(shape) > 1 else 1
-    result: list[Scalar] = []
-    for row in range(outer):
-        for data in columns:
-            step = len(data) // max(outer, 1)
-            result.extend(data[row * step : (row + 1) * step])
-    return [tuple(result)]
+    outer = prod(_shape(outputs[0])[: op.axis(0)])
+    steps = [len(data) // max(outer, 1) for data in columns]
+    return [
+        tuple(
+            item
+            for row in range(outer)
+            for data, step in zip(columns, steps, strict=True)
+            for item in data[row * step : (row + 1) * step]
+        )
+    ]
 
 
 def fold_gather(op: Operation, outputs: list[Value]) -> list[Data]:
     """Gather: elements by index."""
-    data, shape, indices = op.data(0), op.dims(0), op.data(1)
-    axis = op.axis(0)
+    data, shape, axis = op.data(0), op.dims(0), op.axis(0)
     step = prod(shape[axis + 1 :])
     result: list[Scalar] = []
     for row in range(prod(shape[:axis])):
-        for index in indices:
-            if index is None:
-                result.extend((None,) * step)
-                continue
-            at = (row * shape[axis] + int(index) % shape[axis]) * step
-            result.extend(data[at : at + step])
+        for index in op.data(1):
+            at = (row * shape[axis] + int(index or 0) % shape[axis]) * step
+            result += (None,) * step if index is None else data[at : at + step]
     return [tuple(result)]
 
 
@@ -379,17 +377,15 @@ def fold_reduce(function: Callable[[list[int | float]], int | float]) -> Fold:
     """Elements along axes combined by a function."""
 
     def fold(op: Operation, outputs: list[Value]) -> list[Data]:
-        data, shape = op.data(0), op.dims(0)
+        shape = op.dims(0)
         gone = reduced_axes(op, len(shape))
         groups: dict[tuple[int, ...], list[Scalar]] = {}
-        for item, position in zip(data, _positions(shape), strict=True):
+        for item, position in zip(op.data(0), _positions(shape), strict=True):
             key = tuple(at for i, at in enumerate(position) if i not in gone)
             groups.setdefault(key, []).append(item)
-        results: list[Scalar] = []
-        for group in groups.values():
-            numbers = [item for item in group if item is not None]
-            results.append(function(numbers) if len(numbers) == len(group) else None)
-        return [tuple(results)]
+        known = ([item for item in group if item is not None] for group in groups.values())
+        pairs = zip(known, groups.values(), strict=True)
+        return [tuple(function(some) if len(some) == len(all_) else None for some, all_ in pairs)]
 
     return fold
 

@@ -116,15 +116,11 @@ def _transpose(op: Operation) -> Sequence[Shape]:
 def _concat(op: Operation) -> Sequence[Shape]:
     """Lengths along ``axis`` added, all others equal."""
     shapes = [op.shape(i) for i in range(len(op.inputs))]
-    if not shapes:
-        raise UnknownError("there are no operands; one or more are expected")
-    rank = len(shapes[0])
-    if any(len(shape) < rank for shape in shapes):
-        raise UnknownError("the operands have different numbers of dimensions; one is expected")
     axis = op.axis(1 if 0 < op.opset < 4 else 0)
+    if len({len(shape) for shape in shapes}) > 1:
+        raise UnknownError("the operands have different numbers of dimensions; one is expected")
     result: list[int | None] = []
-    for i in range(rank):
-        column = [shape[i] for shape in shapes]
+    for i, column in enumerate(zip(*shapes, strict=True)):
         if i == axis:
             result.append(total(column))
         else:
@@ -251,13 +247,6 @@ def _unique(op: Operation) -> Sequence[Shape]:
     return [with_dim(shape, axis, None), (None,), (shape[axis],), (None,)]
 
 
-def _col2im(op: Operation) -> Sequence[Shape]:
-    """Columns of blocks put together to an image."""
-    batch, columns, _ = op.shape(0, exactly=3)
-    block = prod(op.ints(2))
-    return [(batch, None if columns is None else columns // block, *op.ints(1))]
-
-
 def _center_crop_pad(op: Operation) -> Sequence[Shape]:
     """Lengths as given on the axes named."""
     result = list(op.shape(0))
@@ -309,7 +298,12 @@ TABLE: Final[dict[str, Operator]] = {
     "Size": free(lambda op: [()], INT64, lambda op, outputs: [(op.size(0),)]),
     "NonZero": free(lambda op: [(len(op.shape(0)), None)], INT64),
     "AffineGrid": free(lambda op: [(*(size := op.ints(1))[:1], *size[2:], len(size) - 2)]),
-    "Col2Im": free(_col2im),
+    # Columns of blocks put together to an image.
+    "Col2Im": free(
+        lambda op: [
+            (op.shape(0)[0], scaled(op.shape(0, exactly=3)[1], 1, prod(op.ints(2))), *op.ints(1))
+        ]
+    ),
     "CenterCropPad": free(_center_crop_pad),
     "TopK": Operator(
         "|x| comparisons at least (onnx_tool: 0)",

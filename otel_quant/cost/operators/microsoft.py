@@ -60,7 +60,14 @@ from otel_quant.cost.operators.record import (
     with_dim,
     zero,
 )
-from otel_quant.cost.operators.windows import conv, conv_products, global_pool, pool, pool_nhwc
+from otel_quant.cost.operators.windows import (
+    conv,
+    conv_products,
+    global_pool,
+    pool,
+    pool_macs,
+    pool_nhwc,
+)
 
 _ACTIVATIONS: Final = {
     "": 0,
@@ -93,18 +100,13 @@ def _activation(op: Operation) -> int:
 # Embeddings and normalizations.
 
 
-def _skip_layer(op: Operation) -> Sequence[Shape]:
-    """The result, mean and deviation per row, and the sum with the residual."""
-    shape = op.shape(0)
-    return [shape, (*shape[:-1], 1), (*shape[:-1], 1), shape]
-
-
 def _skipped(per_element: int, bias: int) -> Operator:
     """A residual, perhaps a bias, and the normalization of the last axis."""
     norm = normalized(per_element + ADD, lambda op: prod(op.dims(0)[:-1]))
     return Operator(
         f"residual, bias, {per_element} per element, 29 per row",
-        _skip_layer,
+        # The result, mean and deviation per row, and the sum with the residual.
+        lambda op: [(shape := op.shape(0)), (*shape[:-1], 1), (*shape[:-1], 1), shape],
         T0 + FLOAT + FLOAT + T0,
         rest=added(norm, per_operand(bias, ADD, of=0)),
     )
@@ -141,10 +143,6 @@ def _fused_operand(op: Operation, i: int) -> Shape:
     if len(shape) > 1 and op.attr(f"trans{letter}", 0):
         shape = (*shape[:-2], shape[-1], shape[-2])
     return shape
-
-
-def _fused_products(op: Operation) -> int:
-    return op.out_size() * known(_fused_operand(op, 0), "operand 0", op.input(0).unknown)[-1]
 
 
 def _block_quantized(op: Operation) -> Sequence[Shape]:
@@ -184,12 +182,12 @@ def _in_bytes(i: int, bits: str, own: str = "") -> Formula:
     return elements
 
 
-def _weight_only(bits: str = "bits") -> Precision:
-    return Precision(executes_in=lambda op: f"int{op.attr(bits, 4)} weight-only")
-
-
 def _executes_in(name: str) -> Precision:
     return Precision(executes_in=lambda op: name)
+
+
+def _weight_only(bits: str) -> Precision:
+    return Precision(executes_in=lambda op: f"int{op.attr(bits, 4)} weight-only")
 
 
 def _experts(weights: tuple[int, ...], bits: str) -> Formula:
@@ -216,11 +214,6 @@ def _dynamic_lstm(op: Operation) -> Sequence[Shape]:
     return [(length, *state), state, state]
 
 
-def _dynamic_lstm_rest(op: Operation) -> int:
-    bias = op.size(3) if op.has(3) else 0
-    return steps(op) * (bias + 180 * op.dims(1)[0] * op.attr("hidden_size", 0))
-
-
 # Operators on integers.
 
 
@@ -238,10 +231,6 @@ def _q_global_pool(op: Operation) -> Sequence[Shape]:
     if op.attr("channels_last", 0):
         return [(shape[0], *(1,) * (len(shape) - 2), shape[-1])]
     return global_pool(op)
-
-
-def _pooled(op: Operation) -> int:
-    return op.out_size() * prod(op.attr_ints("kernel_shape") or ())
 
 
 def _rescaled(
@@ -331,7 +320,7 @@ TABLE: Final[dict[str, Operator]] = {
         conv_products(1),
         _CONV_REST,
     ),
-    "NhwcMaxPool": Operator("window size per result", pool_nhwc, T0, rest=_pooled),
+    "NhwcMaxPool": Operator("window size per result", pool_nhwc, T0, rest=pool_macs),
     "FusedGemm": Operator(
         "Gemm, activation", gemm(0, 1), T0, gemm_products, added(present(2), _activation)
     ),
@@ -339,7 +328,9 @@ TABLE: Final[dict[str, Operator]] = {
         "|y|*K",
         lambda op: [product(_fused_operand(op, 0), _fused_operand(op, 1))],
         T0,
-        _fused_products,
+        lambda op: (
+            op.out_size() * known(_fused_operand(op, 0), "operand 0", op.input(0).unknown)[-1]
+        ),
     ),
     "GemmFastGelu": _MATMUL._replace(
         words="|y|*K, bias, Gelu", rest=added(present(2), per_output(GELU_TANH))
@@ -350,7 +341,7 @@ TABLE: Final[dict[str, Operator]] = {
         T0,
         _summed,
         present(5),
-        precision=_weight_only(),
+        precision=_weight_only("bits"),
         packed={1: _elements, 3: _zero_points},
     ),
     "MatMulBnb4": Operator(
@@ -394,7 +385,9 @@ TABLE: Final[dict[str, Operator]] = {
         _dynamic_lstm,
         T0,
         lambda op: (op.size(1) + op.size(2)) * steps(op),
-        _dynamic_lstm_rest,
+        lambda op: (
+            steps(op) * (per_operand(3, 1)(op) + 180 * op.dims(1)[0] * op.attr("hidden_size", 0))
+        ),
         precision=_executes_in("int8"),
     ),
     "QGemm": Operator(
@@ -417,7 +410,7 @@ TABLE: Final[dict[str, Operator]] = {
     "QLinearAveragePool": _rescaled(
         "window size per result, rescaled",
         lambda op: pool_nhwc(op) if op.attr("channels_last", 0) else pool(op),
-        extra=_pooled,
+        extra=pool_macs,
     ),
     "QuantizeLinear": elementwise.TABLE["QuantizeLinear"],
     "DequantizeLinear": elementwise.TABLE["DequantizeLinear"]._replace(types=T1),

@@ -24,6 +24,7 @@ from otel_quant.cost.operators.record import (
     ShapesOf,
     first_of,
     like,
+    per_operand,
     total,
 )
 
@@ -139,16 +140,6 @@ def _decoder(op: Operation) -> Sequence[Shape | None]:
     return [found.joined, *caches, (found.batch, found.heads, found.queries, found.keys)]
 
 
-def _packed_cache(sizes: SizesOf) -> ShapesOf:
-    """The result, and a present with keys and values in one tensor."""
-
-    def shapes(op: Operation) -> Sequence[Shape]:
-        found = sizes(op)
-        return [found.joined, (2, found.batch, found.heads, found.present, found.size)]
-
-    return shapes
-
-
 def _separate_caches(sizes: SizesOf) -> ShapesOf:
     """The result, and caches of keys and values apart."""
 
@@ -162,7 +153,11 @@ def _separate_caches(sizes: SizesOf) -> ShapesOf:
 def _projecting(sizes: SizesOf, mask: int, scale: int = 0) -> Operator:
     """Attention that also projects its input: batch * length * |W|."""
     words = "projection, scores, weighted values"
-    shapes = _packed_cache(sizes)
+
+    def shapes(op: Operation) -> Sequence[Shape]:
+        found = sizes(op)  # keys and values of the present are in one tensor
+        return [found.joined, (2, found.batch, found.heads, found.present, found.size)]
+
     return attention(words, sizes, shapes, mask, projects=True, types=like(scale))
 
 
@@ -233,11 +228,6 @@ def _paged_sizes(op: Operation) -> AttentionSizes:
     return AttentionSizes(1, heads, kv_heads, tokens, None, size, value_size, None)
 
 
-def _paged(op: Operation) -> Sequence[Shape | None]:
-    """The result, and the caches that change."""
-    return [_paged_sizes(op).joined[1:], op.shape(3), op.shape(4) if op.has(4) else None]
-
-
 def _packed_pairs(ends: int, past: int | None = None) -> Formula:
     """Queries and keys of packed sequences; operand ``ends`` has where they end."""
 
@@ -248,10 +238,6 @@ def _packed_pairs(ends: int, past: int | None = None) -> Formula:
         return met * op.attr("num_heads", 0)
 
     return pairs
-
-
-def _biased(i: int, sizes: SizesOf) -> Formula:
-    return lambda op: tokens_of(op, sizes(op)) * op.size(i) if op.has(i) else 0
 
 
 _SELF: Final = _projecting(_self_attention(4, 6), 3)
@@ -299,12 +285,13 @@ TABLE: Final[dict[str, Operator]] = {
         lambda op: [_packed_heads(op).joined[1:]],
         6,
         pairs=_packed_pairs(5),
-        rest=_biased(3, _packed_heads),
+        rest=lambda op: tokens_of(op, _packed_heads(op)) * per_operand(3, 1)(op),
     ),
     "PagedAttention": attention(
         "scores and weighted values of each sequence and its past; norm, rotation",
         _paged_sizes,
-        _paged,
+        # The result, and the caches that change.
+        lambda op: [_paged_sizes(op).joined[1:], op.shape(3), op.shape(4) if op.has(4) else None],
         pairs=_packed_pairs(5, 6),
         rest=_heads_prepared(12),
         types=T0 + like(3) + like(4),

@@ -165,7 +165,8 @@ def global_pool(op: Operation) -> Sequence[Shape]:
     return [(*data[:2], *(1,) * (len(data) - 2))]
 
 
-def _pool(op: Operation) -> int:
+def pool_macs(op: Operation) -> int:
+    """As many MACs for each result as a window has elements."""
     return op.out_size() * prod(_window_lengths(op))
 
 
@@ -254,7 +255,7 @@ _POOLED: Final = Operator(
     "window size per result (onnx_tool: two axes at most)",
     pool,
     T0 + INT64,
-    rest=_pool,
+    rest=pool_macs,
     tool=_pool_tool,
 )
 _RESIZED: Final = Operator(
@@ -301,7 +302,7 @@ TABLE: Final[dict[str, Operator]] = {
         "window size and a square root per result",
         pool,
         T0 + INT64,
-        rest=added(_pool, per_output(SQRT)),
+        rest=added(pool_macs, per_output(SQRT)),
     ),
     "GlobalAveragePool": Operator(
         "|x| + 4|y|",

@@ -254,10 +254,3 @@ def test_a_constant_nodes_weight_is_called_after_its_result() -> None:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64])],
     )
     assert found(helper.make_model(graph)).weight == "k"
-
-
-def test_the_json_has_sparsity_only_if_it_was_asked_for() -> None:
-    data = matmul(strewn(0.5, 64, 64)).SerializeToString()
-    assert "sparsity" not in analyze(data).to_json_dict()["nodes"][0]
-    node = analyze(data, sparsity=True).to_json_dict()["nodes"][0]
-    assert sorted(node["sparsity"]) == ["block", "block_ratio", "ratio", "two_of_four", "weight"]

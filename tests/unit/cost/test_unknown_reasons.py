@@ -162,16 +162,6 @@ def test_a_mistake_in_a_rule_is_reported_with_the_class_of_the_error(
     assert node.unknown_reason == f"node 'r' (mine:Odd): its {failed} failed with IndexError"
 
 
-def test_the_json_has_a_reason_only_where_there_is_one() -> None:
-    document = cost(
-        "g (float[4] x) => (float[4] y) { [r] a = Relu (x) [odd] y = mine.Odd (a) }"
-    ).to_json_dict()
-    assert [node.get("unknown_reason", "none") for node in document["nodes"]] == [
-        "none",
-        "node 'odd' (mine:Odd): no rule is known for this operator; --rules-from gives it one",
-    ]
-
-
 def test_a_precision_that_an_attribute_of_the_wrong_type_should_give_is_unknown() -> None:
     found = cost(
         "g (float[2, 8] x, uint8[4, 1, 4] w, float[4] s) => (float[] y) "

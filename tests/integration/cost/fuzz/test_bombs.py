@@ -162,10 +162,6 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str | None]] = {
     "long equations": (sums, None),
     "a file for each weight": (elsewhere, None),
     "long lists": (lists, "names, lists and small constants of more than 536,870,912 bytes"),
-    "a circle": (
-        lambda: model([node("Relu", ["b"], ["a"]), node("Relu", ["a"], ["b"])]),
-        "depends on its own result",
-    ),
 }
 
 

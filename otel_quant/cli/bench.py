@@ -6,17 +6,16 @@ import argparse
 import shlex
 import signal
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Final
 
-from otel_quant.cli.command import MISUSED, Command, UserError, model_shapes, seconds, whole_number
+from otel_quant.cli.command import MISUSED, Command, UserError, seconds, whole_number
 from otel_quant.cli.measured_models import (
     FAILED,
     MOST_SECONDS,
     add_model_arguments,
+    measure_options,
     measured,
-    session_options,
 )
 from otel_quant.views.text import printable
 
@@ -68,7 +67,6 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.cli import INTERRUPTED
     from otel_quant.export.recording.layout import BENCH
     from otel_quant.inference.measure import STOPPED, bench
-    from otel_quant.inference.subjects import OnnxInputs
 
     files = [each for each in options.variants if each.endswith(".onnx")]
     for name in ("numpy", "onnxruntime") if files else ("numpy",):
@@ -79,18 +77,11 @@ def _run(options: argparse.Namespace) -> int:
             raise UserError(
                 f"{option}: a script gives the inputs itself; expected ONNX files alone", MISUSED
             )
-    fed = OnnxInputs(*model_shapes(options), options.data)
-    asked = replace(
-        session_options(options),
-        baseline=options.baseline,
-        processes=options.processes,
-        one_by_one=options.one_by_one,
-        timeout=options.timeout,
-    )
+    asked = measure_options(options)
     # As Ctrl-C does it: what a time limit of a batch system ends shows what was finished.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     command = shlex.join(("otel-quant", *sys.argv[1:]))
-    result = measured(options, lambda: bench(options.variants, fed, asked, command, _tell), BENCH)
+    result = measured(options, lambda: bench(options.variants, asked, command, _tell), BENCH)
     if STOPPED in result.settings:
         return INTERRUPTED
     return FAILED if any(each.problem for each in result.models) else 0

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_quant.cli.command import MISUSED, Command, UserError, model_shapes, seconds, whole_number
+from otel_quant.cli.command import MISUSED, Command, UserError, seconds, whole_number
 from otel_quant.cli.measured_models import (
     FAILED,
     MOST_RUNS,
     MOST_SECONDS,
     add_model_arguments,
+    measure_options,
     measured,
-    session_options,
     write_for,
 )
 from otel_quant.views.text import printable
@@ -94,7 +93,6 @@ def _is_script(model: str) -> bool:
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.export.recording.layout import INFERENCE
-    from otel_quant.inference.subjects import OnnxInputs
 
     script = any(map(_is_script, options.models))
     if script:
@@ -103,14 +101,7 @@ def _run(options: argparse.Namespace) -> int:
         needed = "PyTorch" if script else "onnxruntime"
         extra = "torch" if script else "inference"
         raise UserError(f"{needed} is not installed; expected: pip install otel-quant[{extra}]")
-    fed = OnnxInputs(*model_shapes(options), options.data)
-    asked = replace(
-        session_options(options),
-        runs=options.runs,
-        warmup=options.warmup,
-        layers=options.layers,
-        traces=options.chrome is not None,
-    )
+    asked = measure_options(options)
     traces: dict[str, Sequence[Mapping[str, Any]]] = {}
 
     def measure() -> InferenceResult:
@@ -120,7 +111,7 @@ def _run(options: argparse.Namespace) -> int:
             return measure_script(options.models[0], asked)
         from otel_quant.inference.measure import measure_files
 
-        result, found = measure_files(options.models, fed, asked)
+        result, found = measure_files(options.models, asked)
         traces.update(found)
         return result
 

@@ -7,11 +7,19 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import MISUSED, UserError, add_format, add_model_shapes, whole_number
+from otel_quant.cli.command import (
+    MISUSED,
+    UserError,
+    add_format,
+    add_model_shapes,
+    model_shapes,
+    whole_number,
+)
 from otel_quant.views.text import printable, terminal_width
 
 if TYPE_CHECKING:
@@ -76,17 +84,20 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def session_options(options: argparse.Namespace) -> Options:
-    """Returns how sessions are made, of the options of :func:`add_model_arguments`."""
+def measure_options(options: argparse.Namespace) -> Options:
+    """Returns how models are measured: arguments of the command that have the name of an option."""
     from otel_quant.inference.subjects import Options
 
-    return Options(
-        providers=tuple(_provider(text) for text in options.providers),
-        threads=options.threads,
-        level=options.level,
-        custom_ops=tuple(options.custom_ops),
-        seconds=options.seconds,
-    )
+    inputs, dims = model_shapes(options)
+    given = {each.name: value for each in fields(Options)
+             if (value := getattr(options, each.name, None)) is not None}  # fmt: skip
+    return Options(**{
+        **given,
+        "providers": tuple(map(_provider, options.providers)),
+        "inputs": inputs,
+        "dims": dims,
+        "traces": getattr(options, "chrome", None) is not None,
+    })  # fmt: skip
 
 
 def _provider(text: str) -> tuple[str, Mapping[str, str]]:
@@ -118,6 +129,7 @@ def measured(
     """
     from otel_quant.export.recording.layout import MANIFEST
     from otel_quant.inference.variants import VariantsError
+    from otel_quant.views.inference import result_text
 
     recording = None if options.record is None else Path(options.record)
     if recording is not None and not (recording / MANIFEST).is_file():
@@ -133,23 +145,13 @@ def measured(
         raise UserError(printable(str(error)), FAILED) from error
     ended_ns = time.time_ns()
     if result.baseline or not all(each.problem for each in result.models):
-        _print(result, options.format, top)
+        shown = result_text(result, options.format, top, terminal_width(sys.stdout))
+        sys.stdout.writelines(shown)
         if recording is not None:
             write_for(recording / name, result.to_json(), "--record")
     sys.stdout.flush()
     _send(result, began_ns, ended_ns, recording)
     return result
-
-
-def _print(result: InferenceResult, form: str, top: int) -> None:
-    from otel_quant.views.inference import document
-    from otel_quant.views.writers import written
-
-    if form == "json":  # of at most a megabyte, as a recording has it
-        sys.stdout.write(result.to_json())
-        return
-    shown = document(result, None if form == "html" else top)
-    sys.stdout.writelines(written(shown, form, terminal_width(sys.stdout)))
 
 
 def write_for(path: Path, text: str, option: str) -> None:

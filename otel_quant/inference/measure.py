@@ -34,7 +34,6 @@ from otel_quant.inference.rounds import (
 )
 from otel_quant.inference.subjects import (
     InProcess,
-    OnnxInputs,
     OnnxModel,
     Options,
     TorchVariant,
@@ -57,7 +56,7 @@ STOPPED: Final = "stopped"
 
 
 def measure_files(
-    paths: Sequence[str], given: OnnxInputs, options: Options
+    paths: Sequence[str], options: Options
 ) -> tuple[InferenceResult, Mapping[str, Sequence[Mapping[str, Any]]]]:
     """Measures ONNX files beside each other, and looks at what ran and what went wrong.
 
@@ -65,7 +64,7 @@ def measure_files(
     """
     load = os.getloadavg()[0]
     with ExitStack() as kept:
-        models = [OnnxModel(path, path, given, options, is_profiled=True) for path in paths]
+        models = [OnnxModel(path, path, options, is_profiled=True) for path in paths]
         for model in models:
             kept.callback(model.process.close)
             model.prepare()
@@ -176,7 +175,6 @@ def _accuracy(own: InProcess, base: InProcess) -> Accuracy:
 
 def bench(
     references: Sequence[str],
-    given: OnnxInputs,
     options: Options,
     command: str,
     tell: Callable[[str], object] = lambda _: None,
@@ -189,7 +187,7 @@ def bench(
     load = os.getloadavg()[0]
     stopped = {}
     with ExitStack() as kept:
-        variants = _variants(references, given, options, kept, tell)
+        variants = _variants(references, options, kept, tell)
         base = _baseline(variants, options.baseline)
         try:
             for together in [[each] for each in variants] if options.one_by_one else [variants]:
@@ -223,7 +221,6 @@ def _is_finished(variant: InProcess) -> bool:
 
 def _variants(
     references: Sequence[str],
-    given: OnnxInputs,
     options: Options,
     kept: ExitStack,
     tell: Callable[[str], object],
@@ -259,7 +256,7 @@ def _variants(
             if free is not None:
                 variant.loading, variant.fed, free = loading, fed, None
         else:
-            variant = OnnxModel(name, path, given, options, is_profiled=False)
+            variant = OnnxModel(name, path, options, is_profiled=False)
         variants.append(variant)
         kept.callback(variant.process.close)
         if script is not None and isinstance(variant, OnnxModel):

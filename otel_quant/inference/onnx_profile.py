@@ -97,8 +97,6 @@ def read_profile(path: Path, warmup: int = 1) -> Profile:
             calls[i] / count,
             _tensors(args.get("input_type_shape", ())),
             _tensors(args.get("output_type_shape", ())),
-            None,
-            None,
         )
         for i, (name, args) in enumerate(zip(names, seen, strict=True))
     )

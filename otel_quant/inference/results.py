@@ -52,13 +52,13 @@ class Latency:
 
     # Of all runs; of processes the mean of their medians, without the lowest and highest quarter
     median: float
-    p10: float | None  # A tenth of the runs was faster
-    p90: float | None  # A tenth of the runs was slower
-    runs: int | None  # Timed runs; None where a block of calls was timed at once
-    first: float | None  # The very first run, which nothing of this counts
+    p10: float | None = None  # A tenth of the runs was faster
+    p90: float | None = None  # A tenth of the runs was slower
+    runs: int | None = None  # Timed runs; None where a block of calls was timed at once
+    first: float | None = None  # The very first run, which nothing of this counts
     # Half the distance between the first and the third quartile of the rounds' medians, as a
     # share of the median
-    noise: float
+    noise: float = 0.0
     # This model's time to that of the first model, or of the baseline, in the rounds beside it
     ratio: float | None = None
     is_apart: bool | None = None  # Whether the machine was quiet enough to tell the two apart
@@ -115,8 +115,8 @@ class RanKernel:
     calls: float  # How often it runs in a run
     inputs: tuple[str, ...]  # Types and shapes of its operands
     outputs: tuple[str, ...]  # Types and shapes of its results
-    macs: int | None  # Of one run
-    macs_per_second: float | None  # MACs per second
+    macs: int | None = None  # Of one run
+    macs_per_second: float | None = None  # MACs per second
     allocated: int | None = None  # Bytes that it allocates in a run
 
     @property

@@ -148,13 +148,9 @@ def latency_of_processes(own: Subject, beside: Subject | None) -> Latency:
     ratio, is_apart = compared(own.medians(), beside.medians()) if beside else (None, None)
     return Latency(
         without_extremes(processes),
-        None,
-        None,
-        None,
-        None,
-        noise([median(each) for each in rounds]),
-        ratio,
-        is_apart,
+        noise=noise([median(each) for each in rounds]),
+        ratio=ratio,
+        is_apart=is_apart,
         iqr=quartile_distance(rounds),
         blocks=sum(map(len, rounds)),
         rounds=len(rounds),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 from typing import Any, Final
@@ -37,14 +37,14 @@ _MOST_RUNS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asks for."""
+    """What the user asks for; arguments of the commands have the same names."""
 
     # Execution providers in order of preference, each with its options
     providers: tuple[tuple[str, Mapping[str, str]], ...] = ()
     threads: int | None = None  # Threads within a kernel; None for the runtime's own choice
     # Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``
     level: str = "all"
-    custom_ops: tuple[str, ...] = ()  # Libraries of custom operators
+    custom_ops: Sequence[str] = ()  # Libraries of custom operators
     runs: int | None = None  # Timed runs of each model; None for as many as fit into ``seconds``
     seconds: float = 3.0  # Time for the timed runs of each model
     warmup: int = 3  # Runs of each model that are not timed
@@ -54,19 +54,13 @@ class Options:
     # Processes of each variant, one after the other; None for as many as its making allows
     processes: int | None = None
     one_by_one: bool = False  # Whether a variant's process ends before the next one's begins
-    timeout: float | None = (
-        None  # Seconds for what a process is asked; None for as long as it takes
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class OnnxInputs:
-    """What ONNX files are fed."""
-
-    # Shapes, and perhaps values, of inputs
+    # Seconds for anything that a process is asked; None for as long as it takes
+    timeout: float | None = None
+    # What ONNX files are fed: shapes of inputs, perhaps with values; lengths of dimensions; a file of
+    # numpy with the inputs
     inputs: Mapping[str, InputSpec] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)  # Lengths of dimensions
-    data: str | None = None  # File of numpy with the inputs; None for random ones
+    dims: Mapping[str, int] = field(default_factory=dict)
+    data: str | None = None
 
 
 class InProcess(Subject):
@@ -198,12 +192,10 @@ class OnnxModel(InProcess):
 
     kind = "onnx"
 
-    def __init__(
-        self, name: str, path: str, given: OnnxInputs, options: Options, *, is_profiled: bool
-    ) -> None:
+    def __init__(self, name: str, path: str, options: Options, *, is_profiled: bool) -> None:
         process = ModelProcess("onnx", huge_pages=not is_profiled, timeout=options.timeout)
         super().__init__(name, process)
-        self.path, self.given, self.options, self.is_profiled = path, given, options, is_profiled
+        self.path, self.options, self.is_profiled = path, options, is_profiled
         self.file: FileGraph
         self.assumed: tuple[str, ...] = ()  # lengths that nothing gives, as options
         self.loaded: Mapping[str, Any] = {}  # what the session says of itself
@@ -221,13 +213,13 @@ class OnnxModel(InProcess):
         """Has the process of a script leave its inputs for the file."""
         path = self._of_script = str(self.process.folder / "inputs.npz")
         try:
-            names = list(FileGraph(self.path, {}, self.given.dims).bound.values)
+            names = list(FileGraph(self.path, {}, self.options.dims).bound.values)
             problem = script.ask("save_inputs", path=path, names=names)
         except (CostError, ModelError) as error:
             problem = str(error)
         if problem:
             self._cannot_load(problem)
-        self.given, self.fed = replace(self.given, data=path), fed
+        self.options, self.fed = replace(self.options, data=path), fed
 
     def _cannot_load(self, why: str) -> None:
         self.problem = f"loading it failed: {printable(why.removeprefix(f'{self.path}: '), 600)}"
@@ -263,9 +255,9 @@ class OnnxModel(InProcess):
 
     def _read(self) -> None:
         """Reads the file, and finds out what it is fed."""
-        data, inputs = self.given.data, self.given.inputs
+        data, inputs = self.options.data, self.options.inputs
         known = dict(inputs) if data is None else {**_shapes_in(data), **inputs}
-        self.file = FileGraph(self.path, known, self.given.dims)
+        self.file = FileGraph(self.path, known, self.options.dims)
         shapes: dict[str, tuple[int, ...]] = {}
         for name, value in self.file.bound.values.items():
             if value.shape is None or None in value.shape:
@@ -283,14 +275,12 @@ class OnnxModel(InProcess):
         self.disk = self.file.weight_bytes if self.is_profiled else self.file.file_bytes
 
     def _make(self) -> Any:
-        options = self.options
+        names = ("providers", "threads", "level", "custom_ops", "warmup")
+        options = {name: getattr(self.options, name) for name in names}
         if not any(op.kind.startswith(_QUARK) for op in self.file.ops):
             # Quark's library takes 700 MB, which others need not have.
-            others = tuple(each for each in options.custom_ops if each != "quark")
-            options = replace(options, custom_ops=others)
-        loaded = self.ask(
-            "loading it", "load", path=self.path, options=asdict(options), feed=self._feed
-        )
+            options["custom_ops"] = [each for each in options["custom_ops"] if each != "quark"]
+        loaded = self.ask("loading it", "load", path=self.path, options=options, feed=self._feed)
         self.warm = self.warm if loaded is None else loaded["warm"]
         return loaded
 

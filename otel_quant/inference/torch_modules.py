@@ -22,6 +22,9 @@ Enter: TypeAlias = Callable[[str], Callable[[], object]]
 _ORIGINAL: Final = "_orig_mod"
 """Name of the module within a compiled one."""
 
+_PUT_IN: Final = re.compile(r"quantize(?!d)")
+"""In the name of what quantizes or dequantizes."""
+
 _SELF: Final = re.compile(r"^L\['self'\]\.?|^L__self___|^self\.?")
 
 
@@ -158,7 +161,8 @@ def origin_of(node: Any) -> str | None:
 
     Nodes that quantize and dequantize are put in by quantizers: they belong to a neighbour.
     """
-    beside = (*node.users, *node.all_input_nodes) if "quantize" in str(node.target) else ()
+    put_in = _PUT_IN.search(str(node.target))  # quantized.add_relu is the model's own
+    beside = (*node.users, *node.all_input_nodes) if put_in else ()
     for each in (node, *beside):
         if stack := each.meta.get("nn_module_stack"):
             path = next(reversed(stack.values()))[0]

@@ -404,8 +404,6 @@ def ran_of(profile: Profile, device: str) -> Ran:
                 calls=float(len(places)),
                 inputs=tuple(map(str, first.inputs[:_MOST_TENSORS])),
                 outputs=tuple(map(str, first.outputs[:_MOST_TENSORS])),
-                macs=None,
-                macs_per_second=None,
                 allocated=sum(own_bytes[place] for place in places),
             )
         )

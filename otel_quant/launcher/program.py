@@ -84,7 +84,11 @@ class Program:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             raise OSError(int(number), os.strerror(int(number)), arguments[0])
         _let_go_of_input_and_output()
-        self._keeper = Keeper(self.pid)
+        self._keeper: Keeper | None = None
+        try:
+            self._keeper = Keeper(self.pid)
+        except OSError:
+            pass  # as many processes as may be: then nobody continues this one
 
     def wait(
         self, while_stopped: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -99,13 +103,15 @@ class Program:
                 continue
             # Asked of the program's own too: what it keeps would hide the next.
             was_for_all = self._witness.has(arrived.si_signo)
-            ours = (self.pid, os.getpid(), self._keeper.pid)
+            keeper = None if self._keeper is None else self._keeper.pid
+            ours = (self.pid, os.getpid(), keeper)
             if not was_for_all and arrived.si_pid not in ours:
                 self._pass_on(arrived.si_signo)
         while signal.sigtimedwait(self._taken, 0) is not None:
             pass  # the Ctrl-C that has ended the program is not to end what comes after it
         self._witness.end()
-        self._keeper.end()
+        if self._keeper is not None:
+            self._keeper.end()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         return ending
 

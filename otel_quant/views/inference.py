@@ -37,6 +37,7 @@ from otel_quant.views.document import (
     Table,
 )
 from otel_quant.views.text import shortened
+from otel_quant.views.writers import written
 
 _LONGEST: Final = 48
 _MOST_FINDINGS: Final = 20
@@ -58,6 +59,15 @@ def document(result: InferenceResult, top: int | None = None) -> Document:
     over = "Benchmark" if result.baseline else f"Inference with {result.runtime}"
     parts = (section(result),) if top is None else tuple(_parts(result, top))
     return Document(parts, names, over, sheet=lambda: _sheet(result))
+
+
+def result_text(
+    result: InferenceResult, form: str, top: int, width: int | None = None
+) -> Iterator[str]:
+    """Yields a result in a format; JSON is of at most a megabyte, as a recording has it."""
+    if form == "json":
+        return iter((result.to_json(),))
+    return written(document(result, None if form == "html" else top), form, width)
 
 
 def section(result: InferenceResult) -> Section:
@@ -85,7 +95,9 @@ def recorded_sections(recording: Path) -> Iterator[Section]:
 def _parts(result: InferenceResult, top: int | None) -> Iterator[Part]:
     yield Facts([(name, text) for name, text in _settings(result) if text], "measured")
     if result.baseline:
-        yield _variant_table(result)
+        yield Table.of(
+            _VARIANTS, result.models, row=_with_problem, known_only=True, id="bench-variants"
+        )
         if notes := _variant_notes(result):
             yield Lines(notes)
         yield Lines((f"to repeat: {result.command}",))
@@ -176,7 +188,7 @@ def _ratio(model: ModelResult) -> Cell:
 def _with_problem(model: ModelResult, cells: Sequence[Cell]) -> Row:
     if not model.problem:
         return Row(cells)
-    return Row(cells[:1], said=shortened(f"not measured: {model.problem}", _LONGEST_PROBLEM))
+    return Row(cells[:1], said=shortened(model.problem, _LONGEST_PROBLEM))
 
 
 def _numbers(
@@ -347,21 +359,6 @@ def _said(model: ModelResult, *, with_sources: bool) -> Sequence[str]:
 
 
 # --- variants -----------------------------------------------------------------------------
-
-
-def _variant_table(result: InferenceResult) -> Table:
-    """Returns the variants side by side; a narrow terminal first leaves out what none has."""
-    columns = [_VARIANTS[0]]
-    for column in _VARIANTS[1:]:
-        assert column.value is not None
-        known = any(column.value(each) is not None for each in result.models)
-        spare = column.spare + 1 if column.spare else 0
-        columns.append(column._replace(spare=spare if known else 1))
-
-    def row(model: ModelResult, cells: Sequence[Cell]) -> Row:
-        return Row(cells[:1], said=model.problem) if model.problem else Row(cells)
-
-    return Table.of(columns, result.models, row=row, id="bench-variants")
 
 
 def _variant_notes(result: InferenceResult) -> Sequence[str]:

@@ -17,15 +17,15 @@ from otel_quant.inference.results import InferenceResult
 from otel_quant.inference.subjects import Options
 from otel_quant.inference.torch_models import measure_models
 from otel_quant.views.html import fragment, page_text, write_page
-from otel_quant.views.inference import document
+from otel_quant.views.inference import document, result_text
 from otel_quant.views.terminal import terminal_text
-from otel_quant.views.writers import written
 
 _TOP: Final = 10
 """Modules of each model in tables."""
 
-_FORMS: Final = {".csv": "csv", ".md": "markdown", ".txt": "table"}
-_PAGES: Final = (".html", ".htm")
+_FORMS: Final = {
+    ".json": "json", ".csv": "csv", ".md": "markdown", ".txt": "table", ".html": "html", ".htm": "html",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,17 +57,13 @@ class MeasuredInference(InferenceResult):
             OSError: It could not be written.
         """
         target = Path(path)
-        suffix = target.suffix.lower()
-        if suffix in _PAGES:
-            text = self.to_html()
-        elif suffix == ".json":
-            text = self.to_json()
-        elif suffix in _FORMS:
-            text = "".join(written(document(self, _TOP), _FORMS[suffix]))
-        else:
-            known = ", ".join((".json", *_FORMS, *_PAGES))
-            raise ValueError(f"{target.name!r} ends with {suffix!r}; expected one of {known}")
-        write_page(target, text)
+        form = _FORMS.get(target.suffix.lower())
+        if form is None:
+            known = ", ".join(_FORMS)
+            raise ValueError(
+                f"{target.name!r} ends with {target.suffix!r}; expected one of {known}"
+            )
+        write_page(target, "".join(result_text(self, form, _TOP)))
 
 
 def measure_inference(

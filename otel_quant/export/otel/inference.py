@@ -53,7 +53,7 @@ def report(
     belongs: RunContext | None = None,
     providers: Providers | None = None,
 ) -> None:
-    """Tells of models at work what they came to. Never raises."""
+    """Tells of models at work what they came to, the baseline first. Never raises."""
     with FAULTS.kept_in("telemetry of an inference"):
         report = _Report(result, began_ns, belongs or RunContext(), providers or PROVIDERS.current)
         report.send(ended_ns)

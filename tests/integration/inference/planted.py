@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -18,23 +18,14 @@ from tests.fixtures.onnx_builder import (
 PADS = [1, 1, 1, 1]
 
 
-@dataclass(frozen=True)
-class Planted:
-    """A model and what is to be said of it.
+class Planted(NamedTuple):
+    """A model and what is to be said of it."""
 
-    Attributes:
-        build: Builds it.
-        kind: Kind of the finding.
-        node: The node that it names.
-        says: A part of its sentence.
-        kernels: Names of the kernels whose time it is.
-    """
-
-    build: Callable[[], Builder]
-    kind: str
-    node: str
-    says: str
-    kernels: frozenset[str]
+    build: Callable[[], Builder]  # Builds it
+    kind: str  # Kind of the finding
+    node: str  # The node that it names
+    says: str  # A part of its sentence
+    kernels: frozenset[str]  # Names of the kernels whose time it is
 
 
 def _image() -> tuple[Builder, str]:

@@ -11,7 +11,7 @@ import pytest
 from otel_quant.inference import subjects
 from otel_quant.inference.measure import measure_files
 from otel_quant.inference.results import ModelResult
-from otel_quant.inference.subjects import OnnxInputs, Options
+from otel_quant.inference.subjects import Options
 from tests.integration.inference.planted import CLEAN, DEFECTS, float_matmuls
 
 _AT_ONCE = 7
@@ -23,7 +23,7 @@ Measured: TypeAlias = tuple[ModelResult, Sequence[Mapping[str, Any]]]
 def _measured(paths: list[Path], options: Options) -> Iterator[Measured]:
     for start in range(0, len(paths), _AT_ONCE):
         names = [str(path) for path in paths[start : start + _AT_ONCE]]
-        result, traces = measure_files(names, OnnxInputs(), options)
+        result, traces = measure_files(names, options)
         yield from ((each, traces[each.path]) for each in result.models)
 
 

@@ -358,6 +358,32 @@ def test_operators_of_graphs_belong_to_the_modules_that_their_nodes_name() -> No
     }
 
 
+class _Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(2))
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.second(torch.relu(self.first(image) + image))
+        return result
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_quantized_function_of_a_graph_is_not_booked_on_the_module_behind_it() -> None:
+    from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
+
+    torch.backends.quantized.engine = ENGINES[-1]
+    mapping = get_default_qconfig_mapping(ENGINES[-1])
+    prepared = quantize_fx.prepare_fx(_Residual().eval(), mapping, (IMAGE,))
+    prepared(IMAGE)
+    [model] = named(measure_inference(quantize_fx.convert_fx(prepared), IMAGE, runs=1)).values()
+    assert {name: op_type for name, (op_type, *_) in slowest(model, "quantized::").items()} == {
+        "first": "quantized::conv2d",
+        "(model)": "quantized::add_relu",
+        "second": "quantized::conv2d",
+    }
+
+
 @pytest.mark.parametrize("name", ['a"b', "a\nb", "a\\q", "\u00e9"])
 def test_types_and_modules_are_told_whatever_the_modules_names_are(name: str) -> None:
     model = nn.Sequential()

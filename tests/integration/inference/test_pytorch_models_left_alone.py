@@ -211,7 +211,7 @@ def test_a_model_that_fails_is_a_row_and_the_others_go_on(
     assert good.latency is not None
     assert good.latency.ratio is None
     table = repr(result)
-    assert all(f"not measured: {each.problem}"[:100] in table for each in result.models[:-1])
+    assert all(f"{each.problem}"[:100] in table for each in result.models[:-1])
     # The copy of the process that runs it has no more runs either.
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr().out == ""

@@ -16,7 +16,7 @@ from torch import nn
 from otel_quant.cost import analyze
 from otel_quant.inference.measure import measure_files
 from otel_quant.inference.results import ModelResult
-from otel_quant.inference.subjects import OnnxInputs, Options
+from otel_quant.inference.subjects import Options
 
 pytestmark = [pytest.mark.quark, pytest.mark.slow]
 
@@ -109,7 +109,7 @@ def test_models_by_real_quantizers_are_measured_whole(
         )
         paths = [path, *_quantized(path, shape)]
     options = Options(runs=6, custom_ops=("quark",))
-    results = measure_files(list(map(str, paths)), OnnxInputs(), options)[0].models
+    results = measure_files(list(map(str, paths)), options)[0].models
     assert {each.path: each.problem for each in results if each.problem} == {}
     for result in results:
         _assert_whole(result)

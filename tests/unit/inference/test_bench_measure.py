@@ -14,7 +14,7 @@ from otel_quant.inference import measure, rounds
 from otel_quant.inference.measure import bench
 from otel_quant.inference.model_process import ModelProcess
 from otel_quant.inference.results import Accuracy, Latency, MemoryUse, ModelResult, OutputError
-from otel_quant.inference.subjects import InProcess, OnnxInputs, OnnxModel, Options
+from otel_quant.inference.subjects import InProcess, OnnxModel, Options
 
 OPTIONS = Options(seconds=20.0)
 
@@ -22,7 +22,7 @@ OPTIONS = Options(seconds=20.0)
 def call(median: float, iqr: float, blocks: int, noise: float, **more: Any) -> Latency:
     """Returns the times of a variant of one block a round."""
     known = {"iqr": iqr, "blocks": blocks, "rounds": blocks, **more}
-    return Latency(median, None, None, None, None, noise, **known)
+    return Latency(median, noise=noise, **known)
 
 
 class Known(InProcess):
@@ -101,7 +101,7 @@ class Bench:
 
     def run(self, *entries: InProcess, **options: Any) -> Any:
         self._patch.setattr(measure, "_variants", lambda *_: entries)
-        return bench((), OnnxInputs(), replace(OPTIONS, **options), "otel-quant bench")
+        return bench((), replace(OPTIONS, **options), "otel-quant bench")
 
 
 @pytest.fixture
@@ -307,7 +307,7 @@ def test_memory_is_compared_on_a_gpu_or_beside_it(
 def test_a_round_of_a_file_has_as_many_runs_as_fit_and_a_thousand_at_most(
     warm: float, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = OnnxModel("a.onnx", "a.onnx", OnnxInputs(), Options(), is_profiled=False)
+    entry = OnnxModel("a.onnx", "a.onnx", Options(), is_profiled=False)
     entry.warm = warm
     monkeypatch.setattr(entry, "ask", lambda *_, times: [2.0] * times)
     entry.time(0.2)

@@ -27,7 +27,7 @@ from tests.fixtures.recorded import RecordedFolder
 
 
 def _call(median: float, iqr: float, blocks: int, noise: float, **more: Any) -> Latency:
-    return Latency(median, None, None, None, None, noise, iqr=iqr, blocks=blocks, rounds=10, **more)
+    return Latency(median, noise=noise, iqr=iqr, blocks=blocks, rounds=10, **more)
 
 
 FLOAT = ModelResult(
@@ -127,7 +127,7 @@ def test_outputs_without_a_signal_to_compare_with_are_not_called_equal() -> None
         for each in _text(replace(RESULT, models=(silent,)), "table").splitlines()
         if each[:4] == "int8"
     ]
-    assert line.split()[-2:] == ["-", "0.5"]
+    assert ("equal" in line, line.split()[-1]) == (False, "0.5")
 
 
 def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
@@ -192,9 +192,6 @@ def test_a_damaged_result_in_a_recording_is_said_to_be_damaged(
     assert f"{name} is damaged, or of another version of otel-quant" in page
 
 
-def test_a_column_that_no_variant_has_is_left_out_before_others_in_a_narrow_terminal() -> None:
+def test_a_column_that_no_variant_has_is_left_out() -> None:
     files = [replace(each, kind="onnx", quantize=None) for each in (FLOAT, INT8)]
-    shown = _text(replace(RESULT, models=tuple(files)), "table", 80)
-    assert "(to quantize, largest difference: in a wider terminal)" in shown
-    failed = replace(RESULT, models=(ModelResult("a", "loading it failed", kind="onnx"),))
-    assert "in a wider terminal" in _text(failed, "table", 40)
+    assert "to quantize" not in _text(replace(RESULT, models=tuple(files)), "table")

@@ -16,7 +16,6 @@ from otel_quant.inference.rounds import (
     latency_of_processes,
     noise,
     planned,
-    take_turns,
     usual,
     without_extremes,
 )
@@ -191,15 +190,6 @@ def test_each_model_runs_as_often_as_its_time_allows() -> None:
     slow.warm = 2.0
     assert planned([slow, fast, faster], None, 1) == [{slow: 1, fast: 200, faster: 200}] * 5
     assert planned([], None, 1) == [{}] * 5
-
-
-def test_each_model_is_the_first_of_a_round_in_its_turn_until_it_fails() -> None:
-    turns: list[tuple[str, float]] = []
-    a, b, failing = Known("a"), Known("b"), Known("c", fails_in=3)
-    for each in (a, b, failing):
-        each.turns = turns
-    take_turns([a, b, failing], planned([a, b, failing], 3, 1))
-    assert turns == [("a", 1), ("b", 1), ("c", 1), ("b", 1), ("a", 1), ("a", 1), ("b", 1)]
 
 
 def test_a_usual_time_is_one_that_the_machine_has_not_made_slow() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from otel_quant.launcher.observer import LastSeen, Observation
+from otel_quant.launcher.observer import LastSeen
 from otel_quant.launcher.post_mortem import ending_of
 from otel_quant.recordings.model import (
     Advice,
@@ -173,94 +172,59 @@ def test_a_signal_without_a_name_and_a_clock_that_was_set_back_are_no_error() ->
     assert (ending.signal, ending.time) == ("signal 35", 0)
 
 
-def causes() -> Iterator[Any]:
-    kill, full, half = signal.SIGKILL, last_seen(7800 * MB), last_seen(4000 * MB)
-    yield pytest.param(
-        seen(signal=kill, last_seen={PROGRAM: full}, oom_kills=2),
-        ("known", f"the kernel has counted 2 out-of-memory kills: oom_kill in {COUNTER}"),
-        id="the counter rose",
-    )
-    yield pytest.param(
-        seen(signal=kill, last_seen={PROGRAM: full}, oom_kills=None),
-        (
-            "guessed",
-            "SIGKILL when memory was at 98% of the limit; no counter of the kernel tells who sent it",
-        ),
-        id="no counter, memory at the limit",
-    )
-    yield pytest.param(
-        seen(signal=kill, last_seen={PROGRAM: half}),
-        (
-            None,
-            "memory was at 50% of the limit, and the kernel has counted no out-of-memory kill: a person or a program has sent the signal",
-        ),
-        id="the counter stood, memory far below the limit",
-    )
-    yield pytest.param(
-        seen(signal=kill, last_seen={PROGRAM: last_seen(7500 * MB)}, oom_kills=None),
-        (None, None),
-        id="no counter, memory near the limit",
-    )
-    yield pytest.param(
-        seen(
-            signal=kill,
-            last_seen={PROGRAM: half},
-            oom_kills=None,
-            limits=Limits(8000 * MB, "physical"),
-            available=100 * MB,
-        ),
-        (
-            "guessed",
-            "SIGKILL when memory was at 50% of the limit; no counter of the kernel tells who sent it",
-        ),
-        id="other programs have used the machine's memory up",
-    )
-    yield pytest.param(
-        seen(signal=kill, last_seen={PROGRAM: half}, oom_kills=None, available=100 * MB),
-        (None, None),
-        id="other programs have used the machine's memory up, and the container's is free",
-    )
-    yield pytest.param(
-        seen(exit_code=1, oom_kills=1),
-        ("known", f"the kernel has counted 1 out-of-memory kill: oom_kill in {COUNTER}"),
-        id="the counter rose, and nobody saw by which signal the process ended",
-    )
-    yield pytest.param(
-        seen(signal=signal.SIGTERM, last_seen={PROGRAM: full}, oom_kills=1),
-        (None, None),
-        id="another signal, while the killer ended another process",
-    )
-    yield pytest.param(
-        seen(signal=signal.SIGABRT, last_seen={PROGRAM: half}, address_space=4000 * MB),
-        (
-            None,
-            "SIGABRT with an address space limited to 4.00 GB (ulimit -v): C++ code ends like this when it gets no memory",
-        ),
-        id="bad_alloc under ulimit -v",
-    )
+KILL, FULL, HALF = signal.SIGKILL, last_seen(7800 * MB), last_seen(4000 * MB)
+COUNTED = "the kernel has counted {}: oom_kill in " + COUNTER
+NOBODY_TELLS = (
+    "SIGKILL when memory was at {}% of the limit; no counter of the kernel tells who sent it"
+)
+CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
+    "the counter rose": (
+        {"signal": KILL, "last_seen": {PROGRAM: FULL}, "oom_kills": 2},
+        "known", COUNTED.format("2 out-of-memory kills"),
+    ),
+    "no counter, memory at the limit": (
+        {"signal": KILL, "last_seen": {PROGRAM: FULL}, "oom_kills": None},
+        "guessed", NOBODY_TELLS.format(98),
+    ),
+    "the counter stood, memory far below the limit": (
+        {"signal": KILL, "last_seen": {PROGRAM: HALF}},
+        None,
+        "memory was at 50% of the limit, and the kernel has counted no out-of-memory kill: a person or a program has sent the signal",
+    ),
+    "no counter, memory near the limit": (
+        {"signal": KILL, "last_seen": {PROGRAM: last_seen(7500 * MB)}, "oom_kills": None},
+        None, None,
+    ),
+    "other programs have used the machine's memory up": (
+        {
+            "signal": KILL, "last_seen": {PROGRAM: HALF}, "oom_kills": None,
+            "limits": Limits(8000 * MB, "physical"), "available": 100 * MB,
+        },
+        "guessed", NOBODY_TELLS.format(50),
+    ),
+    "other programs have used the machine's memory up, and the container's is free": (
+        {"signal": KILL, "last_seen": {PROGRAM: HALF}, "oom_kills": None, "available": 100 * MB},
+        None, None,
+    ),
+    "the counter rose, and nobody saw by which signal the process ended": (
+        {"exit_code": 1, "oom_kills": 1}, "known", COUNTED.format("1 out-of-memory kill"),
+    ),
+    "another signal, while the killer ended another process": (
+        {"signal": signal.SIGTERM, "last_seen": {PROGRAM: FULL}, "oom_kills": 1}, None, None,
+    ),
+    "bad_alloc under ulimit -v": (
+        {"signal": signal.SIGABRT, "last_seen": {PROGRAM: HALF}, "address_space": 4000 * MB},
+        None,
+        "SIGABRT with an address space limited to 4.00 GB (ulimit -v): C++ code ends like this when it gets no memory",
+    ),
+}  # fmt: skip
 
 
-def test_what_would_have_sufficed_is_what_the_forecast_said() -> None:
-    forecast = {
-        "quant.forecast.memory.at_end": 20_000 * MB,
-        "quant.forecast.memory.per_sample": 30 * MB,
-    }
-    last = LastReading(time=4.5, attributes=forecast, open_steps=(0,))
-    killed = seen(signal=signal.SIGKILL, oom_kills=1, last_seen={PROGRAM: last_seen(7900 * MB)})
-    ending = ending_of(killed, recording(run(calibration(), last=last)))
-    assert ending.memory_per_sample == 30 * MB
-    assert ending.advice[0] == Advice(
-        text="Give it more memory: about 22.0 GB for all 512 samples, with a tenth to spare (estimated).",
-        source="this recording: growth of memory with each sample",
-    )
-
-
-@pytest.mark.parametrize(("observation", "expected"), list(causes()))
-def test_what_is_known_and_what_is_guessed_are_told_apart(
-    observation: Observation, expected: tuple[str | None, str | None]
-) -> None:
-    ending = ending_of(observation, recording(run(calibration())))
-    assert (ending.out_of_memory, ending.evidence) == expected
+@pytest.mark.parametrize("cause", CAUSES)
+def test_what_is_known_and_what_is_guessed_are_told_apart(cause: str) -> None:
+    fields, certainty, evidence = CAUSES[cause]
+    ending = ending_of(seen(**fields), recording(run(calibration())))
+    assert (ending.out_of_memory, ending.evidence) == (certainty, evidence)
     assert ending.where == "Calibration, sample 37 of 512"
 
 
@@ -294,26 +258,6 @@ def test_a_run_that_ran_out_of_memory_says_where_and_what_would_help(
     assert ending.memory == 8500 * MB  # then, not after the exception has freed it
     assert (ending.memory_limit, ending.memory_limit_source) == (limit, source)
     assert ending.advice
-
-
-def test_the_rank_that_was_killed_first_is_reported() -> None:
-    ranks = [
-        run(calibration(), id=str(rank), pid=CHILD + rank, rank=rank, world_size=3)
-        for rank in range(3)
-    ]
-    times = {CHILD: 4.6, CHILD + 1: 4.4, CHILD + 2: 4.6}
-    ending = ending_of(
-        seen(
-            exit_code=1,
-            oom_kills=1,
-            last_seen={pid: last_seen(5000 * MB, at) for pid, at in times.items()},
-            signals={CHILD + 1: signal.SIGKILL, CHILD: signal.SIGTERM},
-        ),
-        recording(*ranks),
-    )
-    assert (ending.process, ending.process_signal) == ("rank 1 (process 201)", "SIGKILL")
-    assert (ending.signal, ending.exit_code, ending.out_of_memory) == (None, 1, "known")
-    assert ending.where == "Calibration, sample 37 of 512"
 
 
 def test_what_the_program_has_reached_long_after_a_rank_was_killed_is_not_what_was_held() -> None:
@@ -362,27 +306,6 @@ def test_the_exception_of_one_rank_is_reported_and_not_the_ranks_that_are_stoppe
         ),
     )
     assert (ending.process, ending.error) == ("rank 1 (process 201)", "MemoryError")
-
-
-def test_a_worker_that_was_killed_is_reported_even_if_the_program_survives() -> None:
-    killed = seen(
-        exit_code=0,
-        signals={CHILD: signal.SIGKILL},
-        last_seen={CHILD: last_seen(100 * MB)},
-    )
-    ending = ending_of(killed, recording(run(calibration(), pid=CHILD)))
-    assert (ending.process, ending.process_signal, ending.exit_code) == (
-        "process 200",
-        "SIGKILL",
-        0,
-    )
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, None])
-def test_a_worker_that_its_pool_has_ended_is_not_reported(number: int | None) -> None:
-    ended = seen(exit_code=0, signals={} if number is None else {CHILD: number})
-    ending = ending_of(ended, recording(run(calibration(), pid=CHILD)))
-    assert (ending.process, ending.open_steps, ending.advice) == (None, (), ())
 
 
 def test_a_program_that_a_shell_has_run_is_the_one_that_was_killed() -> None:

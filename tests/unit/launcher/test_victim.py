@@ -56,6 +56,18 @@ def failed(index: int, end: float, error: str = "ValueError", **fields: Any) -> 
             id="a worker without work",
         ),
         pytest.param(
+            seen(exit_code=0, signals={CHILD: signal.SIGKILL}, last_seen={CHILD: last_seen(MB, 4)}),
+            [child(OPEN)], (CHILD, signal.SIGKILL, "0", [0], 4.0),
+            id="a worker that was killed and that the program survives",
+        ),
+        pytest.param(
+            seen(exit_code=0, signals={CHILD: signal.SIGTERM}), [child(OPEN)], None,
+            id="a worker that its pool has ended",
+        ),
+        pytest.param(
+            seen(exit_code=0), [child(OPEN)], None, id="a worker that ended, nobody knows how",
+        ),
+        pytest.param(
             seen(exit_code=0), [run(failed(0, 4.8), **ERROR)], None,
             id="a program that has survived its exception",
         ),

@@ -134,24 +134,13 @@ def test_sampling_continues_after_a_sample_that_fails() -> None:
     sampler.stop()
 
 
-def test_an_interval_of_0_starts_no_thread() -> None:
-    sampler = Sampler(lambda: None, 0)
-    sampler.start()
-    assert sampler_threads() == []
-    sampler.stop()
-
-
-def test_stopping_ends_the_thread() -> None:
-    sampler = Sampler(lambda: None, 0.001)
-    sampler.start()
-    assert len(sampler_threads()) == 1
+@pytest.mark.parametrize(("interval", "starts", "threads"), [(0, 1, 0), (0.001, 1, 1), (10, 2, 1)])
+def test_one_thread_runs_between_start_and_stop_unless_sampling_is_off(
+    interval: float, starts: int, threads: int
+) -> None:
+    sampler = Sampler(lambda: None, interval)
+    for _ in range(starts):
+        sampler.start()
+    assert len(sampler_threads()) == threads
     sampler.stop()
     assert sampler_threads() == []
-
-
-def test_starting_twice_starts_one_thread() -> None:
-    sampler = Sampler(lambda: None, 10)
-    sampler.start()
-    sampler.start()
-    assert len(sampler_threads()) == 1
-    sampler.stop()

@@ -136,7 +136,9 @@ _PAUSE: Final = 2.0
 _ROWS: Final = 6
 """Rows of bands; steps that are nested deeper have none."""
 
-_NARROWEST: Final = 0.15
+_NARROWEST: Final = 0.0015
+"""Share of the width that a band has at least."""
+
 _MOST_BANDS: Final = 120
 _MOST_BANDS_BESIDE: Final = 12
 """In each of the smaller charts, of which there may be some twenty."""
@@ -150,16 +152,6 @@ Tick: TypeAlias = tuple[str, float]
 """A value on an axis, and its place in percent: of the width, or of the height from the top."""
 
 
-class OutlineBand(NamedTuple):
-    """The band of a step. Places are shares of the width, in percent."""
-
-    name: str
-    left: float
-    width: float
-    row: int
-    state: State
-
-
 class Outline(NamedTuple):
     """A chart as paths in a box of 1000 by 200, and what stands around it."""
 
@@ -167,8 +159,9 @@ class Outline(NamedTuple):
     line: str  # Its upper edge
     second: Sequence[str]  # The upper edges of the series beside it
     limit: float | None  # Height of the limit line in percent from the top; None if it is not drawn
-    bands: Sequence[OutlineBand]
+    bands: Sequence[Band]
     rows: int  # Rows of bands
+    until: float  # Where the axis of time ends, in seconds
     x_ticks: Sequence[Tick]  # Times
     y_ticks: Sequence[Tick]  # Values
 
@@ -188,7 +181,7 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
     limit = None
     if chart.limit is not None and chart.limit.value <= top:
         limit = 100 * (1 - chart.limit.value / top)
-    bands = list(_bands(steps, until, is_large=chart.is_large))
+    bands = _bands(steps, until, is_large=chart.is_large)
     return Outline(
         area="".join(
             f"{_path([(line[0][0], _HEIGHT), *line, (line[-1][0], _HEIGHT)])}Z" for line in main
@@ -198,6 +191,7 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
         limit=limit,
         bands=bands,
         rows=max((band.row + 1 for band in bands), default=0) if chart.is_large else 0,
+        until=until,
         x_ticks=[(clock_text(share * until), 100 * share) for share in _QUARTERS],
         y_ticks=[
             (_value_text(value, chart.unit), place)
@@ -256,16 +250,14 @@ def _lines(
         yield line
 
 
-def _bands(steps: Sequence[Band], until: float, *, is_large: bool) -> Iterator[OutlineBand]:
-    """Yields the widest bands; of a smaller chart those of the first row, without names."""
-    widest = sorted(
-        (each for each in steps if each.row < _ROWS),
-        key=lambda each: (each.state == "ended", each.start - each.end),
-    )
-    shown = widest[: _MOST_BANDS if is_large else _MOST_BANDS_BESIDE]
-    for each in sorted(shown, key=lambda each: (each.row, each.start)):
-        width = 100 * (each.end - each.start) / until if until else 0.0
-        if (each.row and not is_large) or (width < _NARROWEST and each.state == "ended"):
-            continue
-        left, width = round(100 * each.start / until, 2), round(max(width, _NARROWEST), 2)
-        yield OutlineBand(each.name, left, width, each.row, each.state)
+def _bands(steps: Sequence[Band], until: float, *, is_large: bool) -> list[Band]:
+    """Returns the widest bands; of a smaller chart those of the first row."""
+    most, rows = (_MOST_BANDS, _ROWS) if is_large else (_MOST_BANDS_BESIDE, 1)
+    shown = [
+        each
+        for each in steps
+        if each.row < rows
+        and (each.state != "ended" or each.end - each.start >= _NARROWEST * until > 0)
+    ]
+    shown.sort(key=lambda each: (each.state == "ended", each.start - each.end))
+    return sorted(shown[:most], key=lambda each: (each.row, each.start))

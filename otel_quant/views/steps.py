@@ -18,7 +18,6 @@ from otel_quant.recordings.model import (
     number,
 )
 from otel_quant.recordings.steps import PlacedStep, placed_steps
-from otel_quant.recordings.summary import BY_NAME
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import MEMORY, QUANTITIES, RESOURCES, Figure, Part
 from otel_quant.schema.units import counted, cut, duration_text
@@ -425,18 +424,7 @@ def _share_of_recording(row: StepRow) -> float | None:
 _NOT_IN_REPORT: Final = frozenset(
     {"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"}
 )
-_SHOWN: Final = frozenset({summary.DURATION, summary.MEMORY_SEEN}) | {
-    figure.attribute("delta" if figure.is_total else "peak").removeprefix(semconv.PREFIX)
-    for resource in RESOURCES
-    for figure in resource.figures
-    if figure.heading
-}
-"""Quantities that have a column already."""
-
-
-def _more(name: str, heading: str, title: str) -> Column[StepRow]:
-    return Column(heading, BY_NAME[name].unit, _quantity(name), shown_in=ONE, title=title)
-
+_HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column in _FIGURES)}
 
 _IN_REPORT: Final[tuple[Column[StepRow], ...]] = (
     Column("Step", None, lambda row: cut(row.name, _LONGEST_NAME)),
@@ -445,16 +433,16 @@ _IN_REPORT: Final[tuple[Column[StepRow], ...]] = (
     Column("TIME", "s", lambda row: row.placed.duration if row.placed else None, shown_in=ONE),
     Column("", "1", _share_of_recording, shown_in=ONE, title="share of the recording's time"),
     *(column for column in _FIGURES if column.key not in _NOT_IN_REPORT),
-    _more(summary.CPU_TIME, "CPU", "CPU time, user and system")._replace(digits=1),
     Column(
         "SAMPLES", "", lambda row: row.step.samples if row.step else None,
         title="calibration samples: batches",
     ),
-    _more(summary.SAMPLE_RATE, "SAMPLES", "samples a second"),
     *(
-        _more(each.name, each.heading, each.brief)
+        Column(
+            each.heading.removesuffix("/S"), each.unit, _quantity(each.name),
+            shown_in=ONE, title=each.brief,
+        )
         for each in QUANTITIES
-        if each.heading and each.is_of_steps
-        and each.name not in _SHOWN | {summary.CPU_TIME, summary.SAMPLE_RATE}
+        if each.heading and each.is_of_steps and each.heading not in _HAVE_A_COLUMN
     ),
 )  # fmt: skip

@@ -461,7 +461,6 @@ SCRIPTS = "script quantize.py in base, export.py in new (--force compares them a
 @pytest.mark.parametrize(
     ("origin", "limit", "said"),
     [
-        ({"process.command_line": "python export.py"}, "model.float.size=1%", SCRIPTS),
         ({"process.command_line": "python export.py"}, "memory.peak=10%", SCRIPTS),
         ({"process.command_line": "python export.py"}, "memory.peak <= 12 GiB", ""),
         ({"process.command_line": "python quantize.py --samples 64"}, "memory.peak=10%", ""),
@@ -474,16 +473,10 @@ SCRIPTS = "script quantize.py in base, export.py in new (--force compares them a
         ),
         ({"host.cpu.model.name": "Xeon"}, "memory.peak=10%", ""),
         (
-            {"quant.host.cpu_count": 64},
-            "memory.peak=10%",
-            "CPUs 8 in base, 64 in new (--force compares them all the same)",
-        ),
-        (
             {"quant.libraries": ["onnxruntime 1.21.0"]},
             "memory.peak=10%",
             "onnxruntime 1.20.1 in base, 1.21.0 in new (--force compares them all the same)",
         ),
-        ({"quant.libraries": ["onnxruntime 1.21.0"]}, "disk.write=10%", ""),
         (
             {"quant.memory.limit": 8 << 30},
             "duration=20%",
@@ -500,7 +493,7 @@ def test_unlike_runs_are_compared_only_in_what_the_difference_leaves_alone_unles
     code, _, err = run(capsys, "base", "new", "--fail-over", limit)
     expected = f"otel-quant: not comparable: {limit}: {said}\n" if said else ""
     assert (code, err) == (3 if said else 0, expected)
-    if said and "model" not in limit:
+    if said:
         assert run(capsys, "base", "new", "--fail-over", limit, "--force")[0] == 0
 
 

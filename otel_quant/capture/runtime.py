@@ -36,13 +36,13 @@ from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
-from otel_quant.capture.recorder.run_info import completed, new_run_info
+from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, PROVIDERS
 from otel_quant.export.otel.delivery import Delivery
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
-from otel_quant.export.otel.service_name import CARRIER_KEY, described, name_service
+from otel_quant.export.otel.service_name import CARRIER_KEY, name_service
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.export.quark_yaml.request import (
@@ -105,7 +105,8 @@ class Runtime:
             with self._lock:
                 recorder = self._recorder
                 if recorder is None or (recorder.ended and not self._exiting):
-                    recorder = self._make_recorder(request_of_run())
+                    self._ended = self.latest_run
+                    recorder = self._recorder = self._recorder_for(request_of_run())
         return recorder
 
     @property
@@ -138,7 +139,8 @@ class Runtime:
         request = request_of_run(profile)
         with self._lock:
             if not self.is_running and not self._exiting:
-                self._make_recorder(request)
+                self._ended = self.latest_run
+                self._recorder = self._recorder_for(request)
             recorder = self.recorder
             if keep is not None:
                 recorder.add_sink(keep)
@@ -270,12 +272,6 @@ class Runtime:
 
     # --- making ---------------------------------------------------------------------------
 
-    def _make_recorder(self, request: ProfileRequest | None) -> Recorder:
-        """Makes the recorder of a run that is about to begin, and takes it for the process's."""
-        self._ended = self.latest_run
-        self._recorder = self._recorder_for(request)
-        return self._recorder
-
     def _recorder_for(self, request: ProfileRequest | None) -> Recorder:
         with FAULTS.kept_in("beginning of a run"):
             self._settings = settings = settings_from(os.environ)
@@ -312,8 +308,6 @@ class Runtime:
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
-                completed=completed,
-                described=described,
             )
             self.watch_exit()
             return recorder

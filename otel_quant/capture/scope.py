@@ -6,7 +6,6 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
 from otel_quant.base.fault_boundary import FAULTS
@@ -37,12 +36,7 @@ class Activation:
         self.resume()
         return self.step
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.suspend()
         self.finish(error)
 
@@ -92,24 +86,14 @@ class Scope:
         self._activations.append(activation)
         return activation.__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._activations:
             self._activations.pop().__exit__(kind, error, traceback)
 
     async def __aenter__(self) -> OpenStep | None:
         return self.__enter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.__exit__(kind, error, traceback)
 
     def __call__(self, function: F) -> F:

@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar
 
 from otel_quant.base.fault_boundary import FAULTS
@@ -106,9 +105,9 @@ class GlobalProfiler:
             instrumentor.instrument()
         _RECORDS.records = self.records
         run = RUNTIME.latest_run
-        if RUNTIME.is_running and run is not None and (started := run.started()) is not None:
+        if RUNTIME.is_running and run is not None and run.baseline is not None:
             # The run began with an earlier step: its start is the first record all the same.
-            _RECORDS.receive(started)
+            _RECORDS.receive(run.started(run.baseline))
         RUNTIME.add_sink(_RECORDS)
         if self.output_path:
             RUNTIME.write_profile(self.output_path)
@@ -214,12 +213,7 @@ class GlobalProfiler:
     def __enter__(self) -> GlobalProfiler:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Does nothing: steps come from :meth:`scope`."""
 
     def _checkpoint(self, step_name: str) -> None:
@@ -297,12 +291,7 @@ class ProfilerScope:
         activation.__enter__()
         return self._profiler
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         stack = getattr(self._entered, "stack", None)
         if stack:
             stack.pop().__exit__(kind, error, traceback)

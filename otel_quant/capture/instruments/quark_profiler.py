@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
 from typing import Any, Final
@@ -97,6 +98,15 @@ def _open(
     return open_library_step(kind, library, label=label, function=name, attributes=attributes)
 
 
+@contextmanager
+def _own_checkpoint() -> Iterator[None]:
+    token = _IN_OWN_CHECKPOINT.set(True)
+    try:
+        yield
+    finally:
+        _IN_OWN_CHECKPOINT.reset(token)
+
+
 def enter_scope(original: Function, hook: Hook, library: Library) -> Function:
     """Begins that step."""
 
@@ -104,11 +114,8 @@ def enter_scope(original: Function, hook: Hook, library: Library) -> Function:
     def wrapper(self: Any) -> Any:
         opening = _PENDING.get()
         _PENDING.set(None)
-        token = _IN_OWN_CHECKPOINT.set(True)
-        try:
+        with _own_checkpoint():
             result = original(self)
-        finally:
-            _IN_OWN_CHECKPOINT.reset(token)
         activation = Activation(None)
         with FAULTS.kept_in(OPENING_A_STEP), RUNTIME.metrics.adopted(self, *_RECORD.get()):
             if opening is not None:
@@ -125,11 +132,8 @@ def exit_scope(original: Function, hook: Hook, library: Library) -> Function:
 
     @wraps(original)
     def wrapper(self: Any, kind: Any, error: Any, traceback: Any) -> Any:
-        token = _IN_OWN_CHECKPOINT.set(True)
-        try:
+        with _own_checkpoint():
             result = original(self, kind, error, traceback)
-        finally:
-            _IN_OWN_CHECKPOINT.reset(token)
         entered = _ENTERED.get()
         if entered:
             _ENTERED.set(entered[:-1])

@@ -13,7 +13,6 @@ from otel_quant.capture.instruments.shared.hooks import (
     ENTRY_POINT,
     LAYER,
     OBSERVED,
-    SAMPLE,
     SAMPLES,
     STEP,
     Hook,
@@ -72,7 +71,7 @@ QUARK: Final = Library(
         Hook(f"{_QUARK_ONNX}.quantize", "quantize_dynamic", ENTRY_POINT, describe=_QUARK, models=_MODELS, sources=_OPTIONS),
         Hook(_QUARK_TORCH, "ModelQuantizer.quantize_model", ENTRY_POINT, describe=_QUARK),
         Hook(_QUARK_TORCH, "ModelQuantizer.direct_quantize_checkpoint", ENTRY_POINT, describe=_QUARK),
-        Hook(_READER, "CachedDataReader.get_next", SAMPLE),
+        Hook(_READER, "CachedDataReader.get_next", OBSERVED, after="shared.samples:sample"),
         Hook(_QUARK_TORCH, "ModelQuantizer._do_calibration", "shared.samples:passes", ProfileStep.CALIBRATION_FORWARD, filled_in=True, counts="dataloader"),
         Hook("quark.onnx.algorithm.finetuning.torch_utils", "optimize_module", LAYER),
         # Names of configurations, which the configurations themselves do not have.

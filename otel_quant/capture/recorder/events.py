@@ -52,24 +52,6 @@ class Taken(NamedTuple):
     latest: Mapping[str, object]  # The last value of each
 
 
-class _Copied:
-    """What the span of a run, or of a worker's part of it, has of its steps and models.
-
-    Of several steps the first value counts, of several models in a role the last.
-    """
-
-    def __init__(self) -> None:
-        self.of_steps: dict[str, AttributeValue] = {}
-        self.of_models: dict[str, dict[str, AttributeValue]] = {}
-
-    def all(self) -> dict[str, AttributeValue]:
-        """Returns them."""
-        found = dict(self.of_steps)
-        for totals in self.of_models.values():
-            found |= totals
-        return found
-
-
 class EventMaker:
     """Numbers the checkpoints of a run, keeps the last value of each metric of the program."""
 
@@ -82,7 +64,10 @@ class EventMaker:
         self._next = 0
         # By name, with the order of the reading: a slow metric may return after a newer one.
         self._latest: dict[str, tuple[int, object]] = {}
-        self._of_run, self._of_period = _Copied(), _Copied()
+        # What the span of the run, or of a worker's part of it, has of its steps and models: of
+        # several steps the first value counts, of several models in a role the last.
+        self._of_run: dict[str, AttributeValue] = {}
+        self._of_period: dict[str, AttributeValue] = {}
 
     def custom_at(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Asks the program's metrics for their values at a checkpoint, without any lock."""
@@ -164,7 +149,11 @@ class EventMaker:
             if cost.role == "float" and cost.path is not None:
                 self._copy_to_run({semconv.INPUT_PATH: cost.path})
             for copied in (self._of_run, self._of_period):
-                copied.of_models[cost.role] = cost_of(cost)
+                for name in [
+                    each for each in copied if each.startswith(f"quant.model.{cost.role}.")
+                ]:
+                    del copied[name]
+                copied |= cost_of(cost)
         return self._bare("models.costed", now, models=tuple(costs))
 
     def reading_taken(
@@ -205,7 +194,7 @@ class EventMaker:
     def run_reported(self, period: Period, reading: Reading) -> Event:
         """Returns the end of a worker's task, and begins the next one's part of the run."""
         of_period = self._totals(period, reading, self._of_period)
-        self._of_period = _Copied()
+        self._of_period = {}
         return self._bare(
             "run.reported",
             reading,
@@ -269,10 +258,12 @@ class EventMaker:
     def _latest_values(self) -> dict[str, object]:
         return {metric: value for metric, (_, value) in self._latest.items()}
 
-    def _totals(self, period: Period, end: Reading, copied: _Copied) -> dict[str, AttributeValue]:
+    def _totals(
+        self, period: Period, end: Reading, copied: Attributes
+    ) -> dict[str, AttributeValue]:
         peaks = period.tracker.result()
         return {
-            **copied.all(),
+            **copied,
             **self._figures.between(period.start, end, peaks, self.run.limits.memory),
             **origin_of(self.run, self.baseline),  # more is known at the end
             **present({semconv.MEMORY_PROCESS_PEAK: peaks.process_memory}),
@@ -283,5 +274,5 @@ class EventMaker:
     def _copy_to_run(self, attributes: Attributes) -> None:
         for name in semconv.COPIED_TO_RUN:
             if name in attributes:
-                self._of_run.of_steps.setdefault(name, attributes[name])
-                self._of_period.of_steps.setdefault(name, attributes[name])
+                self._of_run.setdefault(name, attributes[name])
+                self._of_period.setdefault(name, attributes[name])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
@@ -22,7 +22,9 @@ from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.probes.sampler import Sampler
 from otel_quant.capture.recorder.events import EventMaker, Taken
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
+from otel_quant.capture.recorder.run_info import completed
 from otel_quant.capture.recorder.sinks import Sinks
+from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.records import (
@@ -43,9 +45,6 @@ class UnfinishedStepError(Exception):
     """The error of a step that was still open when its run ended."""
 
 
-Describe: TypeAlias = Callable[[RunInfo, Mapping[str, AttributeValue], int], RunInfo]
-
-
 class Recorder:
     """One run.
 
@@ -62,11 +61,7 @@ class Recorder:
         *,
         sample_interval: float = 0.05,
         exact_peaks: bool = False,
-        completed: Callable[[RunInfo], RunInfo] = lambda info: info,
-        described: Describe = lambda info, attributes, time_ns: info,
     ) -> None:
-        self._completed = completed
-        self._described = described
         self.ended = False
         self._ending = False
         self._boundary = FAULTS.kept_in("recorder")
@@ -102,11 +97,8 @@ class Recorder:
         whole = self._ongoing.whole
         return whole.start if whole is not None else None
 
-    def started(self) -> Event | None:
+    def started(self, baseline: Reading) -> Event:
         """Returns the event of the run's start, for a sink that is added later."""
-        baseline = self.baseline
-        if baseline is None:
-            return None
         return self._events.run_started(Taken(ProfileStep.START, 0, baseline, {}, {}))
 
     @property
@@ -138,7 +130,7 @@ class Recorder:
                     return  # another thread or a signal handler has begun or ended the run
                 self._ongoing.begin(reading)
                 events = self._events
-                events.run = self._described(events.run, attributes or {}, reading.time_ns)
+                events.run = described(events.run, attributes or {}, reading.time_ns)
                 events.baseline = reading
                 taken = events.take(ProfileStep.START, reading, custom)
                 self._sinks.send(events.run_started(taken))
@@ -360,7 +352,7 @@ class Recorder:
         of_run = self._events.custom_of_run(reading, peaks)
         info = self.info
         with FAULTS.kept_in("description of the run"):
-            info = self._completed(info)
+            info = completed(info)
         with self._lock:
             if self.ended:
                 return  # a signal handler has ended it
@@ -432,23 +424,20 @@ class UnderWay:
 
     def __init__(self, lock: threading.RLock) -> None:
         self._threads: list[int] = []
-        self._is_waited_for = False
         self.use(lock)
 
     def use(self, lock: threading.RLock) -> None:
         """Uses another lock: in a forked child a thread that does not exist may hold the first."""
-        self._lock = lock
         self._one_is_over = threading.Condition(lock)
 
     def __enter__(self) -> None:
-        with self._lock:
+        with self._one_is_over:
             self._threads.append(threading.get_ident())
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
+        with self._one_is_over:
             self._threads.remove(threading.get_ident())
-            if self._is_waited_for:
-                self._one_is_over.notify_all()
+            self._one_is_over.notify_all()
 
     def __bool__(self) -> bool:
         return bool(self._threads)
@@ -459,7 +448,6 @@ class UnderWay:
         The lock is free meanwhile.
         """
         own = threading.get_ident()
-        self._is_waited_for = True
         self._one_is_over.wait_for(
             lambda: all(each == own for each in self._threads), _LONGEST_WAIT
         )

@@ -16,6 +16,26 @@ from typing import Any, Final, Protocol
 
 from otel_quant.schema.figures import Figure, Number
 
+__all__ = [
+    "BaseMetric",
+    "CPUMemoryMbMetric",
+    "CPUPeakMemoryMetric",
+    "CheckpointMetric",
+    "DiskReadMbMetric",
+    "DiskWriteMbMetric",
+    "GPUMemoryMbMetric",
+    "GPUPeakMemoryMetric",
+    "MetricContext",
+    "PeakCacheDirDiskUsageMbMetric",
+    "RelativeTimeMetric",
+    "StepNameMetric",
+    "SummaryMetric",
+    "TimestampMetric",
+    "TotalDiskReadMbMetric",
+    "TotalDiskWriteMbMetric",
+    "TotalTimeMetric",
+]
+
 _MIB: Final = 1024 * 1024
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +86,19 @@ def steps_below(program: Program, span: Span) -> list[Any]:
         )
         for child in program.otlp.children(span)
     ]
+
+
+def steps_by(distribution: str, prefix: str = "") -> Callable[..., Any]:
+    """Returns what makes the steps of a library, as `steps_below` finds them."""
+    version = importlib.metadata.version(distribution)
+
+    def step(named: tuple[str, str], known: dict[str, Any], *within: Any) -> Any:
+        name, function = named
+        return name, {
+            "code.function.name": prefix + function,
+            "quant.library.name": distribution,
+            "quant.library.version": version,
+            **known,
+        }, list(within)  # fmt: skip
+
+    return step

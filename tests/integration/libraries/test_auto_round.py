@@ -6,13 +6,10 @@ identifiers if those were drawn from it.
 
 from __future__ import annotations
 
-import importlib.metadata
-from typing import Any
-
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.integration.libraries.conftest import Program, steps_below
+from tests.integration.libraries.conftest import Program, steps_below, steps_by
 
 pytest.importorskip("auto_round.compressors.orchestrator")
 pytest.importorskip("gguf")  # it exports with that, and does not ask for it
@@ -56,14 +53,7 @@ SAMPLES = {
 TWO_BLOCKS = {"quant.layer_count": 2}
 
 
-def step(named: tuple[str, str], known: dict[str, Any], *within: Any) -> Any:
-    name, function = named
-    return name, {
-        "code.function.name": f"auto_round.{function}",
-        "quant.library.name": "auto-round",
-        "quant.library.version": importlib.metadata.version("auto-round"),
-        **known,
-    }, list(within)  # fmt: skip
+step = steps_by("auto-round", "auto_round.")
 
 
 def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:

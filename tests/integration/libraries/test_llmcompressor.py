@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from typing import Any
 
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.integration.libraries.conftest import Program, steps_below
+from tests.integration.libraries.conftest import Program, steps_below, steps_by
 
 pytest.importorskip("llmcompressor")
 
@@ -69,14 +68,7 @@ def counted_in_parts(samples: int, parts: int) -> dict[str, Any]:
     return {**counted(samples * parts), "quant.layer_count": parts}
 
 
-def step(named: tuple[str, str], known: dict[str, Any]) -> Any:
-    name, function = named
-    return name, {
-        "code.function.name": f"llmcompressor.{function}",
-        "quant.library.name": "llmcompressor",
-        "quant.library.version": importlib.metadata.version("llmcompressor"),
-        **known,
-    }, []  # fmt: skip
+step = steps_by("llmcompressor", "llmcompressor.")
 
 
 def export(known: dict[str, Any]) -> Any:

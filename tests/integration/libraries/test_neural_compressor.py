@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from typing import Any
 
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.integration.libraries.conftest import Program, steps_below
+from tests.integration.libraries.conftest import Program, steps_below, steps_by
 
 pytest.importorskip("neural_compressor.torch")
 
@@ -53,14 +52,7 @@ def in_blocks(name: str, bits: int = 4) -> dict[str, Any]:
     }
 
 
-def step(named: tuple[str, str], known: dict[str, Any], *within: Any) -> Any:
-    name, function = named
-    return name, {
-        "code.function.name": function,
-        "quant.library.name": "neural-compressor",
-        "quant.library.version": importlib.metadata.version("neural-compressor"),
-        **known,
-    }, list(within)  # fmt: skip
+step = steps_by("neural-compressor")
 
 
 def calibration(function: str, known: dict[str, Any]) -> Any:

@@ -48,12 +48,12 @@ import asyncio, logging, sys, warnings
 if sys.argv[1:] == ["hooked"]:
     from otel_quant.capture.instruments.shared.hooks import HOOKS
     from otel_quant.capture.instruments.shared.hooks import (
-        ENTRY_POINT, LAYER, OBSERVED, SAMPLE, SAMPLES, STEP, Hook, Library,
+        ENTRY_POINT, LAYER, OBSERVED, SAMPLES, STEP, Hook, Library,
     )
 
     hooks = {
         "stepped": STEP, "entered": ENTRY_POINT, "yielded": STEP,
-        "awaited": STEP, "yielded_later": STEP, "Reader.counted": SAMPLE,
+        "awaited": STEP, "yielded_later": STEP,
         "Reader.each_counted": SAMPLES, "layer": LAYER,
     }
     nothing = "quark:note_name"
@@ -61,6 +61,7 @@ if sys.argv[1:] == ["hooked"]:
         Library("test", "test", (
             *(Hook("tool", *hook, "Step") for hook in hooks.items()),
             Hook("tool", "quantized", ENTRY_POINT, models="shared.calls:models_of"),
+            Hook("tool", "Reader.counted", OBSERVED, after="shared.samples:sample"),
             Hook("tool", "noted", OBSERVED, after=nothing),
             Hook("tool", "passed", ENTRY_POINT, runs="function"),
         )),

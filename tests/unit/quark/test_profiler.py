@@ -13,14 +13,7 @@ import pytest
 import yaml
 
 from otel_quant import quark
-from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.recorder.ongoing import Period
-from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
-from otel_quant.capture.recorder.recorder import Recorder
-from otel_quant.capture.runtime import RUNTIME
 from otel_quant.quark import GlobalProfiler
-from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.records import GpuReading, Reading, RunInfo
 from otel_quant.schema.step_names import ProfileStep
 from tests.fixtures.programs import run_script
 
@@ -172,26 +165,9 @@ assert [record["step"] for record in profiler.records] == ["Start", "End"]
     assert steps(tmp_path / "first.yaml") == ["Start", "End"]
 
 
-def test_a_program_that_resets_the_singleton_gets_a_second_file(tmp_path: Path) -> None:
-    run(
-        tmp_path,
-        """
-from otel_quant.quark import GlobalProfiler
-for name in ("first", "second", "second"):
-    with GlobalProfiler(f"{name}.yaml").scope(name):
-        pass
-    GlobalProfiler._instance = None
-""",
-    )
-
-    assert {path.name: steps(path) for path in tmp_path.glob("*.yaml")} == {
-        "first.yaml": ["Start", "first Start", "first End", "End"],
-        "second.1.yaml": ["Start", "second Start", "second End", "End"],
-        "second.yaml": ["Start", "second Start", "second End", "End"],
-    }
-
-
-def test_a_program_that_resets_the_singleton_gets_the_metrics_of_the_start(tmp_path: Path) -> None:
+def test_a_program_that_resets_the_singleton_gets_a_second_file_with_the_metrics_of_the_start(
+    tmp_path: Path,
+) -> None:
     run(
         tmp_path,
         """
@@ -204,20 +180,27 @@ class Added(CheckpointMetric):
     def collect(self, context):
         return 1
 
-first = GlobalProfiler("first.yaml")
-at_first = [metric.name for metric in first.checkpoint_metrics + first.summary_metrics]
-first.checkpoint_metrics.append(Added())
-del first.summary_metrics[0]
-GlobalProfiler._instance = None
-second = GlobalProfiler("second.yaml")
-assert [metric.name for metric in second.checkpoint_metrics + second.summary_metrics] == at_first
+for name in ("first", "second", "second"):
+    profiler = GlobalProfiler(f"{name}.yaml")
+    if name == "first":
+        profiler.checkpoint_metrics.append(Added())
+        del profiler.summary_metrics[0]
+    with profiler.scope(name):
+        pass
+    GlobalProfiler._instance = None
 """,
     )
 
-    files = [read(tmp_path / f"{name}.yaml") for name in ("first", "second")]
-    added = [["added" in record for record in file["memory_usage"]] for file in files]
-    assert added == [[False, True], [False, False]]
-    assert ["total_quantization_time_seconds" in file for file in files] == [False, True]
+    files = {path.name: read(path) for path in tmp_path.glob("*.yaml")}
+    assert {name: steps(tmp_path / name) for name in files} == {
+        "first.yaml": ["Start", "first Start", "first End", "End"],
+        "second.1.yaml": ["Start", "second Start", "second End", "End"],
+        "second.yaml": ["Start", "second Start", "second End", "End"],
+    }
+    assert {
+        name: ("added" in file["memory_usage"][1], "total_quantization_time_seconds" in file)
+        for name, file in files.items()
+    } == {"first.yaml": (True, False), "second.1.yaml": (False, True), "second.yaml": (False, True)}
 
 
 def test_a_run_that_began_earlier_uses_the_path_that_is_given_later(
@@ -268,52 +251,39 @@ def test_the_first_record_is_the_start_of_the_run_even_if_it_began_earlier(
     )
 
 
-def test_what_was_measured_first_can_be_read_from_the_profiler(tmp_path: Path) -> None:
+def test_what_was_measured_can_be_read_from_the_profiler(tmp_path: Path) -> None:
     out = run(
         tmp_path,
         """
-import os
+import itertools, os
+import otel_quant.capture.runtime
 from otel_quant.quark import GlobalProfiler
+from otel_quant.schema.records import GpuReading
+
+used = itertools.chain((500, 700), itertools.repeat(600))
+otel_quant.capture.runtime.GpuProbe = lambda: (
+    lambda pids: (GpuReading(0, "GPU-0", None, next(used)),)
+)
 
 def show(profiler):
-    print(profiler._has_psutil, profiler._gpu_available, profiler._disk_io_available)
+    with profiler.scope("Calibration"):
+        print(profiler._has_psutil, profiler._gpu_available, profiler._disk_io_available)
     print(profiler.gpu_baseline_memory, profiler.gpu_peak_memory)
+    print(profiler.baseline_disk_read >= 0, profiler.baseline_disk_write >= 0)
 
-profiler = GlobalProfiler()
-show(profiler)
-assert profiler.baseline_disk_read >= 0 and profiler.baseline_disk_write >= 0
+show(GlobalProfiler())
 GlobalProfiler._instance = None
-os.environ["QUARK_PROFILING"] = "0"
+os.environ["QUARK_PROFILING"], os.environ["OTEL_QUANT_GPU"] = "0", "false"
 off = GlobalProfiler()
 show(off)
 print(off.baseline_disk_read, off.baseline_disk_write)
 """,
-        OTEL_QUANT_GPU="false",
+        OTEL_QUANT_SAMPLE_INTERVAL="0",
     )
 
-    assert out.splitlines() == ["True False True", "0 0", "True False False", "0 0", "0 0"]
-
-
-def test_the_memory_of_gpus_can_be_read_from_the_profiler(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    readings = [
-        Reading(0, order, {"gpu": (GpuReading(0, "GPU-0", None, used),)}, order)
-        for order, used in ((1, 500), (2, 700), (3, 600))
-    ]
-    tracker = PeakTracker(readings[0], with_peaks(RESOURCES))
-    for reading in readings:
-        tracker.fold(reading)
-    recorder = Recorder(RunInfo("", 0), Probes(()), ())
-    monkeypatch.setattr(recorder._ongoing, "whole", Period(readings[0], tracker))
-    monkeypatch.setattr(RUNTIME, "_recorder", recorder)
-    monkeypatch.setattr(GlobalProfiler, "_instance", None)
-    monkeypatch.setenv("QUARK_PROFILING", "0")
-    profiler = GlobalProfiler()
-    monkeypatch.setattr(profiler, "enabled", True)
-
-    assert profiler._gpu_available
-    assert (profiler.gpu_baseline_memory, profiler.gpu_peak_memory) == (500, 700)
+    assert out.splitlines() == [
+        "True True True", "500 700", "True True", "True False False", "0 0", "True True", "0 0",
+    ]  # fmt: skip
 
 
 def test_quarks_submodules_measure(tmp_path: Path) -> None:

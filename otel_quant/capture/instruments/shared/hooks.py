@@ -92,7 +92,6 @@ class Library:
 STEP: Final = "shared.steps:step"
 ENTRY_POINT: Final = "shared.steps:entry_point"
 OBSERVED: Final = "shared.steps:observed"
-SAMPLE: Final = "shared.samples:sample"
 SAMPLES: Final = "shared.samples:samples"
 LAYER: Final = "shared.samples:layer"
 

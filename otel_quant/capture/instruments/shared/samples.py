@@ -43,18 +43,11 @@ OpenPass = Callable[[], OpenStep | None]
 """Opens the step that one pass over a data loader is."""
 
 
-def sample(function: Function, hook: Hook, library: Library) -> Function:
-    """Counts each call that returns something as one sample of the calibration around it."""
-
-    @wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        if result is not None:
-            count_sample(args[0], result)
-            note_shapes(result)
-        return result
-
-    return wrapper
+def sample(call: Mapping[str, Any], result: object) -> None:
+    """Each call that returns something is one calibration sample."""
+    if result is not None:
+        count_sample(call["self"], result)
+        note_shapes(result)
 
 
 def samples(function: Function, hook: Hook, library: Library) -> Function:

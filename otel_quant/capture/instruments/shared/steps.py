@@ -13,7 +13,7 @@ import functools
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -76,12 +76,6 @@ def innermost() -> Operation | None:
     return found[-1] if found else None
 
 
-def inherited_attributes() -> Mapping[str, AttributeValue]:
-    """Returns the attributes of the operations around; those of inner ones go first."""
-    found = _AROUND.get()
-    return found[-1].attributes if found else _NOTHING
-
-
 def around() -> tuple[Operation, ...]:
     """Returns the operations that the calling context is in, outermost first.
 
@@ -94,17 +88,14 @@ def around() -> tuple[Operation, ...]:
     return found
 
 
-def is_within(owners: Collection[str]) -> bool:
-    """Whether the calling context is in an operation of one of some distributions."""
-    return bool(owners) and any(each.owner in owners for each in around())
-
-
 @contextmanager
 def operating(
     owner: str, attributes: Mapping[str, AttributeValue], *, costs_models: bool = False
 ) -> Iterator[Operation]:
     """Marks a block as an operation."""
-    operation = Operation(owner, {**inherited_attributes(), **attributes}, costs_models)
+    outer = innermost()
+    inherited = outer.attributes if outer is not None else _NOTHING
+    operation = Operation(owner, {**inherited, **attributes}, costs_models)
     token = _AROUND.set((*_AROUND.get(), operation))
     RUNTIME.operations.append(operation)
     try:
@@ -146,13 +137,13 @@ def is_reported_already(label: str, library: Library) -> bool:
     this one.
     """
     built_on_it = distributions_built_on(library)
-    for around in enclosing_steps():
-        owner = around.info.library
+    for step in enclosing_steps():
+        owner = step.info.library
         if owner in built_on_it:
             return True
-        if owner == library.distribution and (not library.nests or around.info.label == label):
+        if owner == library.distribution and (not library.nests or step.info.label == label):
             return True
-    return is_within(built_on_it)
+    return any(each.owner in built_on_it for each in around())
 
 
 # --- attributes -----------------------------------------------------------------------
@@ -284,26 +275,20 @@ def as_library_step(
 
 
 def open_library_step(
-    kind: str,
-    library: Library,
-    *,
-    label: str | None = None,
-    function: str | None = None,
-    attributes: Mapping[str, AttributeValue] | None = None,
-    filled_in: bool = False,
+    kind: str, library: Library, attributes: Mapping[str, AttributeValue] = _NOTHING, **more: Any
 ) -> OpenStep | None:
-    """Opens a step of a library. For the arguments see :meth:`Recorder.open`.
+    """Opens a step of a library. For the further arguments see :meth:`Recorder.open`.
 
     The step carries the attributes of the operations around it too; its own go first.
     """
+    operation = innermost()
+    inherited = operation.attributes if operation is not None else _NOTHING
     return RUNTIME.recorder.open(
         kind,
-        label=label,
         library=library.distribution,
         library_version=version_of(library),
-        function=function,
-        attributes={**inherited_attributes(), **(attributes or {})},
-        filled_in=filled_in,
+        attributes={**inherited, **attributes},
+        **more,
     )
 
 
@@ -393,8 +378,10 @@ def _as_operation(
 def _costs_its_models(library: Library) -> bool:
     """Whether an operation that begins now costs its models, and not one around it."""
     with FAULTS.kept_in("model cost"):
-        is_costed = any(each.costs_models for each in _AROUND.get())
-        return not is_costed and not is_within(distributions_built_on(library))
+        built_on_it = distributions_built_on(library)
+        return not any(each.costs_models for each in _AROUND.get()) and not any(
+            each.owner in built_on_it for each in around()
+        )
     return False
 
 

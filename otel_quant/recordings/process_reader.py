@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_quant.base.files import open_regular
 from otel_quant.export.recording import layout
@@ -34,15 +33,12 @@ _SPAN: Final = ("trace_id", "span_id", "parent_span_id")
 _OF_RUN: Final = ("rank", "world_size", "resource", *_SPAN)
 
 
-@dataclasses.dataclass(slots=True)
-class ProcessRuns:
+class ProcessRuns(NamedTuple):
     """What a process has left."""
 
-    runs: list[RecordedRun] = dataclasses.field(default_factory=list)  # Its runs, in order
-    # When the last that is known of it was written, in seconds since the recording began
-    latest: float = 0.0
-    # What could not be read, one sentence each
-    problems: list[str] = dataclasses.field(default_factory=list)
+    runs: list[RecordedRun]  # Its runs, in order
+    latest: float  # When the last that is known was written, in seconds since the recording began
+    problems: list[str]  # What could not be read, one sentence each
 
 
 def read_process(
@@ -54,7 +50,8 @@ def read_process(
     in_brief: bool = False,
 ) -> ProcessRuns:
     """Reads the events and the state of a process."""
-    found = ProcessRuns()
+    problems: list[str] = []
+    latest = 0.0
     reading: dict[str, ReadRun] = {}
     path = layout.events_path(folder, process)
     left_out = LeftOut()
@@ -65,7 +62,7 @@ def read_process(
             if offset is None:
                 offset = event["time"] - began_ns - event["clock"]
             at = max(0, event["clock"] + offset) / 1e9
-            found.latest = max(found.latest, at)
+            latest = max(latest, at)
             if kind == "process.started":
                 parent = event["parent_pid"]
                 continue
@@ -76,13 +73,13 @@ def read_process(
             except KeyError:
                 left_out[f"{kind} of what has not started"] += 1
     except OSError as error:
-        found.problems.append(f"{path.name} cannot be read: {error.strerror or error}")
-    found.problems += left_out.in_words(path.name)
+        problems.append(f"{path.name} cannot be read: {error.strerror or error}")
+    problems += left_out.in_words(path.name)
     if not reading or any(run.end is None for run in reading.values()):
         path = layout.state_path(folder, process)
         left_out = LeftOut()
         state = STATE(mapping_in(path), left_out)
-        found.problems += left_out.in_words(path.name)
+        problems += left_out.in_words(path.name)
         if state is not None:
             if offset is None:
                 offset = state["time"] - began_ns - state["clock"]
@@ -91,11 +88,11 @@ def read_process(
             run = reading.setdefault(state["run"], ReadRun(state["run"], at, process))
             if run.end is None:
                 run.state_known(state, at)
-                found.latest = max(found.latest, at)
+                latest = max(latest, at)
     is_open = any(run.end is None for run in reading.values())
     open_state = state_of_open() if is_open else "lost"
-    found.runs = [run.recorded(open_state) for run in reading.values()]
-    return found
+    runs = [run.recorded(open_state) for run in reading.values()]
+    return ProcessRuns(runs, latest, problems)
 
 
 _DECODE: Final = json.JSONDecoder().decode

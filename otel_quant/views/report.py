@@ -306,7 +306,7 @@ _GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 )
 """Title of a group and how the names of its attributes begin."""
 
-_FACTS: Final = {name: (fact.name, fact.unit) for fact in FACTS for name in fact.attributes} | {
+_FACTS: Final = {fact.attribute: (fact.name, fact.unit) for fact in FACTS} | {
     semconv.MEMORY_LIMIT_SOURCE: ("limit by", ""),
     semconv.GPU_COUNT: ("number of GPUs", ""),
     semconv.GPU_MEMORY_LIMIT: ("memory of all GPUs", "By"),

@@ -257,10 +257,12 @@ class Unsent:
         while self._kept:
             batch, options, tries = self._kept.pop()  # if the exporter raises, it would do so again
             try:
-                results.append(self._send(batch, **options))
+                result = self._send(batch, **options)
+                is_sent = getattr(result, "name", "") != "FAILURE"
             except OSError as error:
-                results.append(error)
-            if isinstance(results[-1], OSError) or results[-1].name == "FAILURE":
+                result, is_sent = error, False
+            results.append(result)
+            if not is_sent:
                 if tries < TRIES:
                     self._kept.appendleft((batch, options, tries + 1))
                 break

@@ -21,7 +21,7 @@ from opentelemetry.metrics import CallbackOptions, Instrument, MeterProvider, Ob
 
 from otel_quant.export.otel.custom import CustomGauges
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.events import Event, Sink
+from otel_quant.schema.events import Event, Sink, present
 from otel_quant.schema.figures import Metric, Number, Resource
 from otel_quant.schema.records import Forecast, Reading, RunInfo, StepInfo
 from otel_quant.schema.step_names import ALL_STEPS
@@ -229,17 +229,14 @@ class MetricsSink(Sink):
     # --- within -----------------------------------------------------------------------------
 
     def _create(self, metric: Metric, observe: _Observe | None) -> Instrument:
-        described = {"unit": metric.unit, "description": metric.brief}
-        create = getattr(self._meter, f"create_{metric.instrument}")
+        more: dict[str, Any] = {}
         if observe is not None:
-            observed: Instrument = create(metric.name, callbacks=[observe], **described)
-            return observed
-        if metric.instrument == "histogram":
-            return self._meter.create_histogram(
-                metric.name, explicit_bucket_boundaries_advisory=metric.buckets, **described
-            )
-        instrument: Instrument = create(metric.name, **described)
-        return instrument
+            more["callbacks"] = [observe]
+        elif metric.instrument == "histogram":
+            more["explicit_bucket_boundaries_advisory"] = metric.buckets
+        create = getattr(self._meter, f"create_{metric.instrument}")
+        made: Instrument = create(metric.name, unit=metric.unit, description=metric.brief, **more)
+        return made
 
     def _rows_of(self, kind: _Kind, error: str | None) -> tuple[_Row, ...]:
         labels = _labels_of(kind, error)
@@ -348,13 +345,13 @@ class _Run:
     """One run."""
 
     began: float  # Seconds since the epoch
-    identity: dict[str, str | int]  # Attributes of the point that says when it began
+    identity: dict[str, Any]  # Attributes of the point that says when it began
     ended: float | None = None  # Seconds since the epoch; None while it goes on
     # Highest memory of a run that has ended, in bytes; None if it was not measured
     peak: Any = None
 
     @property
-    def name(self) -> dict[str, str | int]:
+    def name(self) -> dict[str, Any]:
         """Attributes of its other points."""
         return {semconv.RUN_NAME: self.identity[semconv.RUN_NAME]}
 
@@ -373,7 +370,7 @@ class _RunTimes:
     def began(self, event: Event, trace_id: str | None) -> None:
         """Notes that a run has begun."""
         run = event.run
-        described: dict[str, str | int | None] = {
+        identity: dict[str, str | int | None] = {
             semconv.RUN_NAME: run.name,
             semconv.RUN_RANK: run.rank,
             semconv.PROCESS_PID: run.pid,
@@ -382,9 +379,8 @@ class _RunTimes:
             semconv.CALIBRATION_METHOD: run.method,
             semconv.CONFIG_NAME: run.config,
         }
-        identity = {key: value for key, value in described.items() if value is not None}
         with self._lock:
-            self._runs[run.id] = _Run(event.time_ns / 1e9, identity)
+            self._runs[run.id] = _Run(event.time_ns / 1e9, present(identity))
 
     def ended(self, event: Event) -> None:
         """Notes that a run has ended."""

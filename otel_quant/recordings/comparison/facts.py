@@ -19,7 +19,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.figures import QUANTITIES
 
 if TYPE_CHECKING:
-    from otel_quant.schema.records import AttributeValue
+    pass
 
 Value: TypeAlias = str | int | float | bool
 
@@ -38,46 +38,46 @@ class Fact:
     """Something that is known of a run."""
 
     name: str  # What it is
-    attributes: tuple[str, ...]  # Names of the attributes that say so: of the run, and of its steps
+    attribute: str  # Name of the attribute that says so, of the run or of its steps; empty for none
     # Figures that are not compared where it differs, by their kinds or names
     changes: frozenset[str] = _NOTHING
     unit: str = ""  # Unit of a number: ``By`` or nothing
 
 
 FACTS: Final[tuple[Fact, ...]] = (
-    Fact("command", (semconv.PROCESS_COMMAND_LINE,)),
-    Fact("library", (semconv.LIBRARY_NAME,)),
-    Fact("calibration method", (semconv.CALIBRATION_METHOD,)),
-    Fact("calibration samples", (semconv.CALIBRATION_SAMPLE_COUNT,)),
-    Fact("configuration", (semconv.CONFIG_NAME,)),
-    Fact("format", (semconv.FORMAT,)),
-    Fact("weight type", (semconv.WEIGHT_TYPE,)),
-    Fact("activation type", (semconv.ACTIVATION_TYPE,)),
-    Fact("per channel", (semconv.PER_CHANNEL,)),
-    Fact("bits", (semconv.BITS,)),
-    Fact("block size", (semconv.BLOCK_SIZE,)),
-    Fact("algorithms", (semconv.ALGORITHMS,)),
-    Fact("layers", (semconv.LAYER_COUNT,)),
-    Fact("model read", (semconv.INPUT_PATH,)),
-    Fact("model written", (semconv.OUTPUT_PATH,)),
-    Fact("SHA-256 of the float model", ("quant.model.float.sha256",)),
-    Fact("SHA-256 of the quantized model", ("quant.model.quantized.sha256",)),
-    Fact("processes of the launcher", (semconv.RUN_WORLD_SIZE,), _TIME_MEMORY_GPU),
-    Fact("machine", (semconv.HOST_NAME,)),
-    Fact("system", (semconv.OS_DESCRIPTION,), _TIME),
-    Fact("CPU", (semconv.CPU_MODEL,), _TIME),
-    Fact("CPUs", (semconv.CPU_COUNT,), _TIME_MEMORY),
-    Fact("limit of CPUs", (semconv.CPU_LIMIT,), _TIME_MEMORY),
-    Fact("limit of memory", (semconv.MEMORY_LIMIT,), _TIME_MEMORY, "By"),
-    Fact("limit of addresses", (semconv.ADDRESS_SPACE_LIMIT,), _TIME_MEMORY, "By"),
-    Fact("limit of file sizes", (semconv.FILE_SIZE_LIMIT,), _NOTHING, "By"),
-    Fact("GPUs", (semconv.GPU_NAMES,), _TIME_MEMORY_GPU),
-    Fact("GPU drivers", (semconv.GPU_DRIVERS,), _TIME_MEMORY_GPU),
-    Fact("Python", (semconv.PYTHON_VERSION,), _TIME_MEMORY),
-    Fact("otel-quant", (semconv.OTEL_QUANT_VERSION,), _TIME_MEMORY),
-    Fact("commit", (semconv.VCS_REVISION,)),
-    Fact("branch", (semconv.VCS_REF,)),
-    Fact("uncommitted changes", (semconv.VCS_DIRTY,)),
+    Fact("command", semconv.PROCESS_COMMAND_LINE),
+    Fact("library", semconv.LIBRARY_NAME),
+    Fact("calibration method", semconv.CALIBRATION_METHOD),
+    Fact("calibration samples", semconv.CALIBRATION_SAMPLE_COUNT),
+    Fact("configuration", semconv.CONFIG_NAME),
+    Fact("format", semconv.FORMAT),
+    Fact("weight type", semconv.WEIGHT_TYPE),
+    Fact("activation type", semconv.ACTIVATION_TYPE),
+    Fact("per channel", semconv.PER_CHANNEL),
+    Fact("bits", semconv.BITS),
+    Fact("block size", semconv.BLOCK_SIZE),
+    Fact("algorithms", semconv.ALGORITHMS),
+    Fact("layers", semconv.LAYER_COUNT),
+    Fact("model read", semconv.INPUT_PATH),
+    Fact("model written", semconv.OUTPUT_PATH),
+    Fact("SHA-256 of the float model", "quant.model.float.sha256"),
+    Fact("SHA-256 of the quantized model", "quant.model.quantized.sha256"),
+    Fact("processes of the launcher", semconv.RUN_WORLD_SIZE, _TIME_MEMORY_GPU),
+    Fact("machine", semconv.HOST_NAME),
+    Fact("system", semconv.OS_DESCRIPTION, _TIME),
+    Fact("CPU", semconv.CPU_MODEL, _TIME),
+    Fact("CPUs", semconv.CPU_COUNT, _TIME_MEMORY),
+    Fact("limit of CPUs", semconv.CPU_LIMIT, _TIME_MEMORY),
+    Fact("limit of memory", semconv.MEMORY_LIMIT, _TIME_MEMORY, "By"),
+    Fact("limit of addresses", semconv.ADDRESS_SPACE_LIMIT, _TIME_MEMORY, "By"),
+    Fact("limit of file sizes", semconv.FILE_SIZE_LIMIT, _NOTHING, "By"),
+    Fact("GPUs", semconv.GPU_NAMES, _TIME_MEMORY_GPU),
+    Fact("GPU drivers", semconv.GPU_DRIVERS, _TIME_MEMORY_GPU),
+    Fact("Python", semconv.PYTHON_VERSION, _TIME_MEMORY),
+    Fact("otel-quant", semconv.OTEL_QUANT_VERSION, _TIME_MEMORY),
+    Fact("commit", semconv.VCS_REVISION),
+    Fact("branch", semconv.VCS_REF),
+    Fact("uncommitted changes", semconv.VCS_DIRTY),
 )  # fmt: skip
 """What may differ, in the order in which it is shown. RSS depends on the number of threads, which
 follows the processors; the processor's model and the system change how fast it is reached."""
@@ -106,11 +106,11 @@ def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDiffere
     """
     libraries = dict.fromkeys(name for side in sides for run in side for name in _libraries(run))
     facts: list[tuple[Fact, Callable[[ComparedRun], Value | None]]] = [
-        (Fact("script", (), _ALL), _script),
-        (Fact("memory was read", (), frozenset({MEMORY_PEAK})), _when_read),
-        *((fact, partial(_value, names=fact.attributes)) for fact in FACTS),
+        (Fact("script", "", _ALL), _script),
+        (Fact("memory was read", "", frozenset({MEMORY_PEAK})), _when_read),
+        *((fact, partial(_value, name=fact.attribute)) for fact in FACTS),
         *(
-            (Fact(name, (), _TIME_MEMORY_GPU), partial(_version, library=name))
+            (Fact(name, "", _TIME_MEMORY_GPU), partial(_version, library=name))
             for name in libraries
         ),
     ]
@@ -135,23 +135,19 @@ def _version(run: ComparedRun, library: str) -> Value | None:
     return _libraries(run).get(library)
 
 
-def _value(run: ComparedRun, names: Iterable[str]) -> Value | None:
-    """Returns the values of attributes, wherever a recording has them, each once."""
-    recording = run.recording
-    sources: list[Mapping[str, AttributeValue]] = [
-        recording.origin,
-        *(each.attributes for each in recording.runs),
-        *(step.step.attributes for step in run.steps.values()),
+def _value(run: ComparedRun, name: str) -> Value | None:
+    """Returns the values of an attribute, wherever a recording has them, each once."""
+    sources = [
+        run.recording.origin,
+        *(each.attributes for each in run.recording.runs),
+        *(each.step.attributes for each in run.steps.values()),
     ]
     found = dict.fromkeys(
-        value if isinstance(value, str | int | float) else ", ".join(map(str, value))
+        ", ".join(map(str, value)) if isinstance(value, tuple) else value
         for source in sources
-        for name in names
         if (value := source.get(name)) is not None
     )
-    if len(found) > 1:
-        return ", ".join(map(str, found))
-    return next(iter(found), None)
+    return ", ".join(map(str, found)) if len(found) > 1 else next(iter(found), None)
 
 
 def _script(run: ComparedRun) -> str | None:

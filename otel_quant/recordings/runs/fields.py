@@ -66,9 +66,6 @@ LISTED: Final = (
 )  # fmt: skip
 """The columns of the list, in order: texts first."""
 
-TEXTS: Final = 4
-"""Columns at the beginning that are texts."""
-
 NAMES: Final = tuple(field.name for field in LISTED)
 
 _ATTRIBUTES: Final = {

@@ -6,6 +6,7 @@ models, and the manifest the summary of the launcher's curve.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -122,10 +123,14 @@ def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], li
     unreadable = [each for each in found if isinstance(each, Unreadable)]
     wanted = tuple(dict.fromkeys((*fields.NAMES, *names)))
     read_one = partial(_row_at, names=wanted, in_brief=fields.is_brief(wanted))
-    for row, problems in _each(read_one, [each for each in found if isinstance(each, str)]):
-        if row is not None:
-            rows.append(row)
-        unreadable += problems
+    gc.disable()  # nothing that is read has a cycle
+    try:
+        for row, problems in _each(read_one, [each for each in found if isinstance(each, str)]):
+            if row is not None:
+                rows.append(row)
+            unreadable += problems
+    finally:
+        gc.enable()
     return rows, unreadable
 
 

@@ -35,29 +35,18 @@ def situation(kind: str = "Calibration", /, **fields: Any) -> Situation:
     return Situation(step=step, **{**known, **fields})
 
 
+MANY = {"samples": 10, "expected_samples": 100}
 SITUATIONS = {
     "ulimit": situation("Post-process", limit_source="RLIMIT_AS"),
     "growth": situation(
-        samples=10,
-        expected_samples=100,
-        growth=GB // 2,
-        memory=7 * GB,
-        expected=52 * GB,
-        limit_source="cgroup",
+        **MANY, growth=GB // 2, memory=7 * GB, expected=52 * GB, limit_source="cgroup"
     ),
-    "growth within the limit": situation(
-        samples=10, expected_samples=100, growth=GB // 100, memory=GB, expected=2 * GB
-    ),
+    "growth within the limit": situation(**MANY, growth=GB // 100, memory=GB, expected=2 * GB),
     "no room for one": situation(
         samples=1, expected_samples=100, growth=GB // 100, expected=9 * GB
     ),
     "much": situation(
-        samples=10,
-        expected_samples=100,
-        growth=GB // 2,
-        expected=53 * GB,
-        library="amd-quark",
-        method="Entropy",
+        **MANY, growth=GB // 2, expected=53 * GB, library="amd-quark", method="Entropy",
         limit_source="RLIMIT_AS",
     ),
     "quark": situation(library="amd-quark", method="Entropy"),
@@ -67,16 +56,14 @@ SITUATIONS = {
     "finetune": situation("Fast Finetune", library="amd-quark"),
     "llmcompressor": situation(library="llmcompressor", where="gpu"),
     "gpu": situation(
-        where="gpu",
-        error="torch.OutOfMemoryError",
+        where="gpu", error="torch.OutOfMemoryError",
         gpus=(GpuReading(0, "a", None, 70 * GB, 80 * GB, 61 * GB),),
     ),
     "gpu of its own": situation(
-        where="gpu",
-        gpus=(GpuReading(0, "a", None, 70 * GB, 80 * GB, 63 * GB),),
+        where="gpu", gpus=(GpuReading(0, "a", None, 70 * GB, 80 * GB, 63 * GB),)
     ),
     "container": situation("Post-process", limit_source="cgroup"),
-}
+}  # fmt: skip
 
 
 def test_every_row_applies_to_some_situation_and_names_its_source() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -82,7 +82,7 @@ def read_by_all(path: Path) -> None:
 
 
 ODD = (
-    None, True, -1, 0, 1e30, -1e30, 1e308, 10**400, 2**63, math.nan, math.inf, "", "x", "\x1b[2J", [], {},
+    None, True, -1, 0, 1e30, -1e30, 1e308, 10**400, 2**63, math.nan, math.inf, "", "x", "\x1b[2J", "\ud800", [], {},
     [[]], {"a": {}}, [1, "a", None], {"a": 10**400, "b": [1], "c": None},
 )  # fmt: skip
 odd = st.sampled_from(ODD) | st.recursive(
@@ -94,6 +94,12 @@ MADE_OF_JSON = (
     "manifest.json", "events.20.jsonl", "events.21.jsonl", "state.21.json", "curve.launcher.jsonl",
     "p.last_reading.json",
 )  # fmt: skip
+
+
+MORE = os.environ.get("FUZZ_EXAMPLES")
+"""How many examples of each file are tried; without it a few, the same each time."""
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
@@ -111,7 +117,10 @@ def test_one_value_of_another_type_or_size_ends_no_command(
     path = a_recording(tmp_path / "r") / name
     lines = path.read_text().splitlines()
 
-    @settings(max_examples=12, deadline=None, database=None)
+    @settings(
+        max_examples=int(MORE or 12), derandomize=not MORE, deadline=None, database=None,
+        suppress_health_check=SLOW,
+    )  # fmt: skip
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         values = list(map(json.loads, lines))

@@ -290,9 +290,7 @@ print(json.dumps([mine, theirs, read(), [os.getpid(), pid]]))
     assert driver.events == [("init", parent), ("init", child)]
 
 
-def test_a_child_forked_while_the_driver_hangs_reads_no_gpus(tmp_path: Path) -> None:
-    driver = FakeNvml(tmp_path, [A])
-    code = """
+HANGS = """
 import threading
 from otel_quant.capture.probes import gpu
 gpu._LONGEST_WAIT = 0.05
@@ -302,12 +300,18 @@ class Hanging:
     def read(self, pids): inside.set(); leave.wait(30); return ()
 probe._opened = (("cuda", Hanging()),)
 thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
+"""
+
+
+def test_a_child_forked_while_the_driver_hangs_reads_no_gpus(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [A])
+    code = """
 theirs = in_child(read)
 leave.set(); thread.join(30)
 probe._opened = None
 print(json.dumps([theirs, len(read())]))
 """
-    assert run(driver, FORK + code).value == [[], 1]
+    assert run(driver, FORK + HANGS + code).value == [[], 1]
 
 
 def test_a_fork_waits_for_the_reading_in_progress(tmp_path: Path) -> None:
@@ -400,20 +404,11 @@ def test_with_an_nvidia_gpu_amd_gpus_are_read_only_on_request(
 
 def test_a_driver_that_hangs_in_one_thread_does_not_stop_another(tmp_path: Path) -> None:
     code = """
-import threading
-from otel_quant.capture.probes import gpu
-gpu._LONGEST_WAIT = 0.05
-inside, leave = threading.Event(), threading.Event()
-class Hanging:
-    count = readable = 1
-    def read(self, pids): inside.set(); leave.wait(30); return ()
-probe._opened = (("cuda", Hanging()),)
-thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
 during = [read(), read()]
 leave.set(); thread.join(30)
 probe._opened = None
 print(json.dumps([during, len(read())]))
 """
-    outcome = run(FakeNvml(tmp_path, [A]), code)
+    outcome = run(FakeNvml(tmp_path, [A]), HANGS + code)
     assert outcome.value == [[[], []], 1]
     assert outcome.log == ["WARNING A GPU driver does not respond; GPUs are not read until it does"]

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,58 +44,43 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return Kernel(monkeypatch)
 
 
-def test_the_mark_of_an_exited_child_is_reported_if_it_is_above_all_others(kernel: Kernel) -> None:
-    probe = MemoryProbe()
-    kernel.reaped = 500
-    assert probe().reaped_high_water == 500 * MIB
-
-
-def test_there_is_no_mark_if_no_child_was_waited_for(kernel: Kernel) -> None:
-    assert MemoryProbe()().reaped_high_water is None
-
-
-def test_the_mark_of_an_exited_child_is_not_reported_if_it_may_be_our_own(kernel: Kernel) -> None:
-    probe = MemoryProbe()
-    kernel.reaped = 102  # two marks of the same memory may differ by this much
-    assert probe().reaped_high_water is None
-
-
-def test_our_own_mark_is_remembered_after_it_was_reset(kernel: Kernel) -> None:
-    probe = MemoryProbe()
-    kernel.mark = 900
-    probe()
-    kernel.mark, kernel.reaped = 100, 900
-    assert probe().reaped_high_water is None
-
-
-def test_a_childs_mark_that_was_read_before_it_exited_is_not_reported_again(kernel: Kernel) -> None:
-    probe = MemoryProbe()
-    kernel.children = [(7, 50 * MIB, 600 * MIB)]
-    probe([7])
-    kernel.children, kernel.reaped = [], 600
-    assert probe().reaped_high_water is None
-
-
-def test_a_childs_peak_is_reported_even_if_it_was_read_shortly_before(
-    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("before", "now", "cores", "reported"),
+    [
+        pytest.param({}, {"reaped": 500}, 4, 500, id="above all others"),
+        pytest.param({}, {}, 4, None, id="no child was waited for"),
+        pytest.param({}, {"reaped": 102}, 4, None, id="it may be our own: marks differ by as much"),
+        pytest.param(
+            {"mark": 900}, {"mark": 100, "reaped": 900}, 4, None, id="our own, which was reset"
+        ),
+        pytest.param(
+            {"children": [(7, 50 * MIB, 600 * MIB)]}, {"children": [], "reaped": 600}, 4, None,
+            id="read before it exited",
+        ),
+        pytest.param(
+            {"children": [(7, 500 * MIB, 500 * MIB)]}, {"children": [], "reaped": 512}, 4, 512,
+            id="read shortly before its peak",
+        ),
+        pytest.param(
+            {"children": [(7, 500 * MIB, 500 * MIB)]}, {"children": [], "reaped": 512}, 256, None,
+            id="with many cores marks differ by more",
+        ),
+    ],
+)  # fmt: skip
+def test_the_mark_of_an_exited_child_is_reported_if_it_is_certainly_its_own(
+    kernel: Kernel,
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[str, Any],
+    now: dict[str, Any],
+    cores: int,
+    reported: int | None,
 ) -> None:
-    monkeypatch.setattr(memory, "_DRIFT", 1 * MIB)  # as on a machine with four cores
+    monkeypatch.setattr(memory, "_DRIFT", cores * MIB // 4)
     probe = MemoryProbe()
-    kernel.children = [(7, 500 * MIB, 500 * MIB)]
-    probe([7])
-    kernel.children, kernel.reaped = [], 512
-    assert probe().reaped_high_water == 512 * MIB
-
-
-def test_with_many_cores_the_allowed_difference_between_marks_is_larger(
-    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memory, "_DRIFT", 64 * MIB)
-    probe = MemoryProbe()
-    kernel.children = [(7, 500 * MIB, 500 * MIB)]
-    probe([7])
-    kernel.children, kernel.reaped = [], 512
-    assert probe().reaped_high_water is None
+    for figures in (before, now) if before else (now,):
+        vars(kernel).update(figures)
+        found = probe([pid for pid, _, _ in kernel.children])
+    assert found.reaped_high_water == (None if reported is None else reported * MIB)
 
 
 @on_linux

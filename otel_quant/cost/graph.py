@@ -19,7 +19,6 @@ from otel_quant.cost.fused import (
     NOT_QUANTIZED,
     QUANTIZES,
     Fused,
-    Fusion,
     Obstacle,
     fused_kernels,
 )
@@ -33,6 +32,7 @@ from otel_quant.cost.walk import Walk
 __all__ = [
     "CARRIES",
     "DEQUANTIZES",
+    "FUSIONS",
     "NOT_QUANTIZED",
     "NO_KERNEL",
     "QDQ",
@@ -45,7 +45,6 @@ __all__ = [
     "Value",
     "converts",
     "dtypes",
-    "fusion_of",
     "printable",
     "read_graph",
 ]
@@ -57,11 +56,6 @@ QDQ: Final = QUANTIZES | DEQUANTIZES
 def read_graph(path: str) -> Graph:
     """Returns a file's main graph as it is written there."""
     return read_model(path).graph
-
-
-def fusion_of(kind: str) -> Fusion | None:
-    """Returns on what operands a runtime has a kernel on integers for an operator."""
-    return FUSIONS.get(kind)
 
 
 def converts(kind: str) -> bool:

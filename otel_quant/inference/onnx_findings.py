@@ -10,6 +10,7 @@ from typing import Final
 from otel_quant.cost.graph import (
     CARRIES,
     DEQUANTIZES,
+    FUSIONS,
     NO_KERNEL,
     NOT_QUANTIZED,
     QDQ,
@@ -19,7 +20,6 @@ from otel_quant.cost.graph import (
     Value,
     converts,
     dtypes,
-    fusion_of,
     printable,
 )
 from otel_quant.inference.findings import Findings, Found
@@ -138,7 +138,7 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
     if at in fused.obstacles:
         known, other = fused.obstacles[at], _also_read(file, at)
         return Obstacle(other, known.remedy) if other and known is NOT_QUANTIZED else known
-    rule = fusion_of(at.kind)
+    rule = FUSIONS.get(at.kind)
     if rule is None:
         return NO_KERNEL
     if at.opset < rule.since:

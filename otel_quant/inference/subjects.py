@@ -146,13 +146,7 @@ class TorchVariant(InProcess):
         if found is None or not self.take_marks(resets=True):
             return
         made, self.first = found
-        self.quantize = made["took"]
-        self.providers = ("cuda" if made["gpu"] else "cpu",)
-        self.facts = {
-            "torch": made["version"],
-            "threads of torch": str(made["threads"]),
-            "GPU": made["gpu"],
-        }
+        self.quantize, self.providers, self.facts = made["took"], [made["provider"]], made["facts"]
 
     def _make(self) -> Any:
         if not self._has_script:

@@ -161,9 +161,6 @@ class TorchModel(Subject):
 
     def begin(self, kept: ExitStack, warmup: int) -> None:
         """Makes the model, and runs it for the first times."""
-        self._attempt(lambda: self._begin(kept, warmup))
-
-    def _begin(self, kept: ExitStack, warmup: int) -> None:
         import torch
 
         model, given = self._given
@@ -196,9 +193,8 @@ class TorchModel(Subject):
 
     def time(self, amount: float) -> None:
         """Adds a round of so many runs; one before them does not count."""
-        found = self._attempt(lambda: timed(self.call, int(amount) + 1)[1:])
-        if found is not None:
-            self.processes[-1].append(found)
+        if found := self.attempt(timed, self.call, int(amount) + 1):
+            self.processes[-1].append(found[1:])
 
     def call(self) -> Any:
         """Runs the model once, to the end of what it has started on a GPU."""
@@ -211,9 +207,6 @@ class TorchModel(Subject):
 
     def look_at(self, seconds: float) -> None:
         """Sees what runs, in how much memory, and what comes out."""
-        self._attempt(lambda: self._look_at(seconds))
-
-    def _look_at(self, seconds: float) -> None:
         import torch
 
         on_gpu, copied = self._on_gpu, Copied()
@@ -259,7 +252,7 @@ class TorchModel(Subject):
             is_quantized=has_quantized_weights(self._model),
         )
 
-    def _attempt(self, function: Callable[[], _Result]) -> _Result | None:
+    def attempt(self, function: Callable[..., _Result], *given: Any) -> _Result | None:
         """Calls a function, unless the model has failed; None if it does now."""
         if self.problem:
             return None
@@ -268,7 +261,7 @@ class TorchModel(Subject):
                 import torch
 
                 torch.backends.quantized.engine = self._engine
-            return function()
+            return function(*given)
         assert end.error is not None
         inputs = self.result.inputs
         fed = ", ".join(f"{name} {shown}" for name, shown in inputs.items())
@@ -301,11 +294,11 @@ def measure_models(
         kept.callback(setattr, engines, "engine", engines.engine)
         kept.enter_context(torch.random.fork_rng(devices=devices))
         for subject in subjects:
-            subject.begin(kept, options.warmup)
+            subject.attempt(subject.begin, kept, options.warmup)
         made = [subject for subject in subjects if not subject.problem]
         take_turns(made, planned(made, options.runs, options.seconds))
         for subject in subjects:
-            subject.look_at(options.seconds)
+            subject.attempt(subject.look_at, options.seconds)
     settings = {
         "threads": str(torch.get_num_threads()),
         "vector instructions": torch.backends.cpu.get_cpu_capability(),

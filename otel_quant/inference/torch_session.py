@@ -87,9 +87,12 @@ class Session:
         )
         return {
             "took": None if model is call else took,
-            "version": torch.__version__,
-            "threads": torch.get_num_threads(),
-            "gpu": torch.cuda.get_device_name() if _gpus() else "",
+            "provider": "cuda" if _gpus() else "cpu",
+            "facts": {
+                "torch": torch.__version__,
+                "threads of torch": str(torch.get_num_threads()),
+                "GPU": torch.cuda.get_device_name() if _gpus() else "",
+            },
         }
 
     def first(self) -> list[float]:

@@ -183,9 +183,7 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
         limit = 100 * (1 - chart.limit.value / top)
     bands = _bands(steps, until, is_large=chart.is_large)
     return Outline(
-        area="".join(
-            f"{_path([(line[0][0], _HEIGHT), *line, (line[-1][0], _HEIGHT)])}Z" for line in main
-        ),
+        area="".join(f"{_path([_floor(line[0]), *line, _floor(line[-1])])}Z" for line in main),
         line="".join(map(_path, main)),
         second=["".join(map(_path, each)) for each in lines["second"]],
         limit=limit,
@@ -224,27 +222,30 @@ def _value_text(value: float, unit: Unit) -> str:
             return count_text(value)
 
 
-def _path(points: Sequence[tuple[float, float]]) -> str:
-    return f"M{'L'.join(f'{x:.0f} {y:.0f}' for x, y in points)}"
+def _path(points: Sequence[str]) -> str:
+    return f"M{'L'.join(points)}"
 
 
-def _lines(
-    chart: Chart, values: Values, until: float, top: float
-) -> Iterator[list[tuple[float, float]]]:
+def _floor(point: str) -> str:
+    return f"{point.split()[0]} {_HEIGHT}"
+
+
+def _lines(chart: Chart, values: Values, until: float, top: float) -> Iterator[list[str]]:
     """Yields lines through the highest value of each stretch; a gap begins a new one."""
     stretch = max(1, -(-len(values) // _POINTS))
     longest = max(_PAUSE, math.inf if chart.every is None else 2 * stretch * chart.every)
-    line: list[tuple[float, float]] = []
+    line: list[str] = []
     before = -math.inf
     for first in range(0, len(values), stretch):
         part = slice(first, first + stretch)
         pairs = zip(values[part], chart.times[part], strict=True)
-        if found := [(value, time) for value, time in pairs if value is not None]:
+        if found := [pair for pair in pairs if pair[0] is not None]:
             value, time = max(found)
             if line and time - before > longest:
                 yield line
                 line = []
-            line.append((_WIDTH * time / until if until else 0.0, _HEIGHT * (1 - value / top)))
+            x, y = _WIDTH * time / until if until else 0.0, _HEIGHT * (1 - (value or 0.0) / top)
+            line.append(f"{x:.0f} {y:.0f}")
             before = time
     if line:
         yield line

@@ -51,7 +51,6 @@ from otel_quant.cost.operators.record import (
     named,
     not_costed,
     per_input,
-    per_input0,
     per_output,
     per_output0,
     same,
@@ -141,7 +140,10 @@ def _reduction(
     words: str, per_element: int, per_result: int = 0, *, tool: int = 0, fold: Fold | None = None
 ) -> Operator:
     rest = added(per_input(per_element), per_output(per_result))
-    tools = per_input0(tool or per_element)
+
+    def tools(op: Operation) -> int:
+        return (tool or per_element) * volume0(op.dims(0))
+
     return Operator(words, _reduced, T0, rest=rest, tool=tools, fold=fold)
 
 

@@ -28,7 +28,6 @@ from otel_quant.cost.operators.record import (
     ShapesOf,
     Types,
     agree,
-    as_operands,
     broadcast,
     first_of,
     free,
@@ -277,7 +276,7 @@ TABLE: Final[dict[str, Operator]] = {
         lambda op: [broadcast((op.shape(0), target_shape(op, 1)))], folding.fold_expand
     ),
     "Tile": free(_tile, fold=folding.fold_tile),
-    "GatherElements": free(as_operands(1)),
+    "GatherElements": free(lambda op: [op.shape(1)]),
     "GatherND": free(_gather_nd),
     "Pad": free(_pad),
     "DepthToSpace": free(lambda op: _blocks(op, spread=True)),

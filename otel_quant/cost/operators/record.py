@@ -173,11 +173,6 @@ def same_shape(op: Operation) -> Sequence[Shape]:
     return (op.shape(0),) * max(1, len(op.node.outputs))
 
 
-def as_operands(*operands: int) -> ShapesOf:
-    """Results with the shapes of these operands."""
-    return lambda op: [op.shape(i) for i in operands]
-
-
 def broadcast(shapes: Iterable[Shape]) -> Shape:
     """Returns the shape of shapes broadcast against each other, as numpy does."""
     given = list(shapes)
@@ -288,11 +283,6 @@ def per_output0(macs: int) -> Formula:
 def per_input(macs: int, i: int = 0) -> Formula:
     """A number of MACs for each element of an operand."""
     return lambda op: macs * op.size(i)
-
-
-def per_input0(macs: int) -> Formula:
-    """As :func:`per_input`, rank 0 counted as onnx_tool does."""
-    return lambda op: macs * volume0(op.dims(0))
 
 
 def per_operand(i: int, macs: int, of: int | None = None) -> Formula:

@@ -22,6 +22,7 @@ from typing import Any, Final
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.log import LOG
 from otel_quant.base.threads import start_thread
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.export.otel.sdk_workarounds import (
@@ -227,6 +228,7 @@ class Unsent:
         """Drops what is kept. In a forked child it is the parent's, as is the lock."""
         self._lock = threading.Lock()
         self._kept: deque[tuple[Any, dict[str, Any], int]] = deque()
+        self._has_said_what_is_lost = False
 
     @property
     def is_waiting(self) -> bool:
@@ -240,6 +242,7 @@ class Unsent:
         with self._lock:
             if len(self._kept) == MOST:
                 self._kept.pop()  # of those that have failed, the one that waits for longest
+                self._say_what_is_lost()
             self._kept.append((batch, options, 0))
             result = self._send_kept()
         if isinstance(result, OSError):  # over HTTP in 1.38, if nothing listens
@@ -265,8 +268,20 @@ class Unsent:
             if not is_sent:
                 if tries < TRIES:
                     self._kept.appendleft((batch, options, tries + 1))
+                else:
+                    self._say_what_is_lost()
                 break
         return results[0] if results else None
+
+    def _say_what_is_lost(self) -> None:
+        if not self._has_said_what_is_lost:
+            self._has_said_what_is_lost = True
+            LOG.warning(
+                "telemetry is lost: the endpoint was away for too long, or refuses it; %d batches are "
+                "kept, and each is sent again %d times",
+                MOST,
+                TRIES,
+            )
 
 
 def keep_unsent(provider: Any) -> list[Unsent]:

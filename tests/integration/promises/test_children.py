@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 
 from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol, Tree
-from tests.fixtures.programs import PROGRAMS, Finished, Workshop, clean_environment
+from tests.fixtures.programs import PROGRAMS, Finished, Ran, Workshop, clean_environment
 from tests.fixtures.programs import run as run_command
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -210,6 +211,43 @@ def test_malformed_traceparent_is_named_and_begins_a_new_trace(
     warnings = [line for line in result.stderr.splitlines() if "TRACEPARENT" in line]
     assert len(warnings) == 1
     assert "'00-nonsense'; expected 00-<32 hexadecimal digits>-" in warnings[0]
+
+
+FORKED = """
+import json, os, threading, time
+import otel_quant
+
+def samplers():
+    return [thread for thread in threading.enumerate() if thread.name == "otel-quant-sampler"]
+
+with otel_quant.step("parent"):
+    reading, writing = os.pipe()
+    for number in range(20):  # some of them in the middle of a sample
+        time.sleep(0.003)
+        pid = os.fork()
+        if pid == 0:
+            counts = [len(samplers())]
+            with otel_quant.step(f"child {number}"):
+                counts.append(len(samplers()))
+            counts.append(len(samplers()))
+            os.write(writing, (json.dumps(counts) + "\\n").encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        print(json.dumps([json.loads(line) for line in file]))
+    assert len(samplers()) == 1
+"""
+
+
+def test_a_forked_child_has_a_run_and_a_sampler_of_its_own(ran: Ran, otlp: OtlpReceiver) -> None:
+    printed = ran(FORKED, OTEL_QUANT_SAMPLE_INTERVAL="1")
+    # A worker is one run, which lasts until it ends.
+    assert json.loads(printed) == [[0, 1, 1]] * 20
+    run_of_parent = otlp.span("parent").attributes["quant.run.id"]
+    runs = {otlp.span(f"child {n}").attributes["quant.run.id"] for n in range(20)}
+    assert len(runs) == 20
+    assert run_of_parent not in runs
 
 
 def test_ranks_of_torchrun_are_roots_in_the_trace_with_files_of_their_own(

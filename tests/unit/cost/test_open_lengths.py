@@ -244,7 +244,7 @@ ARITHMETIC = st.recursive(
 )
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(text=ARITHMETIC, a=st.integers(0, 1000), b=st.integers(0, 1000))
 def test_an_expression_is_computed_as_python_does(text: str, a: int, b: int) -> None:
     try:
@@ -255,7 +255,7 @@ def test_an_expression_is_computed_as_python_does(text: str, a: int, b: int) -> 
     assert length == (expected if expected >= 0 else None)
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(text=st.text(st.sampled_from("ab19+-*/%(), ._?:") | st.characters(), max_size=40))
 @example(text="a**64**64")
 @example(text="--" * 400 + "a")

@@ -13,6 +13,11 @@ from otel_quant.export.otel import delivery
 from otel_quant.export.otel.delivery import Unsent
 from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 
+LOST = (
+    "telemetry is lost: the endpoint was away for too long, or refuses it; 64 batches are kept, and "
+    "each is sent again 240 times"
+)
+
 
 class Exporter(SpanExporter):
     """An exporter to an endpoint that takes what `takes` says, and is noted."""
@@ -47,19 +52,25 @@ def test_what_was_kept_is_sent_with_what_is_new() -> None:
     assert not kept.is_waiting
 
 
-def test_a_batch_that_is_refused_for_itself_holds_up_no_other_and_is_given_up() -> None:
+def test_a_batch_that_is_refused_for_itself_holds_up_no_other_and_is_given_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     exporter = Exporter()
     kept = Unsent(exporter)
     exporter.takes = lambda batch: batch != ["refused"]
     results = [exporter.export([batch]) for batch in ("refused", "next", "refused", "last")]
     assert [result.name for result in results] == ["FAILURE", "SUCCESS", "FAILURE", "SUCCESS"]
     assert exporter.arrived == [["next"], ["last"]]
+    assert caplog.messages == []
     for _ in range(2 * delivery.TRIES):
         kept.send_again()
     assert not kept.is_waiting
+    assert caplog.messages == [LOST]
 
 
-def test_the_oldest_are_given_up_where_there_are_too_many() -> None:
+def test_the_oldest_are_given_up_where_there_are_too_many(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     exporter = Exporter()
     kept = Unsent(exporter)
     exporter.takes = lambda batch: False
@@ -68,6 +79,7 @@ def test_the_oldest_are_given_up_where_there_are_too_many() -> None:
     exporter.takes = lambda batch: True
     kept.send_again()
     assert sorted(exporter.arrived) == [[number] for number in range(10, delivery.MOST + 10)]
+    assert caplog.messages == [LOST]
 
 
 def test_a_batch_is_kept_too_if_the_exporter_raises_that_nothing_listens() -> None:

@@ -36,7 +36,7 @@ def test_p_is_the_share_of_all_orders_that_are_as_far_apart(
     assert mann_whitney(first, second) == pytest.approx(p)
 
 
-@settings(deadline=None, max_examples=60)  # scipy takes a second to load
+@settings(max_examples=60)
 @given(VALUES, VALUES)
 def test_p_is_that_of_scipy_with_equal_values_too(first: list[float], second: list[float]) -> None:
     stats = pytest.importorskip("scipy.stats")
@@ -49,7 +49,6 @@ def test_p_is_that_of_scipy_with_equal_values_too(first: list[float], second: li
         assert mann_whitney(first, second) == pytest.approx(theirs)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 40).map(float), min_size=11, max_size=30),
     st.lists(st.integers(20, 60).map(float), min_size=11, max_size=30),

@@ -19,6 +19,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
+    from itertools import islice
+
     from otel_quant.views.show import document
     from otel_quant.views.text import terminal_width
     from otel_quant.views.writers import written
@@ -26,8 +28,11 @@ def _run(options: argparse.Namespace) -> int:
     gc.disable()  # all that is read stays to the end: to look through it for garbage took a fifth
     try:
         shown = document({name: read_recording(name) for name in options.files})
-        sys.stdout.writelines(written(shown, options.format, terminal_width(sys.stdout)))
+        lines = iter(written(shown, options.format, terminal_width(sys.stdout)))
+        while text := "".join(islice(lines, 1000)):  # standard output may be unbuffered
+            sys.stdout.write(text)
     finally:
+        gc.freeze()  # the process ends now: what is left is not taken apart
         gc.enable()
     return 0
 

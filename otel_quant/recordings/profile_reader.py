@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.files import is_held, open_regular
-from otel_quant.export.recording.event_file import EXPECTED, NotARecordingError, mapping_in
+from otel_quant.export.recording.event_file import (
+    EXPECTED,
+    NewerSchemaError,
+    NotARecordingError,
+    mapping_in,
+)
 from otel_quant.export.recording.layout import LAST_READING
 from otel_quant.recordings.model import Recording, State
 from otel_quant.recordings.process_reader import ReadRun
@@ -141,15 +146,15 @@ def _last_reading(path: Path, records: list[Record]) -> Record | None:
     The files of a folder are told apart by the time of the run's first checkpoint, because a profile
     may have been renamed or copied since.
     """
-    began, latest = records[0].get("timestamp"), records[-1].get("timestamp")
+    began, latest = (_number(record, "timestamp") for record in (records[0], records[-1]))
     for candidate in sorted(path.parent.glob(f"*{LAST_READING}")):
-        record = mapping_in(candidate)
-        if record is None or record.get("run_started") != began:
+        try:
+            reading = mapping_in(candidate)
+        except NewerSchemaError:  # of another run, of another version
             continue
-        taken = record.get("timestamp")
-        if isinstance(taken, float) and isinstance(latest, float) and taken >= latest:
-            return record
-        return None
+        if reading is not None and began is not None and reading.get("run_started") == began:
+            taken = _number(reading, "timestamp")
+            return reading if taken is not None and taken >= (latest or began) else None
     return None
 
 

@@ -393,7 +393,9 @@ def test_json_has_the_whole_reading_and_its_age(
     assert document["last_reading"] == {**READING, "age_secs": 300.0}
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"run_started": 1.5}', '{"open_steps": {}}', ""])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"schema": 9}', '{"run_started": 1.5}', '{"open_steps": {}}', ""]
+)
 def test_a_file_that_is_no_reading_of_this_run_is_not_printed(
     killed: Path, capsys: pytest.CaptureFixture[str], content: str
 ) -> None:

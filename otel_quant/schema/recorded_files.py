@@ -47,9 +47,14 @@ class Fields:
     """The fields of a mapping: those that it must have, and those that it may have."""
 
     def __init__(
-        self, name: str, required: Mapping[str, Check], optional: Mapping[str, Check]
+        self,
+        name: str,
+        required: Mapping[str, Check],
+        optional: Mapping[str, Check],
+        when: str = "",  # An event is written; for docs/recording.md
     ) -> None:
         self.name = name
+        self.when = when
         self.required = required.keys()
         self.checks = {**required, **optional}
 
@@ -201,27 +206,71 @@ EVENTS: Final[Mapping[str, Fields]] = {
             "process.started",
             {**_TIMES, "pid": whole, "parent_pid": whole},
             {"argv0": text},
+            "first event of a file",
         ),
         Fields(
             "run.started",
             _RUN,
             {"rank": whole, "world_size": whole, "resource": attributes, **_SPANNED},
+            "a run begins; without an SDK, `trace_id` and `parent_span_id` are those of `TRACEPARENT`, "
+            "and `resource` has the program's name",
         ),
-        Fields("run.attributes", _RUN, {"resource": attributes, "attributes": attributes, **_SPAN}),
+        Fields(
+            "run.attributes",
+            _RUN,
+            {"resource": attributes, "attributes": attributes, **_SPAN},
+            "more is known of the run, or a worker has begun another root span",
+        ),
         Fields(
             "step.started",
             {**_STEP, "name": text, "step_kind": text},
             {"parent": whole, **_SPANNED},
+            "a step opens, before its code runs",
         ),
-        Fields("samples.expected", {**_STEP, "total": whole}, {}),
-        Fields("samples.consumed", {**_STEP, "samples": whole}, {}),
-        Fields("step.ended", _STEP, {"samples": whole, "items": whole, **_OUTCOME}),
-        Fields("checkpoint", {**_RUN, "name": text}, {"step": whole, **_CHECKPOINT}),
-        Fields("models.costed", {**_RUN, "models": many(MODEL, "models")}, {}),
-        Fields("heartbeat", _RUN, {"attributes": attributes, "samples": by_name(whole)}),
-        Fields("run.ended", _RUN, _OUTCOME),
+        Fields(
+            "samples.expected",
+            {**_STEP, "total": whole},
+            {},
+            "how many samples a step will consume",
+        ),
+        Fields(
+            "samples.consumed",
+            {**_STEP, "samples": whole},
+            {},
+            "a second or more after the last of a step, in a long step less often",
+        ),
+        Fields(
+            "step.ended",
+            _STEP,
+            {"samples": whole, "items": whole, **_OUTCOME},
+            "a step has closed",
+        ),
+        Fields(
+            "checkpoint",
+            {**_RUN, "name": text},
+            {"step": whole, **_CHECKPOINT},
+            "another checkpoint was taken",
+        ),
+        Fields(
+            "models.costed",
+            {**_RUN, "models": many(MODEL, "models")},
+            {},
+            "the cost of models is known",
+        ),
+        Fields(
+            "heartbeat",
+            _RUN,
+            {"attributes": attributes, "samples": by_name(whole)},
+            "every 30 s; `samples` by index of the open steps",
+        ),
+        Fields(
+            "run.ended",
+            _RUN,
+            _OUTCOME,
+            "a run has ended; `attributes` has those of its steps and models too that the run's span has",
+        ),
     )
-}  # fmt: skip
+}
 """The events, by kind."""
 
 STATE: Final = Fields(

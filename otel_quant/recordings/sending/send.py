@@ -111,7 +111,9 @@ class Endpoint:
 
 def configured_endpoint() -> Endpoint:
     """Returns the exporters that ``opentelemetry-instrument`` would give to a program."""
-    if defaults_in(os.environ, os.environ) is not None:
+    # A protocol says how to send, not where.
+    where = {name: each for name, each in os.environ.items() if not name.endswith("_PROTOCOL")}
+    if defaults_in(where, where) is not None:
         raise NotSentError(
             "no endpoint is set; expected one in OTEL_EXPORTER_OTLP_ENDPOINT, "
             "such as http://localhost:4317, or other settings of OpenTelemetry"
@@ -151,7 +153,9 @@ def send(exporters: Iterable[Any], batch: Any) -> None:
             except OSError as error:  # in 1.38 those over HTTP raise it if nothing listens
                 reason = str(error)
         if failed:
-            raise NotSentError(said.last or reason)
+            reason = said.last or reason
+            address = getattr(exporter, "_endpoint", "")  # the exporters over gRPC log it
+            raise NotSentError(reason if address in reason else f"{address}: {reason}")
 
 
 class _CapturedLog(logging.Handler):

@@ -334,10 +334,11 @@ def test_what_an_endpoint_did_not_take_is_kept_and_can_be_sent_again(
     launched.run(quantization)
     before = {path: path.read_bytes() for path in launched.recording.iterdir()}
     otlp.become(Mode.ERROR)
-    done = send(launched, otlp.environment())
+    done = send(launched, otlp.environment("http/protobuf"))  # whose exporter names no address
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"otel-quant: {launched.recording.name}: the endpoint did not take it: ")
+    problem = f"the endpoint did not take it: {otlp.http_endpoint}/v1/traces: "
+    assert line.startswith(f"otel-quant: {launched.recording.name}: {problem}")
     assert line.endswith(
         "; before that 0 spans, 0 log records, 0 points of metrics were sent; the recording is as "
         "it was and can be sent again"

@@ -50,6 +50,18 @@ def test_a_recording_that_is_being_made_is_not_sent(
     going_on.gone()
 
 
+def test_a_protocol_alone_is_no_endpoint(
+    recording: RecordedFolder,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    assert said(capsys, "recording") == (
+        "recording: no endpoint is set; expected one in OTEL_EXPORTER_OTLP_ENDPOINT, "
+        "such as http://localhost:4317, or other settings of OpenTelemetry"
+    )
+
+
 def test_without_the_sdk_it_says_what_to_install(
     recording: RecordedFolder,
     capsys: pytest.CaptureFixture[str],

@@ -31,7 +31,7 @@ def csv_lines(document: Document) -> Iterator[str]:
     table = document.sheet() if document.sheet else first_table(document.parts)
     if table is None:
         return iter(())
-    written = _verbatim if table.is_verbatim else _neutral
+    written = _exact if table.is_exact else _neutral
     moments = [at for at, column in enumerate(table.columns) if column.unit == "time"]
 
     def row_of(cells: Sequence[Cell]) -> list[str | int]:
@@ -79,6 +79,11 @@ def _neutral(cell: Cell) -> str | int:
         return f"{number:.6g}" if abs(number) < _LARGE else f"{number:.12g}"
     value = _verbatim(cell)
     return _FORMULA.sub(r"\1'", value) if isinstance(value, str) else value
+
+
+def _exact(cell: Cell) -> str | int:
+    number = cell.value if isinstance(cell, Quantity) else cell
+    return _verbatim(cell) if isinstance(number, float) else _neutral(cell)
 
 
 def _verbatim(cell: Cell) -> str | int:

@@ -117,7 +117,7 @@ class Table(NamedTuple):
     caption: str = ""  # What it shows, for the headings of Markdown and pages; the title if empty
     note: str = ""  # What is left out, and what has to be known to read it
     is_sortable: bool = True  # Whether the cells of a column can be compared with each other
-    is_verbatim: bool = False  # CSV has its texts as they are, also what a spreadsheet would run
+    is_exact: bool = False  # CSV has all digits of its numbers
 
     @classmethod
     def of(

@@ -401,4 +401,4 @@ def _sheet(recordings: Mapping[str, Recording]) -> Table:
         *(key for key in present if key not in order),
     ]
     columns = [Column[Any](name) for name in names]
-    return Table(columns, [[row.get(name) for name in names] for row in rows], is_verbatim=True)
+    return Table(columns, [[row.get(name) for name in names] for row in rows], is_exact=True)

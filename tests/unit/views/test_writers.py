@@ -161,16 +161,16 @@ Missing
     )
 
 
-def test_csv_of_a_sheet_of_its_own_may_be_verbatim() -> None:
+def test_csv_of_a_sheet_of_its_own_may_have_all_digits() -> None:
     columns = (Column("text"), Column("at", "time"), Column("is", ""))
     rows = (("a, -b", 0.0, True), ("@x", 1_700_000_000.5, 0.123456789))
     sheet = Table(columns, rows)
     assert in_form("csv", Document((), sheet=lambda: sheet)) == (
         "text,at,is\n\"a,' -b\",1970-01-01T00:00:00Z,true\n'@x,2023-11-14T22:13:20Z,0.123457\n"
     )
-    verbatim = Table(columns, rows, is_verbatim=True)
-    assert in_form("csv", Document((), sheet=lambda: verbatim)) == (
-        'text,at,is\n"a, -b",1970-01-01T00:00:00Z,true\n@x,2023-11-14T22:13:20Z,0.123456789\n'
+    exact = Table(columns, rows, is_exact=True)
+    assert in_form("csv", Document((), sheet=lambda: exact)) == (
+        "text,at,is\n\"a,' -b\",1970-01-01T00:00:00Z,true\n'@x,2023-11-14T22:13:20Z,0.123456789\n"
     )
 
 

@@ -241,12 +241,18 @@ def _time(recording: Recording, subject: Subject) -> Iterator[str]:
     if not steps:
         yield "No step was recorded."
         return
-    most = max(steps, key=lambda each: each.own)
-    within = duration_text(_covered(steps))
+    by_name: dict[tuple[str, ...], list[PlacedStep]] = {}
+    for each in steps:
+        by_name.setdefault(each.names[-2:], []).append(each)
+    names, most = max(by_name.items(), key=lambda item: sum(each.own for each in item[1]))
+    own, covered = sum(each.own for each in most), _covered(steps)
+    share = own / covered if covered else 0.0
+    times = f" ({len(most)} times)" if len(most) > 1 else ""
     all_of = f" of {duration_text(recording.duration)}" if recording.duration else ""
     yield (
-        f"{counted(len(steps), 'step')} took {within}{all_of}, most of it "
-        f"{_path(most.names)}: {duration_text(most.own)}."
+        f"{counted(len(steps), 'step')} took {duration_text(covered)}{all_of}, "
+        f"{'most of it' if share > 0.5 else 'the longest'} {_path(names)}{times}: "
+        f"{duration_text(own)}, {share_text(share)}."
     )
 
 

@@ -311,19 +311,17 @@ def _cause(
     if number == signal.SIGKILL and limit:
         share = (memory or 0) / limit
         available = seen.available if seen.limits.memory_source == "physical" else None
+        if (
+            seen.oom_kills == 0
+        ):  # of memory, it was another program if any: earlyoom, a batch system
+            evidence = f"memory was at {share:.0%} of the limit, and the kernel has counted no out-of-memory kill"
+            return None, evidence if memory is not None else None
         if share >= _AT_THE_LIMIT or (
             available is not None and available < limit * (1 - _AT_THE_LIMIT)
         ):
             return (
                 "guessed",
                 f"SIGKILL when memory was at {share:.0%} of the limit; no counter of the kernel tells who sent it",
-            )
-        if memory is not None:
-            return (
-                None,
-                f"memory was at {share:.0%} of the limit, and the kernel has counted no out-of-memory kill: a person or a program has sent the signal"
-                if seen.oom_kills == 0
-                else None,
             )
     if number == signal.SIGABRT and seen.address_space is not None:
         return (

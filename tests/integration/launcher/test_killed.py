@@ -133,7 +133,7 @@ def test_a_killed_calibration_says_where_it_was_and_what_it_held(launched: Launc
     assert ending.open_steps == ("Calibration",)
     assert ending.memory_per_sample == pytest.approx(10 * MB, rel=0.1)
     assert ending.evidence is not None
-    assert ending.evidence.endswith("a person or a program has sent the signal")
+    assert ending.evidence.endswith("the kernel has counted no out-of-memory kill")
 
 
 def test_a_killed_child_is_reported_although_the_program_ends_by_itself(launched: Launched) -> None:

@@ -177,6 +177,7 @@ COUNTED = "the kernel has counted {}: oom_kill in " + COUNTER
 NOBODY_TELLS = (
     "SIGKILL when memory was at {}% of the limit; no counter of the kernel tells who sent it"
 )
+NOT_COUNTED = "memory was at {}% of the limit, and the kernel has counted no out-of-memory kill"
 CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
     "the counter rose": (
         {"signal": KILL, "last_seen": {PROGRAM: FULL}, "oom_kills": 2},
@@ -188,8 +189,10 @@ CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
     ),
     "the counter stood, memory far below the limit": (
         {"signal": KILL, "last_seen": {PROGRAM: HALF}},
-        None,
-        "memory was at 50% of the limit, and the kernel has counted no out-of-memory kill: a person or a program has sent the signal",
+        None, NOT_COUNTED.format(50),
+    ),
+    "the counter stood, memory at the limit": (
+        {"signal": KILL, "last_seen": {PROGRAM: FULL}}, None, NOT_COUNTED.format(98),
     ),
     "no counter, memory near the limit": (
         {"signal": KILL, "last_seen": {PROGRAM: last_seen(7500 * MB)}, "oom_kills": None},

@@ -147,7 +147,7 @@ def test_a_chart_is_read_and_zoomed_by_keyboard(opened: Open, tmp_path: Path) ->
         ("ArrowLeft", "10.50"), ("End", "19.50"),
     ):  # fmt: skip
         page.page.keyboard.press(key)
-        page.page.wait_for_function(
+        page.wait_for(
             f"document.querySelector('#reading-memory').textContent.startsWith('{second} s')"
         )
     page.page.keyboard.press("+")

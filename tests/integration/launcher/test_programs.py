@@ -22,6 +22,18 @@ print(QuantInstrumentor().is_instrumented_by_opentelemetry, *sys.argv[1:])
 NOTHING_CALLED = "no quantization library that otel-quant knows was called"
 NO_PYTHON = "no Python was started, or one with -S, -E or -I, which keep otel-quant out of it"
 
+TRACKER = """
+import time
+from multiprocessing import resource_tracker
+resource_tracker.ensure_running()
+statm = f"/proc/{resource_tracker._resource_tracker._pid}/statm"
+pages, before = 1, 0
+while pages != before:  # it has started
+    time.sleep(0.5)
+    pages, before = int(open(statm).read().split()[1]), pages
+print(pages * 4096)
+"""
+
 
 def at_the_end(launched: Launched, why: str) -> str:
     return f"otel-quant: no step was recorded: {why}\nrecording: {launched.recording.name}\n"
@@ -77,6 +89,12 @@ def test_a_program_that_cannot_be_instrumented_runs_unchanged(
 
 
 LOOK = "import sys; print(sys.path, sorted(m for m in sys.modules if 'otel' in m or 'custom' in m))"
+
+
+def test_multiprocessings_own_process_is_not_made_larger(launched: Launched) -> None:
+    command = [sys.executable, "-c", TRACKER]
+    bare, ours = (int(ran(command).stdout) for ran in (launched.run_bare, launched.run))
+    assert ours - bare < 5_000_000
 
 
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.8", "3.10", "3.12", "3.13"])

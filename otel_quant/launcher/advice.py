@@ -72,9 +72,8 @@ class Situation:
     limit: int | None = None  # The limit in force, in bytes
     limit_source: str | None = None  # Its source
     growth: int | None = None  # Growth of memory with each sample, in bytes
-    # Memory after the last sample as the program's own forecast has it, in bytes; None if memory of
-    # the host did not run out
-    expected: int | None = None
+    # Memory after the last sample as the program's own forecast has it, in bytes
+    forecast: int | None = None
     gpus: tuple[GpuReading, ...] = ()  # The GPUs at the last reading
 
     def attribute(self, name: str) -> str:
@@ -101,16 +100,30 @@ class Situation:
         return step is not None and (step.samples is not None or "Calibration" in step.name)
 
     @property
+    def expected(self) -> float | None:
+        """Memory at the last sample if it goes on growing, in bytes; None if that is not known."""
+        if self.where == "host" and self.forecast is not None:
+            return self.forecast
+        step = self.step
+        if step is None or not step.expected_samples or not self._grows or self.memory is None:
+            return None
+        left = step.expected_samples - (step.samples or 0)
+        return self.memory + max(0, left) * (self.growth or 0)
+
+    @property
     def fitting(self) -> int | None:
         """Samples that fit into the limit; None if that is not known."""
         step = self.step
-        growth = self.growth if self.where == "host" else None
-        if step is None or not step.samples or not growth or growth < 0:
+        if step is None or not step.samples or not self._grows:
             return None
         if self.memory is None or self.limit is None:
             return None
-        before = self.memory - step.samples * growth
-        return max(0, int((self.limit / _SPARE - before) / growth))
+        before = self.memory - step.samples * (self.growth or 0)
+        return max(0, int((self.limit / _SPARE - before) / (self.growth or 1)))
+
+    @property
+    def _grows(self) -> bool:
+        return self.where == "host" and (self.growth or 0) > 0
 
 
 @dataclass(frozen=True, slots=True)

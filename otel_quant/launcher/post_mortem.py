@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.export.recording.curve import Level
 from otel_quant.launcher.advice import Situation, Where, advice_for, shortage_in
 from otel_quant.launcher.observer import LastSeen, Observation, with_mark
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import Certainty, Ending, RecordedRun, RecordedStep, Recording
 from otel_quant.recordings.reader import read
+from otel_quant.recordings.summary import Limit
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import size
 from otel_quant.views.ending import forecast_of
@@ -147,6 +151,10 @@ _SOON: Final = 1.0
 """Seconds after a process was killed or failed within which the program has ended because of it. Memory
 that a program reaches later, such as a launcher of ranks that cleans up, is not what was held then."""
 
+_FEWEST_SAMPLES: Final = 5
+_MOST_POINTS: Final = 60
+"""Points of a calibration's progress from which its growth is taken."""
+
 _WORTH_NAMING: Final = 1_000_000
 """Bytes on disk."""
 
@@ -178,16 +186,17 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     certainty, evidence = _cause(seen, victim, memory, shortage)
     limit, source = _limit(seen, shortage, recording)
     growth = _forecast(victim, step, semconv.FORECAST_MEMORY_PER_SAMPLE)
-    where = shortage or ("host" if certainty is not None else None)
+    if growth is None and step is not None:
+        growth = _growth(step, _first(step, victim, seen, recording), memory, recording)
     situation = Situation(
         step=step or (victim.steps[-1] if victim.steps else None),
         run=victim.run,
-        where=where,
+        where=shortage or ("host" if certainty is not None else None),
         memory=memory,
         limit=limit,
         limit_source=source,
         growth=growth,
-        expected=_forecast(victim, step, semconv.FORECAST_MEMORY) if where == "host" else None,
+        forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
         gpus=seen.gpus,
     )
     return dataclasses.replace(
@@ -280,19 +289,8 @@ def _memory_then(
 
 
 def _highest_before(time: float, recording: Recording) -> int | None:
-    """Returns the highest RSS in the launcher's curve in the second before a moment."""
-    recorded = recording.curves.get("launcher")
-    if recorded is None:
-        return None
-    began = (recorded.began_ns - recording.began_ns) / 1e9
-    length = recorded.curve.length / 1000
-    levels = (
-        bucket.levels[series.MEMORY].highest
-        for bucket in recorded.curve.buckets.values()
-        if series.MEMORY in bucket.levels
-        and time - 1.0 <= began + bucket.position * length <= time + 0.1
-    )
-    return max(map(int, levels), default=None)
+    levels = [level for at, level in _memory_curve(recording) if time - 1.0 <= at <= time + 0.1]
+    return max((int(level.highest) for level in levels), default=None)
 
 
 def _cause(
@@ -339,12 +337,56 @@ def _limit(
         full = max((gpu for gpu in seen.gpus if gpu.limit), key=lambda gpu: gpu.used, default=None)
         return (full.limit, f"gpu {full.index}") if full is not None else (None, None)
     known = [
-        (seen.limits.memory, seen.limits.memory_source),
-        (seen.address_space, _RLIMIT),
-        summary.limit(recording) or (None, None),
+        Limit(value, source)
+        for value, source in (
+            (seen.limits.memory, seen.limits.memory_source),
+            (seen.address_space, _RLIMIT),
+            summary.limit(recording) or (None, None),
+        )
+        if value is not None
     ]
-    found = [(int(value), source) for value, source in known if value is not None]
-    return min(found, key=lambda each: each[0], default=(None, None))
+    smallest = min(known, key=lambda each: each.value, default=None)
+    return (None, None) if smallest is None else (int(smallest.value), smallest.source)
+
+
+def _first(
+    step: RecordedStep, victim: Victim, seen: Observation, recording: Recording
+) -> int | None:
+    """Returns RSS at the beginning of a step, if its process is the whole program; else None."""
+    run = victim.run
+    if run is None or victim.pid != seen.pid or len(recording.runs) > 1:
+        return None
+    found = (each for each in run.checkpoints if (each.step, each.time) == (step.index, step.start))
+    memory = next((each.attributes.get(semconv.CHECKPOINT_MEMORY) for each in found), None)
+    return memory if isinstance(memory, int) else None
+
+
+def _growth(
+    step: RecordedStep, first: int | None, memory: int | None, recording: Recording
+) -> int | None:
+    """Returns the growth of memory with each sample: the median slope between any two readings."""
+    curve = _memory_curve(recording)
+    samples = step.samples or 0
+    if not curve or memory is None or samples < _FEWEST_SAMPLES:
+        return None
+    # The newest number of samples is that of the end, whenever the figures beside it were read.
+    known = [(time, count) for time, count in step.progress if count < samples]
+    every = max(1, -(-len(known) // _MOST_POINTS))
+    points: list[tuple[int, float]] = []
+    position = 0
+    for time, count in ((step.start, 0), *known[::every]):
+        while position + 1 < len(curve) and curve[position + 1][0] <= time:
+            position += 1
+        # The curve's reading at the beginning may be one of 50 ms later.
+        at_start = first if count == 0 and first is not None else curve[position][1].last
+        points.append((count, float(at_start)))
+    points.append((samples, float(memory)))
+    slopes = [
+        (after[1] - before[1]) / (after[0] - before[0])
+        for before, after in combinations(points, 2)
+        if after[0] > before[0]
+    ]
+    return round(statistics.median(slopes))
 
 
 def _forecast(victim: Victim, step: RecordedStep | None, name: str) -> int | None:
@@ -353,6 +395,20 @@ def _forecast(victim: Victim, step: RecordedStep | None, name: str) -> int | Non
         return None
     found = forecast_of(victim.run, step).get(name)
     return found if isinstance(found, int) else None
+
+
+def _memory_curve(recording: Recording) -> list[tuple[float, Level]]:
+    """Returns time in seconds since the recording began, and memory, of each bucket."""
+    curve = recording.curves.get("launcher")
+    if curve is None:
+        return []
+    began = (curve.began_ns - recording.began_ns) / 1e9
+    length = curve.curve.length / 1000
+    return [
+        (began + bucket.position * length, bucket.levels[series.MEMORY])
+        for bucket in curve.curve.buckets.values()
+        if series.MEMORY in bucket.levels
+    ]
 
 
 def _disk(seen: Observation, victim: Victim, recording: Recording) -> tuple[tuple[str, int], ...]:

@@ -39,14 +39,12 @@ MANY = {"samples": 10, "expected_samples": 100}
 SITUATIONS = {
     "ulimit": situation("Post-process", limit_source="RLIMIT_AS"),
     "growth": situation(
-        **MANY, growth=GB // 2, memory=7 * GB, expected=52 * GB, limit_source="cgroup"
+        **MANY, growth=GB // 2, memory=7 * GB, limit_source="cgroup"
     ),
-    "growth within the limit": situation(**MANY, growth=GB // 100, memory=GB, expected=2 * GB),
-    "no room for one": situation(
-        samples=1, expected_samples=100, growth=GB // 100, expected=9 * GB
-    ),
+    "growth within the limit": situation(**MANY, growth=GB // 100, memory=GB),
+    "no room for one": situation(samples=1, expected_samples=100, growth=GB // 100),
     "much": situation(
-        **MANY, growth=GB // 2, expected=53 * GB, library="amd-quark", method="Entropy",
+        **MANY, growth=GB // 2, library="amd-quark", method="Entropy",
         limit_source="RLIMIT_AS",
     ),
     "quark": situation(library="amd-quark", method="Entropy"),
@@ -60,7 +58,7 @@ SITUATIONS = {
         gpus=(GpuReading(0, "a", None, 70 * GB, 80 * GB, 61 * GB),),
     ),
     "gpu of its own": situation(
-        where="gpu", gpus=(GpuReading(0, "a", None, 70 * GB, 80 * GB, 63 * GB),)
+        where="gpu", forecast=20 * GB, gpus=(GpuReading(0, "a", None, 70 * GB, 80 * GB, 63 * GB),)
     ),
     "container": situation("Post-process", limit_source="cgroup"),
 }  # fmt: skip
@@ -109,6 +107,15 @@ def test_what_would_help_depends_on_what_is_known(name: str, beginnings: list[st
 
 def test_a_program_whose_memory_did_not_run_out_gets_no_advice() -> None:
     assert advice_for(situation(where=None, growth=GB, samples=1, expected_samples=9)) == ()
+
+
+def test_memory_that_does_not_grow_makes_no_forecast() -> None:
+    level = situation(samples=10, expected_samples=100, growth=-5)
+    assert (level.expected, level.fitting) == (None, None)
+
+
+def test_more_samples_than_were_expected_need_what_is_held_now() -> None:
+    assert situation(samples=12, expected_samples=10, growth=GB, memory=7 * GB).expected == 7 * GB
 
 
 @pytest.mark.parametrize(

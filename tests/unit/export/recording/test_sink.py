@@ -423,7 +423,7 @@ for number in range(100000):
         with subprocess.Popen(
             [sys.executable, "-c", WORK + code], env=environment(folder)
         ) as process:
-            while not folder.exists():
+            while not list(folder.glob("events.*")):  # before, there is no recording
                 time.sleep(0.001)
             time.sleep(number * 0.007)
             process.kill()

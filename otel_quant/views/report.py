@@ -252,7 +252,7 @@ def _time(recording: Recording, subject: Subject) -> Iterator[str]:
     yield (
         f"{counted(len(steps), 'step')} took {duration_text(covered)}{all_of}, "
         f"{'most of it' if share > 0.5 else 'the longest'} {_path(names)}{times}: "
-        f"{duration_text(own)}, {share_text(share)}."
+        f"{duration_text(own)}, {share_text(share)} of it."
     )
 
 

@@ -90,12 +90,7 @@ def promql_table(expr: str, ref: str = "A") -> prometheus.Dataquery:
     return query.format(PromQueryFormat.TABLE)
 
 
-SPAN_TIME, SPAN_SERVICE, SPAN_NAME, SPAN_DURATION = (
-    "Start time",
-    "Trace Service",
-    "Name",
-    "Duration",
-)
+SPAN_TIME, SPAN_NAME, SPAN_DURATION = "Start time", "Name", "Duration"
 """What the data source calls the columns of a search that are no attributes."""
 MOST_SPANS = 1000
 """Traces that a search returns at most, and spans of each: Tempo is configured for as many."""

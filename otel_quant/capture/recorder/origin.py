@@ -28,9 +28,11 @@ _SECRET_WORDS: Final = frozenset(
 """Words of a name; ``--tokenizer`` and ``--max-tokens`` have none of them."""
 _SECRETS: Final = re.compile(
     r"(?i:(?<=authorization:)|(?<=authorization=)|(?<=bearer ))[^'\"]+"
-    r"|\b(?:AKIA|ASIA|eyJ|gh[oprsu]_|github_pat_|glpat-|hf_|sk-|xox[abeprs]-)[\w.-]{12,}"
+    r"|\b(?:(?:hf|gh[oprsu])_[A-Za-z0-9]{30,}|github_pat_\w{40,}|A[KS]IA[A-Z0-9]{16}"
+    r"|glpat-[\w-]{20,}|sk-[\w-]{32,}|xox[abeprs]-[\w-]{20,}|eyJ[\w-]+\.[\w-]+\.[\w-]+)"
 )
-"""An HTTP header's, and the forms in which services give out keys and tokens."""
+"""An HTTP header's, and the forms in which services give out keys and tokens: with their lengths, as names
+of models begin alike (``hf_llama_int8.onnx``)."""
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
 """``user:password@`` in an address."""
 

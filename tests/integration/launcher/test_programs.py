@@ -91,7 +91,7 @@ def test_a_program_that_cannot_be_instrumented_runs_unchanged(
 LOOK = "import sys; print(sys.path, sorted(m for m in sys.modules if 'otel' in m or 'custom' in m))"
 
 
-def test_multiprocessings_own_process_is_not_made_larger(launched: Launched) -> None:
+def test_multiprocessings_resource_tracker_is_not_instrumented(launched: Launched) -> None:
     command = [sys.executable, "-c", TRACKER]
     bare, ours = (int(ran(command).stdout) for ran in (launched.run_bare, launched.run))
     assert ours - bare < 5_000_000

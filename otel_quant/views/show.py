@@ -395,10 +395,8 @@ def _sheet(recordings: Mapping[str, Recording]) -> Table:
             known = {f"run_{key}": listed(each) for key, each in data.items()}
             rows += ({"file": title, **row, **known} for row in _rows(ShownRun(recording, run)))
     order = ["file", "step", "depth", *(column.key for column in COLUMNS), "status"]
-    present = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
-    names = [
-        *(key for key in order if key in present),
-        *(key for key in present if key not in order),
-    ]
+    present = {key for row in rows for key, value in row.items() if value is not None}
+    every = dict.fromkeys((*order, *(key for row in rows for key in row)))
+    names = [key for key in every if key in present]
     columns = [Column[Any](name) for name in names]
     return Table(columns, [[row.get(name) for name in names] for row in rows], is_exact=True)

@@ -15,7 +15,7 @@ import atexit
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -41,9 +41,12 @@ RETRY: Final = 5.0
 FORK_PATIENCE: Final = 1.0
 """Seconds that a fork waits for the flush in progress; after that the endpoint is taken to hang."""
 
-MOST: Final = 64
-"""Batches that are kept for each exporter: an hour of metrics, older points Prometheus refuses; of spans
-and log records ten minutes and more, as an exporter tries for 10 s to send each."""
+MOST: Final = 4096
+"""Spans, or log records, that are kept for each exporter: twice what the SDK's queue holds. Not a
+number of batches: a busy run makes hundreds of small ones in a minute if its exporter fails at once."""
+
+METRICS_COUNT_AS: Final = 64
+"""One export of metrics, so that an hour of them is kept: older points are refused by Prometheus."""
 
 REFUSALS: Final = 3
 """How often an endpoint may refuse a batch and take another. Then it refuses it for what is in it."""
@@ -241,10 +244,10 @@ class Unsent:
         if not WORKAROUNDS.applied:
             return self._send(batch, **options)
         with self._lock:
-            if len(self._kept) == MOST:
-                self._lose_the_oldest()
             self._kept.append((batch, options))
             result = self._send_kept()
+            while sum(_size(kept) for kept, _ in self._kept) > MOST:
+                self._lose_the_oldest()
         if isinstance(result, OSError):
             raise result
         return result
@@ -292,9 +295,14 @@ class Unsent:
             self._has_said_what_is_lost = True
             LOG.warning(
                 "telemetry is lost: the endpoint refuses it, or has been away for too long to keep it all "
-                "(%d batches)",
+                "(%d spans or log records, %d exports of metrics)",
                 MOST,
+                MOST // METRICS_COUNT_AS,
             )
+
+
+def _size(batch: Any) -> int:
+    return len(batch) if isinstance(batch, Sized) else METRICS_COUNT_AS
 
 
 def keep_unsent(provider: Any) -> list[Unsent]:

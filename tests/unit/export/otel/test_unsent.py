@@ -15,7 +15,7 @@ from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 
 LOST = (
     "telemetry is lost: the endpoint refuses it, or has been away for too long to keep it all "
-    "(64 batches)"
+    "(4096 spans or log records, 64 exports of metrics)"
 )
 
 
@@ -89,13 +89,17 @@ def test_the_oldest_are_given_up_where_there_are_too_many(
     exporter = Exporter()
     kept = Unsent(exporter)
     exporter.takes = lambda batch: False
-    for number in range(delivery.MOST + 10):
-        exporter.export([number])
+    for number in range(10):
+        exporter.export([number] * 512)
         kept.send_again()
+    metrics = [object() for _ in range(8)]  # with as many exports of metrics as 512 records
+    for each in metrics:
+        exporter.export(each)
     exporter.takes = lambda batch: True
     kept.send_again()
-    assert exporter.arrived == [[number] for number in range(10, delivery.MOST + 10)]
+    assert exporter.arrived == [*([number] * 512 for number in range(3, 10)), *metrics]
     assert caplog.messages == [LOST]
+    assert delivery.MOST == 8 * 512
 
 
 def test_a_batch_is_kept_too_if_the_exporter_raises_that_nothing_listens() -> None:

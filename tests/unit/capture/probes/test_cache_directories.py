@@ -62,10 +62,7 @@ def test_nothing_is_measured_and_no_thread_runs_without_a_watched_directory() ->
     assert (cache(), cache.sample(), threading.active_count()) == (None, None, before)
 
 
-def test_between_checkpoints_a_thread_measures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache_directories, "_INTERVAL", 0.01)
+def test_between_checkpoints_a_thread_measures(tmp_path: Path) -> None:
     cache = CacheDirectories()
     cache.watch(tmp_path)
     assert cache.sample() is None  # it has not measured yet

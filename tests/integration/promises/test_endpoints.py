@@ -188,6 +188,47 @@ def test_what_an_endpoint_was_not_there_to_take_is_sent_once_it_is_back(
     assert otlp.point("quant.step.duration", quant__step__kind="User-Defined").count == len(STEPS)
 
 
+FORKED = """
+import os, sys
+import otel_quant
+
+with otel_quant.step("before"):
+    pass
+print(flush=True)
+sys.stdin.readline()
+with otel_quant.step("during"):
+    pass
+sys.stdin.readline()
+child = os.fork()
+with otel_quant.step("after" if child else "in the child"):
+    pass
+if child == 0:
+    print(flush=True)
+    sys.stdin.readline()
+else:
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_child_that_is_forked_in_an_outage_does_not_send_what_its_parent_keeps(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    variables = {**otlp.environment("http/protobuf"), **GIVES_UP_SOON}
+    with workshop.script(FORKED).start(variables) as process:
+        wait_for_the_first_part(process, otlp)
+        otlp.become(Mode.UNAVAILABLE)
+        go_on(process)
+        wait_until_given_up(process)
+        go_on(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        otlp.become(Mode.ACCEPT)
+        process.communicate("\n")
+    assert process.returncode == 0
+    names = ["after", "before", "during", "in the child", "quantization", "quantization"]
+    assert sorted(otlp.span_names()) == names
+
+
 SDK_ALONE = """
 import sys
 from opentelemetry import trace

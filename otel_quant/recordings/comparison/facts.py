@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from otel_quant.recordings.comparison.runs import ComparedRun
 from otel_quant.recordings.summary import MEMORY_PEAK, peak
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import QUANTITIES
+from otel_quant.schema.quantities import QUANTITIES
 
 Value: TypeAlias = str | int | float | bool
 

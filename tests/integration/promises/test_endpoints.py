@@ -188,6 +188,36 @@ def test_what_an_endpoint_was_not_there_to_take_is_sent_once_it_is_back(
     assert otlp.point("quant.step.duration", quant__step__kind="User-Defined").count == len(STEPS)
 
 
+SDK_ALONE = """
+import sys
+from opentelemetry import trace
+
+def send():
+    trace.get_tracer("bare").start_span("span").end()
+    trace.get_tracer_provider().force_flush()
+
+send()
+print(flush=True)
+sys.stdin.readline()
+send()
+"""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_sdk_alone_still_loses_what_an_endpoint_was_not_there_to_take(
+    workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
+) -> None:
+    variables = {**otlp.environment(protocol), **GIVES_UP_SOON}
+    otlp.become(Mode.UNAVAILABLE)
+    with workshop.script(SDK_ALONE).start(variables) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        otlp.become(Mode.ACCEPT)
+        process.communicate("\n")
+    assert process.returncode == 0
+    assert otlp.span_names() == ["span"], "the fault is gone: delete Unsent in delivery.py"
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_if_an_endpoint_stops_answering_the_file_still_has_the_whole_run(
     workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -65,7 +64,6 @@ def test_a_step_that_a_sink_opens_while_the_run_begins_is_recorded() -> None:
     assert received.names == ["Start", "Inner Start", "Inner End", "A Start", "A End", "End"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGUSR1")
 def test_a_step_that_a_signal_handler_opens_while_the_run_begins_is_recorded() -> None:
     def interrupted() -> None:
         os.kill(os.getpid(), signal.SIGUSR1)

@@ -236,6 +236,7 @@ def _cost_facts(cost: Mapping[str, Any]) -> Facts:
 
 # --- what is missing ----------------------------------------------------------------------
 
+_DAY: Final = 86_400.0
 _OF_READING: Final = {
     semconv.READING_MEMORY_PEAK: "peak",
     f"{semconv.READING_PREFIX}gpu_memory_peak": "peak on GPUs",
@@ -264,7 +265,9 @@ def _missing(recording: Recording, run: RecordedRun) -> Iterator[str]:
             if (value := number(run.last.attributes, name)) is not None
         ]
         text = ", ".join((f"{run.last.time - run.start:.2f} s", *read))
-        yield f"  last reading:    {duration_text(_age(recording, run.last))} ago ({text})"
+        age = _age(recording, run.last)
+        ago = f"{age / _DAY:.0f} days" if age >= 2 * _DAY else duration_text(age)
+        yield f"  last reading:    {ago} ago ({text})"
 
 
 def _figures(attributes: Mapping[str, Any], prefix: str) -> Iterator[str]:

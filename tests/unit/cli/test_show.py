@@ -371,14 +371,17 @@ def end_of(text: str) -> str:
     return text[text.index("truncated:") :]
 
 
+@pytest.mark.parametrize(("seconds", "age"), [(300, "5 min 00 s"), (400 * 86_400, "400 days")])
 def test_the_last_reading_is_printed_with_its_age_and_the_samples(
-    killed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    killed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    seconds: float, age: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(time, "time", lambda: 1700000062.5 + seconds)
     assert end_of(show(capsys, killed)) == (
         "truncated: the run has no End: it is still running, or was killed\n"
         "  open steps:      Model Quantization > Calibration (37 of 512 samples)\n"
         "  last checkpoint: Calibration Start (2.00 s, 160 MB)\n"
-        "  last reading:    5 min 00 s ago (62.00 s, 423 MB, 36.7 MB on GPUs, peak 430 MB, "
+        f"  last reading:    {age} ago (62.00 s, 423 MB, 36.7 MB on GPUs, peak 430 MB, "
         "peak on GPUs 41.9 MB, limit 8.39 GB)\n"
     )
 

@@ -98,8 +98,10 @@ def test_a_new_run_watches_what_exists_and_does_not_have_the_old_runs_peak(tmp_p
     (tmp_path / "kept" / "file").write_bytes(b"x" * MIB)
     cache._pause_ends = 0.0
 
-    assert cache.for_new_run()() == MIB
+    assert cache.for_new_run().sample() is None
+    assert cache() == MIB
     assert list(cache._first_sizes) == [tmp_path / "kept"]
+    cache.forget()
 
 
 def test_a_folder_that_is_removed_while_it_is_listed_does_not_hide_the_others(

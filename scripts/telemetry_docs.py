@@ -7,7 +7,7 @@ from pathlib import Path
 
 from otel_quant.capture.recorder.attributes import MOST_OF_STEP
 from otel_quant.export.otel.custom import MOST_CUSTOM
-from otel_quant.export.otel.delivery import MOST, RETRY, SPACING
+from otel_quant.export.otel.delivery import METRICS_COUNT_AS, MOST, RETRY, SPACING
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.settings import SETTINGS
 
@@ -75,7 +75,7 @@ step or the run are kept.
 | log records, ended spans | at once, every {spacing} s at most | when its processors send: with the SDK's batch processors after `OTEL_BLRP_SCHEDULE_DELAY` and `OTEL_BSP_SCHEDULE_DELAY` milliseconds (1000 and 5000, in older versions 5000 for both) |
 | metrics | once a minute (`OTEL_METRIC_EXPORT_INTERVAL`), and once after the first step has begun | when its readers export |
 | at the end of the program | everything, within `OTEL_QUANT_EXIT_TIMEOUT` | what its SDK sends at its shutdown |
-| what an endpoint did not take for `OTEL_EXPORTER_OTLP_TIMEOUT` (10 s) | kept in memory and sent again after {retry} s, and at the end: of each exporter {most} batches, which is an hour of metrics and ten minutes or more of the rest | what its exporters do: OpenTelemetry's drop it |
+| what an endpoint did not take for `OTEL_EXPORTER_OTLP_TIMEOUT` (10 s) | kept in memory and sent again after {retry} s, and at the end, the oldest first: of each exporter {most} spans or log records, or {exports} exports of metrics (an hour) | what its exporters do: OpenTelemetry's drop it |
 
 SIGTERM ends a Python program at once unless the program handles it, and otel-quant sets no handler
 for it; SIGKILL (of the kernel's out-of-memory killer too) cannot be handled. Both have the same effect:
@@ -124,6 +124,7 @@ def document() -> str:
             spacing=SPACING,
             retry=f"{RETRY:g}",
             most=MOST,
+            exports=MOST // METRICS_COUNT_AS,
         ),
         "## Environment variables\n",
         _VARIABLES,

@@ -180,7 +180,8 @@ class Constants:
             held = attributes.get(name)
             if isinstance(held, Tensor):
                 return self.tensor(held)
-            if type(held) is tuple or isinstance(held, int | float | bytes):
+            is_plain = type(held) is tuple or isinstance(held, int | float | bytes)
+            if is_plain and dtype != dtypes.UNKNOWN:
                 items = held if type(held) is tuple else (held,)
                 dims = (len(items),) if type(held) is tuple else ()
                 numbers = tuple(item for item in items if isinstance(item, int | float))

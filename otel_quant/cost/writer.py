@@ -49,8 +49,8 @@ def write_with_shapes(
             target would lose the model's external data; or a file cannot be read or written.
     """
     path, out = Path(model), Path(target)
-    _refuse(path, out, cost)
     part = out.with_name(out.name + ".part")
+    _refuse(path, out, part, cost)
     reader = open_reader(path)
     try:
         pieces = _new_model(reader, _known(cost))
@@ -59,15 +59,15 @@ def write_with_shapes(
                 _write(piece, source, file)
         part.replace(out)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise CostError(
             os.fspath(target), f"cannot be written: {error.strerror}", expected="a place for a file"
         ) from error
     finally:
         reader.close()
+        part.unlink(missing_ok=True)
 
 
-def _refuse(path: Path, out: Path, cost: ModelCost) -> None:
+def _refuse(path: Path, out: Path, part: Path, cost: ModelCost) -> None:
     if cost.tensors is None:
         raise CostError(cost.path, "its tensors are not listed", expected="tensors=True")
     if cost.assumed:
@@ -84,7 +84,7 @@ def _refuse(path: Path, out: Path, cost: ModelCost) -> None:
             f"the length {printable(next(iter(cost.overridden_dims)))} is not the model's own",
             expected="the lengths that the model fixes",
         )
-    if out.exists() and out.samefile(path):
+    if any(each.exists() and each.samefile(path) for each in (out, part)):
         raise CostError(os.fspath(out), "is the model itself", expected="another file")
     external = cost.file_bytes > path.stat().st_size
     if external and path.resolve().parent != out.resolve().parent:
@@ -215,4 +215,10 @@ def _write(piece: _Piece, source: BinaryIO, file: BufferedWriter) -> None:
         return
     source.seek(piece.start)
     for at in range(piece.start, piece.stop, _CHUNK):
-        file.write(source.read(min(_CHUNK, piece.stop - at)))
+        size = min(_CHUNK, piece.stop - at)
+        if file.write(source.read(size)) < size:
+            raise CostError(
+                os.fspath(source.name),
+                "became shorter while it was copied",
+                expected="a file that nothing else writes",
+            )

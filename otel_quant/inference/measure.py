@@ -241,7 +241,9 @@ def _variants(
         try:
             loaded = script.ask("load", reference=reference)
         except ModelError as error:
-            raise VariantsError(str(error)) from error
+            text, script_path = str(error), reference.rpartition(":")[0] or reference
+            why = text if text.startswith(script_path) else f"{reference}: {text}"
+            raise VariantsError(why) from error
         found, fed = loaded["onnx"], loaded["fed"]
     loading = time.perf_counter() - began
     names = Counter([*found, *(each for each in references if each in paths)])

@@ -13,8 +13,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -135,8 +137,12 @@ class _Running:
         with suppress(BrokenPipeError):  # it has died: the missing answer tells
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-        if not select.select([self._answers], [], [], timeout)[0]:
-            return {"error": f"no answer within {timeout:g} s (--timeout)"}
+        until = inf if timeout is None else time.monotonic() + timeout
+        while not select.select([self._answers], [], [], 0.2)[0]:
+            if self._process.poll() is not None:  # what it has started may hold the pipe open
+                return {"error": self._death()}
+            if time.monotonic() >= until:
+                return {"error": f"no answer within {timeout:g} s (--timeout)"}
         line = self._answers.readline()
         answer: Mapping[str, Any] = (
             json.loads(line) if line.endswith("\n") else {"error": self._death()}

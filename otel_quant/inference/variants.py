@@ -79,10 +79,10 @@ def load_variants(reference: str) -> Variants:
         raise VariantsError(f"{reference} raised {error_text(end.error)}{at}") from end.error
     if not callable(function):
         raise VariantsError(f"{path} has no function {name!r}; expected one that returns {_WANTED}")
-    if wrong := _wrong(found):
-        raise VariantsError(f"{reference} has returned {wrong}; expected {_WANTED}")
-    models, inputs = found  # type: ignore[misc]  # a pair, or it were wrong
-    return Variants(dict(models), inputs)
+    try:
+        return _variants(found)
+    except ValueError as error:
+        raise VariantsError(f"{reference} has returned {error}; expected {_WANTED}") from error
 
 
 def made(model: object, inputs: object) -> tuple[object, object]:
@@ -148,19 +148,21 @@ def _loaded(path: Path) -> ModuleType:
     return module
 
 
-def _wrong(found: object) -> str:
-    """Returns what is wrong with what a function has returned; empty if nothing is."""
+def _variants(found: object) -> Variants:
+    """Checks what a function has returned; the text of a ValueError is what is wrong with it."""
     if not (isinstance(found, tuple | list) and len(found) == 2):
-        return _shown(found)
-    models = found[0]
+        raise ValueError(_shown(found))
+    models, inputs = found
     if not isinstance(models, Mapping):
-        return f"{_shown(models)} as models"
+        raise ValueError(f"{_shown(models)} as models")
+    if not models:
+        raise ValueError("no models")
     for name, model in models.items():
         if not isinstance(name, str):
-            return f"{_shown(name)} as the name of a model"
+            raise ValueError(f"{_shown(name)} as the name of a model")
         if not (callable(model) or (onnx_path(model) or "").endswith(".onnx")):
-            return f"{_shown(model)} as model {name!r}"
-    return "" if models else "no models"
+            raise ValueError(f"{_shown(model)} as model {name!r}")
+    return Variants(dict(models), inputs)
 
 
 def _shown(value: object) -> str:

@@ -309,9 +309,7 @@ def _cause(
     if number == signal.SIGKILL and limit:
         share = (memory or 0) / limit
         available = seen.available if seen.limits.memory_source == "physical" else None
-        if (
-            seen.oom_kills == 0
-        ):  # of memory, it was another program if any: earlyoom, a batch system
+        if seen.oom_kills == 0:  # whoever sent it: earlyoom and batch systems do so for memory too
             evidence = f"memory was at {share:.0%} of the limit, and the kernel has counted no out-of-memory kill"
             return None, evidence if memory is not None else None
         if share >= _AT_THE_LIMIT or (

@@ -219,9 +219,10 @@ class GroupWitness:
     """Tells a signal that was sent to the whole process group from one that was sent to us alone.
 
     Ctrl-C, ``kill %1`` in a shell, ``timeout``, and whoever ends every process of a container send a
-    signal to the program as well as to the launcher: passed on, the program would have it twice, and a
-    second SIGTERM interrupts what it does on the first. The signal itself does not say whom else it was
-    sent to. So a third process of the group, which blocks every signal, is asked whether it has it too.
+    signal to the program as well as to the launcher: passed on, the program would have it twice. A
+    second SIGTERM interrupts what it does on the first; after Ctrl-Z and ``fg`` it would hear twice
+    that it goes on. The signal itself does not say whom else it was sent to. So a third process of the
+    group, which blocks every signal, is asked whether it has it too.
     To be made with the signals in question blocked, before any thread.
     """
 

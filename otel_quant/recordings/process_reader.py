@@ -19,7 +19,7 @@ from otel_quant.recordings.model import (
     State,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.recorded_files import EVENTS, STATE, LeftOut
+from otel_quant.schema.recorded_files import EVENTS, STATE, LeftOut, attributes
 
 if TYPE_CHECKING:
     from otel_quant.schema.records import Phase
@@ -305,7 +305,7 @@ class ReadRun:
         for model in self._models:
             if model.get("role") == "float" and "path" in model:
                 found.setdefault(semconv.INPUT_PATH, model["path"])
-        return found
+        return attributes(found, LeftOut()) or {}  # in a profile a figure may be anything
 
     def _checkpoint(
         self, name: str, phase: Phase, event: _Event, at: float, step: int | None = None

@@ -439,12 +439,16 @@ _OF_CHECKPOINT: Final = frozenset(
 
 def _custom(record: Record) -> Record:
     """Returns the values of the program's own metrics, which may be anything."""
-    return {key: value for key, value in record.items() if key not in _OF_CHECKPOINT}
+    return {key: _plain(value) for key, value in record.items() if key not in _OF_CHECKPOINT}
 
 
 def _model(cost: Record) -> Mapping[str, Any]:
-    known: Record = {key: cost[key] for key in ("role", "path", "error") if key in cost}
-    return {**known, "figures": {key: cost[key] for key in cost if key not in known}}
+    texts = {key: cost[key] for key in _TEXTS if type(cost.get(key)) is str}
+    return {**texts, "figures": {key: cost[key] for key in cost if key not in _TEXTS}}
+
+
+_TEXTS: Final = ("role", "path", "error")
+"""What is known of a model beside its figures."""
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -452,22 +456,23 @@ def _present(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _attribute(record: Record, key: str) -> AttributeValue | None:
-    value = record.get(key)
-    if isinstance(value, list):
+    value = _plain(record.get(key))
+    if isinstance(value, tuple):
         return tuple(map(str, value))
-    if isinstance(value, dict):
-        return str(value)
-    if isinstance(value, str | bool):
-        return value
-    return _number(record, key)
+    return value if isinstance(value, str | bool) else _number(record, key)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as a cell of a table may have it: a mapping is its text."""
+    if isinstance(value, list):
+        return tuple(map(_plain, value))
+    return str(value) if isinstance(value, dict) else value
 
 
 def _number(record: Record, key: str) -> float | None:
     """Returns a number; None for what is none, for infinity, and for more than 63 bits."""
-    value = record.get(key)
-    if type(value) is int:
-        return value if value.bit_length() < 64 else None
-    return value if isinstance(value, float) and math.isfinite(value) else None
+    value: Any = record.get(key)
+    return value if type(value) in (int, float) and abs(value) < 1 << 63 else None
 
 
 def _bytes(record: Record, key: str) -> int | None:
@@ -483,4 +488,4 @@ def _amount(record: Record, key: str, figure: Figure) -> float | None:
 
 
 def _whole(value: object) -> int | None:
-    return value if type(value) is int else None
+    return value if type(value) is int and abs(value) < 1 << 63 else None

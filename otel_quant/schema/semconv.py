@@ -47,7 +47,7 @@ class Attribute:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class LogEvent:
     """One kind of log record."""
 
     name: str  # Its event name
@@ -56,7 +56,7 @@ class Event:
 
 # Tables: a line names an attribute, a kind of log record or a metric, and says all that there is to it.
 _ATTRIBUTES: Final[list[Attribute]] = []
-_EVENTS: Final[list[Event]] = []
+_EVENTS: Final[list[LogEvent]] = []
 _METRICS: Final[list[Metric]] = []
 
 
@@ -74,7 +74,7 @@ def _attribute(
 
 
 def _event(name: str, brief: str) -> str:
-    _EVENTS.append(Event(name, brief))
+    _EVENTS.append(LogEvent(name, brief))
     return name
 
 

@@ -58,7 +58,7 @@ def number_text(value: float, unit: str = "", digits: int | None = None) -> str:
         return "yes" if value else "no"
     if value < 0:
         return f"-{number_text(-value, unit, digits)}"
-    if unit == "x":
+    if unit == "x" and value < _LARGEST:
         return f"x {value:.{2 if digits is None else digits}f}"
     if digits is None and unit in _EACH and value < _LARGEST:
         return _EACH[unit](value)

@@ -29,8 +29,9 @@ from otel_quant.recordings.summary import (
     PROCESS_PEAK,
     WAITS,
 )
-from otel_quant.schema.figures import PREFIX, QUANTITIES
-from otel_quant.schema.figures import Quantity as Figure
+from otel_quant.schema.figures import PREFIX
+from otel_quant.schema.quantities import QUANTITIES
+from otel_quant.schema.quantities import Quantity as Figure
 from otel_quant.schema.units import binary_sizes, counted, cut, duration_text
 from otel_quant.views.cells import cell_text, number_text
 from otel_quant.views.document import (

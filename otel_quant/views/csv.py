@@ -39,7 +39,7 @@ def csv_lines(document: Document) -> Iterator[str]:
             cells = [_moment(cell) if at in moments else cell for at, cell in enumerate(cells)]
         return list(map(written, cells))
 
-    names = [_verbatim(column.name) for column in table.columns]
+    names = [_neutral(column.name) for column in table.columns]
     return _lines(chain((names,), map(row_of, map(cells_of, table.rows))))
 
 

@@ -71,7 +71,8 @@ class Grid(NamedTuple):
         known_end = (until - self.start) / self.every
         least = max(_SMOOTHED, 1.0 / self.every)
         rates: list[float | None] = []
-        known = deque([(-self.start / self.every, 0.0)])  # end of a bucket, and the total then
+        # The end of a bucket, and the total then; a clock that was set may begin a curve before it
+        known = deque([(min(0.0, -self.start / self.every), 0.0)])
         for at, value in enumerate(self.last.get(name, ())):
             if value is None:
                 rates.append(None)

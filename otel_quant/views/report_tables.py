@@ -80,7 +80,7 @@ def _comparison(models: Mapping[str, Model]) -> Table:
 
 
 def _change(before: float | None, after: float | None) -> str:
-    if not before or after is None:
+    if not before or after is None or max(before, after) > 1e300:  # a profile may say anything
         return ""
     if before == after:
         return "the same"

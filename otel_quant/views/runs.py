@@ -61,16 +61,20 @@ def document(
         parts = (_pivot(pivot),)
     else:
         parts = (_list(runs, names) if runs else Lines((f"no run {chosen}",)),)
-    data = {"runs": [dict(map(_item, run.items())) for run in runs]}
+
+    def data() -> dict[str, Any]:
+        shown = {"runs": [dict(map(_item, run.items())) for run in runs]}
+        return {
+            **(shown if pivot is None else _pivot_data(pivot)),
+            "unreadable": [each._asdict() for each in unreadable],
+        }
+
     return Document(
         parts,
         title=counted(len(runs), "run"),
         over=f"Quantization runs {chosen}",
         sheet=lambda: _list(runs, names) if pivot is None else _pivot(pivot),
-        data=lambda: {
-            **(data if pivot is None else _pivot_data(pivot)),
-            "unreadable": [each._asdict() for each in unreadable],
-        },
+        data=data,
     )
 
 

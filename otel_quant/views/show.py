@@ -236,6 +236,7 @@ def _cost_facts(cost: Mapping[str, Any]) -> Facts:
 
 # --- what is missing ----------------------------------------------------------------------
 
+_DAY: Final = 86_400.0
 _OF_READING: Final = {
     semconv.READING_MEMORY_PEAK: "peak",
     f"{semconv.READING_PREFIX}gpu_memory_peak": "peak on GPUs",
@@ -264,7 +265,9 @@ def _missing(recording: Recording, run: RecordedRun) -> Iterator[str]:
             if (value := number(run.last.attributes, name)) is not None
         ]
         text = ", ".join((f"{run.last.time - run.start:.2f} s", *read))
-        yield f"  last reading:    {duration_text(_age(recording, run.last))} ago ({text})"
+        age = _age(recording, run.last)
+        ago = f"{age / _DAY:.0f} days" if age >= 2 * _DAY else duration_text(age)
+        yield f"  last reading:    {ago} ago ({text})"
 
 
 def _figures(attributes: Mapping[str, Any], prefix: str) -> Iterator[str]:
@@ -395,10 +398,8 @@ def _sheet(recordings: Mapping[str, Recording]) -> Table:
             known = {f"run_{key}": listed(each) for key, each in data.items()}
             rows += ({"file": title, **row, **known} for row in _rows(ShownRun(recording, run)))
     order = ["file", "step", "depth", *(column.key for column in COLUMNS), "status"]
-    present = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
-    names = [
-        *(key for key in order if key in present),
-        *(key for key in present if key not in order),
-    ]
+    present = {key for row in rows for key, value in row.items() if value is not None}
+    every = dict.fromkeys((*order, *(key for row in rows for key in row)))
+    names = [key for key in every if key in present]
     columns = [Column[Any](name) for name in names]
     return Table(columns, [[row.get(name) for name in names] for row in rows], is_exact=True)

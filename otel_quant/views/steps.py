@@ -19,7 +19,8 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.recordings.steps import PlacedStep, placed_steps
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import MEMORY, QUANTITIES, RESOURCES, Figure, Part
+from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
+from otel_quant.schema.quantities import QUANTITIES
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Column, Row, Table
 

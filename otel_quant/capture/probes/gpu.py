@@ -154,7 +154,7 @@ class GpuProbe:
             opened.append(("cuda", nvidia))
         if nvidia is None or not nvidia.count or self._asks_for_amd():
             amd = open_amd(self._environ, self._root)
-            if amd is not None:
+            if amd is not None and amd.count:
                 opened.append(("hip", amd))
         return tuple(opened)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -41,7 +42,7 @@ class Device:
     logged: set[str] = field(default_factory=set)  # What could not be read
 
 
-class Devices:
+class Devices(ABC):
     """The visible devices of one vendor.
 
     A device that fails is left out of the readings, and keeps its number; the log has one line for
@@ -82,17 +83,17 @@ class Devices:
                 readings.append(reading)
         return tuple(readings)
 
+    @abstractmethod
     def memory(self, device: Device) -> tuple[int, int | None]:
         """Reads the memory of a device that is in use, and its size."""
-        raise NotImplementedError
 
+    @abstractmethod
     def process_used(self, device: Device, pids: Collection[int]) -> int | None:
         """Reads how much memory of a device processes use; None if it is not known."""
-        raise NotImplementedError
 
+    @abstractmethod
     def activity(self, device: Device) -> Mapping[str, Callable[[], Any]]:
         """Returns what reads each field of what a device does."""
-        raise NotImplementedError
 
     def _tried(self, what: str, read: Callable[..., Any], device: Device, *more: Any) -> Any:
         if device.handle is None:
@@ -114,8 +115,8 @@ class Devices:
                 )
             return None
 
-    def is_unsupported(self, error: Exception) -> bool:
-        """Whether an error means that the device never has the figure."""
+    def is_unsupported(self, error: Any) -> bool:
+        """Whether one of these errors means that the device never has the figure."""
         return False
 
     def _activity_of(self, device: Device) -> GpuActivity | None:

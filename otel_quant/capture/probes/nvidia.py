@@ -147,12 +147,15 @@ class NvmlDevices(Devices):
             for name, query in _ACTIVITY.items()
         }
 
-    def is_unsupported(self, error: Exception) -> bool:
-        """Whether an error means that the device never has the figure."""
-        number: int = error.value  # type: ignore[attr-defined]  # NVMLError has it
-        if number == self._nvml.NVML_ERROR_UNINITIALIZED:
+    def is_unsupported(self, error: Any) -> bool:
+        """Whether an error means that the device never has the figure.
+
+        Raises:
+            DriverShutError: It means that the driver is shut, for all devices.
+        """
+        if error.value == self._nvml.NVML_ERROR_UNINITIALIZED:
             raise DriverShutError from error
-        return number in (
+        return error.value in (
             self._nvml.NVML_ERROR_NOT_SUPPORTED,
             self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
         )

@@ -200,5 +200,5 @@ class Ongoing:
     def _trackers(self) -> Iterator[PeakTracker]:
         for period in self._periods():
             yield period.tracker
-        for step in self.open.values():
+        for step in tuple(self.open.values()):  # a signal handler may open or end one meanwhile
             yield step.tracker

@@ -328,7 +328,10 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "RotaryEmbedding": same("a rotation: 3 per element", per_input(3)),
     "QuantizeLinear": elementwise(
-        MUL + ADD, types=(lambda op: op.dtype(2) or op.attr("output_dtype", 0) or dtypes.UINT8,)
+        MUL + ADD,
+        types=(
+            lambda op: op.dtype(2) if op.has(2) else op.attr("output_dtype", 0) or dtypes.UINT8,
+        ),
     )._replace(precision=Precision(quantizes=True)),
     "DequantizeLinear": elementwise(
         MUL + ADD, types=(lambda op: op.attr("output_dtype", 0) or op.dtype(1),)

@@ -180,7 +180,7 @@ def _max_unpool(op: Operation) -> Sequence[Shape]:
     if op.has(2):
         return [op.ints(2)]
     data = op.shape(0)
-    slid = zip(data[2:], _window_lengths(op), _slid(op, len(data) - 2), strict=False)
+    slid = zip(data[2:], _window_lengths(op), _slid(op, len(data) - 2), strict=True)
     lengths = [
         None if length is None else (length - 1) * stride - before - behind + size
         for length, size, (stride, _, before, behind) in slid

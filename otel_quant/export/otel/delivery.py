@@ -15,7 +15,7 @@ import atexit
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -41,12 +41,15 @@ RETRY: Final = 5.0
 FORK_PATIENCE: Final = 1.0
 """Seconds that a fork waits for the flush in progress; after that the endpoint is taken to hang."""
 
-MOST: Final = 64
-"""Batches that are kept for each exporter: an hour of metrics, older points Prometheus refuses; of spans
-and log records ten minutes and more, as an exporter tries for 10 s to send each."""
+MOST: Final = 4096
+"""Spans, or log records, that are kept for each exporter: twice what the SDK's queue holds. Not a
+number of batches: a busy run makes hundreds of small ones in a minute if its exporter fails at once."""
 
-TRIES: Final = 240
-"""How often a batch is sent again: more than an hour. An endpoint may refuse it for what is in it."""
+METRICS_COUNT_AS: Final = 64
+"""One export of metrics, so that an hour of them is kept: older points are refused by Prometheus."""
+
+REFUSALS: Final = 3
+"""How often an endpoint may refuse a batch and take another. Then it refuses it for what is in it."""
 
 
 class Delivery:
@@ -211,7 +214,7 @@ class _Flusher:
 
 
 class Unsent:
-    """Keeps the batches that an exporter could not send, and sends them when it can send again.
+    """Keeps the batches that an exporter could not send, and sends them before anything newer.
 
     The exporter itself gives up after `OTEL_EXPORTER_OTLP_TIMEOUT` (10 s), and after half a minute
     whatever that says: what a run did while its Collector was away for longer would be missing for ever.
@@ -227,7 +230,8 @@ class Unsent:
     def forget(self) -> None:
         """Drops what is kept. In a forked child it is the parent's, as is the lock."""
         self._lock = threading.Lock()
-        self._kept: deque[tuple[Any, dict[str, Any], int]] = deque()
+        self._kept: deque[tuple[Any, dict[str, Any]]] = deque()  # the oldest first
+        self._refusals = 0  # of the oldest
         self._has_said_what_is_lost = False
 
     @property
@@ -236,16 +240,15 @@ class Unsent:
         return bool(self._kept)
 
     def export(self, batch: Any, **options: Any) -> Any:
-        """Sends a batch, and what is kept; keeps what cannot be sent."""
+        """Sends what is kept and then a batch; keeps what cannot be sent."""
         if not WORKAROUNDS.applied:
             return self._send(batch, **options)
         with self._lock:
-            if len(self._kept) == MOST:
-                self._kept.pop()  # of those that have failed, the one that waits for longest
-                self._say_what_is_lost()
-            self._kept.append((batch, options, 0))
+            self._kept.append((batch, options))
             result = self._send_kept()
-        if isinstance(result, OSError):  # over HTTP in 1.38, if nothing listens
+            while sum(_size(kept) for kept, _ in self._kept) > MOST:
+                self._lose_the_oldest()
+        if isinstance(result, OSError):
             raise result
         return result
 
@@ -255,33 +258,51 @@ class Unsent:
             self._send_kept()
 
     def _send_kept(self) -> Any:
-        """Sends the newest first; returns its result. One that fails is the last of the next time."""
+        """Sends the oldest first: a store may take no point that is older than its newest.
+
+        If that fails, the newest is tried: one batch that is refused holds up no other. Returns the
+        result of the newest.
+        """
         results: list[Any] = []
+        index = 0
         while self._kept:
-            batch, options, tries = self._kept.pop()  # if the exporter raises, it would do so again
+            is_last = index == -1 or len(self._kept) == 1
+            batch, options = self._kept[index]
+            del self._kept[index]  # if the exporter raises anything else, it would do so again
             try:
                 result = self._send(batch, **options)
                 is_sent = getattr(result, "name", "") != "FAILURE"
-            except OSError as error:
+            except OSError as error:  # over HTTP in 1.38, if nothing listens
                 result, is_sent = error, False
-            results.append(result)
-            if not is_sent:
-                if tries < TRIES:
-                    self._kept.appendleft((batch, options, tries + 1))
-                else:
-                    self._say_what_is_lost()
-                break
+            if is_last:
+                results.append(result)
+            if is_sent:
+                self._refusals = self._refusals + 1 if index else 0
+                index = 0
+                if self._refusals == REFUSALS:
+                    self._lose_the_oldest()
+            else:
+                self._kept.insert(len(self._kept) if index else 0, (batch, options))
+                if is_last:
+                    break  # the endpoint is away
+                index = -1
         return results[0] if results else None
 
-    def _say_what_is_lost(self) -> None:
+    def _lose_the_oldest(self) -> None:
+        self._kept.popleft()
+        self._refusals = 0
         if not self._has_said_what_is_lost:
             self._has_said_what_is_lost = True
             LOG.warning(
-                "telemetry is lost: the endpoint was away for too long, or refuses it; %d batches are "
-                "kept, and each is sent again %d times",
+                "telemetry is lost: the endpoint refuses it, or has been away for too long to keep it all "
+                "(%d spans or log records, %d exports of metrics)",
                 MOST,
-                TRIES,
+                MOST // METRICS_COUNT_AS,
             )
+
+
+def _size(batch: Any) -> int:
+    return len(batch) if isinstance(batch, Sized) else METRICS_COUNT_AS
 
 
 def keep_unsent(provider: Any) -> list[Unsent]:

@@ -87,14 +87,14 @@ class SpansSink(Sink):
     def run_started(self, event: Event) -> None:
         """Starts the root span."""
         self._run, self._ids = event, run_ids_of(event.run)
-        self._root_for(event)
+        self._ensure_root(event)
 
     def step_started(self, event: Event) -> None:
         """Starts the step's span."""
         step = event.step
         if self._run is None or step is None:
             return
-        self._root_for(event)
+        self._ensure_root(event)
         known = {**event.attributes, **self._ids}
         memory = event.checkpoint.get(semconv.CHECKPOINT_MEMORY)
         if memory is not None:
@@ -239,8 +239,8 @@ class SpansSink(Sink):
             span.set_attributes({**_without_origin(self._run.attributes), **copied})
         span.end(end_time=event.ended_ns)
 
-    def _root_for(self, event: Event) -> _RunSpan:
-        """Returns the run's span, and starts it if there is none yet or any more.
+    def _ensure_root(self, event: Event) -> None:
+        """Starts the run's span if there is none yet or any more.
 
         The program may have configured OpenTelemetry after its first step. If there is a provider
         now, the run's span is started again, with the run's start time. Of threads that need it
@@ -248,25 +248,24 @@ class SpansSink(Sink):
         """
         root = self._root
         if root is not None and root.is_own:
-            return root
+            return
         with self._root_lock:
             earlier = self._root
             if earlier is not None and earlier.is_own:
-                return earlier
+                return
             if earlier is None:
                 self._started_ns = event.time_ns
             start_ns = self._started_ns
             known = self._run.attributes if self._run is not None else {}
             made = self._make_root(event, known, start_ns)
             if self._root is not earlier and self._root is not None:
-                return self._root  # a step that was opened meanwhile in this thread has made it
+                return  # a step that was opened meanwhile in this thread has made it
             self._root = made
         if made.is_own:
             # Without the lock: the log record that tells of it may take any time to be sent.
             if earlier is not None:
                 self._provider_found()
             self._run_span_started(made.context, known, start_ns)
-        return made
 
     def _make_root(self, event: Event, known: Attributes, start_ns: int) -> _RunSpan:
         parent = otel_context.get_current()

@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from otel_quant.recordings.comparison.runs import ComparedRun
 from otel_quant.recordings.summary import MEMORY_PEAK, peak
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import QUANTITIES
-
-if TYPE_CHECKING:
-    pass
+from otel_quant.schema.quantities import QUANTITIES
 
 Value: TypeAlias = str | int | float | bool
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.recordings.summary import BY_NAME, GPU_ALLOCATED, GPU_PEAK
-from otel_quant.schema.figures import Quantity
+from otel_quant.schema.quantities import Quantity
 
 BINARY: Final = "iB"
 """End of the units of which one is 1,024 of the next smaller."""

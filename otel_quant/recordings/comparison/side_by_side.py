@@ -27,7 +27,7 @@ from otel_quant.recordings.comparison.runs import TOTAL, ComparedRun, Figures
 from otel_quant.recordings.model import State
 from otel_quant.recordings.steps import StepPath
 from otel_quant.recordings.summary import CPU_TIME, CPU_WAIT, CPU_WAITS, DURATION, SAMPLE_RATE
-from otel_quant.schema.figures import QUANTITIES, Quantity
+from otel_quant.schema.quantities import QUANTITIES, Quantity
 
 
 @dataclass(frozen=True, slots=True)

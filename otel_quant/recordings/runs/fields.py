@@ -1,7 +1,7 @@
 """What a list of runs can show: names, units, their values as texts, and conditions on them.
 
 A name is that of an attribute of the spans, without ``quant.``: ``calibration.method``. What stands
-in :data:`LISTED` and in :data:`otel_quant.schema.figures.QUANTITIES` is made of several of these.
+in :data:`LISTED` and in :data:`otel_quant.schema.quantities.QUANTITIES` is made of several of these.
 """
 
 from __future__ import annotations

@@ -272,7 +272,12 @@ def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on(
         ),
         (
             ("script.py:variants",),
-            "script.py:variants raised ValueError: no weights (line 2)",
+            "script.py:variants raised ValueError: no weights (line 3)",
+            1,
+        ),
+        (
+            ("script.py:dies",),
+            "script.py:dies: the process that ran it was ended by SIGKILL (probably out of memory)",
             1,
         ),
         (("script.py:a", "script.py:b"), "script.py:b is a second script; expected one", 1),
@@ -301,25 +306,39 @@ def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on(
 def test_what_makes_no_sense_is_said_in_one_line(
     files: tuple[str, str], arguments: tuple[str, ...], problem: str, code: int, tmp_path: Path
 ) -> None:
-    (tmp_path / "script.py").write_text("def variants():\n    raise ValueError('no weights')\n")
+    (tmp_path / "script.py").write_text(
+        "import os\n"
+        "def variants():\n    raise ValueError('no weights')\n"
+        "def dies():\n    os.kill(os.getpid(), 9)\n"
+    )
     out, err = run(tmp_path, *arguments, code=code)
     assert (out, err.splitlines()[-1]) == ("", f"otel-quant: {problem}")
 
 
 @needs_torch
-def test_a_variant_that_hangs_is_a_row_after_the_timeout_and_the_others_go_on(
+def test_a_variant_that_hangs_or_dies_is_a_row_and_what_it_started_ends_with_it(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "script.py").write_text(
-        "import time, numpy as np\n"
+        "import os, pathlib, time, numpy as np\n"
         "x = np.ones((8, 64), np.float32)\n"
-        "def hangs():\n    time.sleep(600)\n"
-        "def variants():\n    return {'hangs': hangs, 'file': 'float.onnx'}, x\n"
+        "def start(name):\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n        time.sleep(600)\n"
+        "    pathlib.Path(name).write_text(str(pid))\n"
+        "def hangs():\n    start('hanging')\n    time.sleep(600)\n"
+        "def dies():\n    start('dead')\n    os.kill(os.getpid(), 9)\n"
+        "def variants():\n"
+        "    return {'hangs': hangs, 'dies': dies, 'file': 'float.onnx'}, x\n"
     )
     found = variants_of(tmp_path, "script.py:variants", "--timeout", "20", code=1)
-    why = "making it failed: no answer within 20 s (--timeout)"
-    assert found["hangs"]["problem"] == why
+    assert (found["hangs"]["problem"], found["dies"]["problem"]) == (
+        "making it failed: no answer within 20 s (--timeout)",
+        "making it failed: the process that ran it was ended by SIGKILL (probably out of memory)",
+    )
     assert found["file"]["call"]["median"] > 0
+    started = [Path("/proc", (tmp_path / name).read_text()) for name in ("hanging", "dead")]
+    _until(lambda: not any(each.exists() for each in started))
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])

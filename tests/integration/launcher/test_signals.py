@@ -242,17 +242,32 @@ def test_the_launcher_ends_when_its_program_does_whatever_was_stopped_and_contin
     assert process.wait(20) == (-signal.SIGKILL if "kill" in orders else 0)
 
 
-def test_the_program_goes_on_when_the_launcher_is_killed(launched: Launched) -> None:
+def test_a_program_that_is_continued_alone_hears_of_it_once(launched: Launched) -> None:
+    process, pid = start(launched, TELLING.format(numbers=[int(signal.SIGCONT)]))
+
+    def stop_and_continue(number: int) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        wait_for("T", pid, process.pid)
+        os.kill(pid, number)
+        wait_for("S", process.pid)  # the keeper has continued it
+
+    numbers = [int(signal.SIGCONT)]
+    assert told_of(process, numbers, stop_and_continue) == numbers
+
+
+def test_only_the_program_goes_on_when_the_launcher_is_killed(launched: Launched) -> None:
     code = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read(); open('done', 'w')"
-    process, _ = start(launched, code)
+    process, pid = start(launched, code)
+    ours = psutil.Process(process.pid).children()
+    assert len(ours) == 3  # the program, the witness, and the keeper in a session of its own
     process.kill()
     assert process.wait() == -signal.SIGKILL
+    _, alive = psutil.wait_procs([each for each in ours if each.pid != pid], 20)
+    assert alive == []
     assert process.stdin is not None
     process.stdin.close()
-    until = time.monotonic() + 20
-    while not (launched.folder / "done").exists() or in_group(process.pid):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    psutil.wait_procs(ours, 20)
+    assert (launched.folder / "done").exists()
 
 
 def test_a_signal_that_is_ignored_from_outside_stays_ignored(launched: Launched) -> None:

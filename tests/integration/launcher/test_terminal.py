@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from tests.fixtures.programs import PYTHON, Launched, launcher
-
-PROMPT = "ready> "
+from tests.fixtures.terminal import PROMPT, shell_of
 
 PROGRAM = """
 import os, signal, sys, time
@@ -37,14 +36,8 @@ while True:
 def shell(launched: Launched) -> Iterator[pexpect.spawn]:
     """A shell in a terminal of 80 columns."""
     (launched.folder / "program.py").write_text(PROGRAM)
-    environ = {**launched.environment(), "PS1": PROMPT, "TERM": "dumb"}
-    child = pexpect.spawn(
-        "bash", ["--norc", "--noprofile", "-i"], env=environ, cwd=str(launched.folder),
-        dimensions=(24, 80), encoding="utf-8", echo=False, timeout=30,
-    )  # fmt: skip
-    child.expect_exact(PROMPT)
-    yield child
-    child.close(force=True)
+    with shell_of(launched, "dumb", 24, 80) as child:
+        yield child
 
 
 def start(shell: pexpect.spawn, after: str = "") -> None:

@@ -188,6 +188,77 @@ def test_what_an_endpoint_was_not_there_to_take_is_sent_once_it_is_back(
     assert otlp.point("quant.step.duration", quant__step__kind="User-Defined").count == len(STEPS)
 
 
+FORKED = """
+import os, sys
+import otel_quant
+
+with otel_quant.step("before"):
+    pass
+print(flush=True)
+sys.stdin.readline()
+with otel_quant.step("during"):
+    pass
+sys.stdin.readline()
+child = os.fork()
+with otel_quant.step("after" if child else "in the child"):
+    pass
+if child == 0:
+    print(flush=True)
+    sys.stdin.readline()
+else:
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_child_that_is_forked_in_an_outage_does_not_send_what_its_parent_keeps(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    variables = {**otlp.environment("http/protobuf"), **GIVES_UP_SOON}
+    with workshop.script(FORKED).start(variables) as process:
+        wait_for_the_first_part(process, otlp)
+        otlp.become(Mode.UNAVAILABLE)
+        go_on(process)
+        wait_until_given_up(process)
+        go_on(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        otlp.become(Mode.ACCEPT)
+        process.communicate("\n")
+    assert process.returncode == 0
+    names = ["after", "before", "during", "in the child", "quantization", "quantization"]
+    assert sorted(otlp.span_names()) == names
+
+
+SDK_ALONE = """
+import sys
+from opentelemetry import trace
+
+def send():
+    trace.get_tracer("bare").start_span("span").end()
+    trace.get_tracer_provider().force_flush()
+
+send()
+print(flush=True)
+sys.stdin.readline()
+send()
+"""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_sdk_alone_still_loses_what_an_endpoint_was_not_there_to_take(
+    workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
+) -> None:
+    variables = {**otlp.environment(protocol), **GIVES_UP_SOON}
+    otlp.become(Mode.UNAVAILABLE)
+    with workshop.script(SDK_ALONE).start(variables) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        otlp.become(Mode.ACCEPT)
+        process.communicate("\n")
+    assert process.returncode == 0
+    assert otlp.span_names() == ["span"], "the fault is gone: delete Unsent in delivery.py"
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_if_an_endpoint_stops_answering_the_file_still_has_the_whole_run(
     workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol

@@ -9,8 +9,8 @@ import pexpect
 import pytest
 
 from tests.fixtures.programs import Launched, launcher
+from tests.fixtures.terminal import PROMPT, shell_of
 
-PROMPT = "ready> "
 PROGRAM = """
 import os, sys, time
 from otel_quant import step
@@ -27,18 +27,12 @@ sys.exit(7)
 def shell(launched: Launched) -> Iterator[pexpect.spawn]:
     """A shell in a terminal, which has started the program."""
     (launched.folder / "program.py").write_text(PROGRAM)
-    environ = {**launched.environment(), "PS1": PROMPT, "TERM": "xterm-256color"}
-    child = pexpect.spawn(
-        "bash", ["--norc", "--noprofile", "-i"], env=environ, cwd=str(launched.folder),
-        dimensions=(30, 100), encoding="utf-8", echo=False, timeout=60,
-    )  # fmt: skip
-    child.expect_exact(PROMPT)
     command = shlex.join([*launcher("--watch", "--out", "r"), "python", "program.py"])
-    child.sendline(f"{command}; echo code $?")
-    child.expect_exact("\x1b[?1049h")
-    child.expect("Calibration")
-    yield child
-    child.close(force=True)
+    with shell_of(launched, "xterm-256color", 30, 100) as child:
+        child.sendline(f"{command}; echo code $?")
+        child.expect_exact("\x1b[?1049h")
+        child.expect("Calibration")
+        yield child
 
 
 def test_the_view_is_shown_and_the_output_is_a_file_of_the_recording(

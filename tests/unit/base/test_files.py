@@ -15,8 +15,6 @@ from otel_quant.base import files
 from otel_quant.base.files import HeldFile, PageFile, is_held, open_apart
 from tests.fixtures.programs import child
 
-only_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere files have any number")
-
 
 def test_a_file_is_held_while_its_process_lives_and_by_one_at_a_time(tmp_path: Path) -> None:
     file = HeldFile(tmp_path / "file")
@@ -65,7 +63,6 @@ def test_a_file_of_one_page_is_written_over_and_made_again_if_it_is_gone(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-@only_linux
 def test_a_descriptor_has_a_number_that_the_program_does_not_reach_and_is_not_inherited(
     tmp_path: Path,
 ) -> None:
@@ -84,7 +81,6 @@ def test_a_descriptor_has_a_number_that_the_program_does_not_reach_and_is_not_in
         os.close(descriptor)
 
 
-@only_linux
 def test_a_small_limit_leaves_half_of_it_to_the_program(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
@@ -109,7 +105,6 @@ except OSError as error:
 """
 
 
-@only_linux
 def test_a_program_that_has_used_its_limit_up_keeps_the_last_number(tmp_path: Path) -> None:
     (tmp_path / "ours").touch()
     found = subprocess.run(

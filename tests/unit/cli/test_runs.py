@@ -68,6 +68,9 @@ resnet50   102 MB       107 MB                               3.50 GB  2.00 GB
 yolo8     12.0 MB       107 MB                                                    1.00 GB
 memory.peak by model and calibration.method: the median where a cell has several runs, up to 2. 2 runs left out, which did not end well or have no memory.peak.
 """  # fmt: skip
+    assert printed(capsys, *arguments, "--format", "csv", "--where", "model=yolo8") == (
+        "model,model.size,model.activation_size,Percentile\nyolo8,12000000,107000000,1000000000\n"
+    )
     assert json.loads(printed(capsys, *arguments, "--format", "json", "--where", "status=killed")) == {
         "rows": "model",
         "columns": "calibration.method",

@@ -251,7 +251,6 @@ def test_names_cannot_send_control_codes_to_the_terminal(
     [
         (b"steps: []\n", f"no line 'memory_usage:'; {EXPECTED}"),
         (b"\x00\xff\x80" * 50, f"no line 'memory_usage:'; {EXPECTED}"),
-        (None, f"cannot be opened: No such file or directory; {EXPECTED}"),
         (
             b"",
             "the file is empty; expected the records of a run, which writes the first as it begins",
@@ -264,15 +263,31 @@ def test_names_cannot_send_control_codes_to_the_terminal(
     ],
 )
 def test_a_file_that_is_no_profile_or_has_no_checkpoint_is_refused_with_its_path(
-    content: bytes | None, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "p.yaml"
-    if content is not None:
-        path.write_bytes(content)
+    path.write_bytes(content)
 
     assert main(["show", str(path)]) == 1
 
     assert capsys.readouterr() == ("", f"otel-quant: {path}: {message}\n")
+
+
+@pytest.mark.parametrize("command", ["show", "report", "send", "watch"])
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("missing", "cannot be opened: No such file or directory"),
+        (".", "has no manifest.json and no events.<pid>.jsonl"),
+    ],
+)
+def test_every_command_refuses_a_path_at_which_no_recording_is(
+    command: str, path: str, message: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert main([command, path]) == 1
+    assert capsys.readouterr() == ("", f"otel-quant: {path}: {message}; {EXPECTED}\n")
 
 
 def test_an_invalid_command_line_exits_with_2(
@@ -356,14 +371,17 @@ def end_of(text: str) -> str:
     return text[text.index("truncated:") :]
 
 
+@pytest.mark.parametrize(("seconds", "age"), [(300, "5 min 00 s"), (400 * 86_400, "400 days")])
 def test_the_last_reading_is_printed_with_its_age_and_the_samples(
-    killed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    killed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    seconds: float, age: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(time, "time", lambda: 1700000062.5 + seconds)
     assert end_of(show(capsys, killed)) == (
         "truncated: the run has no End: it is still running, or was killed\n"
         "  open steps:      Model Quantization > Calibration (37 of 512 samples)\n"
         "  last checkpoint: Calibration Start (2.00 s, 160 MB)\n"
-        "  last reading:    5 min 00 s ago (62.00 s, 423 MB, 36.7 MB on GPUs, peak 430 MB, "
+        f"  last reading:    {age} ago (62.00 s, 423 MB, 36.7 MB on GPUs, peak 430 MB, "
         "peak on GPUs 41.9 MB, limit 8.39 GB)\n"
     )
 

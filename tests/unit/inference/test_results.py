@@ -250,3 +250,12 @@ def _ran(op_type: str, *inputs: str, macs: int | None = None, **more: object) ->
 )
 def test_a_model_is_quantized_if_what_ran_is(kernels: list[RanKernel], role: str) -> None:
     assert role_of(kernels) == role
+
+
+def test_where_nothing_is_compared_there_is_no_table_of_errors() -> None:
+    why = Accuracy(problem="its inputs are not those of float.onnx")
+    [first, *_] = _result(1).models
+    other = replace(first, path="other.onnx", accuracy=why)
+    text = _text(first, other)
+    assert "other.onnx: its inputs are not those of float.onnx" in text
+    assert "against the first model's" not in text.lower()

@@ -12,7 +12,7 @@ import pytest
 
 from otel_quant.export.recording.curve import RecordedCurve, read_curve
 from otel_quant.export.recording.largest_processes import short_name
-from otel_quant.launcher.observer import Observer
+from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.launcher.post_mortem import ending_in
 from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.program import Program
@@ -31,11 +31,14 @@ def finished(observer: Observer, folder: Path, ended: ProgramEnding) -> Ending:
 
 
 def watched(
-    folder: Path, code: str, meanwhile: Callable[[int], None] = lambda pid: None
+    folder: Path,
+    code: str,
+    meanwhile: Callable[[int], None] = lambda pid: None,
+    interval: float = INTERVAL,
 ) -> tuple[Ending, RecordedCurve]:
     folder.mkdir(exist_ok=True)
     program = Program([sys.executable, "-c", code], os.environ)
-    observer = Observer(folder, program.pid)
+    observer = Observer(folder, program.pid, interval)
     observer.start()
     meanwhile(program.pid)
     ending = finished(observer, folder, program.wait())
@@ -66,9 +69,31 @@ def test_memory_at_a_kill_is_exact_even_if_it_was_reached_since_the_last_reading
     assert highest(curve) == ending.memory
 
 
+def test_what_was_held_in_the_last_second_is_kept_beside_what_was_held_last(
+    tmp_path: Path, empty: float
+) -> None:
+    code = HOLDS.format(300 * MB, 1) + "del x; time.sleep(0.2)\n" + DIES
+    program = Program([sys.executable, "-c", code], os.environ)
+    observer = Observer(tmp_path, program.pid)
+    observer.start()
+    last = observer.observe(program.wait()).last_seen[program.pid]
+    assert last.memory == pytest.approx(empty, rel=0.5)
+    assert last.highest == pytest.approx(empty + 300 * MB, rel=CLOSE)
+
+
+def test_what_a_child_held_that_has_ended_before_is_not_what_the_program_held(
+    tmp_path: Path, empty: float
+) -> None:
+    child = HOLDS.format(400 * MB, 0.5)
+    code = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {child!r}]); time.sleep(2)\n"
+    ending, _ = watched(tmp_path, code + DIES)
+    assert ending.signal == "SIGKILL"
+    assert ending.memory == pytest.approx(empty, rel=0.5)
+
+
 def test_a_peak_between_two_readings_is_in_the_curve(tmp_path: Path, empty: float) -> None:
-    code = "import time; time.sleep(0.3); x = bytearray(400_000_000); del x; time.sleep(0.5)"
-    ending, curve = watched(tmp_path, code)
+    code = "import time; time.sleep(0.2); x = bytearray(400_000_000); del x; time.sleep(1)"
+    ending, curve = watched(tmp_path, code, interval=0.6)
     assert highest(curve) == pytest.approx(empty + 400 * MB, rel=CLOSE)
     assert (ending.exit_code, ending.signal, ending.memory) == (0, None, None)
 

@@ -188,6 +188,21 @@ def test_a_signal_without_a_name_and_a_clock_that_was_set_back_are_no_error() ->
     assert (ending.signal, ending.time) == ("signal 35", 0)
 
 
+def test_the_growth_and_what_would_have_sufficed_are_those_of_the_newest_forecast() -> None:
+    forecast = {
+        "quant.forecast.memory.at_end": 20_000 * MB,
+        "quant.forecast.memory.per_sample": 30 * MB,
+    }
+    last = LastReading(time=4.5, attributes=forecast, open_steps=(0,))
+    killed = seen(signal=signal.SIGKILL, oom_kills=1, last_seen={PROGRAM: last_seen(7900 * MB)})
+    ending = ending_of(killed, recording(run(calibration(), last=last)))
+    assert ending.memory_per_sample == 30 * MB
+    assert ending.advice[0] == Advice(
+        text="Give it more memory: about 22.0 GB for all 512 samples, with a tenth to spare (estimated).",
+        source="this recording: growth of memory with each sample",
+    )
+
+
 KILL, FULL, HALF = signal.SIGKILL, last_seen(7800 * MB), last_seen(4000 * MB)
 COUNTED = "the kernel has counted {}: oom_kill in " + COUNTER
 NOBODY_TELLS = (

@@ -16,7 +16,7 @@ from otel_quant.cost.operators import all_operators
 from otel_quant.recordings.comparison.facts import FACTS
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema import settings as environment
-from otel_quant.schema.figures import QUANTITIES
+from otel_quant.schema.quantities import QUANTITIES
 from otel_quant.schema.step_names import ALL_STEPS
 from scripts import api_docs
 from scripts.cost_rules_docs import document

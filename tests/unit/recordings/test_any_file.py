@@ -133,6 +133,40 @@ def test_one_value_of_another_type_or_size_ends_no_command(
     check()
 
 
+VALUES = ("", "null", "-1", ".inf", "1e308", "9" * 400, "[]", '{"a": [1]}', '"\x1b[2J"', '"')
+COSTED = (
+    CUT_PROFILE
+    + """\
+  accuracy: 0.75
+onnx_model_cost:
+- role: "float"
+  path: "m.onnx"
+  size: 5
+  sha256: "ab"
+- role: "quantized"
+  size: 2
+"""
+)
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_one_value_of_a_profile_of_another_type_or_size_ends_no_command(
+    value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_recording(tmp_path / "good")
+    path = tmp_path / "quark_profile.yaml"
+    lines = COSTED.splitlines()
+    for at in range(lines.index("  timestamp: 1700000003.5"), len(lines)):
+        changed = f"{lines[at].partition(': ')[0]}: {value}"
+        path.write_text("\n".join((*lines[:at], changed, *lines[at + 1 :], "")))
+        for command in ("show", "compare", "report"):
+            more = {"compare": [str(path)], "report": ["-o", str(tmp_path / "report.html")]}
+            assert main([command, str(path), *more.get(command, ())]) in (0, 1, 3), changed
+        capsys.readouterr()
+        assert main(["runs", str(tmp_path)]) == 0
+        assert "resnet" in capsys.readouterr().out, changed
+
+
 JUNK = (
     b"", b"\0" * 1000, b"[" * 100_000 + b"\n", b"{}\n", b"[]\n", b"null\n", b"1\n", b'"text"\n',
     CUT_PROFILE.encode()[:150], CUT_PROFILE.replace("3.0", "1e999").encode(),

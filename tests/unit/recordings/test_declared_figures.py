@@ -15,7 +15,7 @@ from tests.fixtures.recorded import RecordedFolder
 DECLARED: Final = """
 import sys
 from dataclasses import replace
-from otel_quant.schema import figures
+from otel_quant.schema import figures, quantities
 from otel_quant.schema.figures import Figure, Resource, YamlColumn
 example = Resource("example", (
     Figure("example.received", "By", "Bytes received", lambda each: each, ("delta",), "1",
@@ -26,7 +26,7 @@ example = Resource("example", (
            ("start", "end", "delta", "peak"), "1", kind="activity", heading="OPEN"),
 ))
 figures.RESOURCES += (example,)
-figures.QUANTITIES = figures.quantities(figures.RESOURCES)
+quantities.QUANTITIES = quantities.quantities(figures.RESOURCES)
 from otel_quant.schema import series
 series.TOTALS |= {"example.received"}
 if sys.argv[1] == "used":

@@ -39,6 +39,16 @@ def test_the_curves_of_processes_are_added_up_and_what_all_of_them_read_is_not()
     assert grid.peak("memory") == (40, 4.5)
     assert grid.last["disk.write"] == (7, 15, 23, 23, 25)
     assert grid.rate("disk.write", 5.0) == (7.0, 15 / 2, 23 / 3, 23 / 4, 18 / 4)
+    of_all = grid_of({**curves, "launcher": curve([30, 40])}, built.BEGAN_NS)
+    assert of_all is not None
+    assert of_all.highest["memory"] == (30, 40)
+
+
+def test_a_long_curve_is_coarser_and_keeps_every_peak() -> None:
+    grid = grid_of({"launcher": curve([100] * 12_345 + [999] + [100] * 37_654)}, built.BEGAN_NS)
+    assert grid is not None
+    assert grid.size <= 1_200
+    assert grid.peak("memory") == (999, 12_345.5)
 
 
 def test_the_rate_of_a_total_is_even_where_readings_are_evenly_spaced() -> None:
@@ -67,6 +77,12 @@ def test_a_worker_does_not_count_beside_the_process_whose_tree_it_is_in() -> Non
     memory = charts_of(recording, subject_of(recording))[0]
     assert memory.mark is not None
     assert (memory.mark.value, memory.note) == (2, "")
+
+
+def test_a_curve_that_begins_before_its_recording_has_rates() -> None:
+    grid = grid_of({"launcher": curve([1, 2, 3], late=-1.0, written=7)}, built.BEGAN_NS)
+    assert grid is not None
+    assert grid.rate("disk.write", 2.0) == (7.0, 7.0, 7.0)
 
 
 @pytest.mark.parametrize("curves", [{}, {"1": RecordedCurve(0, 0, Curve(1000))}])

@@ -122,6 +122,14 @@ def test_a_killed_run_says_signal_step_and_sample_and_what_would_help(tmp_path: 
     ]
 
 
+def test_what_is_guessed_is_not_said_as_if_it_were_known(tmp_path: Path) -> None:
+    killed = built.killed(tmp_path)
+    assert killed.ending is not None
+    html = render(replace(killed, ending=replace(killed.ending, out_of_memory="guessed")))
+    assert "was killed by SIGKILL: out of memory, probably, in Calibration" in html
+    assert "<dt>Guessed from</dt>" in html
+
+
 def test_the_time_of_steps_of_one_name_is_added_up(tmp_path: Path) -> None:
     process = RecordedFolder(tmp_path / "r").process().begin(0)
     for name, start, end in (("Export", 0, 3), ("Layer", 3, 5), ("Layer", 5, 7), ("Layer", 7, 10)):
@@ -234,18 +242,22 @@ def test_what_is_missing_is_left_out(
     assert re.findall(r"<strong>(.*?)</strong> <span>(.*?)</span>", html)[0] == meter
 
 
-def test_thousands_of_steps_are_cut_with_a_count_of_what_was_cut(tmp_path: Path) -> None:
+def test_thousands_of_steps_and_a_long_name_are_cut_with_a_count_of_what_was_cut(
+    tmp_path: Path,
+) -> None:
     whole = built.good(tmp_path)
     layers = tuple(
         built.step(20 + at, f"Layer {at % 3}", 421 + at / 100, 421 + (at + 0.5) / 100, parent=11)
         for at in range(5_000)
     )
-    bad = replace(layers[-1], state="failed", error="ValueError")
+    bad = replace(layers[-1], name="x" * 100_000, state="failed", error="ValueError")
     run = replace(whole.runs[0], steps=(*whole.runs[0].steps, *layers[:-1], bad))
     html = render(replace(whole, runs=(run,)))
     shown = rows(html, "steps")
     assert len(shown) == 250
-    assert [row[:2] for row in shown if row[1] != "ok"] == [["Layer 1", "failed: ValueError"]]
+    assert [row[:2] for row in shown if row[1] != "ok"] == [
+        ["x" * 120 + "… (99,880 more characters)", "failed: ValueError"]
+    ]
     assert ("4,770 steps of 5,020 left out, the shortest: none took more than 5 ms.") in html
     assert len(html.encode()) <= 300_000
 

@@ -162,15 +162,15 @@ Missing
 
 
 def test_csv_of_a_sheet_of_its_own_may_have_all_digits() -> None:
-    columns = (Column("text"), Column("at", "time"), Column("is", ""))
+    columns = (Column("=text"), Column("at", "time"), Column("is", ""))
     rows = (("a, -b", 0.0, True), ("@x", 1_700_000_000.5, 0.123456789))
     sheet = Table(columns, rows)
     assert in_form("csv", Document((), sheet=lambda: sheet)) == (
-        "text,at,is\n\"a,' -b\",1970-01-01T00:00:00Z,true\n'@x,2023-11-14T22:13:20Z,0.123457\n"
+        "'=text,at,is\n\"a,' -b\",1970-01-01T00:00:00Z,true\n'@x,2023-11-14T22:13:20Z,0.123457\n"
     )
     exact = Table(columns, rows, is_exact=True)
     assert in_form("csv", Document((), sheet=lambda: exact)) == (
-        "text,at,is\n\"a,' -b\",1970-01-01T00:00:00Z,true\n'@x,2023-11-14T22:13:20Z,0.123456789\n"
+        "'=text,at,is\n\"a,' -b\",1970-01-01T00:00:00Z,true\n'@x,2023-11-14T22:13:20Z,0.123456789\n"
     )
 
 
@@ -293,6 +293,7 @@ def test_a_columns_unit_fits_its_largest_size(largest: float, unit: str, text: s
         (0, "By", "0 B"),
         (0, "s", "0 ms"),
         (0.0, "1", "0.0 %"),
+        (10**400, "x", f"{10**400:,}"),
     ],
 )
 def test_a_number_of_things_is_whole_and_an_amount_has_its_unit(

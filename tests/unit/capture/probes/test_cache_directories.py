@@ -62,10 +62,7 @@ def test_nothing_is_measured_and_no_thread_runs_without_a_watched_directory() ->
     assert (cache(), cache.sample(), threading.active_count()) == (None, None, before)
 
 
-def test_between_checkpoints_a_thread_measures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache_directories, "_INTERVAL", 0.01)
+def test_between_checkpoints_a_thread_measures(tmp_path: Path) -> None:
     cache = CacheDirectories()
     cache.watch(tmp_path)
     assert cache.sample() is None  # it has not measured yet
@@ -101,8 +98,10 @@ def test_a_new_run_watches_what_exists_and_does_not_have_the_old_runs_peak(tmp_p
     (tmp_path / "kept" / "file").write_bytes(b"x" * MIB)
     cache._pause_ends = 0.0
 
-    assert cache.for_new_run()() == MIB
+    assert cache.for_new_run().sample() is None
+    assert cache() == MIB
     assert list(cache._first_sizes) == [tmp_path / "kept"]
+    cache.forget()
 
 
 def test_a_folder_that_is_removed_while_it_is_listed_does_not_hide_the_others(

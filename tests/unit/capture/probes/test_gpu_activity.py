@@ -34,7 +34,6 @@ print(json.dumps([[asdict(gpu)["activity"] for gpu in read] for read in (first, 
 BUSY = {"util": 97, "power": 612_400, "temp": 71, "sm": 1755, "mem": 2619}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the fake driver is an ELF library")
 def test_nvidia_gpus_tell_what_they_do_once_a_second(tmp_path: Path) -> None:
     env = FakeNvml(
         tmp_path, [FakeGpu("GPU-a", **BUSY, reasons=0x4 | 0x40 | 0x80, ecc=3), FakeGpu("GPU-b")]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.capture.probes import amd, gpu
 from otel_quant.capture.probes.amd import open_amd
+from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.schema.records import GpuReading
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu, add_node
 
@@ -52,6 +54,18 @@ def read(root: Path, *pids: int, **environ: str) -> tuple[GpuReading, ...]:
     devices = open_amd(environ, root)
     assert devices is not None
     return devices.read(pids)
+
+
+def test_where_no_device_is_visible_no_process_is_looked_at(
+    three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[object] = []
+    monkeypatch.setattr(gpu, "open_nvml", lambda environ, root: None)
+    monkeypatch.setattr(amd, "vram_by_device", lambda root, pids: looked_at.append(pids))
+    assert GpuProbe({"ROCR_VISIBLE_DEVICES": "-1"}, three)([1]) == ()
+    assert looked_at == []
+    assert len(GpuProbe({}, three)([1])) == 3
+    assert len(looked_at) == 1
 
 
 def test_devices_are_read_in_the_order_of_the_compute_runtime(three: Path) -> None:

@@ -24,8 +24,6 @@ from tests.fixtures.fake_nvml import (
     FakeProcess,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fake driver is an ELF library")
-
 NOT_SUPPORTED, NO_PERMISSION, LOST, UNKNOWN = 3, 4, 15, 999
 DRIVER_NOT_LOADED, LIBRARY_MISMATCH = 9, 18
 GIB = 1 << 30

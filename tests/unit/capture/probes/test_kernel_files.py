@@ -13,8 +13,6 @@ import pytest
 from otel_quant.base.kernel_files import SELF, bytes_read, read_process
 from otel_quant.capture.probes.readers import Probes
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import psutil
@@ -124,7 +123,6 @@ def test_the_smallest_hard_limit_counts(
     assert read_limits(tmp_path) == limits
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
 def test_on_this_machine_the_limit_is_at_most_its_memory() -> None:
     limits = read_limits()
     assert limits.memory is not None

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,20 @@ from otel_quant.capture.probes.process_tree import descendants_now
 
 MIB = 1 << 20
 
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is Linux's")
+
+@contextmanager
+def child_that_runs(code: str) -> Iterator[int]:
+    """Starts a child; gives its process id when it has run some code, and ends it then."""
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{code}; print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield child.pid
+        child.stdin.close()
 
 
 class Kernel:
@@ -83,25 +98,16 @@ def test_the_mark_of_an_exited_child_is_reported_if_it_is_certainly_its_own(
     assert found.reaped_high_water == (None if reported is None else reported * MIB)
 
 
-@on_linux
 def test_exact_mode_lowers_the_marks_of_this_process_and_of_a_child() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", "bytearray(b'x') * (200 << 20); print(flush=True); input()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdout.readline()
+    with child_that_runs("bytearray(b'x') * (200 << 20)") as child:
         spike = bytearray(b"x") * (200 << 20)
         del spike
         gc.collect()
         probe = MemoryProbe()
-        before = probe([child.pid])
-        lowered = memory.reset_high_water([child.pid, 1 << 22])
-        after = probe([child.pid])
-        child.stdin.close()
-    assert lowered == {child.pid}
+        before = probe([child])
+        lowered = memory.reset_high_water([child, 1 << 22])
+        after = probe([child])
+    assert lowered == {child}
     assert before.high_water is not None
     assert after.high_water is not None
     assert before.high_water - before.rss > 150 * MIB
@@ -128,7 +134,6 @@ int vfork_and_wait(int descriptor) {
 """
 
 
-@on_linux
 @pytest.mark.parametrize("reset", [False, True], ids=["below the mark", "at the mark"])
 def test_a_child_between_vfork_and_exec_has_no_memory_of_its_own(
     tmp_path: Path, reset: bool
@@ -159,7 +164,6 @@ def test_a_child_between_vfork_and_exec_has_no_memory_of_its_own(
     assert (found.children, found.tree_rss) == ((), found.rss)
 
 
-@on_linux
 @pytest.mark.parametrize("reset", [False, True], ids=["below the mark", "at the mark"])
 def test_a_forked_child_has_memory_of_its_own_at_once(reset: bool) -> None:
     if reset:
@@ -176,7 +180,6 @@ def test_a_forked_child_has_memory_of_its_own_at_once(reset: bool) -> None:
     assert found.tree_rss > found.rss
 
 
-@on_linux
 def test_readings_show_whether_a_descendant_lived_between_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -202,7 +205,6 @@ def test_readings_show_whether_a_descendant_lived_between_them(
     assert after > before
 
 
-@on_linux
 def test_with_sigchld_ignored_a_descendant_may_have_lived_unnoticed() -> None:
     previous = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
@@ -211,30 +213,21 @@ def test_with_sigchld_ignored_a_descendant_may_have_lived_unnoticed() -> None:
         signal.signal(signal.SIGCHLD, previous)
 
 
-@on_linux
 def test_a_sample_has_the_memory_in_use_and_now_and_then_the_marks_of_children() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", "block = bytearray(b'x') * (50 << 20); print(flush=True); input()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdout.readline()
+    with child_that_runs("block = bytearray(b'x') * (50 << 20)") as child:
         probe = MemoryProbe()
-        assert not probe.sample((child.pid,)).is_brief, "the child is new"
-        brief, whole = probe.sample((child.pid,)), probe((child.pid,))
+        assert not probe.sample((child,)).is_brief, "the child is new"
+        brief, whole = probe.sample((child,)), probe((child,))
         time.sleep(memory._MARKS_LAST)
-        later = probe.sample((child.pid,))
-        child.stdin.close()
+        later = probe.sample((child,))
     assert brief.is_brief
     ((pid, rss, mark),) = brief.children
     ((_, whole_rss, whole_mark),) = whole.children
-    assert (pid, mark) == (child.pid, None)
+    assert (pid, mark) == (child, None)
     assert rss == pytest.approx(whole_rss, abs=4 * MIB)
     assert brief.tree_rss == brief.rss + rss
     assert brief.rss == pytest.approx(whole.rss, abs=4 * MIB)
     ((later_pid, _, later_mark),) = later.children
-    assert later_pid == child.pid
+    assert later_pid == child
     assert later_mark == pytest.approx(whole_mark, abs=4 * MIB)  # it may still have grown by a page
     assert (probe.sample().is_brief, probe.sample().is_brief) == (False, True)

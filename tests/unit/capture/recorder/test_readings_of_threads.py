@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Collection
 from pathlib import Path
@@ -80,7 +79,6 @@ print(during.read_chars - before.read_chars)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 def test_our_own_reads_in_another_thread_are_not_counted_as_the_programs(tmp_path: Path) -> None:
     # In a process of its own: pytest's workers read their instructions meanwhile.
     assert run_script(tmp_path, READS_BESIDE) == ("0\n", "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -14,6 +13,7 @@ import pytest
 
 from otel_quant.capture.probes import readers
 from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
@@ -64,7 +64,6 @@ def test_a_step_that_a_sink_opens_while_the_run_begins_is_recorded() -> None:
     assert received.names == ["Start", "Inner Start", "Inner End", "A Start", "A End", "End"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGUSR1")
 def test_a_step_that_a_signal_handler_opens_while_the_run_begins_is_recorded() -> None:
     def interrupted() -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
@@ -79,6 +78,27 @@ def test_a_step_that_a_signal_handler_opens_while_the_run_begins_is_recorded() -
         signal.signal(signal.SIGUSR1, before)
     recorder.end()
     assert received.names == ["Start", "Inner Start", "Inner End", "A Start", "A End", "End"]
+
+
+def test_a_step_that_a_signal_handler_opens_while_a_reading_is_added_harms_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    received, inner = Received(), list[OpenStep | None]()
+    recorder = recorder_of([received])
+    step = recorder.open("A")
+    add = PeakTracker.fold
+
+    def interrupted(tracker: PeakTracker, reading: Reading) -> None:
+        add(tracker, reading)
+        if step is not None and tracker is step.tracker:
+            monkeypatch.setattr(PeakTracker, "fold", add)
+            inner.append(recorder.open("Inner"))
+
+    monkeypatch.setattr(PeakTracker, "fold", interrupted)
+    recorder.close(step)
+    recorder.close(*inner)
+    recorder.end()
+    assert received.names == ["Start", "A Start", "Inner Start", "A End", "Inner End", "End"]
 
 
 def test_no_sampler_is_left_by_a_run_that_ends_while_it_begins() -> None:

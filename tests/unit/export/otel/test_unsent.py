@@ -1,4 +1,4 @@
-"""Which batches are kept, and which are given up."""
+"""Which batches are kept, in which order they are sent, and which are given up."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from otel_quant.export.otel.delivery import Unsent
 from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 
 LOST = (
-    "telemetry is lost: the endpoint was away for too long, or refuses it; 64 batches are kept, and "
-    "each is sent again 240 times"
+    "telemetry is lost: the endpoint refuses it, or has been away for too long to keep it all "
+    "(4096 spans or log records, 64 exports of metrics)"
 )
 
 
@@ -40,15 +40,16 @@ def _applied() -> Iterator[None]:
     WORKAROUNDS.undo()
 
 
-def test_what_was_kept_is_sent_with_what_is_new() -> None:
+def test_what_was_kept_is_sent_in_order_before_what_is_new() -> None:
     exporter = Exporter()
     kept = Unsent(exporter)
     exporter.takes = lambda batch: False
     assert [exporter.export([number]) for number in range(3)] == [SpanExportResult.FAILURE] * 3
+    kept.send_again()  # as every 5 s
     assert kept.is_waiting
     exporter.takes = lambda batch: True
     assert exporter.export([3]) is SpanExportResult.SUCCESS
-    assert sorted(exporter.arrived) == [[0], [1], [2], [3]]
+    assert exporter.arrived == [[0], [1], [2], [3]]
     assert not kept.is_waiting
 
 
@@ -58,14 +59,28 @@ def test_a_batch_that_is_refused_for_itself_holds_up_no_other_and_is_given_up(
     exporter = Exporter()
     kept = Unsent(exporter)
     exporter.takes = lambda batch: batch != ["refused"]
-    results = [exporter.export([batch]) for batch in ("refused", "next", "refused", "last")]
+    names = ["refused", "next", "refused", "last"]
+    results = [exporter.export([name]) for name in names]
     assert [result.name for result in results] == ["FAILURE", "SUCCESS", "FAILURE", "SUCCESS"]
     assert exporter.arrived == [["next"], ["last"]]
     assert caplog.messages == []
-    for _ in range(2 * delivery.TRIES):
-        kept.send_again()
+    for number in range(2 * delivery.REFUSALS):
+        exporter.export([number])
     assert not kept.is_waiting
     assert caplog.messages == [LOST]
+
+
+def test_no_outage_is_too_long_for_a_batch_and_none_is_lost_as_the_endpoint_comes_back() -> None:
+    exporter = Exporter()
+    kept = Unsent(exporter)
+    exporter.takes = lambda batch: False
+    exporter.export(["first"])
+    for _ in range(1000):
+        kept.send_again()
+    answers = iter([False, True, True])  # the first; the second, the first
+    exporter.takes = lambda batch: next(answers)
+    exporter.export(["second"])
+    assert exporter.arrived == [["second"], ["first"]]
 
 
 def test_the_oldest_are_given_up_where_there_are_too_many(
@@ -74,12 +89,17 @@ def test_the_oldest_are_given_up_where_there_are_too_many(
     exporter = Exporter()
     kept = Unsent(exporter)
     exporter.takes = lambda batch: False
-    for number in range(delivery.MOST + 10):
-        exporter.export([number])
+    for number in range(10):
+        exporter.export([number] * 512)
+        kept.send_again()
+    metrics = [object() for _ in range(8)]  # with as many exports of metrics as 512 records
+    for each in metrics:
+        exporter.export(each)
     exporter.takes = lambda batch: True
     kept.send_again()
-    assert sorted(exporter.arrived) == [[number] for number in range(10, delivery.MOST + 10)]
+    assert exporter.arrived == [*([number] * 512 for number in range(3, 10)), *metrics]
     assert caplog.messages == [LOST]
+    assert delivery.MOST == 8 * 512
 
 
 def test_a_batch_is_kept_too_if_the_exporter_raises_that_nothing_listens() -> None:

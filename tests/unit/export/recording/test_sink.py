@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.base.files import PAGE
 from otel_quant.capture.recorder.attributes import FigureAttributes
+from otel_quant.export.recording.event_file import StateFile
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
@@ -431,3 +433,19 @@ for number in range(100000):
         for run_ in recording.runs:
             open_steps = [step for step in run_.steps if step.end is None]
             assert len(open_steps) <= 2
+
+
+def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path: Path) -> None:
+    path = tmp_path / "state.1.json"
+    state = StateFile(path)
+    state.write("run", 2, 1, {"a": 1}, [(index, index, None) for index in range(1000)])
+    assert PAGE - 100 < len(path.read_bytes()) <= PAGE
+    found = json.loads(path.read_bytes())
+    steps = found.pop("steps")
+    assert found == {"schema": 1, "time": 2, "clock": 1, "run": "run", "attributes": {"a": 1}}
+    assert steps == [
+        {"index": index, "samples": index, "expected": None}
+        for index in range(1000 - len(steps), 1000)
+    ]
+    state.write("run", 4, 3, {"a": "x" * PAGE}, [])  # no page has room for that
+    assert json.loads(path.read_bytes())["time"] == 2

@@ -111,7 +111,9 @@ def test_a_write_that_is_cut_between_two_pages_leaves_valid_yaml(tmp_path: Path)
 
 def test_a_line_that_is_longer_than_a_page_comes_with_a_file_of_its_own(tmp_path: Path) -> None:
     file = create(tmp_path / "p.yaml", header(4000))
-    file.append(RECORD.format(name="x" * 10_000))
+    with file.path.open("rb") as before:
+        file.append(RECORD.format(name="x" * 10_000))
+        assert before.read() == header(4000).encode()  # a kill would have left this
     file.append(RECORD.format(name="Next"))
 
     names_read = [each["step"] for each in yaml.safe_load(file.path.read_bytes())["memory_usage"]]

@@ -118,14 +118,6 @@ def written_to(stdout: int | IO[str], path: Path, *options: str) -> tuple[int, s
     return done.returncode, done.stderr
 
 
-def test_a_reader_that_closes_the_pipe_early_is_not_an_error(tmp_path: Path) -> None:
-    onnx.save(float_model(), tmp_path / "m.onnx")
-    read, write = os.pipe()
-    os.close(read)
-    assert written_to(write, tmp_path / "m.onnx") == (0, "")
-    os.close(write)
-
-
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
 def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(
     tmp_path: Path, form: str

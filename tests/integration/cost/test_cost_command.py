@@ -156,21 +156,6 @@ def test_the_documentation_shows_what_is_printed_of_the_demo_s_model(tmp_path: P
     assert textwrap.indent(shown, "    ") in page
 
 
-@pytest.mark.parametrize("form", ["table", "json"])
-def test_a_file_that_is_not_a_model_is_one_line_and_exit_code_1(tmp_path: Path, form: str) -> None:
-    whole = float_model().SerializeToString()
-    strange = tmp_path / "a\n\x1b[31m.onnx"
-    for content, complaint in ((whole[: len(whole) // 2], " bytes where "), (b"", ": is empty")):
-        strange.write_bytes(content)
-        done = run("cost", strange, "--format", form)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("otel-quant: ")
-        assert "a\\n\\x1b[31m.onnx: " in done.stderr
-        assert complaint in done.stderr
-        assert done.stderr.endswith("\n")
-        assert done.stderr[:-1].isprintable()
-
-
 def test_sparsity_is_a_column_and_a_key_when_asked_for(tmp_path: Path) -> None:
     model = float_model()
     weight = np.ones((8 * 16 * 16, 10), np.float32)

@@ -95,11 +95,12 @@ def _detailed(model: OnnxModel, first: OnnxModel) -> ModelResult:
     profile = model.profile
     what_ran = Ran.of(len(profile.runs), profile.run_micros, [each.ran for each in model.kernels])
     asked = [name for name, _ in model.options.providers]
-    evidence = Evidence(model.file, model.kernels, asked, model.options.level)
+    assigned = Counter(part.provider for part in model.parts for _ in part.nodes)
+    evidence = Evidence(model.file, model.kernels, asked, model.options.level, model.parts)
     return replace(
         result,
         inputs=model.inputs,
-        assigned=model.assigned,
+        assigned=dict(assigned) or None,
         latency=latency(model, beside, model.profiled),
         memory=replace(
             result.memory,

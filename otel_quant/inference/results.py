@@ -118,6 +118,8 @@ class RanKernel:
     macs: int | None = None  # Of one run
     macs_per_second: float | None = None  # MACs per second
     allocated: int | None = None  # Bytes that it allocates in a run
+    # Whether its provider has compiled a part of the graph into it: nobody tells what runs within
+    is_compiled: bool = False
 
     @property
     def types(self) -> str:

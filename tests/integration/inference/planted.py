@@ -226,6 +226,14 @@ DEFECTS: dict[str, Planted] = {
 }  # fmt: skip
 
 
+def compiled_in_part() -> Builder:
+    """A model of which OpenVINO compiles two parts: it has no Det."""
+    graph, value = _image()
+    value = quantized_conv(graph, value, "c1", 16, 16)
+    graph.output(graph.node("Softmax", [graph.node("Det", [value], "det")], "soft"))
+    return graph
+
+
 def convolution_with_activation() -> Builder:
     """A Conv whose kernel has the name of the Relu behind it."""
     graph = Builder([1, 16, 32, 32])

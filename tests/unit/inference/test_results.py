@@ -271,7 +271,8 @@ def test_slower_than_float_is_a_finding_only_where_the_two_can_be_told_apart() -
         before, after = with_slower([base, own])
         assert before.findings == ()
         return [
-            f"{each.kind} {each.micros:g} {each.share:g}: {each.sentence}" for each in after.findings
+            f"{each.kind} {each.micros:g} {each.share:g}: {each.sentence}"
+            for each in after.findings
         ]
 
     assert found() == [

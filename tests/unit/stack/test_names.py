@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from grafana.generator.names import prometheus
 from otel_quant.schema import catalog, semconv
 from tests.unit.stack.dashboards import FILES, QUERIES, RECORDED, ROOT, RULES, Query
 
@@ -20,20 +21,7 @@ OF_THE_STACK = {"up", "exporter"}
 """And what begins with `otelcol_` or `loki_`: what the servers say of themselves."""
 LOKI_LABELS = {"service_name", "service_instance_id", "severity_text", "trace_id"}
 
-UNITS = {
-    "By": "_bytes", "s": "_seconds", "1": "_ratio", "W": "_watts", "Cel": "_celsius", "Hz": "_hertz",
-    "dB": "_dB",
-}  # fmt: skip
-ENDINGS = {
-    "histogram": ("_bucket", "_sum", "_count"),
-    "counter": ("_total",),
-    "observable_counter": ("_total",),
-}
-METRICS = {
-    metric.name.replace(".", "_") + UNITS.get(metric.unit, "") + ending
-    for metric in catalog.METRICS
-    for ending in ENDINGS.get(metric.instrument, ("",))
-}
+METRICS = {name for metric in catalog.METRIC_BY_NAME for name in prometheus(metric)}
 LABELS = {
     key.replace(".", "_") for metric in catalog.METRICS for key in metric.attributes
 } | PROMETHEUS_LABELS

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.export.otel.custom import custom_value
-from otel_quant.export.otel.service_name import name_of_program
+from otel_quant.export.otel.service_name import name_of_program, process_attributes
 from otel_quant.export.otel.spans import SpanIds
 from otel_quant.export.recording import layout, manifest
 from otel_quant.export.recording.curve import CurveFile
@@ -331,10 +331,10 @@ def _ids_in(ids: SpanIds | None) -> Mapping[str, Any]:
 
 def _ids_without_sdk(run: RunInfo) -> Mapping[str, Any]:
     """Returns what a span would have had from outside: where `otel-quant send` is to put it."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"resource": process_attributes()}
     name = name_of_program()
     if name is not None:
-        fields["resource"] = {"service.name": name}
+        fields["resource"]["service.name"] = name
     above = _TRACEPARENT.fullmatch(run.parent_carrier.get("traceparent", ""))
     if above is not None:
         fields |= above.groupdict()

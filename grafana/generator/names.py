@@ -52,6 +52,8 @@ def series(metric: str, matchers: str = "", *, part: str = "") -> str:
 def begun(matchers: str = CHOSEN, *, over_range: bool = False) -> str:
     """Returns when each process began its run: the latest, where it had several.
 
+    `topk`, here and wherever something is joined to processes: with two series of one process, as of
+    programs that share an id, a join is an error for all runs.
     Over a range, runs count that have been seen at any time of the dashboard's.
     """
     start = series(semconv.RUN_START, matchers)

@@ -53,7 +53,7 @@ def of_ranks(values: str, by: str = f"{RUN}, {HOST}") -> str:
 
 _PEAKS = of_ranks(
     f"{_PEAK} * on (job, instance, {RUN}) group_left ({RANK})"
-    f" (max by (job, instance, {RUN}, {RANK}) ({_START}) > bool 0)"
+    f" (topk by (job, instance, {RUN}) (1, {_START}) > bool 0)"
 )
 _LIMITS = (
     f"max by ({RUN}, {HOST}) ({names.named(f'max_over_time({LIMIT}[$__range])', over_range=True)})"

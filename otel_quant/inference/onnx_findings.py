@@ -24,7 +24,8 @@ from otel_quant.cost.graph import (
     printable,
 )
 from otel_quant.inference.findings import Findings, Found
-from otel_quant.inference.onnx_kernels import FileGraph, Placed
+from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
+from otel_quant.schema.units import counted
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
 """A folder of onnxruntime's repository, as are the other sources."""
@@ -44,6 +45,7 @@ class Evidence:
     kernels: Sequence[Placed]  # The kernels that ran, in order
     asked: Sequence[str]  # Providers that the user asked for, in order
     level: str  # Level of graph optimization
+    parts: Sequence[Part] = ()  # The graph before fusion, by provider; empty if that is not known
 
 
 FINDINGS: Final = Findings[Evidence]()
@@ -87,6 +89,15 @@ def _unfused(evidence: Evidence) -> Iterator[Found]:
     for (node, why), kernels in groups.items():
         were = "was" if len({each.place for each in kernels}) == 1 else "were"
         text = f"{_named(kernels)} {were} not fused with {title(node)}: {why.reason}"
+        if node.node.op_type not in _KINDS and _integer_weights(evidence.file, node) is None:
+            # An island of floats; an operator with weights of integers is a finding by itself.
+            kernels += [
+                each
+                for each in evidence.kernels
+                if node in each.nodes
+                and each.ran.outputs[:1]
+                and each.ran.outputs[0][:5] == "float"
+            ]
         yield Found(node.name, kernels, text, why.remedy, f"{node.node.op_type}: {why.reason}")
 
 
@@ -350,15 +361,40 @@ def _copies(evidence: Evidence) -> Iterator[Found]:
 def _fallback(evidence: Evidence) -> Iterator[Found]:
     """Yields nodes that ran on the CPU although another provider was asked for before it."""
     wanted = next(iter(evidence.asked), _CPU)
+    taken = Counter(
+        op_type for part in evidence.parts if part.provider == wanted for _, op_type in part.nodes
+    )
     groups: dict[tuple[str, str], list[Placed]] = {}
     for kernel in evidence.kernels if wanted != _CPU else ():
         ran = kernel.ran
         if ran.provider != wanted and ran.op_type not in _MEMCPY:
-            groups.setdefault((ran.op_type, ran.provider), []).append(kernel)
+            op_type = kernel.node.node.op_type if kernel.node else ran.op_type
+            groups.setdefault((op_type, ran.provider), []).append(kernel)
     for (op_type, provider), kernels in groups.items():
-        names = [kernel.node.name if kernel.node else kernel.ran.name for kernel in kernels]
+        names = [kernel.place for kernel in kernels]
         text = f"{op_type} {listed(names)} ran on {provider} and not on {wanted}"
+        if evidence.parts:
+            others = f"{taken[op_type]:,} other" if taken[op_type] else "no"
+            text += f", which took {others} {op_type} of the file"
         yield Found(names[0], kernels, text)
+
+
+@FINDINGS.row("compiled", "onnxruntime/core/framework/graph_partitioner.cc")
+def _compiled(evidence: Evidence) -> Iterator[Found]:
+    """Yields what providers have compiled: findings of other kinds are not looked for in it."""
+    groups: dict[str, list[Placed]] = {}
+    for kernel in evidence.kernels:
+        if kernel.ran.is_compiled:
+            groups.setdefault(kernel.ran.provider, []).append(kernel)
+    every = sum(op.kind != "Constant" for op in evidence.file.ops)
+    for provider, kernels in groups.items():
+        count = sum(kernel.ran.nodes for kernel in kernels)
+        nodes = f"{count:,} of {counted(every, 'node')}" if count else "an unknown number of nodes"
+        text = (
+            f"{provider} has compiled {nodes} of the file into {counted(len(kernels), 'kernel')}: "
+            "which types they ran in and what was fused there cannot be told"
+        )
+        yield Found(kernels[0].place, kernels, text)
 
 
 _ONE_BY_ONE: Final = frozenset(

@@ -48,7 +48,6 @@ _KNOWN_AT_START: Final = semconv.ORIGIN | {
 _LOST: Final = ("the process is gone and has not said why",)
 
 _NAME: Final = "service.name"
-_INSTANCE: Final = "service.instance.id"
 
 
 _KINDS: Final[Mapping[tuple[Phase, bool], EventKind]] = {
@@ -409,14 +408,14 @@ class Replay:
 
 
 def resource_of(run: RecordedRun) -> Resource:
-    """Returns what a run's telemetry comes from."""
+    """Returns what a run's telemetry comes from: the process that ran, not the one that sends."""
     if run.span_id is not None:
         return Resource(run.resource)
-    now = Resource.create()
-    added = {_INSTANCE: str(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:otel-quant:run:{run.id}"))}
-    if str(now.attributes.get(_NAME)).startswith("unknown_service"):
-        added |= {name: str(value) for name, value in run.resource.items()}
-    return now.merge(Resource(added))
+    now, ran = Resource.create(), dict(run.resource)
+    if not str(now.attributes.get(_NAME)).startswith("unknown_service"):
+        ran.pop(_NAME, None)
+    id_ = str(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:otel-quant:run:{run.id}"))
+    return now.merge(Resource({**ran, semconv.SERVICE_INSTANCE: id_}))
 
 
 def _is_of_unended(event: Event, step: RecordedStep | None) -> bool:
@@ -472,6 +471,7 @@ def _attributes_of(ending: Ending) -> Mapping[str, Any]:
     return present(
         {
             semconv.ENDING_SIGNAL: ending.signal or ending.process_signal,
+            semconv.ENDING_CAUSE: ending.cause,
             semconv.ENDING_OUT_OF_MEMORY: ending.out_of_memory,
             semconv.ENDING_EVIDENCE: ending.evidence,
             semconv.ENDING_OPEN_STEPS: ending.open_steps or None,

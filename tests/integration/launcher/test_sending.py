@@ -218,7 +218,7 @@ def outline(spans: Iterable[Span]) -> list[Any]:
                 name: None if name.startswith(MEASURED) else value
                 for name, value in sorted(span.attributes.items())
             },
-            {n: v for n, v in span.resource.items() if n not in ("telemetry.auto.version", "service.instance.id")},
+            {n: v for n, v in span.resource.items() if n not in ("telemetry.auto.version", "service.instance.id", "process.pid")},
         )
         for span in map(without_stack_trace, sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)))
     ]  # fmt: skip

@@ -239,8 +239,6 @@ file and external data  {int("9" * 400):,}
 error                   cannot be costed
 """
 
-MESSAGE = "no layer | named 'conv1' in <model>, which has more of them than a line can show"
-
 RUN = {
     "id": "0123456789abcdef",
     "command": "python quantize.py | tee log",

@@ -404,27 +404,6 @@ def test_a_step_that_was_open_is_as_large_as_the_last_reading_saw_it(
     )
 
 
-def test_json_has_the_whole_reading_and_its_age(
-    killed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (document,) = json.loads(show(capsys, killed, "--format", "json"))
-    assert document["last_reading"] == {**READING, "age_secs": 300.0}
-
-
-@pytest.mark.parametrize(
-    "content", ["{", "[]", '{"schema": 9}', '{"run_started": 1.5}', '{"open_steps": {}}', ""]
-)
-def test_a_file_that_is_no_reading_of_this_run_is_not_printed(
-    killed: Path, capsys: pytest.CaptureFixture[str], content: str
-) -> None:
-    (killed.parent / "profile.0123456789abcdef.last_reading.json").write_text(content)
-    assert end_of(show(capsys, killed)) == (
-        "truncated: the run has no End: it is still running, or was killed\n"
-        "  open steps:      Model Quantization > Calibration\n"
-        "  last checkpoint: Calibration Start (2.00 s, 160 MB)\n"
-    )
-
-
 def test_values_of_another_type_are_left_out(
     killed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -418,7 +418,7 @@ _TOTALS: Final[tuple[Column[ModelCost], ...]] = (
     _text("precision", "contractions stored in", lambda model: types_text(model.precision)),
     _text(
         "expected_precision", "contractions expected to run in",
-        lambda model: types_text(model.expected_precision),
+        lambda model: types_text(model.expected_precision) if model.runtime else "",
     ),
     _number("nodes", "nodes", lambda model: len(model.nodes)),
     _number("quantize_nodes", "QuantizeLinear nodes"),

@@ -192,7 +192,10 @@ def _peak_text(peak: float, limit: summary.Limit | None) -> str:
 # --- models -------------------------------------------------------------------------------
 
 _RATIOS: Final = {"size": "size_ratio", "weight_bytes": "weight_bytes_ratio"}
-_PRECISION: Final = "precision."
+_MIXES: Final = {
+    "precision.": "contractions stored in",
+    "expected_precision.": "contractions expected to run in",
+}
 _FIGURES: Final = {figure.name: figure for figure in MODEL_FIGURES if figure.heading}
 
 
@@ -222,8 +225,9 @@ def _cost_facts(cost: Mapping[str, Any]) -> Facts:
         figure, name, unit = _FIGURES.get(key), key, ""
         if figure is not None:
             name, unit = figure.heading, figure.unit
-        elif key.startswith(_PRECISION):
-            name, unit = f"contractions in {key.removeprefix(_PRECISION)}", "1"
+        for prefix, words in _MIXES.items():
+            if key.startswith(prefix):
+                name, unit = f"{words} {key.removeprefix(prefix)}", "1"
         ratio = cost.get(_RATIOS.get(key, ""))
         more = f", {share_text(ratio)} of the float model's" if isinstance(ratio, float) else ""
         if isinstance(value, int | float):

@@ -206,6 +206,9 @@ onnx_model_cost:
   integer_mac_share: 0.999712
   precision.int8: 0.999712
   precision.float32: 0.000288
+  expected_precision.float32: 1.0
+  runtime: onnxruntime 1.32.0 on an x86-64 CPU
+  in_float: ["the bias is int8 (Conv 53)"]
   uncosted_ops: ["Foo:1", "Bar:2"]
   colour: 1234567
 - path: "huge.onnx"
@@ -215,23 +218,26 @@ onnx_model_cost:
 
 COST_SHOWN = f"""\
 model cost: quantized
-path                       out/int8.onnx
-file and external data     26.7 MB
-parameters                 25,557,032
-MACs                       4,133,742,592
-MACs of contractions       4,089,284,608
-backward MACs              8,178,569,216
-weights                    25.6 MB
-memory                     134 MB
-peak of activations        6.42 MB
-nodes                      420
-(De)QuantizeLinear nodes   296
-node with the most memory  Conv_0
-contractions in integers   99.97 %
-contractions in int8       99.97 %
-contractions in float32    0.03 %
-nodes without known MACs   Foo:1, Bar:2
-colour                     1,234,567
+path                                     out/int8.onnx
+file and external data                   26.7 MB
+parameters                               25,557,032
+MACs                                     4,133,742,592
+MACs of contractions                     4,089,284,608
+backward MACs                            8,178,569,216
+weights                                  25.6 MB
+memory                                   134 MB
+peak of activations                      6.42 MB
+nodes                                    420
+(De)QuantizeLinear nodes                 296
+node with the most memory                Conv_0
+contractions stored in integers          99.97 %
+contractions stored in int8              99.97 %
+contractions stored in float32           0.03 %
+contractions expected to run in float32  100.00 %
+expected of                              onnxruntime 1.32.0 on an x86-64 CPU
+contractions expected in float           the bias is int8 (Conv 53)
+nodes without known MACs                 Foo:1, Bar:2
+colour                                   1,234,567
 
 model cost: huge.onnx
 path                    huge.onnx

@@ -26,6 +26,7 @@ from otel_quant.cost.operation import RULE_ERRORS, Operation, Shape, Value
 from otel_quant.cost.operators import CustomRule, custom_operators, operator_of
 from otel_quant.cost.operators.record import NO_PRECISION
 from otel_quant.cost.results import (
+    AssumedBranch,
     InFloat,
     Memory,
     ModelCost,
@@ -33,6 +34,7 @@ from otel_quant.cost.results import (
     TensorCost,
     UnknownNodes,
     WeightSparsity,
+    option_text,
 )
 from otel_quant.cost.structure import CostError, Graph, Model, Tensor, printable
 from otel_quant.cost.walk import MAX_NODES, Walk
@@ -147,11 +149,14 @@ class _Analysis:
             self._sparsity_of = lambda op: weight_sparsity(op, weights, walk.budget.check_time)
         excluded = dict.fromkeys(exclude, 0)
         nodes: list[NodeCost] = []
+        branches: list[AssumedBranch] = []
         for run in executions(_handed_over(walk.ops), corrected=self._corrected):
             if run.op.kind in excluded:
                 excluded[run.op.kind] += 1
             else:
                 nodes.append(self._node(run))
+                if run.assumed is not None:
+                    branches.append(self._branch(run.op, *run.assumed))
         met = walk.constants.met
         unused = set(_never_read(self._model, [each for each in met if each not in self._read]))
         read = [value.weight for value in met if value.weight and value not in unused]
@@ -210,6 +215,7 @@ class _Analysis:
             quantized_contractions=quantized[0],
             in_float=quantized[1],
             expected_precision=_mix(nodes, "expected_precision", contraction),
+            assumed_branches=tuple(branches),
             runtime=self._fused.runtime.title if self._fused and quantized[0] else "",
         )
 
@@ -255,6 +261,14 @@ class _Analysis:
             None if moved is None or run.times is None else moved * run.times,
             expected,
         )
+
+    def _branch(self, op: Operation, taken: int, macs: Sequence[int | None]) -> AssumedBranch:
+        condition, option = op.inputs[0], ""
+        if condition is not None and self._bound.values.get(condition.name) is condition:
+            shape = "x".join(map(str, condition.shape or ()))
+            option = option_text("--input", f"{condition.name}:bool:{shape}:VALUE")
+        words: tuple[Literal["then", "else"], ...] = ("then", "else")
+        return AssumedBranch(op.name, words[taken], macs[taken], macs[1 - taken], option)
 
     def _shared(self, shapes: Sequence[Shape | None]) -> tuple[Shape | None, ...]:
         """Shapes as the tuple that all nodes with the same ones have."""

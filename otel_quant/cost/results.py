@@ -63,6 +63,24 @@ class Assumption(NamedTuple):
         return option_text("--dim", f"{self.name}={self.length}")
 
 
+class AssumedBranch(NamedTuple):
+    """The branch of an If that is costed where its condition depends on data: the dearer one.
+
+    Attributes:
+        node: Name of the If.
+        taken: ``then`` or ``else``.
+        macs: MACs of that branch; None where not all are known.
+        other_macs: Those of the other.
+        option: What gives the condition on the command line; empty if it is no input.
+    """
+
+    node: str
+    taken: Literal["then", "else"]
+    macs: int | None
+    other_macs: int | None
+    option: str = ""
+
+
 class UnknownNodes(NamedTuple):
     """Nodes without known MACs, all because of a missing rule or all because of a missing shape.
 
@@ -244,6 +262,7 @@ class ModelCost(NamedTuple):
             execute it in.
         runtime: The onnxruntime and the processor that this is of; empty where
             ``quantized_contractions`` is 0.
+        assumed_branches: The branches that are costed where the condition depends on data.
     """
 
     path: str
@@ -280,6 +299,7 @@ class ModelCost(NamedTuple):
     in_float: tuple[InFloat, ...] = ()
     expected_precision: Mapping[str, float] = MappingProxyType({})
     runtime: str = ""
+    assumed_branches: tuple[AssumedBranch, ...] = ()
 
     @property
     def symbolic_dims(self) -> Mapping[str, int]:
@@ -291,7 +311,7 @@ class ModelCost(NamedTuple):
 
         An unknown shape, or an unknown length in one, is None; so are MACs and bytes that
         depend on it. Nodes have a key ``sparsity`` only if it was asked for, and
-        ``unknown_reason`` only if something of them is not known; the model has ``assumed``,
+        ``unknown_reason`` only if something of them is not known; the model has ``assumed``, ``assumed_branches``,
         ``overridden_dims``, ``unknown_nodes``, ``runtime``, ``in_float``, ``unused_params`` and ``unused_weight_bytes``
         only if there are any.
         """
@@ -307,6 +327,7 @@ class ModelCost(NamedTuple):
         if self.unused_params:
             total += ["unused_params", "unused_weight_bytes"]
         lengths = {it.name: {"length": it.length, "option": it.option} for it in self.assumed}
+        branches = [each._asdict() for each in self.assumed_branches]
         overridden = {
             name: {"model": model, "given": given}
             for name, (model, given) in self.overridden_dims.items()
@@ -323,6 +344,7 @@ class ModelCost(NamedTuple):
             "rules": self.rules,
             "view": self.view,
             **({"assumed": lengths} if lengths else {}),
+            **({"assumed_branches": branches} if branches else {}),
             "total": {name: getattr(self, name) for name in total},
             "views": {name: found._asdict() for name, found in self.views.items()},
             "nodes": [self.node_json(node) for node in self.nodes],

@@ -7,7 +7,14 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
-from otel_quant.cost import ModelCost, NodeCost, TensorCost, WeightSparsity, intensity
+from otel_quant.cost import (
+    AssumedBranch,
+    ModelCost,
+    NodeCost,
+    TensorCost,
+    WeightSparsity,
+    intensity,
+)
 from otel_quant.views.document import (
     Cell,
     Column,
@@ -100,7 +107,7 @@ def _value(column: Column[Any], item: object) -> Any:
 
 
 def assumptions(model: ModelCost) -> list[str]:
-    """Returns what was assumed of a model's inputs, a line for each option that sets it."""
+    """Returns what was assumed of a model, a line for each option that sets lengths and each If."""
     by_option: dict[str, list[str]] = {}
     for each in model.assumed:
         by_option.setdefault(each.option, []).append(f"{each.name} = {each.length}")
@@ -108,8 +115,21 @@ def assumptions(model: ModelCost) -> list[str]:
         f"assumed {', '.join(lengths)}: {option} sets {'it' if len(lengths) == 1 else 'them'}"
         for option, lengths in by_option.items()
     ]
+    lines += map(_branch, model.assumed_branches)
     left = len(lines) - _SHOWN_ASSUMPTIONS
     return lines if left < 1 else [*lines[:_SHOWN_ASSUMPTIONS], f"assumed as well: {left:,} more"]
+
+
+def _branch(each: AssumedBranch) -> str:
+    own, other = (
+        "an unknown number of" if macs is None else f"{macs:,}"
+        for macs in (each.macs, each.other_macs)
+    )
+    option = f": {each.option} sets it" if each.option else ""
+    return (
+        f"assumed that If '{each.node}' takes its {each.taken} branch, with {own} MACs; the other has "
+        f"{other}{option}"
+    )
 
 
 def all_assumptions(models: Sequence[ModelCost]) -> list[str]:

@@ -105,8 +105,10 @@ def figures_of(
         figures["uncosted_ops"] = tuple(
             f"{op}:{count}" for op, count in sorted(cost.uncosted_ops.items())
         )
-    if cost.assumed:
-        figures["assumed"] = tuple(f"{each.name}={each.length}" for each in cost.assumed)
+    if cost.assumed or cost.assumed_branches:
+        lengths = (f"{each.name}={each.length}" for each in cost.assumed)
+        branches = (f"{each.node}: {each.taken} branch" for each in cost.assumed_branches)
+        figures["assumed"] = (*lengths, *branches)
     calibrated = tuple(
         f"{name}={'x'.join(map(str, shape))}"
         for name, shape in shapes.items()

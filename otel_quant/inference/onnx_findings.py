@@ -87,7 +87,8 @@ def _unfused(evidence: Evidence) -> Iterator[Found]:
             groups.setdefault(reason, []).append(kernel)
     for (node, why), kernels in groups.items():
         were = "was" if len({each.place for each in kernels}) == 1 else "were"
-        text = f"{_named(kernels)} {were} not fused with {title(node)}: {why.reason}"
+        beside = "each other" if node.node.op_type in _KINDS else title(node)
+        text = f"{_named(kernels)} {were} not fused with {beside}: {why.reason}"
         if node.node.op_type not in _KINDS and _integer_weights(evidence.file, node) is None:
             # An island of floats; an operator with weights of integers is a finding by itself.
             kernels += [
@@ -127,9 +128,13 @@ def _reason(evidence: Evidence, op: Operation) -> tuple[Operation, Obstacle] | N
     beside: Sequence[Operation | None] = ()
     if op.kind in QUANTIZES and not file.is_input(op.input(0)):
         beside = [file.maker(op.input(0))]
-    elif op.kind not in QUANTIZES and not file.is_output(op.outputs[0]):
-        beside = file.readers(op.outputs[0])
+    elif op.kind not in QUANTIZES and not file.is_given_out(op.outputs[0]):
+        # A constant is taken for an operand of what reads it in another shape.
+        read = file.users if op.input(0).constant else file.readers
+        beside = list(read(op.outputs[0]))
     found = [(node, why) for node in beside if node and (why := _why(evidence, node, op))]
+    if op.kind in DEQUANTIZES:  # of two that change the scale, the first stands for both
+        found = [(op if node.kind in QUANTIZES else node, why) for node, why in found]
     known = [each for each in found if each[0] not in file.fused.on_integers]
     return next(iter(known or found), None)
 
@@ -144,8 +149,9 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
         first, then = (op, at) if op.kind in DEQUANTIZES else (at, op)
         if first.kind not in DEQUANTIZES or then.kind not in QUANTIZES:
             return None
-        why = f"integers of `{first.name}` become those of another scale"
-        return Obstacle(why, "the same scale and zero point")
+        return Obstacle(
+            "integers become those of another type, scale or zero point", "the same ones in both"
+        )
     if at in fused.obstacles:
         known, other = fused.obstacles[at], _also_read(file, at)
         return Obstacle(other, known.remedy) if other and known is NOT_QUANTIZED else known
@@ -176,6 +182,8 @@ def _of_kernel(file: FileGraph, at: Operation, bias: int | None) -> Obstacle:
     if maker is not None and maker.kind not in DEQUANTIZES:
         why = f"its bias does not come straight from a DequantizeLinear but through {title(maker)}"
         return Obstacle(why, "a DequantizeLinear of its own")
+    if other := _also_read(file, at):
+        return Obstacle(other, NOT_QUANTIZED.remedy)
     makers = (_dequantizer(file, value) for value in at.inputs if value and not value.constant)
     signed = any(maker is not None and maker.dtype(0) == dtypes.INT8 for maker in makers)
     return _SIGNED if signed else _NOT_HERE
@@ -196,7 +204,7 @@ def _also_read(file: FileGraph, op: Operation) -> str:
 
 def _of_weights(file: FileGraph, at: Operation, op: Operation) -> Obstacle:
     """Why a MatMul of floats by dequantized weights is no MatMulNBits."""
-    shared = [each for each in file.readers(op.outputs[0]) if each is not at]
+    shared = [each for each in file.users(op.outputs[0]) if each is not at]
     if shared:
         why = f"the weights `{op.input(0).name}` are also read by {title(shared[0])}"
         return Obstacle(why, "a DequantizeLinear of its own for each")
@@ -210,12 +218,9 @@ def _of_operands(file: FileGraph, at: Operation) -> Obstacle:
     for i, value in enumerate(at.inputs):
         if value is None or value.dtype not in _FLOATS:
             continue
-        maker = _dequantizer(file, value)
-        if maker is None:
+        if _dequantizer(file, value) is None:
             why = f"operand {i}, `{value.name}`, does not come from a DequantizeLinear"
             return Obstacle(why, "QuantizeLinear and DequantizeLinear in front of it")
-        if maker.has(1) and not maker.input(1).constant:
-            return Obstacle(f"the scale of operand {i} is no constant", "a constant")
     return _NOT_HERE
 
 
@@ -342,7 +347,7 @@ def _at_an_end(file: FileGraph, kernel: Placed) -> bool:
         before.kind in QUANTIZES and before.has(0) and file.is_input(before.input(0))
     )
     at_output = after is None or (
-        after.kind in DEQUANTIZES and any(map(file.is_output, after.outputs))
+        after.kind in DEQUANTIZES and any(map(file.is_given_out, after.outputs))
     )
     return (at_input and after is not None) or (at_output and before is not None)
 
@@ -353,7 +358,7 @@ def _copies(evidence: Evidence) -> Iterator[Found]:
     for kernel in evidence.kernels:
         if kernel.ran.op_type in _MEMCPY:
             text = f"a tensor is copied between providers {_where(kernel)}".rstrip()
-            yield Found(kernel.place, [kernel], text, "nodes of one provider on either side")
+            yield Found(kernel.place, [kernel], text)
 
 
 @FINDINGS.row("fallback", "onnxruntime/core/framework/graph_partitioner.cc")

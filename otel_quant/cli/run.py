@@ -127,7 +127,7 @@ def _run(options: argparse.Namespace) -> int:
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
     ended: Ending | None = None
     with _shown(folder, options.watch) as while_stopped:
-        ending = program.wait(while_stopped)
+        ending = program.wait(while_stopped, recording.look_last)
         with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):
             ended = recording.finish(ending)
     with FAULTS.kept_in("end of the recording"):
@@ -138,10 +138,13 @@ def _run(options: argparse.Namespace) -> int:
         gc.disable()  # of many steps it would look through all objects again and again; we end soon
         try:
             notes = take_notes(made)
-            recorded = read(_near(folder), ended)
-            text = "" if options.quiet else _text(recorded, notes)
-            if not options.no_report:
-                text += _report(recorded)
+            if folder.is_dir():
+                recorded = read(_near(folder), ended)
+                text = "" if options.quiet else _text(recorded, notes)
+                if not options.no_report:
+                    text += _report(recorded)
+            else:
+                text = _without_recording(_near(folder), ended)
             if not options.quiet:
                 LOG.removeFilter(hold)
                 for record in held:
@@ -221,6 +224,15 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     if unsent := why_nothing_sent(notes):
         lines.append(f"otel-quant: {printable(unsent)}")
     return "\n".join([*lines, f"recording: {printable(folder)}"])
+
+
+def _without_recording(folder: Path, ending: Ending | None) -> str:
+    """Returns what is said at the end if the recording is gone."""
+    from otel_quant.views.ending import ending_lines
+    from otel_quant.views.text import printable
+
+    gone = f"otel-quant: {printable(os.fspath(folder))} was removed while the program ran: there is no recording"
+    return "\n".join([gone, *ending_lines(ending)])
 
 
 def _report(recording: Recording) -> str:

@@ -189,7 +189,7 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
             named = _also_read(file, at)
         elif known is WEIGHTS_SHARED:
             others = [each for each in file.readers(at.input(1)) if each is not at]
-            named = f"{title(others[0])} reads its dequantized weights too" if others else ""
+            named = f"{title(others[0])} reads its weights too" if others else ""
         return known._replace(reason=named or known.reason)
     rule = FUSIONS.get(at.kind)
     if rule is None:
@@ -202,6 +202,8 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
             return None  # another reader is the reason
         if other := _also_read(file, at):
             return Obstacle(other, NOT_QUANTIZED.remedy)
+        if at in fused.by_weights:
+            return _NOT_HERE
     return _of_operands(file, at, rule.bias)
 
 

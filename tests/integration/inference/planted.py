@@ -173,7 +173,7 @@ DEFECTS: dict[str, Planted] = {
     ),
     "shared initializer": Planted(
         pair_split_by_a_shared_initializer,
-        "in_float", "m1", "Exp `exp` reads its dequantized weights too", frozenset({"m1", "w_DQ"}),
+        "in_float", "m1", "Exp `exp` reads its weights too", frozenset({"m1", "w_DQ", "w_DQ/duplicated"}),
     ),
     "float bias": Planted(
         float_bias, "in_float", "g1", "its weights are int8: the bias is float32",
@@ -203,7 +203,7 @@ DEFECTS: dict[str, Planted] = {
         frozenset({"c1", "c1_Q", "w_DQ", "x_DQ"}),
     ),
     "axis of weights": Planted(
-        weights_along_the_wrong_axis, "in_float", "m1", "its weights have scales", frozenset({"m1", "w_DQ"})
+        weights_along_the_wrong_axis, "in_float", "m1", "scales along axis 0", frozenset({"m1", "w_DQ"})
     ),
     "axis of a convolution": Planted(
         convolution_along_the_wrong_axis, "axis", "c1", "are quantized along axis 1",

@@ -252,7 +252,9 @@ class Observer:
             return
         if reading.clock_ns - self._looked_ns >= _LOOK_NS:
             self._looked_ns = reading.clock_ns
-            self._largest.look(reading.processes)
+            for name in self._largest.look(reading.processes):
+                if self._curve is not None:
+                    self._curve.drop(series.PROCESS + name)
             self._surroundings.look(self._pid, reading.processes)
             self._cache = cache_growth(self._folder)
         else:

@@ -281,7 +281,9 @@ class _OwnCurve:
             processes = {os.getpid(): reading.memory.rss, **children}
             if reading.clock_ns - self._looked_ns >= _LOOK_NS:
                 self._looked_ns = reading.clock_ns
-                self._largest.look(processes)
+                with self._lock:
+                    for name in self._largest.look(processes):
+                        self._file.drop(series.PROCESS + name)
             for name, rss in self._largest.series(processes).items():
                 levels[series.PROCESS + name] = rss
         with self._lock:

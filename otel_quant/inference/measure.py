@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any, Final
 
 from otel_quant.inference.accuracy import compared_outputs, tensor_errors
+from otel_quant.inference.findings import with_slower
 from otel_quant.inference.model_process import ModelError, ModelProcess, with_huge_pages
 from otel_quant.inference.onnx_findings import FINDINGS, Evidence
 from otel_quant.inference.results import (
@@ -84,7 +85,7 @@ def measure_files(
     for name, more in options.providers:
         settings |= {f"{name}.{key}": value for key, value in more.items()}
     cores = len(os.sched_getaffinity(0))
-    result = InferenceResult(tuple(results), version, settings, load, cores)
+    result = InferenceResult(with_slower(results), version, settings, load, cores)
     return result, {each.path: each.trace for each in models}
 
 

@@ -88,6 +88,15 @@ def _unfused(evidence: Evidence) -> Iterator[Found]:
     for (node, why), kernels in groups.items():
         were = "was" if len({each.place for each in kernels}) == 1 else "were"
         text = f"{_named(kernels)} {were} not fused with {title(node)}: {why.reason}"
+        if node.node.op_type not in _KINDS and _integer_weights(evidence.file, node) is None:
+            # An island of floats; an operator with weights of integers is a finding by itself.
+            kernels += [
+                each
+                for each in evidence.kernels
+                if node in each.nodes
+                and each.ran.outputs[:1]
+                and each.ran.outputs[0][:5] == "float"
+            ]
         yield Found(node.name, kernels, text, why.remedy, f"{node.node.op_type}: {why.reason}")
 
 

@@ -322,6 +322,14 @@ class ModelResult:
         return None if self.is_quantized is None and self.ran is None else "float"
 
     @property
+    def converting(self) -> float | None:
+        """Part of the time of all kernels in which numbers are only converted; None if not known."""
+        if self.ran is None or any(kernel.is_compiled for kernel in self.ran.kernels):
+            return None
+        kernels = (kernel for kernel in self.ran.kernels if kernel.is_conversion)
+        return float(sum(each.share for each in self.conversions or kernels))
+
+    @property
     def main_provider(self) -> str | None:
         """Who took most of the time."""
         times: dict[str, float] = {}

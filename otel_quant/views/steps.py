@@ -22,7 +22,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
 from otel_quant.schema.quantities import QUANTITIES
 from otel_quant.schema.units import counted, cut, duration_text
-from otel_quant.views.document import ONE, Column, Row, Table
+from otel_quant.views.document import ONE, Cell, Column, Quantity, Row, Table
 
 # --- which are shown ----------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ def _columns_of(figure: Figure) -> Iterator[Column[StepRow]]:
 
 
 _FIGURES: Final = tuple(
-    column
+    (column, figure)
     for resource in RESOURCES
     for figure in resource.figures
     if figure.heading
@@ -296,7 +296,7 @@ COLUMNS: Final = (
     _column("start_secs", "START", "s", _start),
     _column("duration_secs", "TIME", "s", _duration),
     _column("duration_share", "", "1", _share_of_time),
-    *_FIGURES,
+    *(column for column, _ in _FIGURES),
 )
 """The figures that every run may have, in the order of the table."""
 
@@ -432,16 +432,35 @@ def _share_of_recording(row: StepRow) -> float | None:
     return seconds / total if seconds is not None and total else None
 
 
+def _seen_of_open_steps(column: Column[StepRow], figure: Figure) -> Column[StepRow]:
+    """Returns the column of a peak, which of a step that is open is at least what was seen."""
+    peak, seen = column.value, _seen(figure)
+    if not column.heading.endswith(" PEAK") or peak is None:
+        return column
+
+    def value(row: StepRow) -> Cell:
+        found = peak(row)
+        is_open = row.step is not None and row.step.end is None
+        at_least = seen(row) if found is None and is_open else None
+        return found if at_least is None else Quantity(at_least, before="≥ ")
+
+    return column._replace(value=value)
+
+
 _STATE: Final = Column[StepRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = frozenset({"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"})
-_HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column in _FIGURES)}
+_HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
 
 _SHOWN: Final[tuple[Column[StepRow], ...]] = (
     Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
     _column("", "START", "s", _start_of_recording, title="since the recording began"),
     _column("", "TIME", "s", _known_duration),
     _column("", "", "1", _share_of_recording, title="share of the recording's time"),
-    *(column for column in _FIGURES if column.key not in _NOT_SHOWN),
+    *(
+        _seen_of_open_steps(column, figure)
+        for column, figure in _FIGURES
+        if column.key not in _NOT_SHOWN
+    ),
     Column(
         "SAMPLES", "", lambda row: row.step.samples if row.step else None,
         title="calibration samples: batches", spare=1, absent="-",

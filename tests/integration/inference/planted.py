@@ -169,7 +169,7 @@ def int4_without_a_zero_point_per_block() -> Builder:
 DEFECTS: dict[str, Planted] = {
     "unsupported operator": Planted(
         unsupported_operator_between,
-        "unfused", "exp", "there is no kernel on integers for it", frozenset({"c1_DQ", "exp_Q"}),
+        "unfused", "exp", "there is no kernel on integers for it", frozenset({"c1_DQ", "exp", "exp_Q"}),
     ),
     "shared initializer": Planted(
         pair_split_by_a_shared_initializer,
@@ -179,7 +179,7 @@ DEFECTS: dict[str, Planted] = {
         float_bias, "in_float", "g1", "its weights are int8: the bias is float32", frozenset({"g1"})
     ),
     "old opset": Planted(
-        old_opset, "unfused", "pool", "from opset 12 on; this is 11", frozenset({"c1_DQ", "pool_Q"})
+        old_opset, "unfused", "pool", "from opset 12 on; this is 11", frozenset({"c1_DQ", "pool_nchwc", "pool_Q"})
     ),
     "cast": Planted(
         cast, "inserted", "m1", "put in a Cast in front of MatMul `m1`",

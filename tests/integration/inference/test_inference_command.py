@@ -158,7 +158,7 @@ def test_every_format_names_the_defect_with_its_share(tmp_path: Path) -> None:
         assert sentence in out, form
     rows = list(csv.DictReader(io.StringIO(out)))
     said = {row["kernel"]: row["findings"] for row in rows}
-    assert said["exp"] == ""
+    assert said["x_Q"] == ""
     assert sentence in said["exp_Q"]
     assert sentence in said["c1_DQ"]
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1, rel=0.01)

@@ -9,7 +9,6 @@ import textwrap
 
 import pytest
 
-from otel_quant.recordings.reader import read
 from scripts.interpreters import find
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched, launcher
@@ -218,21 +217,6 @@ def test_of_many_steps_those_that_failed_and_the_longest_are_printed(launched: L
     assert f"\nall steps: otel-quant show {name}\nrecording: {name}\n" in ours.stderr
     every = launched.run_bare(["otel-quant", "show", name])
     assert every.stdout.count("\n  Layer") == 60
-
-
-@pytest.mark.slow
-def test_ranks_of_torchrun_are_runs_of_one_recording(launched: Launched) -> None:
-    (launched.folder / "rank.py").write_text(
-        "import torch, otel_quant\nwith otel_quant.step('Calibration'): pass\n"
-    )
-    command = ["torchrun", "--nproc-per-node", "2", "--master-port", "0", "rank.py"]
-    ended = launched.run(command)
-    assert ended.returncode == 0, ended.stderr
-    assert launched.recording.name.startswith("otel-quant-rank-2")
-    recording = read(launched.recording)
-    found = [(run.rank, run.state, [step.name for step in run.steps]) for run in recording.runs]
-    assert sorted(found) == [(0, "ended", ["Calibration"]), (1, "ended", ["Calibration"])]
-    assert (recording.state, recording.problems) == ("ended", ())
 
 
 def test_a_report_is_made_at_the_end(launched: Launched) -> None:

@@ -45,6 +45,7 @@ def test_one_warning_each_names_variable_value_and_what_was_expected(
         assert value.rpartition(",")[2] in line
         assert f"expected {expected}" in line
     assert otlp.tree() == [("quantization", [("step", [])] * 3)]
+    assert otlp.span("quantization").parent_id == ""
 
 
 @pytest.mark.parametrize(

@@ -61,27 +61,3 @@ def test_a_seeded_program_draws_the_same_numbers_and_its_identifiers_are_unique_
 
 def test_steps_in_threads_do_not_change_the_sequence(ran: Ran) -> None:
     assert ran(THREADS) == "True\n"
-
-
-FORKED = """
-import multiprocessing
-from otel_quant import step
-
-def work():
-    with step("child"):
-        pass
-
-with step("parent"):
-    children = [multiprocessing.get_context("fork").Process(target=work) for _ in range(2)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join()
-"""
-
-
-def test_no_forked_child_repeats_an_identifier(ran: Ran, otlp: OtlpReceiver) -> None:
-    ran(FORKED)
-    names = ["child", "child", "parent", *["quantization"] * 3]
-    assert sorted(otlp.span_names()) == names
-    assert len({span.span_id for span in otlp.spans}) == len(names)

@@ -252,8 +252,6 @@ Huge.onnx model: huge.onnx.
 The huge.onnx model could not be costed: cannot be costed
 """
 
-MESSAGE = "no layer | named 'conv1' in <model>, which has more of them than a line can show"
-
 RUN = {
     "id": "0123456789abcdef",
     "command": "python quantize.py | tee log",

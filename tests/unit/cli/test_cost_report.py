@@ -208,18 +208,6 @@ def test_nodes_are_in_the_requested_order(
 
 
 @pytest.mark.usefixtures("two_models")
-@pytest.mark.parametrize(
-    "notation", ["image=5x3x8x8", "image:5x3x8x8", "image:f32:5x3x8x8", "image:float32:5x3x8x8"]
-)
-def test_an_input_may_be_given_in_either_notation(
-    notation: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = printed(capsys, "float.onnx", "--format", "json", "--input", notation)
-    (model,) = json.loads(out)["models"]
-    assert (model["total"]["macs_contraction"], model["symbolic_dims"]) == (5 * 2368, {})
-
-
-@pytest.mark.usefixtures("two_models")
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
 def test_an_overridden_length_is_in_every_format(
     form: str, capsys: pytest.CaptureFixture[str]

@@ -159,13 +159,12 @@ def test_a_killed_run_shows_its_open_steps_and_last_figures(
         "Memory reached at least 210 MB in Model Quantization > Calibration, 0:02 after the start.\n"
         "2 steps took 1.00 s of 2.00 s, most of it Model Quantization: 1.00 s, 100.0 % of it.\n"
         "\n"
-        "STEP                     START  TIME     %  MEM START  MEM SEEN  GPU SEEN  STATE\n"
+        "STEP                     START  TIME     %  MEM START  MEM PEAK  GPU PEAK  STATE\n"
         "                             s     s               MB        MB        MB\n"
         "-----------------------  -----  ----  ----  ---------  --------  --------  -----\n"
         "(before the first step)   0.00  1.00  50.0          -         -         -\n"
-        "Model Quantization        1.00  1.00  50.0      106.4     209.7     943.7  lost\n"
-        "  Calibration             2.00  0.00   0.0      209.7     209.7     943.7  lost\n"
-        "SEEN is the highest at the checkpoints, not between them.\n"
+        "Model Quantization        1.00  1.00  50.0      106.4   ≥ 209.7   ≥ 943.7  lost\n"
+        "  Calibration             2.00  0.00   0.0      209.7   ≥ 209.7   ≥ 943.7  lost\n"
     )
 
 
@@ -395,31 +394,13 @@ def test_a_step_that_was_open_is_as_large_as_the_last_reading_saw_it(
 
     table = show(capsys, killed).split("\n\n")[1]
     assert table.splitlines() == [
-        "STEP                     START   TIME     %  MEM START  MEM SEEN  OF LIMIT  GPU SEEN  SAMPLES  STATE",
+        "STEP                     START   TIME     %  MEM START  MEM PEAK  OF LIMIT  GPU PEAK  SAMPLES  STATE",
         "                             s      s               MB        MB         %        MB",
         "-----------------------  -----  -----  ----  ---------  --------  --------  --------  -------  -----",
         "(before the first step)   0.00   1.00   1.6          -         -         -         -        -",
-        "Model Quantization        1.00  61.00  98.4      106.4     422.8       5.0      36.7        -  lost",
-        "  Calibration             2.00  60.00  96.8      160.4     422.8       5.0      36.7       37  lost",
-        "SEEN is the highest at the checkpoints and in the last reading.",
+        "Model Quantization        1.00  61.00  98.4      106.4   ≥ 422.8       5.0    ≥ 36.7        -  lost",
+        "  Calibration             2.00  60.00  96.8      160.4   ≥ 422.8       5.0    ≥ 36.7       37  lost",
     ]
-
-
-def test_json_has_the_whole_reading_and_its_age(
-    killed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (document,) = json.loads(show(capsys, killed, "--format", "json"))
-    assert document["last_reading"] == {**READING, "age_secs": 300.0}
-
-
-@pytest.mark.parametrize(
-    "content", ["{", "[]", '{"schema": 9}', '{"run_started": 1.5}', '{"open_steps": {}}', ""]
-)
-def test_a_file_that_is_no_reading_of_this_run_is_not_printed(
-    killed: Path, capsys: pytest.CaptureFixture[str], content: str
-) -> None:
-    (killed.parent / "profile.0123456789abcdef.last_reading.json").write_text(content)
-    assert "last reading" not in show(capsys, killed)
 
 
 def test_values_of_another_type_are_left_out(

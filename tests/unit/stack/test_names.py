@@ -22,27 +22,6 @@ OF_THE_STACK = {"up", "exporter"}
 LOKI_LABELS = {"service_name", "service_instance_id", "severity_text", "trace_id"}
 
 METRICS = {name for metric in catalog.METRIC_BY_NAME for name in prometheus(metric)}
-LABELS = {"job", "instance", "host_name", "le"}
-ALERTS = {"ALERTS_FOR_STATE", "alertname", "severity"}
-OF_MENUS = {"process"}
-OF_THE_STACK = {"up", "exporter"}
-"""And what begins with `otelcol_`: what the servers say of themselves."""
-LOKI_LABELS = {"service_name", "service_instance_id", "severity_text", "trace_id"}
-
-UNITS = {
-    "By": "_bytes", "s": "_seconds", "1": "_ratio", "W": "_watts", "Cel": "_celsius", "Hz": "_hertz",
-    "dB": "_dB",
-}  # fmt: skip
-ENDINGS = {
-    "histogram": ("_bucket", "_sum", "_count"),
-    "counter": ("_total",),
-    "observable_counter": ("_total",),
-}
-METRICS = {
-    metric.name.replace(".", "_") + UNITS.get(metric.unit, "") + ending
-    for metric in catalog.METRICS
-    for ending in ENDINGS.get(metric.instrument, ("",))
-}
 LABELS = {
     key.replace(".", "_") for metric in catalog.METRICS for key in metric.attributes
 } | PROMETHEUS_LABELS

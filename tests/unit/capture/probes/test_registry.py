@@ -24,11 +24,6 @@ def test_no_two_resources_figures_or_columns_have_one_name() -> None:
     assert repeated(figure.column.key for figure in FIGURES if figure.column) == []
 
 
-def test_no_two_attributes_or_metrics_have_one_name() -> None:
-    assert repeated(attribute.name for attribute in catalog.ATTRIBUTES) == []
-    assert repeated(metric.name for metric in catalog.METRICS) == []
-
-
 def test_quarks_columns_are_those_that_the_figures_declare() -> None:
     declared = {f.column.key for f in FIGURES if f.column is not None and f.column.in_quark}
     assert declared == {str(metric.name) for metric in CHECKPOINT_METRICS} - NOT_MEASURED

@@ -198,18 +198,6 @@ def test_the_fullest_gpu_says_how_near_the_limit_the_gpus_came(tmp_path: Path) -
     }
 
 
-def test_every_checkpoint_is_in_the_file_at_once(tmp_path: Path) -> None:
-    script = Script(tmp_path / "p.yaml")
-    script.start()
-    script.open("Calibration")
-
-    assert (tmp_path / "p.yaml").read_text() == HEADER + MADE_BY + CALIBRATION
-
-    script.close("Calibration")
-    text = (tmp_path / "p.yaml").read_text()
-    assert text == HEADER + MADE_BY + CALIBRATION + CALIBRATION_ENDED
-
-
 @pytest.mark.parametrize("strict", [False, True])
 def test_errors_and_model_costs_are_written_unless_strict(tmp_path: Path, strict: bool) -> None:
     script = Script(tmp_path / "p.yaml", strict=strict)
@@ -364,22 +352,6 @@ def test_any_step_name_gives_a_valid_file(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_of_a_thousand_steps_is_valid_and_complete(tmp_path: Path) -> None:
-    script = Script(tmp_path / "p.yaml")
-    script.start()
-    for number in range(1000):
-        script.open(f"step {number}")
-        script.close(f"step {number}")
-    script.end()
-
-    records = yaml.load((tmp_path / "p.yaml").read_bytes(), yaml.CSafeLoader)["memory_usage"]
-    assert [record["step"] for record in records] == [
-        "Start",
-        *(f"step {number} {end}" for number in range(1000) for end in ("Start", "End")),
-        "End",
-    ]
-
-
 def test_a_forked_child_writes_nothing_after_forget(tmp_path: Path) -> None:
     script = Script(tmp_path / "p.yaml")
     script.start()
@@ -396,20 +368,6 @@ def test_a_forked_child_writes_nothing_after_forget(tmp_path: Path) -> None:
     assert os.waitpid(pid, 0)[1] == 0
     script.open("Calibration")
     assert (tmp_path / "p.yaml").read_text() == HEADER + MADE_BY + CALIBRATION
-
-
-def test_a_path_that_cannot_be_written_raises_once_and_then_nothing_is_written(
-    tmp_path: Path,
-) -> None:
-    script = Script(tmp_path / "gone" / "p.yaml")
-
-    with pytest.raises(FileNotFoundError):
-        script.start()
-    script.open("Calibration")
-    script.close("Calibration")
-    script.end()
-
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_file_is_renamed_if_quarks_own_has_the_same_path(tmp_path: Path) -> None:

@@ -202,20 +202,23 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     where = printable(shlex.quote(os.fspath(recording.path)))
     # What models cost is in the report: it would take the steps off the screen.
     runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
-    shown = dataclasses.replace(recording, runs=runs)
     most = max(_FEWEST_STEPS, _MOST_STEPS // max(1, len(runs)))
-    lines = ["", terminal_text(document({where: shown}, most), terminal_width(sys.stderr))]
+    shown = document({where: dataclasses.replace(recording, runs=runs)}, most)
+    lines = []
+    has_steps = any(run.steps for run in runs)
+    if has_steps or recording.state != "ended":
+        lines += ["", terminal_text(shown, terminal_width(sys.stderr))]
     if any(len(run.steps) > most for run in runs):
         lines.append(f"all steps: otel-quant show {where}")
-    if not any(run.steps for run in runs):
+    if not has_steps:
         # A process that has begun a run makes its file before it writes the first event.
         is_lost = not runs and bool(processes_in(recording.path))
         why = "the recording could not be written" if is_lost else printable(why_no_step(notes))
-        lines.append(f"otel-quant: {why}")
+        lines.append(f"otel-quant: no step was recorded: {why}")
     if unsent := why_nothing_sent(notes):
         lines.append(f"otel-quant: {printable(unsent)}")
     lines.append(f"recording: {where}")
-    if recording.state == "ended":
+    if has_steps and recording.state == "ended":
         lines.append(f"compare:   otel-quant compare {where} OTHER")
     return "\n".join(lines)
 

@@ -257,7 +257,13 @@ def test_a_folder_and_the_profile_in_it_are_shown_with_the_same_columns(
     for path in (RECORDINGS / "good", RECORDINGS / "good" / "quark_profile.yaml"):
         assert main(["show", str(path)]) == 0
         text = capsys.readouterr().out
-        shown.append(re.findall(r"^STEP .*\n.*\n.*\n|^(?:Memory peaked at [0-9.]+ .B|(?:memory|command) .*)", text, re.M))
+        shown.append(
+            re.findall(
+                r"^STEP .*\n.*\n.*\n|^(?:Memory peaked at [0-9.]+ .B|(?:memory|command) .*)",
+                text,
+                re.M,
+            )
+        )
     assert shown[0][0] == shown[1][0]
     assert [re.sub(r"[0-9.]+", "N", line) for line in shown[0]] == [
         re.sub(r"[0-9.]+", "N", line) for line in shown[1]

@@ -259,7 +259,7 @@ class Run:
         profile = parse("".join(self._kept.text)) if self._kept.text else None
         if profile is None or not profile.records:
             return Document((Lines(("the run has recorded nothing",)),))
-        return Document(block_parts(recording_of(profile, Path())))
+        return Document(block_parts(recording_of(profile, Path("block"))))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from otel_quant.cost.graph import (
     NOT_QUANTIZED,
     QDQ,
     QUANTIZES,
+    WEIGHTS_SHARED,
     Obstacle,
     Operation,
     Value,
@@ -146,7 +147,7 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
             return None
         why = f"integers of `{first.name}` become those of another scale"
         return Obstacle(why, "the same scale and zero point")
-    if at in fused.obstacles:
+    if at in fused.obstacles and fused.obstacles[at] is not WEIGHTS_SHARED:
         known, other = fused.obstacles[at], _also_read(file, at)
         return Obstacle(other, known.remedy) if other and known is NOT_QUANTIZED else known
     rule = FUSIONS.get(at.kind)

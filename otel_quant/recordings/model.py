@@ -150,10 +150,12 @@ class Ending:
     time: float  # When
     exit_code: int | None = None  # Its exit code; None if a signal ended it
     signal: str | None = None  # Name of the signal that ended it: ``SIGKILL``
-    # Whether the kernel's out-of-memory killer did it: ``known`` from its counter, ``guessed``
-    # from memory at the limit; None if neither
+    cause: str | None = None  # Why: ``limit of CPU time``; None if that is not known
+    # Whether the kernel's out-of-memory killer did it: ``known`` from the counter of the program's
+    # control group, ``guessed`` from that of the machine, or without any from memory at the limit;
+    # None if neither
     out_of_memory: Certainty | None = None
-    evidence: str | None = None  # What that is concluded from, one sentence
+    evidence: str | None = None  # What that is concluded from, or is known beside, one sentence
     # Which process it was, if not the program itself: ``rank 1 (process 4711)``
     process: str | None = None
     # Name of the signal that ended that process; None if it is not known

@@ -410,6 +410,8 @@ def _state_text(row: StepRow) -> str | None:
     if row.step is None:
         return None
     state, error = STATES[row.step.state].cell, row.step.error
+    if row.step.state == "lost" and not row.of.recording.path.is_dir():
+        return "open"  # a file does not say whether its process is alive
     if error is None:
         return state
     return f"{state}: {error}{f': {row.step.error_message}' if row.step.error_message else ''}"

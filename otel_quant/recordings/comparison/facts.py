@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from otel_quant.recordings.comparison.runs import ComparedRun
 from otel_quant.recordings.model import script_of
-from otel_quant.recordings.summary import MEMORY_PEAK, peak
+from otel_quant.recordings.summary import MEMORY_PEAK, is_of_program, outermost_runs, peak
 from otel_quant.schema import semconv
 from otel_quant.schema.quantities import QUANTITIES
 
@@ -111,6 +111,9 @@ def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDiffere
             for name in libraries
         ),
     ]
+    if not all(is_of_program(run.recording) for side in sides for run in side):
+        # A profile has one process, and nobody knows what the others had added to its whole.
+        facts.append((Fact("recorded processes", "", _ALL), _processes))
     found = []
     for fact, value_of in facts:
         values = tuple(_distinct(map(value_of, side)) for side in sides)
@@ -150,6 +153,10 @@ def _value(run: ComparedRun, name: str) -> Value | None:
 def _script(run: ComparedRun) -> str | None:
     command = run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
     return script_of(command) if isinstance(command, str) and command else None
+
+
+def _processes(run: ComparedRun) -> int:
+    return len(outermost_runs(run.recording))
 
 
 def _when_read(run: ComparedRun) -> str | None:

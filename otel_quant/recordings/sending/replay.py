@@ -471,6 +471,7 @@ def _attributes_of(ending: Ending) -> Mapping[str, Any]:
     return present(
         {
             semconv.ENDING_SIGNAL: ending.signal or ending.process_signal,
+            semconv.ENDING_CAUSE: ending.cause,
             semconv.ENDING_OUT_OF_MEMORY: ending.out_of_memory,
             semconv.ENDING_EVIDENCE: ending.evidence,
             semconv.ENDING_OPEN_STEPS: ending.open_steps or None,

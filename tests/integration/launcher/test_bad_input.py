@@ -82,7 +82,7 @@ def test_options_of_the_program_are_its_own_with_and_without_dashes(launched: La
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "--quiet --out -- x\n", "")
 
 
-@pytest.mark.parametrize("kibibytes", [0, 1])
+@pytest.mark.parametrize("kibibytes", [0, 4])
 def test_a_full_disk_cuts_the_recording_and_leaves_the_program_as_it_is(
     launched: Launched, kibibytes: int
 ) -> None:

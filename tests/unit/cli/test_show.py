@@ -163,8 +163,8 @@ def test_a_killed_run_shows_its_open_steps_and_last_figures(
         "                             s     s               MB        MB        MB\n"
         "-----------------------  -----  ----  ----  ---------  --------  --------  -----\n"
         "(before the first step)   0.00  1.00  50.0          -         -         -\n"
-        "Model Quantization        1.00  1.00  50.0      106.4   ≥ 209.7   ≥ 943.7  lost\n"
-        "  Calibration             2.00  0.00   0.0      209.7   ≥ 209.7   ≥ 943.7  lost\n"
+        "Model Quantization        1.00  1.00  50.0      106.4   ≥ 209.7   ≥ 943.7  open\n"
+        "  Calibration             2.00  0.00   0.0      209.7   ≥ 209.7   ≥ 943.7  open\n"
     )
 
 
@@ -398,8 +398,8 @@ def test_a_step_that_was_open_is_as_large_as_the_last_reading_saw_it(
         "                             s      s               MB        MB         %        MB",
         "-----------------------  -----  -----  ----  ---------  --------  --------  --------  -------  -----",
         "(before the first step)   0.00   1.00   1.6          -         -         -         -        -",
-        "Model Quantization        1.00  61.00  98.4      106.4   ≥ 422.8       5.0    ≥ 36.7        -  lost",
-        "  Calibration             2.00  60.00  96.8      160.4   ≥ 422.8       5.0    ≥ 36.7       37  lost",
+        "Model Quantization        1.00  61.00  98.4      106.4   ≥ 422.8       5.0    ≥ 36.7        -  open",
+        "  Calibration             2.00  60.00  96.8      160.4   ≥ 422.8       5.0    ≥ 36.7       37  open",
     ]
 
 

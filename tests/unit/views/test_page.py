@@ -380,3 +380,26 @@ def test_processes_that_a_script_starts_one_after_another_have_their_steps_in_on
     ]
     assert "The bands are the steps of" not in html
     assert "2 processes: process 11 took longest with 3.00 s." in html
+
+
+def test_workers_are_compared_with_each_other_and_not_with_the_process_that_waits_for_them(
+    tmp_path: Path,
+) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    spans = {11: (0.0, 20.0), 12: (5.0, 8.0), 13: (5.0, 7.0), 14: (5.0, 7.0)}
+    for pid, (begins, ends) in spans.items():
+        process = folder.process(pid, 11 if pid > 11 else 1).begin(begins, f"{pid:016x}", rank=0)
+        process.close(process.step("Layer", begins), ends)
+        process.end(ends)
+    html = render(read(tmp_path / "r"))
+    said = "4 processes: of the 3 that rank 0 started, process 12 took longest with 3.00 s, 50.0 % more"
+    assert said in html
+    assert [(row[0], *row[3:5]) for row in rows(html, "processes")] == [
+        ("rank 0", "20.00", ""),
+        ("process 12", "3.00", "+50.0"),
+        ("process 13", "2.00", "0.0"),
+        ("process 14", "2.00", "0.0"),
+    ]
+    assert [row[:7] for row in rows(html, "imbalance")] == [
+        ["Layer", "3", "2.00", "2.00", "3.00", "process 12", "+50.0"]
+    ]

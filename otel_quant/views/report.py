@@ -74,7 +74,8 @@ def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
     yield Section("Over time", tuple(_curves(recording, subject, charts)))
     if subject.steps:
         caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
-        yield Section("Steps", (step_table(recording, subject.runs, caption=caption),))
+        table = step_table(recording, subject.runs, caption=caption, with_rates=True)
+        yield Section("Steps", (table,))
     if process_tables:
         yield Section("Processes", process_tables)
     yield from models_of(recording)

@@ -348,8 +348,13 @@ def step_table(
     runs: Sequence[RecordedRun],
     most: int | None = MOST_STEPS,
     caption: str = "Steps",
+    *,
+    with_rates: bool = False,
 ) -> Table:
-    """Returns the steps of runs; of more than ``most`` those that did not end well, then the longest."""
+    """Returns the steps of runs; of more than ``most`` those that did not end well, then the longest.
+
+    With rates it has what a profile does not know: CPU time, and samples a second.
+    """
     shown_runs = [ShownRun(recording, run) for run in runs]
     rows = [row for run in shown_runs for row in run.rows]
     steps = [row.placed for row in rows if row.placed is not None]
@@ -365,7 +370,8 @@ def step_table(
     if steps and len(runs) == len(recording.runs):
         rows = _with_gaps(rows, steps, shown_runs[0])
     custom = dict.fromkeys(each for run in shown_runs for each in _custom_columns(run))
-    shown = _known((*_SHOWN, *custom, _STATE), rows)
+    rates = _RATES if with_rates else ()
+    shown = _known((*_SHOWN, *rates, *custom, _STATE), rows)
     columns = [column for column, _ in shown]
     if any(column.heading.endswith(" SEEN") for column in columns):
         has_reading = any(run.last and run.end is None for run in runs)
@@ -449,6 +455,13 @@ def _seen_of_open_steps(column: Column[StepRow], figure: Figure) -> Column[StepR
     return column._replace(value=value)
 
 
+def _samples(row: StepRow) -> float | None:
+    step = row.step
+    if step is None or step.samples is not None:
+        return step.samples if step is not None else None
+    return number(step.attributes, semconv.CALIBRATION_SAMPLE_COUNT)  # of a profile
+
+
 _STATE: Final = Column[StepRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = frozenset({"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"})
 _HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
@@ -464,12 +477,12 @@ _SHOWN: Final[tuple[Column[StepRow], ...]] = (
         if column.key not in _NOT_SHOWN
     ),
     Column(
-        "SAMPLES", "", lambda row: row.step.samples if row.step else None,
-        title="calibration samples: batches", spare=1, absent="-",
-    ),
-    *(
-        _column("", each.heading.removesuffix("/S"), each.unit, _quantity(each.name), title=each.brief)
-        for each in QUANTITIES
-        if each.heading and each.is_of_steps and each.heading not in _HAVE_A_COLUMN
+        "SAMPLES", "", _samples, title="calibration samples: batches", spare=1, absent="-"
     ),
 )  # fmt: skip
+
+_RATES: Final = tuple(
+    _column("", each.heading.removesuffix("/S"), each.unit, _quantity(each.name), title=each.brief)
+    for each in QUANTITIES
+    if each.heading and each.is_of_steps and each.heading not in _HAVE_A_COLUMN
+)

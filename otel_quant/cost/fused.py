@@ -401,7 +401,9 @@ class _Graph:
             why = f"there is no kernel for floats by weights of {name}"
             return Obstacle(why, f"weights of {bits} bits")
         value = op.input(1)
-        shared = self._edges.get(value) != 1 or value in self._kept
+        # Equal DequantizeLinear nodes are made one before.
+        read = {self._edges.get(each) for each in (value, weights.value)}
+        shared = read != {1} or value in self._kept
         if shared and not rules.shared_weights:
             return WEIGHTS_SHARED
         against = _against_scales(self._makers[value], weights, rules, words=words)
@@ -557,7 +559,8 @@ NO_WEIGHT_KERNEL: Final = Obstacle(
     "QuantizeLinear and DequantizeLinear in front of its other operand",
 )
 WEIGHTS_SHARED: Final = Obstacle(
-    "others read its dequantized weights, too", "a DequantizeLinear of its own for each"
+    "others read its weights, too",
+    "weights and a DequantizeLinear of its own for each",
 )
 _OTHER_BLOCKS: Final = Obstacle(
     "its weights are not quantized in blocks along axis 0", "blocks of 16, 32, 64 ... along axis 0"
@@ -572,7 +575,7 @@ _OTHER_GROUPS: Final = Obstacle(
 )
 _NO_PLAIN_GEMM: Final = Obstacle(
     "it transposes or scales an operand, or its bias has other than one dimension",
-    "transA and transB 0, alpha and beta 1",
+    "transA and transB 0, alpha and beta 1, a bias of one dimension",
 )
 _RESULT_QUANTIZED: Final = Obstacle("its result is quantized", "no QuantizeLinear behind it")
 

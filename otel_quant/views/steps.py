@@ -455,13 +455,6 @@ def _seen_of_open_steps(column: Column[StepRow], figure: Figure) -> Column[StepR
     return column._replace(value=value)
 
 
-def _samples(row: StepRow) -> float | None:
-    step = row.step
-    if step is None or step.samples is not None:
-        return step.samples if step is not None else None
-    return number(step.attributes, semconv.CALIBRATION_SAMPLE_COUNT)  # of a profile
-
-
 _STATE: Final = Column[StepRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = frozenset({"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"})
 _HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
@@ -477,7 +470,7 @@ _SHOWN: Final[tuple[Column[StepRow], ...]] = (
         if column.key not in _NOT_SHOWN
     ),
     Column(
-        "SAMPLES", "", _samples, title="calibration samples: batches", spare=1, absent="-"
+        "SAMPLES", "", lambda row: row.step.samples if row.step else None, title="calibration samples: batches", spare=1, absent="-"
     ),
 )  # fmt: skip
 

@@ -173,10 +173,11 @@ DEFECTS: dict[str, Planted] = {
     ),
     "shared initializer": Planted(
         pair_split_by_a_shared_initializer,
-        "in_float", "m1", "the weights `w` are also read by Exp `exp`", frozenset({"m1"}),
+        "in_float", "m1", "Exp `exp` reads its weights too", frozenset({"m1", "w_DQ", "w_DQ/duplicated"}),
     ),
     "float bias": Planted(
-        float_bias, "in_float", "g1", "its weights are int8: the bias is float32", frozenset({"g1"})
+        float_bias, "in_float", "g1", "its weights are int8: the bias is float32",
+        frozenset({"g1", "w_DQ", "x_DQ"}),
     ),
     "old opset": Planted(
         old_opset, "unfused", "pool", "from opset 12 on; this is 11", frozenset({"c1_DQ", "pool_nchwc", "pool_Q"})
@@ -198,10 +199,11 @@ DEFECTS: dict[str, Planted] = {
         frozenset({"shape", "g", "cat"}),
     ),
     "16 bits": Planted(
-        sixteen_bits, "in_float", "c1", "its operands and result are uint16 and int8", frozenset({"c1"})
+        sixteen_bits, "in_float", "c1", "its operands and result are uint16 and int8",
+        frozenset({"c1", "c1_Q", "w_DQ", "x_DQ"}),
     ),
     "axis of weights": Planted(
-        weights_along_the_wrong_axis, "in_float", "m1", "scales along axis 0", frozenset({"m1"})
+        weights_along_the_wrong_axis, "in_float", "m1", "scales along axis 0", frozenset({"m1", "w_DQ"})
     ),
     "axis of a convolution": Planted(
         convolution_along_the_wrong_axis, "axis", "c1", "are quantized along axis 1",
@@ -209,11 +211,11 @@ DEFECTS: dict[str, Planted] = {
     ),
     "result read twice": Planted(
         result_read_twice, "in_float", "c1", "its result is also an output of the model",
-        frozenset({"c1"}),
+        frozenset({"c1", "c1_Q", "w_DQ", "x_DQ"}),
     ),
     "no kernel on integers": Planted(
         no_kernel_on_integers, "in_float", "up", "there is no kernel on integers for it",
-        frozenset({"up"}),
+        frozenset({"up", "up_Q", "w_DQ", "x_DQ"}),
     ),
     "no vectorized path": Planted(
         element_by_element, "scalar", "sigmoid", "QLinearSigmoid of Sigmoid `sigmoid` has no",
@@ -221,7 +223,7 @@ DEFECTS: dict[str, Planted] = {
     ),
     "4 bits": Planted(
         int4_without_a_zero_point_per_block, "in_float", "m1", "although its weights are int4",
-        frozenset({"m1"}),
+        frozenset({"m1", "w_DQ"}),
     ),
 }  # fmt: skip
 
@@ -286,6 +288,14 @@ def float_convolutions() -> Builder:
     return graph
 
 
+def identity_at_the_end() -> Builder:
+    """What exporters make of an output that has a name: onnxruntime leaves it there."""
+    graph, value = _image()
+    value = graph.node("Identity", [quantized_conv(graph, value, "c1", 16, 16)], "same")
+    graph.output(graph.node("Identity", [value], "last"))
+    return graph
+
+
 def signed_convolution() -> Builder:
     graph = Builder([1, 16, 32, 32])
     weights = graph.dequantized(graph.weights("w", 16, 16, 3, 3))
@@ -301,4 +311,5 @@ CLEAN: dict[str, Callable[[], Builder]] = {
     "4 bits in blocks": four_bits,
     "float convolutions": float_convolutions,
     "signed convolution": signed_convolution,
+    "Identity at the end": identity_at_the_end,
 }

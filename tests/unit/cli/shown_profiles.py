@@ -172,12 +172,12 @@ Calibration raised ValueError: no layer | named 'conv1' in <model>, which has mo
 Memory peaked at 3.15 GB in Calibration: 75.0 % of the limit of 4.19 GB.
 Calibration took 3.00 s of 5.00 s.
 
-STEP                     START  TIME     %  MEM START  MEM END  MEM PEAK  OF LIMIT  STATE
+STEP                     START  TIME     %  MEM START  MEM END  MEM PEAK  OF LIMIT  SAMPLES  STATE
                              s     s               MB       MB        MB         %
------------------------  -----  ----  ----  ---------  -------  --------  --------  ------------------------------------------------------------------------
-(before the first step)   0.00  1.00  20.0          -        -         -         -
-Calibration               1.00  3.00  60.0      209.7    314.6   3,145.7      75.0  failed: ValueError: no layer | named 'conv1' in <model>, which has more…
-(after the last step)     4.00  1.00  20.0          -        -         -         -
+-----------------------  -----  ----  ----  ---------  -------  --------  --------  -------  ------------------------------------------------------------------------
+(before the first step)   0.00  1.00  20.0          -        -         -         -        -
+Calibration               1.00  3.00  60.0      209.7    314.6   3,145.7      75.0      128  failed: ValueError: no layer | named 'conv1' in <model>, which has more…
+(after the last step)     4.00  1.00  20.0          -        -         -         -        -
 
 memory limit     4.19 GB (of the control group)
 GPU memory peak  12.3 % of the memory of the fullest GPU

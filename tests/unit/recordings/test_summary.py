@@ -15,10 +15,13 @@ import pytest
 from otel_quant.cli import main
 from otel_quant.recordings import summary
 from otel_quant.recordings.comparison.runs import compared_run
-from otel_quant.recordings.model import Ending, Recording
+from otel_quant.recordings.model import Ending, RecordedRun, Recording
 from otel_quant.recordings.reader import read
+from otel_quant.recordings.sending.replay import Identifiers, Replay
 from otel_quant.recordings.steps import path_text
+from otel_quant.schema.units import size
 from otel_quant.views import report
+from otel_quant.views.ending import ending_facts
 from otel_quant.views.watch import Looked
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import COMPLETE
@@ -70,7 +73,7 @@ def failed(folder: Path) -> Path:
     process.end(4, attributes={PEAK: 310 * MB, "quant.memory.process_peak": 305 * MB}, error="E")
     process.gone()
     recording.curve([(0.5, {"memory": 250 * MB}, {}), (2, {"memory": 320 * MB}, {})])
-    recording.ended(Ending(time=4.5, exit_code=1, memory=200 * MB, memory_limit=950 * MB))
+    recording.ended(Ending(time=4.5, exit_code=1, memory=200 * MB, memory_limit=800 * MB))
     return folder / "r"
 
 
@@ -130,6 +133,29 @@ def test_every_command_has_the_same_peak_and_limit(
     _, meters = next(iter(report.document(recording).parts)).parts
     _, *meter = meters.rows[0]
     assert meter == [expected, limit.value if limit else None]
+    sent = [sent_of(recording, run) for run in recording.runs]
+    assert max(peak for peak, _ in sent) <= expected
+    if len(sent) == 1:
+        assert sent == [(expected, limit.value if limit else None)]
+    if recording.ending is not None:  # what the post-mortem tells
+        told = dict(ending_facts(recording.ending))["memory"]
+        assert limit is not None
+        assert f"the limit of {size(limit.value)}" in told
+
+
+def sent_of(recording: Recording, run: RecordedRun) -> tuple[Any, Any]:
+    """Returns the peak and the limit that are sent of a run: on its span, and the peak as a metric."""
+    replay = Replay(run, recording, Identifiers(recording)).play()
+    root = max(replay.spans, key=lambda span: span.end_time - span.start_time)
+    peak, limit = root.attributes.get(PEAK), root.attributes.get(LIMIT)
+    points = {
+        metric.name: metric.data.data_points
+        for data, _ in replay.meters.all()
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics
+    }
+    if "quant.run.memory.peak" in points:
+        assert [point.value for point in points["quant.run.memory.peak"]] == [peak]
+    return peak, limit
 
 
 # --- the rules ----------------------------------------------------------------------------

@@ -7,7 +7,6 @@ onnxruntime runs.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import nan
 from typing import Final, NamedTuple
@@ -15,7 +14,6 @@ from typing import Final, NamedTuple
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation, Value, executed
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.results import InFloat
 from otel_quant.cost.runtimes import (
     BYTES,
     CARRIES,
@@ -699,42 +697,21 @@ _FOREIGN: Final = Obstacle(
 )
 
 
-def runs_in(op: Operation, stored: str, fused: Fused) -> str:
-    """Returns the type that a contraction is expected to execute in, given what the file asks for."""
-    if not _is_dequantized(op, stored) or op in fused.on_integers:
-        return stored
-    if op in fused.by_weights:
-        return f"{dtypes.QUANTIZED[fused.by_weights[op].dtype]} weight-only"
-    return dtypes.name_of(op.dtype(0))
+def executed_in(op: Operation, stored: str, fused: Fused) -> tuple[str, Obstacle | None] | None:
+    """Returns what a contraction of dequantized integers is expected to execute in, and why in float.
 
-
-def _is_dequantized(op: Operation, stored: str) -> bool:
-    """Whether a contraction is one of floats that stand for integers."""
-    rule = operator_of(op.kind).precision
-    floats = all(op.dtype(i) in dtypes.ARITHMETIC for i in rule.operands)
-    return floats and rule.executes_in is None and stored != dtypes.name_of(op.dtype(0))
-
-
-def in_float(
-    contractions: Iterable[tuple[Operation, str]], fused: Fused
-) -> tuple[int, tuple[InFloat, ...]]:
-    """Returns how many contractions, with what the file asks for, are of dequantized integers.
-
-    With them those that are expected to run in float, by what is in the way of a kernel.
+    ``stored`` is the type that the file asks for. None for a contraction of others.
     """
-    count = 0
-    met: dict[Obstacle, list[Operation]] = {}
-    for op, stored in contractions:
-        if not _is_dequantized(op, stored):
-            continue
-        count += 1
-        if op in fused.on_integers or op in fused.by_weights:
-            continue
-        otherwise = _NOT_DIRECTLY if op.kind in FUSIONS else NO_KERNEL
-        if stored.endswith("weight-only"):
-            otherwise = NO_WEIGHT_KERNEL if op.kind in FUSIONS else NO_KERNEL
-        met.setdefault(fused.obstacles.get(op, otherwise), []).append(op)
-    return count, tuple(
-        InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
-        for obstacle, ops in met.items()
-    )
+    rule, floats = operator_of(op.kind).precision, dtypes.name_of(op.dtype(0))
+    if rule.executes_in is not None or stored == floats:
+        return None
+    if not all(op.dtype(i) in dtypes.ARITHMETIC for i in rule.operands):
+        return None
+    if op in fused.on_integers:
+        return stored, None
+    if op in fused.by_weights:
+        return f"{dtypes.QUANTIZED[fused.by_weights[op].dtype]} weight-only", None
+    otherwise = NO_KERNEL
+    if op.kind in FUSIONS:
+        otherwise = NO_WEIGHT_KERNEL if stored.endswith("weight-only") else _NOT_DIRECTLY
+    return floats, fused.obstacles.get(op, otherwise)

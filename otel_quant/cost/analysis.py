@@ -40,7 +40,8 @@ from otel_quant.cost.structure import CostError, Graph, Model, Tensor, printable
 from otel_quant.cost.walk import MAX_NODES, Walk
 
 if TYPE_CHECKING:
-    from otel_quant.cost.fused import Fused, Obstacle
+    from otel_quant.cost.fused import Fused
+    from otel_quant.cost.runtimes import Obstacle
 
 _SHOWN: Final = 80
 """Characters of a name that a reason shows."""

@@ -144,9 +144,9 @@ class Runtime(NamedTuple):
 
 def runtime_here() -> Runtime:
     """Returns the onnxruntime that this Python would import, else the newest that is known."""
-    from platform import machine  # only for quantized models
-
-    arm = machine().lower().startswith(("arm", "aarch64"))
+    # As platform.machine(), which takes 2 ms to import
+    machine = os.uname().machine if hasattr(os, "uname") else os.environ["PROCESSOR_ARCHITECTURE"]
+    arm = machine.lower().startswith(("arm", "aarch64"))
     version = _installed_version()
     return Runtime(version or NEWEST, arm, installed=version is not None)
 

@@ -53,7 +53,9 @@ def outcome(recording: Recording, subject: Subject) -> str:
     length = duration_text(recording.duration).replace(" ", "\u00a0")  # on one line
     where = _where(recording, subject)
     if recording.state == "ended":
-        return f"{program} finished in {length}"
+        failed = sum(run.state in ("failed", "killed", "lost") for run in recording.runs)
+        but = f", but {counted(failed, 'run')} within it did not end well" if failed else ""
+        return f"{program} finished in {length}{but}"
     if recording.state == "running":
         doing = f": {where}" if where else ""
         return f"{program} had been running for {length} when this was made{doing}"
@@ -104,7 +106,7 @@ def _error(subject: Subject) -> Iterator[str]:
 
 def _error_text(error: str, message: str | None) -> str:
     said = f": {cut(message, _LONGEST_MESSAGE)}" if message else ""
-    return f"{cut(error, _LONGEST_NAME)}{said}"
+    return f"{cut(error, _LONGEST_NAME)}{said}".rstrip(".")
 
 
 def _path(names: Sequence[str]) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import textwrap
 
 import pytest
 
+from otel_quant.recordings.reader import read
 from scripts.interpreters import find
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched, launcher
@@ -228,3 +230,22 @@ def test_a_report_is_made_at_the_end(launched: Launched) -> None:
         "recording: made\ncompare:   otel-quant compare made OTHER\nreport:    made/report.html\n"
     )
     assert "A step" in (launched.folder / "made" / "report.html").read_text()
+
+
+def test_a_call_that_fails_before_its_first_step_is_a_failed_step_of_a_run_that_did_not_end_well(
+    launched: Launched,
+) -> None:
+    (launched.folder / "quantize.py").write_text(
+        "from onnxruntime.quantization import quantize_dynamic\n"
+        "quantize_dynamic('missing.onnx', 'out.onnx')\n"
+    )
+    ours = launched.run(["sh", "-c", "python quantize.py; exit 0"], "--out", "made")
+    assert ours.returncode == 0
+    outcome = re.findall(
+        "^.* finished in .*, but 1 run within it did not end well.$", ours.stderr, re.M
+    )
+    assert len(outcome) == 1
+    [run] = read(launched.folder / "made").runs
+    [step] = run.steps
+    assert (run.state, step.name, step.state) == ("failed", "quantize_dynamic", "failed")
+    assert "missing.onnx" in str(step.error_message)

@@ -15,7 +15,6 @@ from otel_quant.cost.graph import (
     NOT_QUANTIZED,
     QDQ,
     QUANTIZES,
-    WEIGHTS_SHARED,
     Obstacle,
     Operation,
     Value,
@@ -182,15 +181,9 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
         return Obstacle(
             "integers become those of another type, scale or zero point", "the same ones in both"
         )
-    known = fused.obstacles.get(at)
-    if known is not None:
-        named = ""
-        if known is NOT_QUANTIZED:
-            named = _also_read(file, at)
-        elif known is WEIGHTS_SHARED:
-            others = [each for each in file.readers(at.input(1)) if each is not at]
-            named = f"{title(others[0])} reads its weights too" if others else ""
-        return known._replace(reason=named or known.reason)
+    if at in fused.obstacles:
+        known, other = fused.obstacles[at], _also_read(file, at)
+        return Obstacle(other, known.remedy) if other and known is NOT_QUANTIZED else known
     rule = FUSIONS.get(at.kind)
     if rule is None:
         return NO_KERNEL

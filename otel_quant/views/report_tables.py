@@ -39,24 +39,35 @@ Model: TypeAlias = Mapping[str, Any]
 
 
 def models_of(recording: Recording) -> Iterator[Section]:
-    """Yields what is known of the models; nothing if none was costed.
+    """Yields what is known of the models; nothing if none was costed."""
+    parts = list(model_parts(recording))
+    if parts:
+        last = _last_models(recording).items()
+        layers = [table for role, model in last for table in _layers(role, model)]
+        yield Section("Models", (*parts, Section("", layers, layout="pairs")))
 
-    The last model of each role counts, as on the run's span.
-    """
-    every = [model for run in recording.runs for model in run.models]
-    if not every:
+
+def model_parts(recording: Recording) -> Iterator[Part]:
+    """Yields the models side by side, and notes on them."""
+    models = _last_models(recording)
+    if not models:
         return
-    last = {str(model.get("role")): model for model in every}
-    models = {role: last[role] for role in (*_ROLES, *last) if role in last}
-    mixes = [_mix(role, model) for role, model in models.items()]
+    yield _comparison(models)
+    yield from filter(lambda mix: mix.rows, map(_mix, models, models.values()))
     notes = [line for role, model in models.items() for line in _notes(role, model)]
-    if (left_out := len(every) - len(models)) > 0:
+    if (left_out := sum(len(run.models) for run in recording.runs) - len(models)) > 0:
         notes.append(
             f"{counted(left_out, 'earlier model')} left out: the last of each role counts."
         )
-    layers = [table for role, model in models.items() for table in _layers(role, model)]
-    parts: list[Part] = [_comparison(models), *(mix for mix in mixes if mix.rows), Lines(notes)]
-    yield Section("Models", (*parts, Section("", layers, layout="pairs")))
+    if notes:
+        yield Lines(notes)
+
+
+def _last_models(recording: Recording) -> dict[str, Model]:
+    """Returns the last model of each role, which counts, as on the run's span."""
+    every = (model for run in recording.runs for model in run.models)
+    last = {str(model.get("role") or model.get("path") or "model"): model for model in every}
+    return {role: last[role] for role in (*_ROLES, *last) if role in last}
 
 
 def _figures(model: Model) -> Mapping[str, Any]:

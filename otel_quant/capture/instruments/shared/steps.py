@@ -370,7 +370,7 @@ def _as_operation(
             before = recorder.opened
             try:
                 result = function(*args, **kwargs)
-            except Exception as error:
+            except BaseException as error:
                 with FAULTS.kept_in("failed call"):
                     if HOOKS.active and recorder.opened == before:  # nothing else would tell of it
                         recorder.close(open_library_step(hook.target, library), error)

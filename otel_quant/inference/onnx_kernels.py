@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_quant.cost import CostError, InputSpec
-from otel_quant.cost.graph import ModelGraph, Node, Operation, dtypes, printable, read_graph
+from otel_quant.cost.graph import (
+    CARRIES,
+    ModelGraph,
+    Node,
+    Operation,
+    Value,
+    dtypes,
+    printable,
+    read_graph,
+)
 from otel_quant.inference.onnx_profile import Profile
 from otel_quant.inference.results import (
     CONVERSIONS,
@@ -49,6 +58,20 @@ class FileGraph(ModelGraph):
             op for op in self.main if op.kind != "Constant"
         ]  # those are no nodes at run time
         self._unnamed = {i: op for i, op in enumerate(numbered) if not op.node.name}
+
+    def is_given_out(self, value: Value) -> bool:
+        """Whether the model gives a value out, perhaps through an Identity, which stays for its name."""
+        return self.is_output(value) or any(
+            op.kind == "Identity" and self.is_given_out(op.outputs[0]) for op in self.readers(value)
+        )
+
+    def users(self, value: Value) -> Iterator[Operation]:
+        """Yields the nodes that read a value; for those that only change its shape their readers."""
+        for op in self.readers(value):
+            if op.kind in CARRIES:
+                yield from self.users(op.outputs[0])
+            else:
+                yield op
 
     def named(self, name: str) -> Operation | None:
         """Returns the node of a name."""

@@ -32,7 +32,16 @@ from otel_quant.export.recording.curve import CurveFile, Number
 from otel_quant.export.recording.largest_processes import SMALLEST_SHARE, LargestProcesses
 from otel_quant.export.recording.layout import curve_path
 from otel_quant.launcher.program import Ending as ProgramEnding
-from otel_quant.launcher.surroundings import Surroundings, cache_growth, last_words_ns
+from otel_quant.launcher.surroundings import (
+    Disk,
+    OomKills,
+    ProcessUse,
+    Surroundings,
+    batch_job,
+    cache_growth,
+    disks,
+    last_words_ns,
+)
 from otel_quant.schema import series
 from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.records import DiskReading, GpuReading, Limits
@@ -68,13 +77,11 @@ class Observation:
     # told when the program had ended; None if it was not above what had been read
     mark: int | None = None
     limits: Limits = field(default_factory=Limits)  # The limit of memory in force
-    # Limit of its address space (``ulimit -v``), in bytes; None for no limit
-    address_space: int | None = None
-    available: int | None = None  # Memory of the machine that was still to be had, in bytes
-    # How many processes the kernel's out-of-memory killer has ended meanwhile in the control
-    # groups of the program; None where no counter can be read
-    oom_kills: int | None = None
-    oom_counter: str | None = None  # The counter that says so
+    # Limits of setrlimit(2) of the processes that have one, and what they used, by process id
+    uses: Mapping[int, ProcessUse] = field(default_factory=dict)
+    oom_kills: OomKills | None = None  # None where no counter can be read
+    disks: tuple[Disk, ...] = ()  # File systems that the program may have written to
+    batch_job: str | None = None  # What a batch system tells of its limits; None outside of one
     # Signals that ended child processes, as far as they were seen, by process id
     signals: Mapping[int, int] = field(default_factory=dict)
     # When child processes wrote into the recording for the last time, by process id, in
@@ -144,7 +151,8 @@ class Observer:
         interval: float = INTERVAL,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self._folder, self._pid, self._interval = folder, pid, interval
+        self._folder, self._pid, self._interval, self._environ = folder, pid, interval, environ
+        self._began_ns = time.time_ns()
         self._memory, self._gpus = MemoryProbe(pid), GpuProbe(environ)
         self._totals: Mapping[str, Probe] = {"disk": DiskProbe(pid), "cpu": CpuProbe(pid)}
         self._waits = ThreadWaits()
@@ -174,6 +182,12 @@ class Observer:
             self._sample()
         with FAULTS.kept_in("observer, thread"):
             self._sampler.start()
+
+    def look_last(self) -> None:
+        """Reads what the kernel knows of the program until it is waited for."""
+        self._sampler.stop()
+        with FAULTS.kept_in("observer, end"):
+            self._surroundings.meet((self._pid,))
 
     def observe(self, ended: ProgramEnding) -> Observation:
         """Ends the thread and completes the curve."""
@@ -218,6 +232,7 @@ class Observer:
         for pid in children:
             if pid not in processes and pid not in self._signals and (how := _signal_of(pid)):
                 self._signals[pid] = how
+        self._surroundings.meet((self._pid, *children))
         for name, probe in self._totals.items():
             with suppress(OSError):  # it has just ended
                 found[name] = probe(children)
@@ -237,7 +252,9 @@ class Observer:
             return
         if reading.clock_ns - self._looked_ns >= _LOOK_NS:
             self._looked_ns = reading.clock_ns
-            self._largest.look(reading.processes)
+            for name in self._largest.look(reading.processes):
+                if self._curve is not None:
+                    self._curve.drop(series.PROCESS + name)
             self._surroundings.look(self._pid, reading.processes)
             self._cache = cache_growth(self._folder)
         else:
@@ -288,7 +305,6 @@ class Observer:
         return levels
 
     def _observation(self, seen: Observation, mark: int) -> Observation:
-        kills = self._surroundings.oom_kills()
         newest: Mapping[str, Any] = {}
         if self._recent:
             newest = self._recent[-1].resources
@@ -300,10 +316,10 @@ class Observer:
             last_seen=self._last_seen,
             mark=mark if mark > max(self._mark_before, self._highest_mark) else None,
             limits=self._surroundings.limits,
-            address_space=self._surroundings.address_space,
-            available=self._surroundings.available,
-            oom_kills=kills[0] if kills is not None else None,
-            oom_counter=str(kills[1]) if kills is not None else None,
+            uses=self._surroundings.uses,
+            oom_kills=self._surroundings.oom_kills(),
+            disks=disks(self._folder, self._environ),
+            batch_job=batch_job(self._environ, (seen.time_ns - self._began_ns) / 1e9),
             signals=self._signals,
             last_words_ns=last_words_ns(self._folder),
             gpus=newest.get("gpu", ()),

@@ -140,8 +140,8 @@ def limit(recording: Recording, run: RecordedRun | None = None) -> Limit | None:
         if each.last is not None
     ]
     ending = recording.ending
-    # Of a GPU that was full, the ending has the GPU's limit.
-    if ending is not None and not (ending.memory_limit_source or "").startswith("gpu"):
+    # Of a GPU that was full, the ending has the GPU's limit, of addresses that were too few theirs.
+    if ending is not None and ending.memory_limit_source in (None, "cgroup", "physical"):
         found.append((ending.memory_limit, ending.memory_limit_source))
     known = [
         Limit(value, str(source) if source is not None else None)

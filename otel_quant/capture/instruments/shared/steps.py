@@ -366,7 +366,15 @@ def _as_operation(
         with operating(
             library.distribution, attributes, costs_models=find is not None
         ) as operation:
-            result = function(*args, **kwargs)
+            recorder = RUNTIME.recorder
+            before = recorder.opened
+            try:
+                result = function(*args, **kwargs)
+            except Exception as error:
+                with FAULTS.kept_in("failed call"):
+                    if HOOKS.active and recorder.opened == before:  # nothing else would tell of it
+                        recorder.close(open_library_step(hook.target, library), error)
+                raise
             if find is not None:
                 with FAULTS.kept_in("model cost"):
                     _report_models(functools.partial(find, bound, result), operation)

@@ -214,6 +214,9 @@ onnx_model_cost:
   integer_mac_share: 0.999712
   precision.int8: 0.999712
   precision.float32: 0.000288
+  expected_precision.float32: 1.0
+  runtime: onnxruntime 1.32.0 on an x86-64 CPU
+  in_float: ["the bias is int8 (Conv 53)"]
   uncosted_ops: ["Foo:1", "Bar:2"]
   colour: 1234567
 - path: "huge.onnx"
@@ -231,23 +234,25 @@ SEEN is the highest at the checkpoints, not between them.
 total_quantization_time_seconds  16.0
 peak_memory_mb                   1900.12
 
-Model                     After (quantized)  huge.onnx
-------------------------  -----------------  ---------
-File and external data              26.7 MB    4.10 kB
-Parameters                           25.6 M
-MACs                                 4.13 G
-MACs of contractions                 4.09 G
-Backward MACs                        8.18 G
-Weights                             25.6 MB
-Memory                               134 MB
-Peak of activations                 6.42 MB
-Nodes                                   420
-(De)QuantizeLinear nodes                296
-Contractions in integers            100.0 %
+Model                            After (quantized)  huge.onnx
+-------------------------------  -----------------  ---------
+File and external data                     26.7 MB    4.10 kB
+Parameters                                  25.6 M
+MACs                                        4.13 G
+MACs of contractions                        4.09 G
+Backward MACs                               8.18 G
+Weights                                    25.6 MB
+Memory                                      134 MB
+Peak of activations                        6.42 MB
+Nodes                                          420
+(De)QuantizeLinear nodes                       296
+Contractions stored in integers            100.0 %
 
-MACs of the quantized model by type: int8 100.0 %, float32 0.03 %
+MACs of the quantized model by type, as stored: int8 100.0 %, float32 0.03 %
 
-Quantized model: out/int8.onnx; without known costs Foo:1, Bar:2.
+MACs of the quantized model by type, as expected to run: float32 100.0 %
+
+Quantized model: out/int8.onnx; contractions stored in int8 99.97 %, float32 0.03 %, expected to run in float32 100.00 % by onnxruntime 1.32.0 on an x86-64 CPU, because the bias is int8 (Conv 53); without known costs Foo:1, Bar:2.
 Huge.onnx model: huge.onnx.
 The huge.onnx model could not be costed: cannot be costed
 """

@@ -182,11 +182,17 @@ def test_the_models_are_compared_and_their_heaviest_layers_named(tmp_path: Path)
         ["Weights", "97.5 MB", "25.1 MB", "x 0.257"],
         ["Peak of activations", "9.63 MB", "2.41 MB", "x 0.25"],
         ["Nodes", "122", "465", "x 3.81"],
-        ["Contractions in integers", "0.0 %", "99.8 %", ""],
+        ["Contractions stored in integers", "0.0 %", "99.8 %", ""],
     ]
-    assert "MACs of the quantized model by type: int8 99.8 %, float32 0.20 %" in html
-    assert rows(html, "layers-quantized-macs")[0] == ["/layer1/conv1/Conv", "Conv", "int8", "222.0"]
-    assert rows(html, "layers-float-memory_bytes")[0][3] == "20.00"
+    assert "MACs of the quantized model by type, as stored: int8 99.8 %, float32 0.20 %" in html
+    assert "MACs of the quantized model by type, as expected to run: float32 100.0 %" in html
+    assert "MACs of the float model by type, as stored and as expected to run: float32" in html
+    assert (
+        "contractions stored in int8 99.80 %, float32 0.20 %, expected to run in float32 100.00 % by "
+        "onnxruntime 1.31.1 on an x86-64 CPU, because the bias is int8 (Conv 53, the first"
+    ) in html
+    assert rows(html, "layers-quantized-macs")[0][:3] == ["/layer1/conv1/Conv", "Conv", "int8"]
+    assert rows(html, "layers-float-memory_bytes")[0][4] == "20.00"
 
 
 def test_a_local_file_gives_what_there_is(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from otel_quant.recordings import summary
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
+from tests.fixtures.figures import BEGINNINGS
 from tests.fixtures.otlp_messages import Point, Record, Span
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
 from tests.fixtures.programs import Launched
@@ -89,7 +90,7 @@ LIVE: Final = {
 """Metrics that are observed while a run goes on."""
 
 MEASURED: Final = (
-    "quant.memory.", "quant.disk.", "quant.cpu.", "quant.page_faults.", "quant.checkpoint.",
+    *BEGINNINGS, "quant.checkpoint.",
     "quant.calibration.sample_rate", "quant.run.id", "process.pid",
     "quant.libraries",  # the SDK is one of them,
 )  # fmt: skip

@@ -75,7 +75,7 @@ def _both(title: str, metric: str, unit: str, description: str) -> panels.Panel:
 def _costed(role: str) -> str:
     return (
         f'{{ name = "{semconv.COST_SPAN}" && {names.span(semconv.MODEL_ROLE)} = "{role}"'
-        f" && {panels.TRACES_OF_RUNS} }}"
+        f" && {panels.TRACES_OF_RUNS} }}{panels.each_by(semconv.RUN_ID, semconv.MODEL_PATH)}"
     )
 
 
@@ -112,9 +112,9 @@ def _heaviest() -> panels.Panel:
     costed = f'{panels.RECORDS} | {ROLE}!="" | {names.label(semconv.CHECKPOINT_NAME)}="" | {names.label(semconv.MODEL_NAME)}=""'
     targets = [
         panels.logql_table(
-            f"max by ({names.RUN_NAME}, {ROLE}, node) (max_over_time({costed}"
+            f"max_over_time({costed}"
             f' | json node="heaviest[{rank}].name", macs="heaviest[{rank}].macs"'
-            " | unwrap macs [$__auto]))",
+            f" | unwrap macs [$__auto]) by ({names.RUN_NAME}, {ROLE}, node)",
             f"rank{rank + 1}",
         )
         for rank in range(HEAVIEST)

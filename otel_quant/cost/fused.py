@@ -337,7 +337,7 @@ class _Graph:
         if weights is None or not weights.value.constant:
             return otherwise
         words = first is not None and first.value.dtype in WORDS and rules.words
-        if first is not None and not words:
+        if first is not None and not (words and op.kind in rules.by_weights):
             return otherwise
         obstacle = self._against_weights(op, weights, words=words)
         if obstacle is None:

@@ -125,9 +125,9 @@ def _islands(
 
 
 def _ran_in_float(kernel: Placed, op: Operation) -> bool:
-    of_weights = op.node.op_type in _CONTRACTIONS
-    tensors = kernel.ran.inputs[:2] if of_weights else kernel.ran.outputs[:1]
-    return len(tensors) == 1 + of_weights and all(each.startswith("float") for each in tensors)
+    if op.node.op_type in _IN_FLOAT:
+        return kernel.ran.op_type in _IN_FLOAT
+    return any(each.startswith("float") for each in kernel.ran.outputs)
 
 
 @FINDINGS.row("unfused", "AMD Quark's custom operators, quark.onnx")
@@ -262,12 +262,18 @@ def _other_axis(evidence: Evidence) -> Iterator[Found]:
                 yield Found(op.name, [kernel], text, "axis 0, of the output channels")
 
 
-_CONTRACTIONS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_IN_FLOAT: Final = frozenset(
+    {
+        "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul",
+        "NhwcFusedConv",
+    }
+)  # fmt: skip
+"""Contractions of floats, as operators of files and as kernels."""
 
 
 def _integer_weights(file: FileGraph, op: Operation) -> Operation | None:
     """Returns the DequantizeLinear of a contraction's constant weights."""
-    if op.node.op_type not in _CONTRACTIONS or not op.has(1):
+    if op.node.op_type not in _IN_FLOAT or not op.has(1):
         return None
     found = _dequantizer(file, op.input(1))
     return found if found is not None and found.input(0).constant else None

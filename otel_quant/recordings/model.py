@@ -87,6 +87,8 @@ class RecordedCheckpoint:
     step: int | None = None
     phase: Phase = "point"  # ``start`` or ``end`` of its step or of the run; else ``point``
     attributes: Attributes = field(default_factory=dict)  # The attributes of its log record
+    # By the wall clock, as telemetry has it: nanoseconds since the epoch; None of a profile
+    wall_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -319,7 +319,14 @@ class ReadRun:
             prefixed = {semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()}
             figures = {**figures, **prefixed}
         self._checkpoints.append(
-            RecordedCheckpoint(name=name, time=at, step=step, phase=phase, attributes=figures)
+            RecordedCheckpoint(
+                name=name,
+                time=at,
+                step=step,
+                phase=phase,
+                attributes=figures,
+                wall_ns=event.get("time"),
+            )
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -130,25 +130,25 @@ class StepRow:
     name: str
     depth: int  # Steps around it
     placed: PlacedStep | None = None  # None for a checkpoint
+    step: RecordedStep | None = None  # None for a checkpoint
     first: RecordedCheckpoint | None = None  # At its start; of a checkpoint, itself
     last: RecordedCheckpoint | None = None  # At its end
 
-    @property
-    def step(self) -> RecordedStep | None:
-        """The step; None for a checkpoint."""
-        return None if self.placed is None else self.placed.step
-
 
 class ShownRun:
-    """A run, and what its steps come to."""
+    """A run with rows of all its steps and other checkpoints, or of some of its steps alone."""
 
-    def __init__(self, recording: Recording, run: RecordedRun) -> None:
+    def __init__(
+        self, recording: Recording, run: RecordedRun, placed: Sequence[PlacedStep] | None = None
+    ) -> None:
         self.recording, self.run = recording, run
         self.steps = summary.StepSummary(recording, run)
         self.limit = summary.limit(recording, run)
         # The names of all attributes of its checkpoints
-        self.checkpoint_names = {name for each in run.checkpoints for name in each.attributes}
-        self.rows = list(self._rows())
+        self.checkpoint_names = dict.fromkeys(
+            name for each in run.checkpoints for name in each.attributes
+        )
+        self.rows = list(self._rows(placed))
 
     @property
     def seconds(self) -> float:
@@ -157,16 +157,18 @@ class ShownRun:
             return self.run.end - self.run.start
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
 
-    def _rows(self) -> Iterator[StepRow]:
+    def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepRow]:
+        every = placed_steps([self.run], self.recording.duration) if placed is None else placed
         rows = {
-            each.step.index: StepRow(self, each.step.name, each.depth, each)
-            for each in placed_steps([self.run], self.recording.duration)
+            each.step.index: StepRow(self, each.step.name, each.depth, each, each.step)
+            for each in every
         }
         for point in self.run.checkpoints:
             row = rows.get(point.step) if point.step is not None else None
             if point.phase == "point":
-                depth = 0 if row is None else row.depth + 1
-                yield StepRow(self, point.name, depth, None, point, point)
+                if placed is None:
+                    depth = 0 if row is None else row.depth + 1
+                    yield StepRow(self, point.name, depth, None, None, point, point)
             elif row is not None and point.phase == "end":
                 row.last = point
             elif row is not None:
@@ -300,33 +302,30 @@ COLUMNS: Final = (
 )
 """The figures that every run may have, in the order of the table."""
 
-Known: TypeAlias = tuple[Column[StepRow], list[Any]]
-"""A column with the figure of each row."""
 
-
-def columns_of(run: ShownRun) -> list[Known]:
+def columns_of(run: ShownRun) -> list[Column[StepRow]]:
     """Returns the columns in which a row has a value; those of the program's own metrics come last."""
     return _known((*COLUMNS, *_custom_columns(run)), run.rows, with_seen=True)
 
 
 def _known(
-    columns: Sequence[Column[StepRow]], rows: Sequence[StepRow], *, with_seen: bool = False
-) -> list[Known]:
+    columns: Iterable[Column[StepRow]], rows: Sequence[StepRow], *, with_seen: bool = False
+) -> list[Column[StepRow]]:
     """Returns what is known; what was seen at checkpoints only where no peak is known."""
-    found: list[Known] = []
+    found: list[Column[StepRow]] = []
     for column in columns:
         peak = column.heading.replace(" SEEN", " PEAK")
-        has_peak = peak != column.heading and any(peak == each.heading for each, _ in found)
-        if column.value is None or (has_peak and not with_seen):
+        has_peak = peak != column.heading and any(peak == each.heading for each in found)
+        value = column.value
+        if value is None or (has_peak and not with_seen):
             continue
-        values = [column.value(row) for row in rows]
-        if any(value is not None for value in values):
-            found.append((column, values))
+        if any(value(row) is not None for row in rows):
+            found.append(column)
     return found
 
 
 def _custom_columns(run: ShownRun) -> Iterator[Column[StepRow]]:
-    for name in dict.fromkeys(name for each in run.run.checkpoints for name in each.attributes):
+    for name in run.checkpoint_names:
         if name.startswith(semconv.CUSTOM_PREFIX):
             key = name.removeprefix(semconv.CUSTOM_PREFIX)
             yield Column(key, "", _custom(name), key, absent="-")
@@ -345,31 +344,28 @@ def _custom(name: str) -> Value:
 
 def _table(columns: Sequence[Column[StepRow]], rows: Sequence[StepRow], **fields: Any) -> Table:
     """Returns a table of what is known."""
-    shown = _known(columns, rows)
-    cells = zip(*(values for _, values in shown), strict=True)
-    return Table(
-        [column for column, _ in shown],
-        [
-            Row(each, row.depth, row.step.state if row.step else "ended")
-            for each, row in zip(cells, rows, strict=True)
-        ],
+    return Table.of(
+        _known(columns, rows),
+        rows,
+        row=lambda row, cells: Row(cells, row.depth, row.step.state if row.step else "ended"),
         id="steps",
         **fields,
     )
 
 
-def run_table(run: ShownRun, most: int | None = None) -> Table:
+def run_table(recording: Recording, run: RecordedRun, most: int | None = None) -> Table:
     """Returns the steps of a run; with ``most`` those that did not end well, then the longest."""
-    rows = run.rows
-    if most is not None and len(rows) > most:
-        steps = [row.placed for row in rows if row.placed is not None]
-        kept = {each.step.index for each in most_telling(steps, most)}
-        rows = [row for row in rows if row.step is not None and row.step.index in kept]
-    table = _table((_STEP, *COLUMNS, *_custom_columns(run), _STATUS), rows, caption="Steps")
-    left_out = len(run.rows) - len(rows)
+    count = len(run.steps) + sum(each.phase == "point" for each in run.checkpoints)
+    kept = None
+    if most is not None and count > most:
+        kept = most_telling(placed_steps([run], recording.duration), most)
+    shown = ShownRun(recording, run, kept)
+    columns = (_STEP, *COLUMNS, *_custom_columns(shown), _STATUS)
+    table = _table(columns, shown.rows, caption="Steps")
+    left_out = count - len(shown.rows)
     notes = [f"(shorter steps that are left out: {left_out:,})"] if left_out else []
     if any(column.heading.endswith(" SEEN") for column in table.columns):
-        last = " and in the last reading" if run.run.last and run.run.end is None else ""
+        last = " and in the last reading" if run.last and run.end is None else ""
         between = "" if last else ", not between them"
         notes.append(f"(SEEN is the highest at the checkpoints{last}{between})")
     return table._replace(note="\n".join(notes))
@@ -377,14 +373,13 @@ def run_table(run: ShownRun, most: int | None = None) -> Table:
 
 def step_table(recording: Recording, subject: Subject) -> Table:
     """Returns the steps of what a report is about."""
+    shown = most_telling(subject.steps)
+    kept = {id(each.step) for each in shown}
     rows = {
         id(row.step): row
         for run in subject.runs
-        for row in ShownRun(recording, run).rows
-        if row.step
+        for row in ShownRun(recording, run, [each for each in shown if each.run is run]).rows
     }
-    shown = most_telling(subject.steps)
-    kept = {id(each.step) for each in shown}
     cut_steps = [each.duration for each in subject.steps if id(each.step) not in kept]
     note = ""
     if cut_steps:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from sys import intern
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_quant.base.files import open_regular
@@ -32,6 +33,8 @@ _MOST_POINTS: Final = 300
 _Event = Mapping[str, Any]
 
 _SPAN: Final = ("trace_id", "span_id", "parent_span_id")
+_OF_STEP: Final = ("parent", *_SPAN)
+_OUTCOME: Final = ("devices", "error", "error_message")
 _OF_RUN: Final = ("rank", "world_size", "resource", *_SPAN)
 
 
@@ -199,7 +202,7 @@ class ReadRun:
         _HANDLERS[kind](self, event, at)
 
     def _on_started(self, event: _Event, at: float) -> None:
-        self._known |= {name: event[name] for name in _OF_RUN if name in event}
+        self._known |= _known(event, _OF_RUN)
         self._attributes |= event.get("attributes", {})
         self._checkpoint("Start", "start", event, at)
 
@@ -207,8 +210,7 @@ class ReadRun:
         index = event["index"]
         self._open[index] = {
             "index": index, "name": event["name"], "kind": event["step_kind"], "start": at,
-            "attributes": event.get("attributes", {}), "progress": [],
-            **{name: event.get(name) for name in ("parent", *_SPAN)},
+            "attributes": event.get("attributes", {}), **_known(event, _OF_STEP),
         }  # fmt: skip
         self._checkpoint(f"{event['name']} Start", "start", event, at, index)
 
@@ -218,8 +220,8 @@ class ReadRun:
         index = event["index"]
         step, error = self._open.pop(index), event.get("error")
         step["attributes"].update(event.get("attributes", {}))
-        step |= {"end": at, "state": "failed" if error else "ended", **_outcome(event)}
-        self._closed[index] = _recorded_step(step)
+        step |= _known(event, _OUTCOME)
+        self._closed[index] = _recorded_step(step, "failed" if error else "ended", at)
         self._checkpoint(f"{step['name']} End", "end", event, at, index)
 
     def _on_samples_expected(self, event: _Event, at: float) -> None:
@@ -252,7 +254,7 @@ class ReadRun:
     def _on_ended(self, event: _Event, at: float) -> None:
         self.end = at
         self.state = "failed" if event.get("error") else "ended"
-        self._known |= _outcome(event)
+        self._known |= _known(event, _OUTCOME)
         self._attributes.update(event.get("attributes", {}))
         self._custom.update(event.get("custom", {}))
         self._checkpoint("End", "end", event, at)
@@ -283,9 +285,7 @@ class ReadRun:
     def recorded(self, state_of_open: State = "lost") -> RecordedRun:
         """Returns what has been read."""
         state = self.state or state_of_open
-        still_open = {
-            index: _recorded_step({**step, "state": state}) for index, step in self._open.items()
-        }
+        still_open = {index: _recorded_step(step, state) for index, step in self._open.items()}
         steps = tuple(step for _, step in sorted((self._closed | still_open).items()))
         return RecordedRun(
             **{
@@ -324,19 +324,22 @@ class ReadRun:
             prefixed = {semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()}
             figures = {**figures, **prefixed}
         self._checkpoints.append(
-            RecordedCheckpoint(name=name, time=at, step=step, phase=phase, attributes=figures)
+            RecordedCheckpoint(
+                name=intern(name), time=at, step=step, phase=phase, attributes=figures
+            )
         )
 
 
-def _recorded_step(step: Mapping[str, Any]) -> RecordedStep:
-    return RecordedStep(**{**step, "progress": tuple(_selection(step["progress"]))})
+def _recorded_step(step: dict[str, Any], state: State, end: float | None = None) -> RecordedStep:
+    progress = tuple(_selection(step.pop("progress"))) if "progress" in step else ()
+    return RecordedStep(**step, state=state, end=end, progress=progress)
 
 
 def _consumed(step: dict[str, Any], samples: int, at: float) -> None:
     """Notes how many samples have been consumed by a time."""
     if samples > (step.get("samples") or 0):
         step["samples"] = samples
-        step["progress"].append((at, samples))
+        step.setdefault("progress", []).append((at, samples))
 
 
 def _of_steps(steps: Iterable[RecordedStep]) -> dict[str, Any]:
@@ -349,13 +352,8 @@ def _of_steps(steps: Iterable[RecordedStep]) -> dict[str, Any]:
     return found
 
 
-def _outcome(event: _Event) -> dict[str, Any]:
-    """Returns what the end of a run or a step says of it."""
-    return {
-        "devices": event.get("devices", ()),
-        "error": event.get("error"),
-        "error_message": event.get("error_message"),
-    }
+def _known(event: _Event, names: Iterable[str]) -> dict[str, Any]:
+    return {name: event[name] for name in names if name in event}
 
 
 _HANDLERS: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {

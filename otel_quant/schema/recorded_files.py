@@ -8,6 +8,7 @@ after need not expect one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from sys import intern
 from typing import Any, Final, TypeAlias
 
 from otel_quant.schema.catalog import FORMER
@@ -67,7 +68,7 @@ class Fields:
             if each is None or (check := self.checks.get(name)) is None:
                 continue
             if check is text and type(each) is str:  # half of all fields, without a call
-                found[name] = each
+                found[name] = intern(each)  # names of steps recur
                 continue
             taken = check(each, left_out)
             if taken is None:
@@ -132,9 +133,11 @@ def attributes(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
     wrong = []
     for name, each in value.items():
         kind = type(each)
+        if kind is str:
+            value[name] = intern(each)
+            continue
         if (
-            kind is str
-            or (kind is int and -_END <= each < _END)
+            (kind is int and -_END <= each < _END)
             or (kind is float and -_HIGHEST < each < _HIGHEST)
             or kind is bool
         ):

@@ -382,7 +382,7 @@ class _Graph:
         if weights is None or not weights.value.constant:
             return otherwise
         words = first is not None and first.value.dtype in WORDS and rules.words
-        if first is not None and not words:
+        if first is not None and not (words and op.kind in rules.by_weights):
             return otherwise
         obstacle = self._against_weights(op, weights, words=words)
         if obstacle is None:
@@ -405,7 +405,7 @@ class _Graph:
         read = {self._edges.get(each) for each in (value, weights.value)}
         shared = read != {1} or value in self._kept
         if shared and not rules.shared_weights:
-            return WEIGHTS_SHARED
+            return _WEIGHTS_SHARED
         against = _against_scales(self._makers[value], weights, rules, words=words)
         if against is None and op.kind == "Gemm" and not _is_plain_gemm(op, weights.value):
             against = _NO_PLAIN_GEMM
@@ -558,7 +558,7 @@ NO_WEIGHT_KERNEL: Final = Obstacle(
     "there is no kernel for floats by integers for it",
     "QuantizeLinear and DequantizeLinear in front of its other operand",
 )
-WEIGHTS_SHARED: Final = Obstacle(
+_WEIGHTS_SHARED: Final = Obstacle(
     "others read its weights, too",
     "weights and a DequantizeLinear of its own for each",
 )

@@ -135,7 +135,7 @@ class Runtime(NamedTuple):
     @property
     def title(self) -> str:
         """What the rules are of, for sentences."""
-        title = f"onnxruntime {self.version} on {'Arm' if self.arm else 'x86-64'}"
+        title = f"onnxruntime {self.version} on an {'Arm' if self.arm else 'x86-64'} CPU"
         if not self.installed:
             return f"{title} (none is installed; this is the newest that is known)"
         newer = _key(self.version) > _key(NEWEST)

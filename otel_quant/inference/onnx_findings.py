@@ -15,7 +15,6 @@ from otel_quant.cost.graph import (
     NOT_QUANTIZED,
     QDQ,
     QUANTIZES,
-    WEIGHTS_SHARED,
     Obstacle,
     Operation,
     Value,
@@ -126,9 +125,9 @@ def _islands(
 
 
 def _ran_in_float(kernel: Placed, op: Operation) -> bool:
-    of_weights = op.node.op_type in _CONTRACTIONS
-    tensors = kernel.ran.inputs[:2] if of_weights else kernel.ran.outputs[:1]
-    return len(tensors) == 1 + of_weights and all(each.startswith("float") for each in tensors)
+    if op.node.op_type in _IN_FLOAT:
+        return kernel.ran.op_type in _IN_FLOAT
+    return any(each.startswith("float") for each in kernel.ran.outputs)
 
 
 @FINDINGS.row("unfused", "AMD Quark's custom operators, quark.onnx")
@@ -182,15 +181,9 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
         return Obstacle(
             "integers become those of another type, scale or zero point", "the same ones in both"
         )
-    known = fused.obstacles.get(at)
-    if known is not None:
-        named = ""
-        if known is NOT_QUANTIZED:
-            named = _also_read(file, at)
-        elif known is WEIGHTS_SHARED:
-            others = [each for each in file.readers(at.input(1)) if each is not at]
-            named = f"{title(others[0])} reads its weights too" if others else ""
-        return known._replace(reason=named or known.reason)
+    if at in fused.obstacles:
+        known, other = fused.obstacles[at], _also_read(file, at)
+        return Obstacle(other, known.remedy) if other and known is NOT_QUANTIZED else known
     rule = FUSIONS.get(at.kind)
     if rule is None:
         return NO_KERNEL
@@ -269,12 +262,18 @@ def _other_axis(evidence: Evidence) -> Iterator[Found]:
                 yield Found(op.name, [kernel], text, "axis 0, of the output channels")
 
 
-_CONTRACTIONS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_IN_FLOAT: Final = frozenset(
+    {
+        "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul",
+        "NhwcFusedConv",
+    }
+)  # fmt: skip
+"""Contractions of floats, as operators of files and as kernels."""
 
 
 def _integer_weights(file: FileGraph, op: Operation) -> Operation | None:
     """Returns the DequantizeLinear of a contraction's constant weights."""
-    if op.node.op_type not in _CONTRACTIONS or not op.has(1):
+    if op.node.op_type not in _IN_FLOAT or not op.has(1):
         return None
     found = _dequantizer(file, op.input(1))
     return found if found is not None and found.input(0).constant else None

@@ -325,7 +325,12 @@ class ReadRun:
             figures = {**figures, **prefixed}
         self._checkpoints.append(
             RecordedCheckpoint(
-                name=intern(name), time=at, step=step, phase=phase, attributes=figures
+                name=intern(name),
+                time=at,
+                step=step,
+                phase=phase,
+                attributes=figures,
+                wall_ns=event.get("time"),
             )
         )
 

@@ -45,7 +45,7 @@ memory, bytes                  3,816
 peak of activations, bytes     1,024
 node with the most memory      head
 its memory, bytes              2,600
-precision of contractions      float32 100.00 %
+contractions stored in         float32 100.00 %
 nodes                          4
 """
     )
@@ -79,10 +79,10 @@ def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> N
     by_model = printed(capsys, "float.onnx", "--format", "csv", "--by", "total", error=IN_CSV)
     assert by_model == (
         "model,macs,macs_contraction,backward_macs,params,weight_bytes,file_bytes,memory_bytes,"
-        "peak_activation_bytes,max_memory_node,max_memory_node_bytes,precision,nodes,"
+        "peak_activation_bytes,max_memory_node,max_memory_node_bytes,precision,expected_precision,nodes,"
         "quantize_nodes,dequantize_nodes,symbolic_dims,overridden_dims,uncosted_ops,unsized_tensors,"
         "unused_params,unused_weight_bytes\n"
-        "float.onnx,2496,2368,4864,752,3008,3306,3816,1024,head,2600,float32 100.00 %,4,0,0,N = 1,,,"
+        "float.onnx,2496,2368,4864,752,3008,3306,3816,1024,head,2600,float32 100.00 %,,4,0,0,N = 1,,,"
         "0,0,0\n"
     )
 

@@ -15,7 +15,7 @@ from tests.unit.stack.dashboards import FILES, QUERIES, RECORDED, ROOT, RULES, Q
 # What is not ours: OpenTelemetry's resource attributes and what the stores add themselves.
 RESOURCE = {"service.name", "service.instance.id"}
 PROMETHEUS_LABELS = {"job", "instance", "host_name", "le"}
-ALERTS = {"ALERTS_FOR_STATE", "alertname", "severity"}
+ALERTS = {"ALERTS", "ALERTS_FOR_STATE", "alertname", "alertstate", "severity"}
 OF_MENUS = {"process"}
 OF_THE_STACK = {"up", "exporter"}
 """And what begins with `otelcol_` or `loki_`: what the servers say of themselves."""

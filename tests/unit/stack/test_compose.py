@@ -73,7 +73,8 @@ def test_the_collector_is_open_to_its_container_alone(compose: dict[str, Any]) -
 
 
 def test_every_mounted_path_exists_and_every_volume_is_named(compose: dict[str, Any]) -> None:
-    mounts = [m.split(":") for s in compose["services"].values() for m in s.get("volumes", [])]
+    texts = [text for s in compose["services"].values() for text in s.get("volumes", [])]
+    mounts = [re.sub(r"\$\{\w+:-(\w+)\}", r"\1", text).split(":") for text in texts]
     paths = [source for source, *_ in mounts if source.startswith(".")]
     volumes = {source for source, *_ in mounts if not source.startswith(".")}
     assert [path for path in paths if not (ROOT / path).exists()] == []
@@ -114,11 +115,14 @@ def test_grafana_needs_no_internet_and_changes_none_of_its_plugins(compose: dict
 
 
 def test_alerts_go_to_a_webhook_that_the_environment_names(compose: dict[str, Any]) -> None:
-    config = yaml.safe_load((ROOT / "collector/backends/alertmanager.yaml").read_text())
-    (receiver,) = config["receivers"]
-    assert receiver["name"] == config["route"]["receiver"]
     (mounted,) = compose["services"]["alertmanager"]["configs"]
-    assert receiver["webhook_configs"] == [{"url_file": mounted["target"]}]
+    files = {"webhook": "url_file", "slack": "api_url_file", "teams": "webhook_url_file"}
+    for kind, file in files.items():
+        config = yaml.safe_load((ROOT / f"collector/backends/alertmanager-{kind}.yaml").read_text())
+        (receiver,) = config["receivers"]
+        assert receiver["name"] == config["route"]["receiver"] == kind
+        ((settings,),) = (value for key, value in receiver.items() if key != "name")
+        assert settings[file] == mounted["target"]
     assert "${ALERT_WEBHOOK:-" in compose["configs"][mounted["source"]]["content"]
 
 

@@ -20,7 +20,7 @@ from otel_quant.recordings.model import (
     Recording,
 )
 from otel_quant.recordings.reader import read
-from tests.fixtures.recorded import BEGAN, BEGAN_NS, RecordedFolder, RecordedProcess
+from tests.fixtures.recorded import BEGAN_NS, RecordedFolder, RecordedProcess
 
 MIB = 1 << 20
 

@@ -24,7 +24,7 @@ from otel_quant.cost.inputs import BoundInputs, InputSpec, bind_inputs
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import Operation, Value
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.runtimes import CARRIES, FUSIONS, Runtime, runtime_here
+from otel_quant.cost.runtimes import CARRIES, FUSIONS, Fusion, Runtime, runtime_here
 from otel_quant.cost.structure import Graph, Model, Node, printable
 from otel_quant.cost.walk import Walk
 
@@ -36,6 +36,7 @@ __all__ = [
     "NO_KERNEL",
     "QDQ",
     "QUANTIZES",
+    "Fusion",
     "Graph",
     "ModelGraph",
     "Node",

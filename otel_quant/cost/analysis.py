@@ -41,6 +41,7 @@ from otel_quant.cost.walk import MAX_NODES, Walk
 
 if TYPE_CHECKING:
     from otel_quant.cost.fused import Fused
+    from otel_quant.cost.runtimes import Obstacle
 
 _SHOWN: Final = 80
 """Characters of a name that a reason shows."""
@@ -123,7 +124,8 @@ class _Analysis:
         self._bound = bind_inputs(self._model.graph, inputs, self._model.source, dims=dims)
         self._walk = Walk(self._model, self._bound, deadline=deadline, max_nodes=max_nodes)
         self._fused: Fused | None = None
-        self._contractions: list[tuple[Operation, str]] = []
+        self._dequantized = 0  # Contractions of dequantized integers
+        self._in_float: dict[Obstacle, list[Operation]] = {}  # Those expected to run in float
         if self._walk.dequantizes:  # other models are not to wait for what this imports
             from otel_quant.cost.fused import fused_kernels
 
@@ -172,11 +174,6 @@ class _Analysis:
         uncosted = [node for node in nodes if node.macs is None]
         heaviest = max(nodes, key=lambda node: node.memory_bytes or 0, default=None)
         zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
-        quantized: tuple[int, tuple[InFloat, ...]] = (0, ())
-        if self._fused is not None:
-            from otel_quant.cost.fused import in_float
-
-            quantized = in_float(self._contractions, self._fused)
         unused_dims: tuple[str, ...] = ()
         if bound.dims:
             known = names_of(self._model.graph).union(names_in_shapes(self._given))
@@ -212,11 +209,14 @@ class _Analysis:
             sparsity=tuple(zeros.values()) if sparsity else None,
             excluded=excluded,
             tensors=made,
-            quantized_contractions=quantized[0],
-            in_float=quantized[1],
+            quantized_contractions=self._dequantized,
+            in_float=tuple(
+                InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
+                for obstacle, ops in self._in_float.items()
+            ),
             expected_precision=_mix(nodes, "expected_precision", contraction),
             assumed_branches=tuple(branches),
-            runtime=self._fused.runtime.title if self._fused and quantized[0] else "",
+            runtime=self._fused.runtime.title if self._fused and self._dequantized else "",
         )
 
     def _node(self, run: Run) -> NodeCost:
@@ -239,12 +239,8 @@ class _Analysis:
             backward = macs + inner
         elif run.macs is not None and run.macs.total == 0:
             macs = inner = backward = 0
-        expected = precision = precision_of(op, self._makers) if inner else None
-        if precision is not None and self._fused is not None:
-            from otel_quant.cost.fused import runs_in
-
-            self._contractions.append((op, precision))
-            expected = runs_in(op, precision, self._fused)
+        precision = precision_of(op, self._makers) if inner else None
+        expected = precision if precision is None else self._expected(op, precision)
         return NodeCost(
             op.name,
             op.kind,
@@ -261,6 +257,21 @@ class _Analysis:
             None if moved is None or run.times is None else moved * run.times,
             expected,
         )
+
+    def _expected(self, op: Operation, stored: str) -> str:
+        """What a contraction is expected to execute in."""
+        if self._fused is None:
+            return stored
+        from otel_quant.cost.fused import executed_in
+
+        found = executed_in(op, stored, self._fused)
+        if found is None:
+            return stored
+        expected, obstacle = found
+        self._dequantized += 1
+        if obstacle is not None:
+            self._in_float.setdefault(obstacle, []).append(op)
+        return expected
 
     def _branch(self, op: Operation, taken: int, macs: Sequence[int | None]) -> AssumedBranch:
         condition, option = op.inputs[0], ""

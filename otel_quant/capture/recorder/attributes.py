@@ -7,7 +7,7 @@ were set first, which identify it. Figures by device are on metrics and on a log
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -25,8 +25,13 @@ from otel_quant.schema.records import (
 )
 from otel_quant.version import VERSION
 
-_Row: TypeAlias = tuple[Figure, bool, tuple[tuple[Part, str], ...]]
-"""A figure, whether it only rises, and the attribute of each of its parts."""
+_Of: TypeAlias = Callable[[Any], Number | None]
+"""Takes a figure from a probe's record."""
+
+_Totals: TypeAlias = tuple[tuple[str, _Of], ...]
+_Levels: TypeAlias = tuple[tuple[str, _Of, tuple[tuple[Part, str], ...]], ...]
+"""Of figures that only rise, the attribute of their difference. Of others, their name and the attribute of
+each of their parts."""
 
 _DIGITS: Final = 6
 """Decimals that are kept of seconds and of other fractions."""
@@ -227,40 +232,47 @@ def _warn_of_attributes() -> None:
     )
 
 
-def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Row, ...]:
-    return tuple(
-        (figure, figure.parts == TOTAL, tuple((p, figure.attribute(p, stem)) for p in figure.parts))
-        for figure in figures
-        if figure.parts
+def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Totals, _Levels]:
+    totals = tuple((f.attribute("delta", stem), f.of) for f in figures if f.parts == TOTAL)
+    levels = tuple(
+        (f.name, f.of, tuple((part, f.attribute(part, stem)) for part in f.parts))
+        for f in figures
+        if f.parts and f.parts != TOTAL
     )
+    return totals, levels
 
 
 def _add(
     found: dict[str, AttributeValue],
-    rows: tuple[_Row, ...],
+    rows: tuple[_Totals, _Levels],
     first: Any,
     last: Any,
     peaks: Mapping[str, Number],
 ) -> None:
     """Adds the parts of figures between two records of a probe. It runs at the end of each step."""
-    for figure, is_total, names in rows:
-        before = None if first is None else figure.of(first)
-        after = None if last is None else figure.of(last)
-        delta = None if before is None or after is None else after - before
-        if is_total:
-            if delta is not None:
-                found[names[0][1]] = delta if type(delta) is int else round(delta, _DIGITS)
-            continue
-        parts: dict[Part, Number | None] = {
+    totals, levels = rows
+    if first is not None and last is not None:
+        for attribute, of in totals:
+            before, after = of(first), of(last)
+            if before is not None and after is not None:
+                found[attribute] = _rounded(after - before)
+    for name, of, parts in levels:
+        before = None if first is None else of(first)
+        after = None if last is None else of(last)
+        values = {
             "start": before,
             "end": after,
-            "delta": delta,
-            "peak": peaks.get(figure.name),
+            "delta": None if before is None or after is None else after - before,
+            "peak": peaks.get(name),
         }
-        for part, name in names:
-            value = parts[part]
+        for part, attribute in parts:
+            value = values[part]
             if value is not None:
-                found[name] = value if type(value) is int else round(value, _DIGITS)
+                found[attribute] = _rounded(value)
+
+
+def _rounded(value: Number) -> Number:
+    return value if type(value) is int else round(value, _DIGITS)
 
 
 def _on_records(

@@ -13,6 +13,7 @@ import re
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 
 from otel_quant.base.initial_environment import environment_at_start
@@ -119,10 +120,11 @@ def let_it_start(folder: str) -> None:
     What the launcher loads next takes as long as the start of a Python, and may be on the same processor.
     """
     ends = time.monotonic() + _START_LASTS
-    while time.monotonic() < ends and not os.path.getsize(_notes_in(folder)):
-        if signal.SIGCHLD in signal.sigpending():
-            break
-        time.sleep(_START_LASTS / 50)
+    with suppress(OSError):  # it has removed the folder
+        while not os.path.getsize(_notes_in(folder)) and time.monotonic() < ends:
+            if signal.SIGCHLD in signal.sigpending():
+                break
+            time.sleep(_START_LASTS / 50)
 
 
 def take_notes(folder: str) -> Sequence[str]:

@@ -245,7 +245,7 @@ class Origin:
     gpu_drivers: tuple[str, ...] = ()  # Each GPU driver with its version: ``nvidia 550.54.15``
     revision: str | None = None  # Commit of the git repository that the current folder is in
     ref: str | None = None  # Its branch
-    # What the CI system says, by the names of :mod:`otel_quant.capture.recorder.origin`
+    # What the CI system says, by the names of attributes
     ci: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -33,6 +33,9 @@ _Levels: TypeAlias = tuple[tuple[str, _Of, tuple[tuple[Part, str], ...]], ...]
 """Of figures that only rise, the attribute of their difference. Of others, their name and the attribute of
 each of their parts."""
 
+_OnRecords: TypeAlias = tuple[tuple[str, str, Figure], ...]
+"""An attribute of log records, the resource and the figure that it shows."""
+
 _DIGITS: Final = 6
 """Decimals that are kept of seconds and of other fractions."""
 
@@ -57,30 +60,14 @@ def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
     )
 
 
-_OF_CI: Final = {
-    "pipeline": semconv.CI_PIPELINE,
-    "run": semconv.CI_RUN,
-    "run_url": semconv.CI_RUN_URL,
-    "task": semconv.CI_TASK,
-    "task_run": semconv.CI_TASK_RUN,
-    "worker": semconv.CI_WORKER,
-    "revision": semconv.VCS_REVISION,
-    "ref": semconv.VCS_REF,
-    "change": semconv.VCS_CHANGE,
-    "repository": semconv.VCS_REPOSITORY,
-}
-"""The names of what :mod:`otel_quant.capture.recorder.origin` reads."""
-
-
 def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
     """Returns the attributes that say what made a run."""
     origin = run.origin
     if origin is None:
         return {}
-    ci = {_OF_CI[field]: value for field, value in origin.ci.items()}
     return present(
         {
-            **ci,
+            **origin.ci,
             semconv.PROCESS_COMMAND_LINE: origin.command or None,
             semconv.PYTHON_VERSION: origin.python,
             semconv.HOST_NAME: origin.host,
@@ -93,8 +80,8 @@ def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
             semconv.OTEL_QUANT_VERSION: VERSION,
             semconv.GPU_NAMES: tuple(gpu.name for gpu in first.gpus if gpu.name) or None,
             semconv.GPU_DRIVERS: origin.gpu_drivers or None,
-            semconv.VCS_REVISION: origin.revision or ci.get(semconv.VCS_REVISION),
-            semconv.VCS_REF: origin.ref or ci.get(semconv.VCS_REF),
+            semconv.VCS_REVISION: origin.revision or origin.ci.get(semconv.VCS_REVISION),
+            semconv.VCS_REF: origin.ref or origin.ci.get(semconv.VCS_REF),
             semconv.LIBRARIES: origin.libraries or None,
         }
     )
@@ -275,30 +262,20 @@ def _rounded(value: Number) -> Number:
     return value if type(value) is int else round(value, _DIGITS)
 
 
-def _on_records(
-    resources: Sequence[Resource], prefix: str
-) -> tuple[tuple[str, tuple[tuple[str, Figure], ...]], ...]:
+def _on_records(resources: Sequence[Resource], prefix: str) -> _OnRecords:
     return tuple(
-        (resource.name, rows)
+        (prefix + figure.checkpoint, resource.name, figure)
         for resource in resources
-        for rows in (tuple((prefix + f.checkpoint, f) for f in resource.figures if f.checkpoint),)
-        if rows
+        for figure in resource.figures
+        if figure.checkpoint
     )
 
 
-def _since(
-    baseline: Reading,
-    reading: Reading,
-    rows: tuple[tuple[str, tuple[tuple[str, Figure], ...]], ...],
-) -> dict[str, AttributeValue]:
+def _since(baseline: Reading, reading: Reading, rows: _OnRecords) -> dict[str, AttributeValue]:
+    first, now = baseline.resources, reading.resources
     found: dict[str, AttributeValue] = {}
-    for resource, figures in rows:
-        now = reading.resources.get(resource)
-        if now is None:
-            continue
-        first = baseline.resources.get(resource)
-        for name, figure in figures:
-            value = figure.since(first, now) if figure.is_total else figure.of(now)
-            if value is not None:
-                found[name] = value
+    for attribute, resource, figure in rows:
+        value = figure.since(first.get(resource), now.get(resource))
+        if value is not None:
+            found[attribute] = value
     return found

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from otel_quant.base.fault_boundary import FAULTS
@@ -118,7 +118,11 @@ class Recorder:
 
     def reading_now(self) -> Reading:
         """Takes a reading between checkpoints, for metrics that show the run live."""
-        return self._take(self._probes.read)
+        reading = self._probes.read()
+        with self._lock:
+            if not self.ended:
+                self._ongoing.fold(reading)
+        return reading
 
     def start(self, attributes: Mapping[str, AttributeValue] | None = None) -> None:
         """Begins the run. Does nothing if it has begun."""
@@ -390,13 +394,6 @@ class Recorder:
             self._sinks.send(event)
         told = tuple(progress for _, progress in steps)
         self._sinks.send(self._events.reading_taken(reading, self.peaks, told))
-
-    def _take(self, read: Callable[[], Reading]) -> Reading:
-        reading = read()
-        with self._lock:
-            if not self.ended:
-                self._ongoing.fold(reading)
-        return reading
 
     def _drop(self, step: OpenStep) -> None:
         with self._lock:  # another thread may be going through the open steps

@@ -9,29 +9,14 @@ import argparse
 import tempfile
 from pathlib import Path
 
-import numpy as np
-from onnxruntime.quantization.calibrate import CalibrationDataReader
+from onnxruntime_static import RandomImages
 from quark.onnx import ModelQuantizer
 from quark.onnx.quantization.config import Config, get_default_config
 from resnet50 import write_resnet50
 
 
-class RandomImages(CalibrationDataReader):
-    """Gives random images of the model's input shape."""
-
-    def __init__(self, count: int, size: int) -> None:
-        random = np.random.default_rng(0)
-        self._images = iter(
-            [{"input": random.random((1, 3, size, size), dtype=np.float32)} for _ in range(count)]
-        )
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        """Returns the next image, None after the last."""
-        return next(self._images, None)
-
-
 def main() -> None:
-    """Builds the float model, quantizes it and says how much smaller it is."""
+    """Builds the float model, quantizes it and prints how much smaller it is."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=8, help="calibration images")
     parser.add_argument("--config", default="XINT8", help="name of a Quark configuration")

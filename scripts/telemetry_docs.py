@@ -14,6 +14,7 @@ from otel_quant.schema.settings import SETTINGS
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "telemetry.md"
 
 _PLACES = {
+    "resource": "the resource of every signal",
     "run": "run span",
     "step": "step spans",
     "cost": "model cost spans",
@@ -52,7 +53,9 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 A service that has a name neither in `OTEL_SERVICE_NAME` nor in `OTEL_RESOURCE_ATTRIBUTES` has, under
 `opentelemetry-instrument`, the name of the program: `quantize` for `python quantize.py`,
 `package.tool` for `python -m package.tool`. Code in no file (`python -c`) stays
-`unknown_service:python`.
+`unknown_service:python`. There the resource has the process and its machine too, so that ranks on two
+hosts with one Collector can be told apart; what `OTEL_RESOURCE_ATTRIBUTES` says of the machine is kept. A
+program that makes its providers itself chooses its resource.
 
 What is known of the memory of a run that is killed is at most 30 s old at the backend, and 2 s in the
 file beside the local profile (`NAME.RUN-ID.last_reading.json`, which `otel-quant show` reads and the

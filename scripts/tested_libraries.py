@@ -63,8 +63,12 @@ def _tested(name: str) -> Tested:
     return Tested(tuple(tomllib.loads(text)["dependencies"]), f"{_FOLDER}/test_{stem}.py")
 
 
-TESTED: Final = {name: _tested(name) for name in PACKAGES}
-"""By the names of `otel_quant.capture.instruments`."""
+TESTED: Final = {name: _tested(name) for name in PACKAGES} | {
+    "openvino": Tested(
+        ("onnxruntime-openvino", "onnx", "numpy"), "tests/integration/inference/test_openvino.py"
+    )
+}
+"""By the names of `otel_quant.capture.instruments`, and a provider that compiles models."""
 
 
 def main(arguments: list[str]) -> int:

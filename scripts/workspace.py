@@ -39,22 +39,22 @@ def environment(
     stamp = folder / f"otel-quant-{extra}.stamp"
     if installed.exists() and stamp.exists() and stamp.read_text() == wanted:
         return installed.parent
-    uv = _uv()
+    uv_command = uv()
     if not installed.exists():
         print(f"making {name} ...", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
-        _run(*uv, "venv", "--quiet", "--python", python, folder)
+        _run(*uv_command, "venv", "--quiet", "--python", python, folder)
     print(f"installing otel-quant[{extra}] into {name} ...", flush=True)
     constraints = ("--constraints", str(CONSTRAINTS)) if constrained else ()
     _run(
-        *uv, "pip", "install", "--quiet", "--python", installed,
+        *uv_command, "pip", "install", "--quiet", "--python", installed,
         *constraints, "--editable", f"{ROOT}[{extra}]", *pins,
     )  # fmt: skip
     stamp.write_text(wanted)
     return installed.parent
 
 
-def _uv() -> tuple[str, ...]:
+def uv() -> tuple[str, ...]:
     """Returns the command of the uv in `MAIN`, which is made if it is not there."""
     python = _python_in(ROOT / MAIN)
     if not python.exists():

@@ -66,7 +66,7 @@ def _matrix() -> panels.Panel:
     model, method = figures.MODEL, figures.METHOD
     start = names.series(semconv.RUN_START)
     peak = names.series(semconv.RUN_MEMORY_PEAK)
-    of_run = f"max by (job, instance, {figures.RUN}, {model}, {method}) (max_over_time({start}[$__range]))"
+    of_run = f"topk by (job, instance, {figures.RUN}) (1, max_over_time({start}[$__range]))"
     query = (
         f"max by ({model}, {method}) (max_over_time({peak}[$__range])"
         f" * on (job, instance, {figures.RUN}) group_left ({model}, {method}) ({of_run} > bool 0))"

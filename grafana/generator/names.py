@@ -52,6 +52,8 @@ def series(metric: str, matchers: str = "", *, part: str = "") -> str:
 def begun(matchers: str = CHOSEN, *, over_range: bool = False) -> str:
     """Returns when each process began its run: the latest, where it had several.
 
+    `topk`, here and wherever something is joined to processes: with two series of one process, as of
+    programs that share an id, a join is an error for all runs.
     Over a range, runs count that have been seen at any time of the dashboard's.
     """
     start = series(semconv.RUN_START, matchers)
@@ -88,7 +90,8 @@ def span(attribute: str) -> str:
 def model(role: str, figure: str) -> str:
     """Returns a model's figure in TraceQL."""
     name = f"quant.model.<role>.{figure}"
-    _check("quant.model.<role>.precision.<type>" if figure.startswith("precision.") else name)
+    mix, dot, _ = figure.partition("precision.")
+    _check(f"quant.model.<role>.{mix}precision.<type>" if dot else name)
     full = name.replace("<role>", role)
     return f"span.{full}" if re.fullmatch(r"[\w.]+", full) else f'span."{full}"'
 

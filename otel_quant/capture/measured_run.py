@@ -9,60 +9,67 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import is_failure
 from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.recordings.profile_reader import parse, recording_of
+from otel_quant.schema import semconv
+from otel_quant.schema.catalog import ATTRIBUTES
 from otel_quant.schema.events import Attributes, Event, Sink
-from otel_quant.schema.records import CostedModel, PeakSource, RunInfo
+from otel_quant.schema.records import CostedModel, RunInfo
 from otel_quant.views.document import Document, Lines
 
+_FIGURES: Final = {
+    each.name.removeprefix(semconv.PREFIX).replace(".", "_"): each
+    for each in ATTRIBUTES
+    if each.places == ("run", "step") and (each.unit or each.name == "quant.memory.peak_source")
+}
+"""What runs and steps have in common, by the name of its field."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFigures:
-    """What was measured between two readings. A figure that could not be measured is None.
+_TYPES: Final = {"int": "int", "double": "float", "string": "str"}
+_UNITS: Final = {"By": " (bytes)", "s": " (seconds)"}
 
-    Attributes:
-        duration: Seconds.
-        memory_start: RSS of the process tree at the start, in bytes.
-        memory_end: The same at the end.
-        memory_delta: The difference of the two.
-        memory_peak: The highest in between, in bytes.
-        memory_peak_source: ``kernel`` if the peak is exact, ``sampled`` if it is the largest
-            sample.
-        gpu_memory_start: Memory in use on all visible GPUs at the start, by all processes, in
-            bytes.
-        gpu_memory_end: The same at the end.
-        gpu_memory_delta: The difference of the two.
-        gpu_memory_peak: The highest in between, in bytes.
-        disk_read: Bytes fetched from storage by the process tree.
-        disk_write: Bytes sent to storage by the process tree.
-        cache_disk_peak: Most that one of the library's cache directories has grown, in bytes.
-        cpu_user: CPU time of the process tree in user mode, in seconds.
-        cpu_system: CPU time of the process tree in the kernel, in seconds.
-    """
+_DOCUMENTATION: Final = "\n    ".join(
+    (
+        "What was measured between two readings. A figure that could not be measured is None.\n",
+        "Attributes:",
+        "    duration: Seconds.",
+        *(
+            f"    {field}: {each.brief.removesuffix('.')}{_UNITS.get(each.unit, '')}."
+            for field, each in _FIGURES.items()
+        ),
+    )
+)
 
-    duration: float
-    memory_start: int | None = None
-    memory_end: int | None = None
-    memory_delta: int | None = None
-    memory_peak: int | None = None
-    memory_peak_source: PeakSource | None = None
-    gpu_memory_start: int | None = None
-    gpu_memory_end: int | None = None
-    gpu_memory_delta: int | None = None
-    gpu_memory_peak: int | None = None
-    disk_read: int | None = None
-    disk_write: int | None = None
-    cache_disk_peak: int | None = None
-    cpu_user: float | None = None
-    cpu_system: float | None = None
+if TYPE_CHECKING:
+
+    class RunFigures:
+        """Made below, with the figures of the schema; a type checker takes any name for one."""
+
+        duration: float
+
+        def __init__(self, *, duration: float, **figures: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    RunFigures = make_dataclass(
+        "RunFigures",
+        [
+            ("duration", "float"),
+            *(
+                (name, f"{_TYPES[each.type]} | None", field(default=None))
+                for name, each in _FIGURES.items()
+            ),
+        ],
+        namespace={"__module__": __name__, "__doc__": _DOCUMENTATION},
+        frozen=True, slots=True, kw_only=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,25 +101,6 @@ class RunStep(RunFigures):
     items: int | None
     error: str | None
     error_message: str | None
-
-
-_FIGURES: Final = {
-    "memory_start": "quant.memory.start",
-    "memory_end": "quant.memory.end",
-    "memory_delta": "quant.memory.delta",
-    "memory_peak": "quant.memory.peak",
-    "memory_peak_source": "quant.memory.peak_source",
-    "gpu_memory_start": "quant.gpu.memory.start",
-    "gpu_memory_end": "quant.gpu.memory.end",
-    "gpu_memory_delta": "quant.gpu.memory.delta",
-    "gpu_memory_peak": "quant.gpu.memory.peak",
-    "disk_read": "quant.disk.read",
-    "disk_write": "quant.disk.write",
-    "cache_disk_peak": "quant.cache.disk.peak",
-    "cpu_user": "quant.cpu.user",
-    "cpu_system": "quant.cpu.system",
-}
-"""The attribute that each field shows."""
 
 
 class KeptRun(Sink):
@@ -167,7 +155,7 @@ class KeptRun(Sink):
 
 
 def _figures(attributes: Attributes) -> dict[str, Any]:
-    return {field: attributes.get(name) for field, name in _FIGURES.items()}
+    return {field: attributes.get(each.name) for field, each in _FIGURES.items()}
 
 
 class Run:
@@ -220,8 +208,7 @@ class Run:
     @property
     def memory_peak_ratio(self) -> float | None:
         """Peak as a share of the limit; None until the run has ended."""
-        peak, limit = self.memory_peak, self.memory_limit
-        return peak / limit if peak is not None and limit else None
+        return self.total.memory_peak_ratio if self.total else None
 
     @property
     def models(self) -> tuple[CostedModel, ...]:
@@ -254,13 +241,12 @@ class Run:
         self._error_message = message_of(error, paths=RUNTIME.settings.paths)
 
     def _document(self) -> Document:
-        from otel_quant.views.show import run_parts
+        from otel_quant.views.show import block_parts
 
         profile = parse("".join(self._kept.text)) if self._kept.text else None
         if profile is None or not profile.records:
             return Document((Lines(("the run has recorded nothing",)),))
-        recording = recording_of(profile, Path())
-        return Document(run_parts(recording, recording.runs[0]))
+        return Document(block_parts(recording_of(profile, Path("block"))))
 
 
 @contextmanager

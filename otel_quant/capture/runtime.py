@@ -281,7 +281,7 @@ class Runtime:
                 return _no_run()
             WORKAROUNDS.apply()
             if AUTOMATIC_PROVIDERS:
-                name_service(AUTOMATIC_PROVIDERS["traces"])
+                name_service(AUTOMATIC_PROVIDERS.values())
             info = new_run_info(
                 os.environ,
                 PARENT.carrier,

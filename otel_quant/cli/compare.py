@@ -131,14 +131,17 @@ def _limits(options: argparse.Namespace) -> list[Limit]:
 def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
     from otel_quant.recordings.comparison.runs import compared_run
     from otel_quant.recordings.comparison.side_by_side import Side
+    from otel_quant.recordings.summary import is_of_program
 
+    read = [
+        [(name, read_recording(name, "not comparable: ", _NOT_COMPARABLE)) for name in of_side]
+        for of_side in names
+    ]
+    of_runs = not all(is_of_program(recording) for of_side in read for _, recording in of_side)
     sides = []
-    for number, of_side in enumerate(names):
+    for number, of_side in enumerate(read):
         name = "base" if not number else "new" if len(names) == 2 else f"new {number}"
-        runs = (
-            compared_run(each, read_recording(each, "not comparable: ", _NOT_COMPARABLE))
-            for each in of_side
-        )
+        runs = (compared_run(*each, of_runs=of_runs) for each in of_side)
         sides.append(Side(name, tuple(runs)))
     return sides
 

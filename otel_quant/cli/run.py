@@ -133,7 +133,7 @@ def _run(options: argparse.Namespace) -> int:
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
     ended: Ending | None = None
     with _shown(folder, options.watch) as while_stopped:
-        ending = program.wait(while_stopped)
+        ending = program.wait(while_stopped, recording.look_last)
         with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):
             ended = recording.finish(ending)
     with FAULTS.kept_in("end of the recording"):
@@ -144,10 +144,13 @@ def _run(options: argparse.Namespace) -> int:
         gc.disable()  # of many steps it would look through all objects again and again; we end soon
         try:
             notes = take_notes(made)
-            recorded = read(_near(folder), ended)
-            text = "" if options.quiet else _text(recorded, notes)
-            if not options.no_report:
-                text += _report(recorded)
+            if folder.is_dir():
+                recorded = read(_near(folder), ended)
+                text = "" if options.quiet else _text(recorded, notes)
+                if not options.no_report:
+                    text += _report(recorded)
+            else:
+                text = _without_recording(_near(folder), ended)
             if not options.quiet:
                 LOG.removeFilter(hold)
                 for record in held:
@@ -201,32 +204,44 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
 
     from otel_quant.export.recording.layout import processes_in
     from otel_quant.launcher.start import why_no_step, why_nothing_sent
-    from otel_quant.views.ending import ending_lines
+    from otel_quant.views.ending import is_worth_telling
     from otel_quant.views.show import document
     from otel_quant.views.terminal import terminal_text
     from otel_quant.views.text import printable, terminal_width
 
-    folder = os.fspath(recording.path)
-    if any(run.steps for run in recording.runs):
-        # What models cost is in the report: of many models it would take the steps off the screen.
-        runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
-        recording = dataclasses.replace(recording, runs=runs)
-        most = max(_FEWEST_STEPS, _MOST_STEPS // len(runs))
-        lines = [terminal_text(document({folder: recording}, most), terminal_width(sys.stderr))]
-        if any(len(run.steps) > most for run in runs):
-            lines.append(f"all steps: otel-quant show {printable(shlex.quote(folder))}")
-    else:
+    where = printable(shlex.quote(os.fspath(recording.path)))
+    # What models cost is in the report: it would take the steps off the screen.
+    runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
+    most = max(_FEWEST_STEPS, _MOST_STEPS // max(1, len(runs)))
+    shown = document({where: dataclasses.replace(recording, runs=runs)}, most)
+    lines = []
+    has_steps = any(run.steps for run in runs)
+    if has_steps or (recording.ending is not None and is_worth_telling(recording.ending)):
+        lines += ["", terminal_text(shown, terminal_width(sys.stderr))]
+    if any(len(run.steps) > most for run in runs):
+        lines.append(f"all steps: otel-quant show {where}")
+    if not has_steps:
         # A process that has begun a run makes its file before it writes the first event.
-        is_lost = not recording.runs and bool(processes_in(recording.path))
+        is_lost = not runs and bool(processes_in(recording.path))
         why = "the recording could not be written" if is_lost else printable(why_no_step(notes))
-        ending = recording.ending
-        lines = [
-            f"otel-quant: no step was recorded: {why}",
-            *(ending_lines(ending) if ending else ()),
-        ]
+        code = recording.ending.exit_code if recording.ending is not None else None
+        failed = f"the program failed with exit code {code}, and " if code else ""
+        lines.append(f"otel-quant: {failed}no step was recorded: {why}")
     if unsent := why_nothing_sent(notes):
         lines.append(f"otel-quant: {printable(unsent)}")
-    return "\n".join([*lines, f"recording: {printable(folder)}"])
+    lines.append(f"recording: {where}")
+    if has_steps and recording.state == "ended":
+        lines.append(f"compare:   otel-quant compare {where} OTHER")
+    return "\n".join(lines)
+
+
+def _without_recording(folder: Path, ending: Ending | None) -> str:
+    """Returns what is said at the end if the recording is gone."""
+    from otel_quant.views.ending import ending_lines
+    from otel_quant.views.text import printable
+
+    gone = f"otel-quant: {printable(os.fspath(folder))} was removed while the program ran: there is no recording"
+    return "\n".join([gone, *ending_lines(ending)])
 
 
 def _report(recording: Recording) -> str:

@@ -21,6 +21,8 @@ UINT64: Final = 13
 BFLOAT16: Final = 16
 UINT4: Final = 21
 INT4: Final = 22
+UINT2: Final = 25
+INT2: Final = 26
 
 _TYPES: Final = (
     # code, name, bits of a stored element, letter in struct, other names
@@ -48,8 +50,8 @@ _TYPES: Final = (
     (INT4, "int4", 4, "", ""),
     (23, "float4e2m1", 4, "", ""),
     (24, "float8e8m0", 8, "", ""),
-    (25, "uint2", 2, "", ""),
-    (26, "int2", 2, "", ""),
+    (UINT2, "uint2", 2, "", ""),
+    (INT2, "int2", 2, "", ""),
 )
 
 NAMES: Final = {code: name for code, name, *_ in _TYPES}

@@ -1,84 +1,30 @@
-"""Which QuantizeLinear and DequantizeLinear nodes a runtime makes part of the kernel between them.
+"""Which QuantizeLinear and DequantizeLinear nodes onnxruntime makes part of the kernel between them.
 
-A quantized graph in QDQ form converts to floats in front of every operator and back behind it. A
-runtime that has a kernel on integers for that operator runs the kernel alone: the floats are
-never in memory. ``FUSIONS`` says which operators have one; any other node runs as the file says. The
-conditions are those of onnxruntime's CPU provider at its extended level of optimization; a test
-holds them against the nodes that it runs.
+The floats between them are then never in memory. :mod:`otel_quant.cost.runtimes` says which operators
+have such a kernel; any other node runs as the file says. A test holds this against the nodes that
+onnxruntime runs.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import nan
 from typing import Final, NamedTuple
 
-from otel_quant.cost import dtypes
+from otel_quant.cost import dtypes, runtimes
 from otel_quant.cost.operation import Operation, Value, executed
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.results import InFloat
-
-_BYTES: Final = frozenset({dtypes.INT8, dtypes.UINT8})
-_WORDS: Final = _BYTES | {dtypes.INT16, dtypes.UINT16}
-
-
-class Fusion(NamedTuple):
-    """When an operator has a kernel on integers."""
-
-    first: int = 0  # The first operand that has to be dequantized
-    many: int | None = 1  # How many have to be, from there; None for all that the node has
-    types: frozenset[int] = _BYTES  # What the first may be quantized to
-    weight: bool = False  # The second is a weight, of 8 bits, and signed if the first is
-    # Where an operand is that has to be dequantized from int32 or a constant, if it is there;
-    # None for none
-    bias: int | None = None
-    # ``quantized`` to the type of the first, ``equal`` to it in type, scale and zero point as
-    # well, ``either`` quantized or left in floats, or ``plain``: never quantized
-    result: str = "quantized"
-    since: int = 0  # First version of the operator set
-
-    def operands(self, op: Operation) -> range:
-        """Returns which operands have to be dequantized, but for the bias."""
-        end = len(op.inputs) if self.many is None else self.first + self.many
-        return range(self.first, end)
-
-
-_ONE: Final = Fusion()
-_ALL: Final = Fusion(many=None)
-_MOVE: Final = Fusion(types=_WORDS, result="equal")
-
-FUSIONS: Final[Mapping[str, Fusion]] = {
-    **dict.fromkeys(("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), _ONE),
-    **dict.fromkeys(("Add", "Mul", "Concat"), _ALL),
-    "Where": Fusion(first=1, many=2),
-    "Conv": Fusion(many=2, weight=True, bias=2),
-    "MatMul": Fusion(many=2, weight=True, result="either"),
-    "Gemm": Fusion(many=2, weight=True, bias=2, result="either"),
-    "ArgMax": Fusion(result="plain"),
-    "MaxPool": Fusion(result="equal", since=12),
-    **dict.fromkeys(("DepthToSpace", "ReduceMax", "ReduceMin", "Resize"), Fusion(result="equal")),
-    **dict.fromkeys(
-        [
-            "Expand",
-            "Flatten",
-            "Gather",
-            "GatherElements",
-            "Reshape",
-            "Slice",
-            "Split",
-            "Squeeze",
-            "Tile",
-            "Transpose",
-            "Unsqueeze",
-        ],
-        _MOVE,
-    ),
-}
-"""Operator -> its kernel on integers."""
-
-CARRIES: Final = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
-"""Operators beyond which a quantization holds too, so that it is moved there."""
+from otel_quant.cost.runtimes import (
+    BYTES,
+    CARRIES,
+    FUSIONS,
+    WORDS,
+    Fusion,
+    Obstacle,
+    Quantized,
+    Runtime,
+    runtime_here,
+)
 
 QUANTIZES: Final = frozenset({"QuantizeLinear", "com.microsoft:QuantizeLinear"})
 DEQUANTIZES: Final = frozenset({"DequantizeLinear", "com.microsoft:DequantizeLinear"})
@@ -101,64 +47,23 @@ class Kernel(NamedTuple):
     makes: Sequence[Value]
 
 
-class Obstacle(NamedTuple):
-    """Why an operator whose operands are quantized has no kernel on integers."""
-
-    reason: str  # In words
-    remedy: str  # What in the model would give it one; empty if nothing would
-
-
 class Fused(NamedTuple):
     """What a runtime makes of a quantized graph, bodies included."""
 
     # What operations read and make where it is not what the file says
     kernels: dict[Operation, Kernel]
     on_integers: set[Operation]  # Operations that have a kernel on integers
+    # Contractions of floats by integers that are one kernel (MatMulNBits), and those integers
+    by_weights: dict[Operation, Value]
     obstacles: dict[Operation, Obstacle]  # Why others, whose operands are quantized, have none
+    runtime: Runtime  # What runs it
 
 
-class _Quantized(NamedTuple):
-    """Integers that stand for a float tensor."""
-
-    value: Value  # The integers
-    scale: Value | None  # Their scale
-    zero_point: Value | None  # Their zero point; None if it is left out
-    # Whether a node of the file makes them, or they are where one would be moved to
-    node: bool = True
-
-    @property
-    def even(self) -> bool:
-        """Whether scale and zero point are constants, one number each."""
-        scale, zero = self.scale, self.zero_point
-        return scale is not None and _single(scale) and (zero is None or _single(zero))
-
-    def equals(self, other: _Quantized) -> bool:
-        """Whether the integers of either can be used for the other's."""
-        pairs = ((self.scale, other.scale), (self.zero_point, other.zero_point))
-        return (
-            self.even
-            and other.even
-            and self.value.dtype == other.value.dtype
-            and all(a is not None and b is not None and _same(a, b) for a, b in pairs)
-        )
-
-    def moved(self, value: Value) -> _Quantized:
-        """Returns what stands for another tensor with the same scale."""
-        integers = Value(self.value.dtype, value.shape, name=value.name)
-        return _Quantized(integers, self.scale, self.zero_point, node=False)
-
-
-def _single(value: Value) -> bool:
-    return value.constant and value.size == 1
-
-
-def _same(a: Value, b: Value) -> bool:
-    return a is b or (a.data is not None and a.dtype == b.dtype and a.data == b.data)
-
-
-def fused_kernels(ops: Sequence[Operation], outputs: Iterable[Value]) -> Fused:
-    """Returns where kernels on integers are used."""
-    fused = Fused({}, set(), {})
+def fused_kernels(
+    ops: Sequence[Operation], outputs: Iterable[Value], runtime: Runtime | None = None
+) -> Fused:
+    """Returns where kernels on integers are used, by the onnxruntime that is here unless told."""
+    fused = Fused({}, set(), {}, {}, runtime or runtime_here())
     _fuse(ops, outputs, fused)
     return fused
 
@@ -170,9 +75,10 @@ def _fuse(ops: Sequence[Operation], outputs: Iterable[Value], fused: Fused) -> s
     for op in graph:
         for body in (*op.bodies, *op.branches):
             captured |= _fuse(body.ops, body.outputs, fused)
-    found = _Graph(graph, set(outputs), captured)
+    found = _Graph(graph, set(outputs), captured, fused.runtime)
     fused.kernels.update(found.kernels())
     fused.on_integers.update(found.fused)
+    fused.by_weights.update(found.by_weights)
     fused.obstacles.update(found.obstacles)
     return found.read
 
@@ -180,12 +86,20 @@ def _fuse(ops: Sequence[Operation], outputs: Iterable[Value], fused: Fused) -> s
 class _Graph:
     """The operations of one graph, bodies left out: a kernel does not reach into a body."""
 
-    def __init__(self, ops: Sequence[Operation], outputs: set[Value], captured: set[Value]) -> None:
+    def __init__(
+        self,
+        ops: Sequence[Operation],
+        outputs: set[Value],
+        captured: set[Value],
+        runtime: Runtime,
+    ) -> None:
         self._ops = ops
+        self._runtime = runtime
         self._captured = captured
         self._kept = kept = outputs | captured
         self._makers = {value: op for op in ops for value in op.outputs}
         self._edges: dict[Value, int] = {}
+        self._readers: dict[Value, Operation] = {}  # The last one
         self._quantizers: set[Value] = set()
         self._twins = _twins(ops, kept)
         for op in ops:
@@ -194,16 +108,64 @@ class _Graph:
             for value in op.inputs:
                 if value is not None:
                     self._edges[value] = self._edges.get(value, 0) + 1
+                    self._readers[value] = op
             if op.kind in QUANTIZES and op.has(0):
                 self._quantizers.add(op.input(0))
         self.read = kept | set(self._edges)
-        self._wanted: dict[Value, _Quantized] = {}
-        self._held: dict[Value, _Quantized] = {}
-        self.fused: dict[Operation, list[_Quantized]] = {}
+        self._wanted: dict[Value, Quantized] = {}
+        self._held: dict[Value, Quantized] = {}
+        self._foreign: set[Value] = set()  # Made by operators that dequantize as others do
+        self.fused: dict[Operation, list[Quantized]] = {}
+        self.by_weights: dict[Operation, Value] = {}
         self.obstacles: dict[Operation, Obstacle] = {}
         self._clamped: dict[Value, Value] = {}
         self._only_quantizes: set[Operation] = set()
         self._at_rest: set[Value] = set()  # quantizations are moved before operators are left out
+        self._shares = self._shared()
+
+    def _shared(self) -> dict[Value, int]:
+        """How many nodes read integers, each with a DequantizeLinear of its own."""
+        found: dict[Value, int] = {}
+        for op in self._ops:
+            for i, value in enumerate(op.inputs):
+                if value is None or i:
+                    continue
+                integers = self._twins.get(value, value)
+                count = 1
+                if op.kind in DEQUANTIZES and op.outputs:
+                    floats = op.outputs[0]
+                    count = self._edges.get(floats, 0) + (floats in self._kept)
+                found[integers] = found.get(integers, integers in self._kept) + count
+        return found
+
+    def _dtype(self, integers: Value, zero_point: Value | None, readers: int) -> int:
+        """The type of the results of a QuantizeLinear when they are run.
+
+        On x86-64 onnxruntime makes int8 uint8 between two conversions that no others share.
+        """
+        made_unsigned = (
+            integers.dtype == dtypes.INT8
+            and not self._runtime.arm
+            and readers == 1
+            and zero_point is not None
+            and runtimes.is_single(zero_point)
+        )
+        return dtypes.UINT8 if made_unsigned else integers.dtype
+
+    def _conversion(self, op: Operation, integers: Value) -> Quantized:
+        """What a node that quantizes or dequantizes makes or takes."""
+        scale, zero_point = (op.input(i) if op.has(i) else None for i in (1, 2))
+        maker, dtype = self._makers.get(integers), integers.dtype
+        if maker is not None and maker.kind in QUANTIZES:
+            dtype = self._dtype(integers, zero_point, self._shares.get(integers, 0))
+        return Quantized(integers, dtype, scale, zero_point)
+
+    def _moved(self, held: Quantized, value: Value) -> Quantized:
+        """What stands for another tensor with the same scale."""
+        integers = Value(held.value.dtype, value.shape, name=value.name)
+        readers = self._edges.get(value, 0) + (value in self._kept)
+        dtype = self._dtype(integers, held.zero_point, readers)
+        return Quantized(integers, dtype, held.scale, held.zero_point, node=False)
 
     def kernels(self) -> dict[Operation, Kernel]:
         """Returns what its operations read and make where it is not what they say."""
@@ -224,7 +186,7 @@ class _Graph:
         value = op.input(0)
         if op.kind in QUANTIZES:
             if self._alone(value) and op.outputs[0] not in self._twins:
-                self._wanted[value] = _conversion(op, op.outputs[0])
+                self._wanted[value] = self._conversion(op, op.outputs[0])
             return
         wanted = self._wanted.get(op.outputs[0])
         if wanted is None:
@@ -247,21 +209,24 @@ class _Graph:
         ):
             maker = self._makers.get(value)
             if maker is not None and maker.kind not in DEQUANTIZES:
-                self._wanted[value] = wanted.moved(value)
+                self._wanted[value] = self._moved(wanted, value)
 
     def _look_ahead(self, op: Operation) -> None:
         """Finds the operators whose operands are integers and whose results will be."""
         if op.kind in DEQUANTIZES:
             if op.has(0) and op.outputs:
                 integers = self._twins.get(op.input(0), op.input(0))
-                self._held[op.outputs[0]] = _conversion(op, integers)
+                self._held[op.outputs[0]] = self._conversion(op, integers)
             return
         if not op.outputs or not op.has(0):
             return
+        precision = operator_of(op.kind).precision
+        if precision.dequantizes or precision.rounds_to:
+            self._foreign.add(op.outputs[0])
         if op.kind in QUANTIZES:
             # Of integers that were dequantized in the same way nothing new is made.
             source, result = self._held.get(self._source(op)), op.outputs[0]
-            same = source is not None and source.equals(_conversion(op, result))
+            same = source is not None and source.equals(self._conversion(op, result))
             if source is not None and same and result not in self._kept:
                 self._twins[result] = source.value
             return
@@ -269,6 +234,8 @@ class _Graph:
         value = op.outputs[0]
         if rule is not None and op.opset >= rule.since:
             results = self._results(op, rule)
+            if rule.weight and not isinstance(results, list):
+                results = self._weighted(op, results)
             if isinstance(results, Obstacle):
                 self.obstacles[op] = results
             elif results is not None:
@@ -277,53 +244,160 @@ class _Graph:
         if wanted is not None and not wanted.node and value not in self._held:
             self._held[value] = wanted
 
-    def _results(self, op: Operation, rule: Fusion) -> list[_Quantized] | Obstacle | None:
+    def _results(self, op: Operation, rule: Fusion) -> list[Quantized] | Obstacle | None:
         """What a kernel makes in place of results; empty for the results.
 
         An obstacle if there is no kernel, None if an operand is not quantized.
         """
         operands = [self._operand(op, i) for i in rule.operands(op)]
         held = [item for item in operands if item is not None]
+        if any(op.inputs[i] in self._foreign for i in rule.operands(op)):
+            return runtimes.FOREIGN
         if not held or len(held) != len(operands):
             return None
-        dtype = held[0].value.dtype
-        others = {item.value.dtype for item in held[1:]}
+        dtype = held[0].dtype
+        others = {item.dtype for item in held[1:]}
         if rule.weight:
-            fits = others <= ({dtypes.INT8} if dtype == dtypes.INT8 else _BYTES)
+            fits = others <= ({dtypes.INT8} if dtype == dtypes.INT8 else BYTES)
         else:
             fits = others <= {dtype}
+        if dtype == dtypes.INT8 and not rule.signed and not self._runtime.arm:
+            return runtimes.SIGNED
         if dtype not in rule.types or not fits:
-            return _other_types(item.value.dtype for item in held)
+            return self._other_types(held)
         if rule.result == "plain":
             return []
         wanted = [self._wanted.get(value) for value in _named(op)]
         found = [item for item in wanted if item is not None]
         quantized = len(found) == len(wanted)
-        if not self._has_bias(op, rule, quantized=quantized):
-            bias = self._operand(op, rule.bias or 0)
-            name = dtypes.name_of((op.input(rule.bias or 0) if bias is None else bias.value).dtype)
-            return Obstacle(f"the bias is {name}", "a bias of int32")
+        if (bias := self._against_bias(op, rule, held, quantized=quantized)) is not None:
+            return bias
         if not quantized:
             if rule.result == "either" and op.outputs[0] not in self._quantizers:
-                return []
+                clamped = runtimes.BEFORE_A_CLAMP if self._before_a_clamp(op) else None
+                return self._takes(op, held, quantized=False) or clamped or []
             carried = self._carried_on(op, held[0]) if rule.result == "equal" else None
-            return NOT_QUANTIZED if carried is None else carried
-        if any(item.value.dtype != dtype for item in found):
-            return _other_types([dtype, *(item.value.dtype for item in found)])
+            return runtimes.NOT_QUANTIZED if carried is None else carried
+        if any(item.dtype != dtype for item in found):
+            return self._other_types([*held, *found])
         if rule.result == "equal" and not all(held[0].equals(item) for item in found):
-            return _OTHER_SCALE
-        return found
+            return runtimes.OTHER_SCALE
+        return (self._takes(op, held, quantized=True) if rule.weight else None) or found
 
-    def _has_bias(self, op: Operation, rule: Fusion, *, quantized: bool) -> bool:
-        """Whether the bias, if there is one, is of a type that a kernel takes."""
-        if rule.bias is None or not op.has(rule.bias):
+    def _other_types(self, items: Sequence[Quantized]) -> Obstacle:
+        """The obstacle of operands and results that are not of the types that a kernel takes."""
+        moved = [item for item in items if not item.value.constant]
+        signed = any(item.dtype == dtypes.INT8 for item in moved)
+        if signed and not self._runtime.arm and all(item.dtype in BYTES for item in items):
+            return runtimes.SIGNED
+        names = " and ".join(dict.fromkeys(dtypes.name_of(item.dtype) for item in items))
+        return Obstacle(f"its operands and result are {names}", runtimes.EIGHT_BITS)
+
+    def _takes(self, op: Operation, held: list[Quantized], *, quantized: bool) -> Obstacle | None:
+        """Why the kernel on integers does not take the scales or zero points of a weight."""
+        spared = op.kind in self._runtime.rules.spared and (quantized or op.kind == "Gemm")
+        needs_zeros = held[:2] if op.kind == "Gemm" else held[:1] * (held[0].dtype == dtypes.INT8)
+        if any(item.zero_point is None for item in needs_zeros):
+            obstacle, spared = runtimes.NO_ZERO_POINT, spared and op.kind == "Gemm"
+        elif self._has_other_scales(op, held[1], exactly=spared and op.kind == "MatMul"):
+            obstacle = runtimes.OTHER_SCALES
+        else:
+            return None
+        if spared:
+            return obstacle
+        why = f"{obstacle.reason}, with which its kernel on integers fails"
+        return Obstacle(why, obstacle.remedy)
+
+    def _has_other_scales(self, op: Operation, weight: Quantized, *, exactly: bool) -> bool:
+        """Whether a weight has other scales than one, or as many as there are output channels.
+
+        ``exactly``: along the axis of the output channels of a matrix, too.
+        """
+        scales = None if weight.scale is None else weight.scale.size
+        shape, maker = op.outputs[0].shape, self._makers.get(op.input(1))
+        if scales is None or scales == 1 or not shape:
+            return False
+        if scales != shape[1 if op.kind == "Conv" else -1]:
             return True
-        bias = self._operand(op, rule.bias)
-        if bias is None:  # it is quantized when the model is loaded
-            return quantized and op.input(rule.bias).constant
-        return bias.value.dtype == dtypes.INT32
+        axis = maker.attributes.get("axis", 1) if maker and maker.kind in DEQUANTIZES else -1
+        return exactly and axis not in (-1, len(weight.value.shape or ()) - 1)
 
-    def _carried_on(self, op: Operation, held: _Quantized) -> list[_Quantized] | None:
+    def _before_a_clamp(self, op: Operation) -> bool:
+        """Whether a Relu or Clip alone reads a result, which one other reads in turn.
+
+        onnxruntime takes it for a part of the QuantizeLinear behind, and finds none.
+        """
+        reader = self._readers.get(op.outputs[0]) if self._alone(op.outputs[0]) else None
+        return reader is not None and reader.kind in _CLAMPS and self._alone(reader.outputs[0])
+
+    def _weighted(self, op: Operation, otherwise: Obstacle | None) -> Obstacle | None:
+        """Finds whether a contraction of floats by integers has a kernel; why it has none."""
+        first, weights = (self._operand(op, i) for i in (0, 1))
+        rules = self._runtime.rules
+        if weights is None or not weights.value.constant:
+            return otherwise
+        words = first is not None and first.value.dtype in WORDS and rules.words
+        if first is not None and not (words and op.kind in rules.by_weights):
+            return otherwise
+        obstacle = self._against_weights(op, weights, words=words)
+        if obstacle is None:
+            self.by_weights[op] = weights.value
+        return obstacle
+
+    def _against_weights(
+        self, op: Operation, weights: Quantized, *, words: bool
+    ) -> Obstacle | None:
+        rules = self._runtime.rules
+        if op.kind not in rules.by_weights:
+            return runtimes.NO_WEIGHT_KERNEL if weights.value.dtype in BYTES else runtimes.NO_KERNEL
+        if weights.value.dtype not in rules.weights:
+            name = dtypes.name_of(weights.value.dtype)
+            bits = "4" if rules.only_blocks else "2, 4 or 8"
+            why = f"there is no kernel for floats by weights of {name}"
+            return Obstacle(why, f"weights of {bits} bits")
+        value = op.input(1)
+        # Equal DequantizeLinear nodes are made one before.
+        read = {self._edges.get(each) for each in (value, weights.value)}
+        shared = read != {1} or value in self._kept
+        if shared and not rules.shared_weights:
+            return runtimes.WEIGHTS_SHARED
+        against = runtimes.against_scales(self._makers[value], weights, rules, words=words)
+        if against is None and op.kind == "Gemm" and not runtimes.is_plain_gemm(op, weights.value):
+            against = runtimes.NO_PLAIN_GEMM
+        if against is not None:
+            return against
+        result = op.outputs[0]
+        wanted = self._wanted.get(result)
+        words_behind = wanted is not None and wanted.value.dtype in WORDS and rules.words
+        if (result in self._quantizers or wanted is not None) and not words_behind:
+            return runtimes.RESULT_QUANTIZED
+        clamped = not words_behind and self._before_a_clamp(op)
+        return runtimes.CLAMPED_FLOATS if clamped else None
+
+    def _against_bias(
+        self, op: Operation, rule: Fusion, held: Sequence[Quantized], *, quantized: bool
+    ) -> Obstacle | None:
+        """Why a kernel on integers does not take the bias."""
+        if rule.bias is None or not op.has(rule.bias):
+            return None
+        bias = self._operand(op, rule.bias)
+        at_load = self._runtime.rules.float_bias and op.input(rule.bias).constant
+        if bias is None and quantized and at_load:
+            return None  # it is quantized when the model is loaded
+        dtype = op.dtype(rule.bias) if bias is None else bias.dtype
+        if bias is None or dtype != dtypes.INT32:
+            return Obstacle(f"the bias is {dtypes.name_of(dtype)}", "a bias of int32")
+        if op.kind == "Gemm" and op.attr_float("beta", 1.0) != 1.0:
+            return runtimes.BETA
+        if (
+            op.kind == "Conv"
+            and self._runtime.rules.bias_scale
+            and not runtimes.is_product(bias, *held)
+        ):
+            return runtimes.BIAS_SCALE
+        return None
+
+    def _carried_on(self, op: Operation, held: Quantized) -> list[Quantized] | None:
         """A result that is not quantized but keeps its operand's scale: it could be at once."""
         value = op.outputs[0]
         if (
@@ -336,10 +410,10 @@ class _Graph:
             or (value in self._kept and value in self._edges)
         ):
             return None
-        self._held[value] = moved = held.moved(value)
+        self._held[value] = moved = self._moved(held, value)
         return [moved]
 
-    def _operand(self, op: Operation, i: int) -> _Quantized | None:
+    def _operand(self, op: Operation, i: int) -> Quantized | None:
         return self._held.get(op.input(i)) if op.has(i) else None
 
     def _made(self) -> dict[Operation, Kernel]:
@@ -357,6 +431,8 @@ class _Graph:
                     held = self._operand(op, i)
                     if held is not None:
                         taken[i] = held.value
+            elif op in self.by_weights:
+                taken[1] = self.by_weights[op]
             reads[op] = taken
         made = {item.value for items in self.fused.values() for item in items}
         made |= set(self._twins) | set(self._clamped)
@@ -400,7 +476,7 @@ class _Graph:
         items = self.fused.get(op)
         if items:
             return [*(item.value for item in items), *needed]
-        if items is not None:
+        if items is not None or op in self.by_weights:
             return op.outputs
         moved = [
             item.value
@@ -409,21 +485,6 @@ class _Graph:
         ]
         floats_made = needed if op in self._only_quantizes else op.outputs
         return [*floats_made, *moved] if moved else None
-
-
-NOT_QUANTIZED: Final = Obstacle(
-    "its result is not quantized right behind it", "a QuantizeLinear as the only reader of it"
-)
-_OTHER_SCALE: Final = Obstacle(
-    "its result has another scale or zero point than its operand", "the same ones"
-)
-
-
-def _other_types(found: Iterable[int]) -> Obstacle:
-    names = " and ".join(dict.fromkeys(map(dtypes.name_of, found)))
-    return Obstacle(
-        f"its operands and result are {names}", "8 bits, all unsigned with int8 weights or all int8"
-    )
 
 
 def _twins(ops: Sequence[Operation], kept: set[Value]) -> dict[Value, Value]:
@@ -444,17 +505,11 @@ def _twins(ops: Sequence[Operation], kept: set[Value]) -> dict[Value, Value]:
     return twins
 
 
-def _conversion(op: Operation, integers: Value) -> _Quantized:
-    return _Quantized(
-        integers, op.input(1) if op.has(1) else None, op.input(2) if op.has(2) else None
-    )
-
-
 def _named(op: Operation) -> list[Value]:
     return [value for value, name in zip(op.outputs, op.node.outputs, strict=False) if name]
 
 
-def _clamps_nothing(op: Operation, wanted: _Quantized) -> bool:
+def _clamps_nothing(op: Operation, wanted: Quantized) -> bool:
     """Whether quantization alone limits the result as much as a Relu or Clip does."""
     limits = _LIMITS.get(wanted.value.dtype)
     scale = None if wanted.scale is None else _number(wanted.scale)
@@ -487,34 +542,23 @@ def _number(value: Value) -> float | None:
     return float(data[0]) if data and len(data) == 1 and data[0] is not None else None
 
 
-_INTEGERS: Final = frozenset({"int2", "int4", "int8", "int16"})
+def executed_in(op: Operation, stored: str, fused: Fused) -> tuple[str, Obstacle | None] | None:
+    """Returns what a contraction of dequantized integers is expected to execute in, and why in float.
 
-_NOT_DIRECTLY: Final = Obstacle(
-    "something stands between it and the DequantizeLinear of an operand",
-    "a DequantizeLinear right in front of each operand",
-)
-NO_KERNEL: Final = Obstacle("there is no kernel on integers for it", "")
-
-
-def in_float(
-    contractions: Iterable[tuple[Operation, str]], fused: Fused
-) -> tuple[int, tuple[InFloat, ...]]:
-    """Returns how many contractions, with what they execute in, are of dequantized integers.
-
-    With them those that are expected to run in float, by what is in the way of a kernel.
+    ``stored`` is the type that the file asks for. None for a contraction of others.
     """
-    count = 0
-    met: dict[Obstacle, list[Operation]] = {}
-    for op, precision in contractions:
-        rule = operator_of(op.kind).precision
-        floats = all(op.dtype(i) in dtypes.ARITHMETIC for i in rule.operands)
-        if not floats or rule.executes_in is not None or precision not in _INTEGERS:
-            continue
-        count += 1
-        if op not in fused.on_integers:
-            otherwise = _NOT_DIRECTLY if op.kind in FUSIONS else NO_KERNEL
-            met.setdefault(fused.obstacles.get(op, otherwise), []).append(op)
-    return count, tuple(
-        InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
-        for obstacle, ops in met.items()
-    )
+    rule, floats = operator_of(op.kind).precision, dtypes.name_of(op.dtype(0))
+    if rule.executes_in is not None or stored == floats:
+        return None
+    if not all(op.dtype(i) in dtypes.ARITHMETIC for i in rule.operands):
+        return None
+    if op in fused.on_integers:
+        return stored, None
+    if op in fused.by_weights:
+        return f"{dtypes.QUANTIZED[fused.by_weights[op].dtype]} weight-only", None
+    otherwise = runtimes.NO_KERNEL
+    if op.kind in FUSIONS:
+        otherwise = (
+            runtimes.NO_WEIGHT_KERNEL if stored.endswith("weight-only") else runtimes.NOT_DIRECTLY
+        )
+    return floats, fused.obstacles.get(op, otherwise)

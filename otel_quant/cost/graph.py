@@ -11,21 +11,20 @@ from typing import Final
 from otel_quant.cost import dtypes
 from otel_quant.cost.analysis import file_bytes
 from otel_quant.cost.execution import Run, executions
-from otel_quant.cost.fused import (
-    CARRIES,
-    DEQUANTIZES,
-    FUSIONS,
-    NO_KERNEL,
-    NOT_QUANTIZED,
-    QUANTIZES,
-    Fused,
-    Obstacle,
-    fused_kernels,
-)
+from otel_quant.cost.fused import DEQUANTIZES, QUANTIZES, Fused, fused_kernels
 from otel_quant.cost.inputs import BoundInputs, InputSpec, bind_inputs
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import Operation, Value
 from otel_quant.cost.operators import operator_of
+from otel_quant.cost.runtimes import (
+    CARRIES,
+    FUSIONS,
+    NO_KERNEL,
+    NOT_QUANTIZED,
+    Obstacle,
+    Runtime,
+    runtime_here,
+)
 from otel_quant.cost.structure import Graph, Model, Node, printable
 from otel_quant.cost.walk import Walk
 
@@ -42,11 +41,13 @@ __all__ = [
     "Node",
     "Obstacle",
     "Operation",
+    "Runtime",
     "Value",
     "converts",
     "dtypes",
     "printable",
     "read_graph",
+    "runtime_here",
 ]
 
 QDQ: Final = QUANTIZES | DEQUANTIZES
@@ -67,12 +68,18 @@ def converts(kind: str) -> bool:
 class ModelGraph:
     """A model's nodes with what is known of their tensors, those of bodies included."""
 
-    def __init__(self, path: str, inputs: Mapping[str, InputSpec], dims: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        path: str,
+        inputs: Mapping[str, InputSpec],
+        dims: Mapping[str, int],
+        runtime: Runtime | None = None,
+    ) -> None:
         self.model: Model = read_model(path)
         self.bound: BoundInputs = bind_inputs(self.model.graph, inputs, path, dims=dims)
         walk = Walk(self.model, self.bound)
         self.main: Sequence[Operation] = walk.ops  # without those of bodies
-        self.fused: Fused = fused_kernels(walk.ops, walk.outputs)
+        self.fused: Fused = fused_kernels(walk.ops, walk.outputs, runtime)
         self.outputs = frozenset(info.name for info in self.model.graph.outputs)
         self.runs: dict[Operation, Run] = {run.op: run for run in executions(self.main)}
         self.ops: Sequence[Operation] = list(self.runs)

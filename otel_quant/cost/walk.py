@@ -330,7 +330,7 @@ class Walk:
         op = Operation(title, kind, node, tuple(inputs), (), attributes, opset)
         function = self.model.functions.get((node.domain, node.op_type, node.overload))
         operator = operator_of(kind)
-        self.dequantizes |= operator.precision.dequantizes
+        self.dequantizes |= operator.precision.dequantizes or bool(operator.precision.rounds_to)
         if function is not None:
             outputs = self._call(function, op)
         elif operator.bodies is not None:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from otel_quant.cost.graph import printable
-from otel_quant.inference.results import Finding
+from otel_quant.inference.results import Finding, ModelResult
 from otel_quant.schema.units import share_text
 
 _LONGEST: Final = 120
@@ -77,3 +78,29 @@ class Findings(Generic[_Evidence]):
                     )
                 )
         return tuple(sorted(made, key=lambda each: -each.micros))
+
+
+def with_slower(models: Sequence[ModelResult]) -> tuple[ModelResult, ...]:
+    """Adds to each quantized model that is slower than the first, a float one, that it is."""
+    first = models[0]
+    return tuple(
+        replace(model, findings=(*_slower(model, first), *model.findings))
+        if (first.role, model.role) == ("float", "quantized") and model.inputs == first.inputs
+        else model
+        for model in models
+    )
+
+
+def _slower(model: ModelResult, first: ModelResult) -> Iterator[Finding]:
+    own, other = model.latency, first.latency
+    if own is None or other is None or not own.is_apart or not own.ratio or own.ratio <= 1:
+        return
+    text = (
+        f"it is slower than the float model: x {own.ratio:.3f} of its time, where rounds differ by "
+        f"{share_text(own.noise)} (the float model's by {share_text(other.noise)})"
+    )
+    if model.converting:
+        text += f"; {share_text(model.converting)} of the time of its kernels only converts"
+    longer = 1 - 1 / own.ratio
+    micros, source = 1e6 * own.median * longer, "docs/inference.md"
+    yield Finding("slower", "(model)", text, "", micros, longer, (), source, "slower")

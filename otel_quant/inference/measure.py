@@ -11,7 +11,9 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, Final
 
+from otel_quant.cost.graph import runtime_here
 from otel_quant.inference.accuracy import compared_outputs, tensor_errors
+from otel_quant.inference.findings import with_slower
 from otel_quant.inference.model_process import ModelError, ModelProcess, with_huge_pages
 from otel_quant.inference.onnx_findings import FINDINGS, Evidence
 from otel_quant.inference.results import (
@@ -79,12 +81,13 @@ def measure_files(
         "providers": ", ".join(name for name, _ in options.providers) or "CPUExecutionProvider",
         "threads": "onnxruntime's choice" if options.threads is None else str(options.threads),
         "graph optimization": options.level,
+        "rules of fusing": runtime_here().title,
         "runs": f"{options.seconds:g} s each" if options.runs is None else str(options.runs),
     }
     for name, more in options.providers:
         settings |= {f"{name}.{key}": value for key, value in more.items()}
     cores = len(os.sched_getaffinity(0))
-    result = InferenceResult(tuple(results), version, settings, load, cores)
+    result = InferenceResult(with_slower(results), version, settings, load, cores)
     return result, {each.path: each.trace for each in models}
 
 
@@ -95,11 +98,12 @@ def _detailed(model: OnnxModel, first: OnnxModel) -> ModelResult:
     profile = model.profile
     what_ran = Ran.of(len(profile.runs), profile.run_micros, [each.ran for each in model.kernels])
     asked = [name for name, _ in model.options.providers]
-    evidence = Evidence(model.file, model.kernels, asked, model.options.level)
+    assigned = Counter(part.provider for part in model.parts for _ in part.nodes)
+    evidence = Evidence(model.file, model.kernels, asked, model.options.level, model.parts)
     return replace(
         result,
         inputs=model.inputs,
-        assigned=model.assigned,
+        assigned=dict(assigned) or None,
         latency=latency(model, beside, model.profiled),
         memory=replace(
             result.memory,

@@ -23,7 +23,8 @@ from otel_quant.cost.graph import (
     printable,
 )
 from otel_quant.inference.findings import Findings, Found
-from otel_quant.inference.onnx_kernels import FileGraph, Placed
+from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
+from otel_quant.schema.units import counted
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
 """A folder of onnxruntime's repository, as are the other sources."""
@@ -43,6 +44,7 @@ class Evidence:
     kernels: Sequence[Placed]  # The kernels that ran, in order
     asked: Sequence[str]  # Providers that the user asked for, in order
     level: str  # Level of graph optimization
+    parts: Sequence[Part] = ()  # The graph before fusion, by provider; empty if that is not known
 
 
 FINDINGS: Final = Findings[Evidence]()
@@ -67,26 +69,65 @@ _QUARK: Final = "com.amd.quark:"
 _FLOATS: Final = frozenset({dtypes.FLOAT, dtypes.FLOAT16, dtypes.DOUBLE, dtypes.BFLOAT16})
 
 _NOT_HERE: Final = Obstacle("onnxruntime has no kernel on integers for it as it is", "")
-_SIGNED: Final = Obstacle(
-    "its operand is int8, which onnxruntime fuses on x86 only where it can make it uint8",
-    "uint8 for what is not a weight",
-)
 
 
-@FINDINGS.row("unfused", f"{_OPTIMIZER}qdq_transformer/selectors_actions/qdq_selectors.cc")
+_SELECTORS: Final = f"{_OPTIMIZER}qdq_transformer/selectors_actions/qdq_selectors.cc"
+
+
+@FINDINGS.row("in_float", _SELECTORS)
+def _in_float(evidence: Evidence) -> Iterator[Found]:
+    """Yields contractions that ran in float although their weights are integers."""
+    for node, why, conversions, own in _islands(evidence):
+        weights = _integer_weights(evidence.file, node) if own else None
+        if weights is not None:
+            held = dtypes.name_of(weights.input(0).dtype)
+            text = f"{title(node)} ran in float although its weights are {held}: {why.reason}"
+            alike = f"{node.node.op_type}: {why.reason}"
+            yield Found(node.name, [*conversions, *own], text, why.remedy, alike)
+
+
+@FINDINGS.row("unfused", _SELECTORS)
 def _unfused(evidence: Evidence) -> Iterator[Found]:
-    """Yields the conversions that ran as kernels of their own, by the node that is the reason."""
+    """Yields other conversions that ran as kernels of their own, with what ran in float between them."""
+    for node, why, conversions, own in _islands(evidence):
+        if own and _integer_weights(evidence.file, node) is not None:
+            continue
+        were = "was" if len({each.place for each in conversions}) == 1 else "were"
+        beside = "each other" if node.node.op_type in _KINDS else title(node)
+        text = f"{_named(conversions)} {were} not fused with {beside}: {why.reason}"
+        alike = f"{node.node.op_type}: {why.reason}"
+        yield Found(node.name, [*conversions, *own], text, why.remedy, alike)
+
+
+def _islands(
+    evidence: Evidence,
+) -> Iterator[tuple[Operation, Obstacle, Sequence[Placed], Sequence[Placed]]]:
+    """Yields the nodes that have no kernel on integers, why, and what ran because of it.
+
+    That is the conversions next to them, and their own kernels if these ran in float.
+    """
     groups: dict[tuple[Operation, Obstacle], list[Placed]] = {}
+    own: dict[Operation, list[Placed]] = {}
     for kernel in evidence.kernels:
         op = kernel.node
-        if op is None or kernel.ran.op_type not in _KINDS or op.node.op_type not in _KINDS:
+        if op and kernel.ran.op_type in _KINDS and op.node.op_type in _KINDS:
+            if (reason := _reason(evidence, op)) is not None:
+                groups.setdefault(reason, []).append(kernel)
             continue
-        if (reason := _reason(evidence, op)) is not None:
-            groups.setdefault(reason, []).append(kernel)
-    for (node, why), kernels in groups.items():
-        were = "was" if len({each.place for each in kernels}) == 1 else "were"
-        text = f"{_named(kernels)} {were} not fused with {title(node)}: {why.reason}"
-        yield Found(node.name, kernels, text, why.remedy, f"{node.node.op_type}: {why.reason}")
+        for op in kernel.nodes:
+            if _ran_in_float(kernel, op):
+                own.setdefault(op, []).append(kernel)
+                weights = _integer_weights(evidence.file, op)
+                if weights is not None and (why := _why(evidence, op, weights)) is not None:
+                    groups.setdefault((op, why), [])
+    for (node, why), conversions in groups.items():
+        yield node, why, conversions, own.pop(node, ())
+
+
+def _ran_in_float(kernel: Placed, op: Operation) -> bool:
+    if op.node.op_type in _IN_FLOAT:
+        return kernel.ran.op_type in _IN_FLOAT
+    return any(each.startswith("float") for each in kernel.ran.outputs)
 
 
 @FINDINGS.row("unfused", "AMD Quark's custom operators, quark.onnx")
@@ -116,9 +157,13 @@ def _reason(evidence: Evidence, op: Operation) -> tuple[Operation, Obstacle] | N
     beside: Sequence[Operation | None] = ()
     if op.kind in QUANTIZES and not file.is_input(op.input(0)):
         beside = [file.maker(op.input(0))]
-    elif op.kind not in QUANTIZES and not file.is_output(op.outputs[0]):
-        beside = file.readers(op.outputs[0])
+    elif op.kind not in QUANTIZES and not file.is_given_out(op.outputs[0]):
+        # A constant is taken for an operand of what reads it in another shape.
+        read = file.users if op.input(0).constant else file.readers
+        beside = list(read(op.outputs[0]))
     found = [(node, why) for node in beside if node and (why := _why(evidence, node, op))]
+    if op.kind in DEQUANTIZES:  # of two that change the scale, the first stands for both
+        found = [(op if node.kind in QUANTIZES else node, why) for node, why in found]
     known = [each for each in found if each[0] not in file.fused.on_integers]
     return next(iter(known or found), None)
 
@@ -133,8 +178,9 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
         first, then = (op, at) if op.kind in DEQUANTIZES else (at, op)
         if first.kind not in DEQUANTIZES or then.kind not in QUANTIZES:
             return None
-        why = f"integers of `{first.name}` become those of another scale"
-        return Obstacle(why, "the same scale and zero point")
+        return Obstacle(
+            "integers become those of another type, scale or zero point", "the same ones in both"
+        )
     if at in fused.obstacles:
         known, other = fused.obstacles[at], _also_read(file, at)
         return Obstacle(other, known.remedy) if other and known is NOT_QUANTIZED else known
@@ -144,30 +190,21 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
     if at.opset < rule.since:
         since = f"from opset {rule.since} on; this is {at.opset}"
         return Obstacle(f"there is a kernel on integers for it {since}", f"opset {rule.since}")
-    if at in fused.on_integers:
+    if at in fused.on_integers or at in fused.by_weights:
         if op.kind in DEQUANTIZES and len(file.readers(op.outputs[0])) > 1:
             return None  # another reader is the reason
-        return _of_kernel(file, at, rule.bias)
-    if at.kind == "MatMul" and op.kind in DEQUANTIZES and op.input(0).constant:
-        return _of_weights(file, at, op)
-    return _of_operands(file, at)
+        if other := _also_read(file, at):
+            return Obstacle(other, NOT_QUANTIZED.remedy)
+        if at in fused.by_weights:
+            return _NOT_HERE
+    return _of_operands(file, at, rule.bias)
 
 
 def _dequantizer(file: FileGraph, value: Value) -> Operation | None:
-    """Returns the DequantizeLinear that makes a value."""
-    maker = file.maker(value)
+    """Returns the DequantizeLinear that makes a value, perhaps in another shape."""
+    while (maker := file.maker(value)) is not None and maker.kind in CARRIES and maker.has(0):
+        value = maker.input(0)
     return maker if maker is not None and maker.kind in DEQUANTIZES else None
-
-
-def _of_kernel(file: FileGraph, at: Operation, bias: int | None) -> Obstacle:
-    """Why there is none although operands and results are quantized."""
-    maker = file.maker(at.input(bias)) if bias is not None and at.has(bias) else None
-    if maker is not None and maker.kind not in DEQUANTIZES:
-        why = f"its bias does not come straight from a DequantizeLinear but through {title(maker)}"
-        return Obstacle(why, "a DequantizeLinear of its own")
-    makers = (_dequantizer(file, value) for value in at.inputs if value and not value.constant)
-    signed = any(maker is not None and maker.dtype(0) == dtypes.INT8 for maker in makers)
-    return _SIGNED if signed else _NOT_HERE
 
 
 def _also_read(file: FileGraph, op: Operation) -> str:
@@ -183,29 +220,22 @@ def _also_read(file: FileGraph, op: Operation) -> str:
     return "its result is quantized twice" if len(readers) > 1 else ""
 
 
-def _of_weights(file: FileGraph, at: Operation, op: Operation) -> Obstacle:
-    """Why a MatMul of floats by dequantized weights is no MatMulNBits."""
-    shared = [each for each in file.readers(op.outputs[0]) if each is not at]
-    if shared:
-        why = f"the weights `{op.input(0).name}` are also read by {title(shared[0])}"
-        return Obstacle(why, "a DequantizeLinear of its own for each")
-    if _channel_axis(op) == 0 and "block_size" not in op.attributes:
-        why = "the weights have scales along axis 0, over which the products are summed"
-        return Obstacle(why, "scales along axis 1")
-    return Obstacle("the other operand is not quantized", "")
-
-
-def _of_operands(file: FileGraph, at: Operation) -> Obstacle:
+def _of_operands(file: FileGraph, at: Operation, bias: int | None) -> Obstacle:
+    """Why there is no kernel for what operands are."""
+    missing = _NOT_HERE
     for i, value in enumerate(at.inputs):
         if value is None or value.dtype not in _FLOATS:
             continue
-        maker = _dequantizer(file, value)
-        if maker is None:
+        maker, dequantizer = file.maker(value), _dequantizer(file, value)
+        if maker is None and i == bias:
+            continue  # a constant of floats, which is quantized when the model is loaded
+        if maker is not dequantizer and maker is not None and dequantizer is not None:
+            why = f"{title(maker)} stands between it and the DequantizeLinear of operand {i}"
+            return Obstacle(why, "a DequantizeLinear right in front of it")
+        if dequantizer is None and missing is _NOT_HERE:
             why = f"operand {i}, `{value.name}`, does not come from a DequantizeLinear"
-            return Obstacle(why, "QuantizeLinear and DequantizeLinear in front of it")
-        if maker.has(1) and not maker.input(1).constant:
-            return Obstacle(f"the scale of operand {i} is no constant", "a constant")
-    return _NOT_HERE
+            missing = Obstacle(why, "QuantizeLinear and DequantizeLinear in front of it")
+    return missing
 
 
 def _channel_axis(op: Operation) -> int | None:
@@ -232,41 +262,20 @@ def _other_axis(evidence: Evidence) -> Iterator[Found]:
                 yield Found(op.name, [kernel], text, "axis 0, of the output channels")
 
 
-@FINDINGS.row("in_float", f"{_OPTIMIZER}qdq_transformer/selectors_actions/qdq_selectors.cc")
-def _in_float(evidence: Evidence) -> Iterator[Found]:
-    """Yields contractions that ran in float although their weights are integers."""
-    for kernel in evidence.kernels:
-        operands = kernel.ran.inputs[:2]
-        takes_floats = len(operands) == 2 and all(each.startswith("float") for each in operands)
-        if kernel.ran.op_type not in _FLOAT_CONTRACTIONS or not takes_floats:
-            continue
-        for op in kernel.nodes:
-            weights = _integer_weights(evidence.file, op)
-            why = None if weights is None else _why(evidence, op, weights)
-            if weights is None or why is None:
-                continue
-            held = dtypes.name_of(weights.input(0).dtype)
-            text = f"{title(op)} ran in float although its weights are {held}: {why.reason}"
-            yield Found(op.name, [kernel], text, why.remedy, f"{op.node.op_type}: {why.reason}")
-            break
-
-
-_FLOAT_CONTRACTIONS: Final = frozenset(
+_IN_FLOAT: Final = frozenset(
     {
         "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul",
         "NhwcFusedConv",
     }
 )  # fmt: skip
+"""Contractions of floats, as operators of files and as kernels."""
 
 
 def _integer_weights(file: FileGraph, op: Operation) -> Operation | None:
     """Returns the DequantizeLinear of a contraction's constant weights."""
-    if op.node.op_type not in _FLOAT_CONTRACTIONS or not op.has(1):
+    if op.node.op_type not in _IN_FLOAT or not op.has(1):
         return None
-    value = op.input(1)
-    while (maker := file.maker(value)) is not None and maker.kind in CARRIES and maker.has(0):
-        value = maker.input(0)
-    found = _dequantizer(file, value)
+    found = _dequantizer(file, op.input(1))
     return found if found is not None and found.input(0).constant else None
 
 
@@ -331,7 +340,7 @@ def _at_an_end(file: FileGraph, kernel: Placed) -> bool:
         before.kind in QUANTIZES and before.has(0) and file.is_input(before.input(0))
     )
     at_output = after is None or (
-        after.kind in DEQUANTIZES and any(map(file.is_output, after.outputs))
+        after.kind in DEQUANTIZES and any(map(file.is_given_out, after.outputs))
     )
     return (at_input and after is not None) or (at_output and before is not None)
 
@@ -342,22 +351,47 @@ def _copies(evidence: Evidence) -> Iterator[Found]:
     for kernel in evidence.kernels:
         if kernel.ran.op_type in _MEMCPY:
             text = f"a tensor is copied between providers {_where(kernel)}".rstrip()
-            yield Found(kernel.place, [kernel], text, "nodes of one provider on either side")
+            yield Found(kernel.place, [kernel], text)
 
 
 @FINDINGS.row("fallback", "onnxruntime/core/framework/graph_partitioner.cc")
 def _fallback(evidence: Evidence) -> Iterator[Found]:
     """Yields nodes that ran on the CPU although another provider was asked for before it."""
     wanted = next(iter(evidence.asked), _CPU)
+    taken = Counter(
+        op_type for part in evidence.parts if part.provider == wanted for _, op_type in part.nodes
+    )
     groups: dict[tuple[str, str], list[Placed]] = {}
     for kernel in evidence.kernels if wanted != _CPU else ():
         ran = kernel.ran
         if ran.provider != wanted and ran.op_type not in _MEMCPY:
-            groups.setdefault((ran.op_type, ran.provider), []).append(kernel)
+            op_type = kernel.node.node.op_type if kernel.node else ran.op_type
+            groups.setdefault((op_type, ran.provider), []).append(kernel)
     for (op_type, provider), kernels in groups.items():
-        names = [kernel.node.name if kernel.node else kernel.ran.name for kernel in kernels]
+        names = [kernel.place for kernel in kernels]
         text = f"{op_type} {listed(names)} ran on {provider} and not on {wanted}"
+        if evidence.parts:
+            others = f"{taken[op_type]:,} other" if taken[op_type] else "no"
+            text += f", which took {others} {op_type} of the file"
         yield Found(names[0], kernels, text)
+
+
+@FINDINGS.row("compiled", "onnxruntime/core/framework/graph_partitioner.cc")
+def _compiled(evidence: Evidence) -> Iterator[Found]:
+    """Yields what providers have compiled: findings of other kinds are not looked for in it."""
+    groups: dict[str, list[Placed]] = {}
+    for kernel in evidence.kernels:
+        if kernel.ran.is_compiled:
+            groups.setdefault(kernel.ran.provider, []).append(kernel)
+    every = sum(op.kind != "Constant" for op in evidence.file.ops)
+    for provider, kernels in groups.items():
+        count = sum(kernel.ran.nodes for kernel in kernels)
+        nodes = f"{count:,} of {counted(every, 'node')}" if count else "an unknown number of nodes"
+        text = (
+            f"{provider} has compiled {nodes} of the file into {counted(len(kernels), 'kernel')}: "
+            "which types they ran in and what was fused there cannot be told"
+        )
+        yield Found(kernels[0].place, kernels, text)
 
 
 _ONE_BY_ONE: Final = frozenset(

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_quant.cost import CostError, InputSpec
-from otel_quant.cost.graph import ModelGraph, Node, Operation, dtypes, printable, read_graph
+from otel_quant.cost.graph import (
+    CARRIES,
+    ModelGraph,
+    Node,
+    Operation,
+    Value,
+    dtypes,
+    printable,
+    read_graph,
+)
 from otel_quant.inference.onnx_profile import Profile
 from otel_quant.inference.results import (
     CONVERSIONS,
@@ -49,6 +58,20 @@ class FileGraph(ModelGraph):
             op for op in self.main if op.kind != "Constant"
         ]  # those are no nodes at run time
         self._unnamed = {i: op for i, op in enumerate(numbered) if not op.node.name}
+
+    def is_given_out(self, value: Value) -> bool:
+        """Whether the model gives a value out, perhaps through an Identity, which stays for its name."""
+        return self.is_output(value) or any(
+            op.kind == "Identity" and self.is_given_out(op.outputs[0]) for op in self.readers(value)
+        )
+
+    def users(self, value: Value) -> Iterator[Operation]:
+        """Yields the nodes that read a value; for those that only change its shape their readers."""
+        for op in self.readers(value):
+            if op.kind in CARRIES:
+                yield from self.users(op.outputs[0])
+            else:
+                yield op
 
     def named(self, name: str) -> Operation | None:
         """Returns the node of a name."""
@@ -159,12 +182,19 @@ class RanGraph:
         return tuple(found) if len(found) == len(names) and not left else kernel.inputs
 
 
+class Part(NamedTuple):
+    """Nodes that a provider was given together: those of a kernel that it compiles, or a single one."""
+
+    provider: str
+    nodes: Sequence[tuple[str, str]]  # Name, which may be empty, and operator
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
     """A kernel with its place in the file."""
 
     ran: RanKernel  # With the constants that its operands lack in the profile
-    # Nodes of the file that it does the work of; the one that it is named by first
+    # Nodes of the file that it does the work of; the one that it is named by first, if it is
     nodes: tuple[Operation, ...]
     inserted: bool  # Whether the runtime has put it in: no node of the file asks for it
     before: Operation | None  # The node of the file in front of it, if it was put in
@@ -173,7 +203,7 @@ class Placed:
     @property
     def node(self) -> Operation | None:
         """The node that it is named by."""
-        return self.nodes[0] if self.nodes else None
+        return self.nodes[0] if self.nodes and not self.ran.is_compiled else None
 
     @property
     def place(self) -> str:
@@ -192,15 +222,24 @@ class Placed:
         return self.ran.micros
 
 
-def placed(profile: Profile, file: FileGraph, ran: RanGraph) -> list[Placed]:
+def placed(
+    profile: Profile, file: FileGraph, ran: RanGraph, parts: Sequence[Part] = ()
+) -> list[Placed]:
     """Returns the kernels of a profile that ran, in order of their first execution."""
     join = _Join(file, ran)
     found = []
+    compilers = {kernel.provider for kernel in profile.kernels if _part(kernel) is not None}
+    compiled = [part for part in parts if part.provider in compilers]
     for kernel, number in zip(profile.kernels, profile.numbers, strict=True):
         if not kernel.calls:
             continue
         own = file.named(kernel.name) or file.numbered(number, kernel.op_type)
-        nodes = join.nodes(kernel, own)
+        part = _part(kernel)
+        if part is None:
+            nodes = join.nodes(kernel, own)
+            count = len(nodes)
+        else:
+            nodes, count = _within(compiled[part : part + 1], file)
         asked_for = own is not None or any(op.node.op_type == kernel.op_type for op in nodes)
         inserted = kernel.op_type in CONVERSIONS and not asked_for
         before, after = join.around(kernel) if inserted else (None, None)
@@ -209,15 +248,34 @@ def placed(profile: Profile, file: FileGraph, ran: RanGraph) -> list[Placed]:
         known = replace(
             kernel,
             name=printable(kernel.name, _LONGEST),
-            node=printable(nodes[0].name, _LONGEST) if nodes else None,
-            nodes=len(nodes),
+            node=printable(nodes[0].name, _LONGEST) if nodes and part is None else None,
+            nodes=0 if inserted else count,
             inputs=ran.operands(kernel)[:_MOST_TENSORS],
             outputs=kernel.outputs[:_MOST_TENSORS],
             macs=macs,
             macs_per_second=1e6 * macs / kernel.micros if macs and kernel.micros else None,
+            is_compiled=part is not None,
         )
         found.append(Placed(known, nodes, inserted, before, after))
     return found
+
+
+def _part(kernel: RanKernel) -> int | None:
+    """Returns which part of the graph a provider has compiled into a kernel; None if it has not.
+
+    onnxruntime names such kernels by provider, operator and the number of the part.
+    """
+    head = f"{kernel.provider}_{kernel.op_type}_"
+    number = kernel.name.removeprefix(head)
+    return int(number) if kernel.name.startswith(head) and number.isdecimal() else None
+
+
+def _within(parts: Sequence[Part], file: FileGraph) -> tuple[tuple[Operation, ...], int]:
+    """Returns those nodes of the file in parts that are known by their names, and the number of all."""
+    nodes = [node for part in parts for node in part.nodes]
+    named = (file.named(name) or file.named_before(name) for name, _ in nodes if name)
+    known = tuple(dict.fromkeys(op for op in named if op is not None))
+    return known, len(known) + sum(not name for name, _ in nodes)
 
 
 class _Join:

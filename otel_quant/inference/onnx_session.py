@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -177,9 +176,12 @@ class Session:
         for _ in range(-(-runs // _BLOCK)):  # the first is beside threads of the other session
             plain += self._times(_BLOCK)[1:]
             profiled += timed(partial(session.run, None, self._feeds), _BLOCK)[1:]
-        told = getattr(session, "get_provider_graph_assignment_info", None)  # onnxruntime 1.24
+        assigned = getattr(session, "get_provider_graph_assignment_info", list)  # onnxruntime 1.24
         return {
-            "assigned": told and Counter(part.ep_name for part in told() for _ in part.get_nodes()),
+            "assigned": [
+                [part.ep_name, [[node.name, node.op_type] for node in part.get_nodes()]]
+                for part in assigned()
+            ],
             "file": session.end_profiling(),
             "graph": str(graph) if graph.exists() else None,
             "plain": plain,

@@ -118,6 +118,8 @@ class RanKernel:
     macs: int | None = None  # Of one run
     macs_per_second: float | None = None  # MACs per second
     allocated: int | None = None  # Bytes that it allocates in a run
+    # Whether its provider has compiled a part of the graph into it: nobody tells what runs within
+    is_compiled: bool = False
 
     @property
     def types(self) -> str:
@@ -318,6 +320,14 @@ class ModelResult:
         if self.is_quantized or (self.ran is not None and role_of(self.ran.kernels) == "quantized"):
             return "quantized"
         return None if self.is_quantized is None and self.ran is None else "float"
+
+    @property
+    def converting(self) -> float | None:
+        """Part of the time of all kernels in which numbers are only converted; None if not known."""
+        if self.ran is None or any(kernel.is_compiled for kernel in self.ran.kernels):
+            return None
+        kernels = (kernel for kernel in self.ran.kernels if kernel.is_conversion)
+        return float(sum(each.share for each in self.conversions or kernels))
 
     @property
     def main_provider(self) -> str | None:

@@ -14,7 +14,7 @@ from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import printable
 from otel_quant.inference.accuracy import Arrays, saved_arrays
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_kernels import FileGraph, Placed, RanGraph, placed
+from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed, RanGraph, placed
 from otel_quant.inference.onnx_profile import Profile, read_profile, traced
 from otel_quant.inference.results import tensor_text
 from otel_quant.inference.rounds import Subject, usual
@@ -24,7 +24,7 @@ _QUARK: Final = "com.amd.quark:"
 _MOST_SAVED: Final = 1 << 30
 """Bytes of weights from which the graph that onnxruntime makes is not written to disk."""
 
-_EVENTS: Final = 100_000
+_EVENTS: Final = 40_000
 """Events of kernels in a profile, at most."""
 
 _MOST_PROFILED: Final = 40
@@ -197,7 +197,7 @@ class OnnxModel(InProcess):
         self.profile: Profile | None = None
         self.kernels: list[Placed] = []
         self.profiled: float | None = None  # time with the profiler as a multiple of that without
-        self.assigned: Mapping[str, int] | None = None
+        self.parts: Sequence[Part] = ()  # empty where onnxruntime does not tell
         self.weights_in_memory: int | None = None  # bytes
         self.trace: list[Mapping[str, Any]] = []
         self._feed: Mapping[str, Any] = {}  # shapes, values, limits of indices, file of the inputs
@@ -312,9 +312,9 @@ class OnnxModel(InProcess):
             return
         ran = RanGraph(found["graph"])
         self.weights_in_memory = ran.weight_bytes
-        self.profile, self.kernels = profile, placed(profile, self.file, ran)
+        self.parts = [Part(*each) for each in found["assigned"]]
+        self.profile, self.kernels = profile, placed(profile, self.file, ran, self.parts)
         self.profiled = usual(found["profiled"]) / usual(found["plain"])
-        self.assigned = found["assigned"]
         if self.options.traces:
             self.trace = traced(Path(found["file"]), profile)
 

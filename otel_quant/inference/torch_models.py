@@ -15,6 +15,7 @@ from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
 from otel_quant.inference.accuracy import arrays_in, compared_outputs
 from otel_quant.inference.child import timed
+from otel_quant.inference.findings import with_slower
 from otel_quant.inference.results import (
     Accuracy,
     InferenceResult,
@@ -305,7 +306,7 @@ def measure_models(
         "runs": f"{options.seconds:g} s each" if options.runs is None else str(options.runs),
     }
     return InferenceResult(
-        tuple(_compared(each, subjects[0]) for each in subjects),
+        with_slower([_compared(each, subjects[0]) for each in subjects]),
         str(torch.__version__),
         settings,
         load,

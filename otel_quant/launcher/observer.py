@@ -18,27 +18,33 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import read_proc
-from otel_quant.capture.probes.cpu import CpuProbe, ThreadWaits
-from otel_quant.capture.probes.disk import DiskProbe
+from otel_quant.capture.probes.cpu import ThreadWaits
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants
+from otel_quant.capture.probes.readers import PROBES, Probe
 from otel_quant.capture.probes.sampler import Sampler
 from otel_quant.export.recording.curve import CurveFile, Number
 from otel_quant.export.recording.largest_processes import SMALLEST_SHARE, LargestProcesses
 from otel_quant.export.recording.layout import curve_path
 from otel_quant.launcher.program import Ending as ProgramEnding
-from otel_quant.launcher.surroundings import Surroundings, cache_growth, last_words_ns
+from otel_quant.launcher.surroundings import (
+    Disk,
+    OomKills,
+    ProcessUse,
+    Surroundings,
+    batch_job,
+    cache_growth,
+    disks,
+    last_words_ns,
+)
 from otel_quant.schema import series
-from otel_quant.schema.figures import curve_levels, curve_totals
+from otel_quant.schema.figures import RESOURCES, curve_levels, curve_totals
 from otel_quant.schema.records import DiskReading, GpuReading, Limits
-
-if TYPE_CHECKING:
-    from otel_quant.capture.probes.readers import Probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +74,11 @@ class Observation:
     # told when the program had ended; None if it was not above what had been read
     mark: int | None = None
     limits: Limits = field(default_factory=Limits)  # The limit of memory in force
-    # Limit of its address space (``ulimit -v``), in bytes; None for no limit
-    address_space: int | None = None
-    available: int | None = None  # Memory of the machine that was still to be had, in bytes
-    # How many processes the kernel's out-of-memory killer has ended meanwhile in the control
-    # groups of the program; None where no counter can be read
-    oom_kills: int | None = None
-    oom_counter: str | None = None  # The counter that says so
+    # Limits of setrlimit(2) of the processes that have one, and what they used, by process id
+    uses: Mapping[int, ProcessUse] = field(default_factory=dict)
+    oom_kills: OomKills | None = None  # None where no counter can be read
+    disks: tuple[Disk, ...] = ()  # File systems that the program may have written to
+    batch_job: str | None = None  # What a batch system tells of its limits; None outside of one
     # Signals that ended child processes, as far as they were seen, by process id
     signals: Mapping[int, int] = field(default_factory=dict)
     # When child processes wrote into the recording for the last time, by process id, in
@@ -127,6 +131,9 @@ _LOOK_NS: Final = 1_000_000_000
 for what a program held that was killed for want of memory: it is freed while the kernel works."""
 
 
+_OWN_WAY: Final = frozenset({"memory", "gpu", "cache"})
+"""Resources that are not read as the others are: caches only the program's processes know."""
+
 _MOST_REMEMBERED: Final = 200
 """Processes that have ended of which something is kept."""
 
@@ -144,9 +151,14 @@ class Observer:
         interval: float = INTERVAL,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self._folder, self._pid, self._interval = folder, pid, interval
+        self._folder, self._pid, self._interval, self._environ = folder, pid, interval, environ
+        self._began_ns = time.time_ns()
         self._memory, self._gpus = MemoryProbe(pid), GpuProbe(environ)
-        self._totals: Mapping[str, Probe] = {"disk": DiskProbe(pid), "cpu": CpuProbe(pid)}
+        self._others: Mapping[str, Probe] = {
+            resource.name: PROBES[resource.name](pid)
+            for resource in RESOURCES
+            if resource.name not in _OWN_WAY and any(each.curve for each in resource.figures)
+        }
         self._waits = ThreadWaits()
         self._largest = LargestProcesses(pid)
         self._surroundings = Surroundings()
@@ -174,6 +186,12 @@ class Observer:
             self._sample()
         with FAULTS.kept_in("observer, thread"):
             self._sampler.start()
+
+    def look_last(self) -> None:
+        """Reads what the kernel knows of the program until it is waited for."""
+        self._sampler.stop()
+        with FAULTS.kept_in("observer, end"):
+            self._surroundings.meet((self._pid,))
 
     def observe(self, ended: ProgramEnding) -> Observation:
         """Ends the thread and completes the curve."""
@@ -218,8 +236,9 @@ class Observer:
         for pid in children:
             if pid not in processes and pid not in self._signals and (how := _signal_of(pid)):
                 self._signals[pid] = how
-        for name, probe in self._totals.items():
-            with suppress(OSError):  # it has just ended
+        self._surroundings.meet((self._pid, *children))
+        for name, probe in self._others.items():
+            with FAULTS.kept_in(f"observer, {name}"), suppress(OSError):  # it has just ended
                 found[name] = probe(children)
         found["waits"] = self._waits.read((self._pid, *children))
         marks = (memory.high_water, *(mark for _, _, mark in memory.children))
@@ -237,7 +256,9 @@ class Observer:
             return
         if reading.clock_ns - self._looked_ns >= _LOOK_NS:
             self._looked_ns = reading.clock_ns
-            self._largest.look(reading.processes)
+            for name in self._largest.look(reading.processes):
+                if self._curve is not None:
+                    self._curve.drop(series.PROCESS + name)
             self._surroundings.look(self._pid, reading.processes)
             self._cache = cache_growth(self._folder)
         else:
@@ -279,7 +300,7 @@ class Observer:
             del self._last_seen[next(iter(self._last_seen))]
 
     def _levels(self, reading: TreeReading) -> dict[str, Number]:
-        levels = curve_levels({"gpu": reading.resources["gpu"]})
+        levels = curve_levels(reading.resources)
         levels[series.MEMORY] = reading.memory
         for name, rss in self._largest.series(reading.processes).items():
             levels[series.PROCESS + name] = rss
@@ -288,7 +309,6 @@ class Observer:
         return levels
 
     def _observation(self, seen: Observation, mark: int) -> Observation:
-        kills = self._surroundings.oom_kills()
         newest: Mapping[str, Any] = {}
         if self._recent:
             newest = self._recent[-1].resources
@@ -300,10 +320,10 @@ class Observer:
             last_seen=self._last_seen,
             mark=mark if mark > max(self._mark_before, self._highest_mark) else None,
             limits=self._surroundings.limits,
-            address_space=self._surroundings.address_space,
-            available=self._surroundings.available,
-            oom_kills=kills[0] if kills is not None else None,
-            oom_counter=str(kills[1]) if kills is not None else None,
+            uses=self._surroundings.uses,
+            oom_kills=self._surroundings.oom_kills(),
+            disks=disks(self._folder, self._environ),
+            batch_job=batch_job(self._environ, (seen.time_ns - self._began_ns) / 1e9),
             signals=self._signals,
             last_words_ns=last_words_ns(self._folder),
             gpus=newest.get("gpu", ()),

@@ -91,13 +91,16 @@ class Program:
             pass  # as many processes as may be: then nobody continues this one
 
     def wait(
-        self, while_stopped: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        while_stopped: Callable[[], AbstractContextManager[None]] = nullcontext,
+        when_ended: Callable[[], object] = lambda: None,
     ) -> Ending:
         """Waits until the program has ended, and passes signals on in the meantime.
 
+        `when_ended` is called while the kernel still has all that it knows of the program.
         The terminal's input and output stay the program's: nothing is read or written here.
         """
-        while (ending := self._ending(while_stopped)) is None:
+        while (ending := self._ending(while_stopped, when_ended)) is None:
             arrived = signal.sigwaitinfo(self._taken)
             if arrived.si_signo == signal.SIGCHLD:
                 continue
@@ -115,9 +118,18 @@ class Program:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         return ending
 
-    def _ending(self, while_stopped: Callable[[], AbstractContextManager[None]]) -> Ending | None:
+    def _ending(
+        self,
+        while_stopped: Callable[[], AbstractContextManager[None]],
+        when_ended: Callable[[], object],
+    ) -> Ending | None:
         """Returns how the program ended; None if it has not. Stops when it has stopped."""
         while True:
+            state = _state_of(self.pid)
+            if state == "Z":
+                when_ended()
+            elif state not in ("T", ""):  # it runs; what has no states is waited for
+                return None
             pid, status, usage = os.wait4(self.pid, os.WNOHANG | os.WUNTRACED)
             if not pid:
                 return None
@@ -126,7 +138,7 @@ class Program:
             if os.WIFEXITED(status):
                 return Ending(code=os.WEXITSTATUS(status), max_rss=usage.ru_maxrss)
             # Whoever waits for us has to see the job stop. SIGCONT continues both.
-            if _is_stopped(self.pid) and signal.SIGCONT not in signal.sigpending():
+            if _state_of(self.pid) == "T" and signal.SIGCONT not in signal.sigpending():
                 with while_stopped():
                     _stop(os.WSTOPSIG(status))
 
@@ -182,12 +194,13 @@ def _stop(number: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _is_stopped(pid: int) -> bool:
+def _state_of(pid: int) -> str:
+    """Returns the letter that the kernel has for what a process does; empty for one that is gone."""
     try:
         with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - the program waits for pathlib
-            return file.read().rpartition(")")[2].split()[0] == "T"
+            return file.read().rpartition(")")[2].split()[0]
     except OSError:
-        return False  # it has ended
+        return ""
 
 
 def _let_go_of_input_and_output() -> None:
@@ -286,7 +299,7 @@ class Keeper:
 def _keep_going(launcher: int, program: int, until: int) -> None:
     os.setsid()
     while not select.select([until], [], [], _LOOKS)[0]:
-        if _is_stopped(launcher) and not _is_stopped(program):
+        if _state_of(launcher) == "T" != _state_of(program):
             os.kill(launcher, signal.SIGCONT)
 
 

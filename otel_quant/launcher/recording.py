@@ -106,6 +106,11 @@ class LaunchedRecording:
             self._observer = Observer(folder, pid, interval, environ)
             self._observer.start()
 
+    def look_last(self) -> None:
+        """Notes what is known of the program until it is waited for."""
+        if self._observer is not None:
+            self._observer.look_last()
+
     def finish(self, ended: program.Ending) -> Ending | None:
         """Completes the recording."""
         ending: Ending | None = None

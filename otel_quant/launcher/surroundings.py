@@ -1,19 +1,71 @@
-"""What a program may use, and whether the kernel's out-of-memory killer was at work."""
+"""What a program may use, and what the kernel, the disks and a batch system know of its end."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Final, NamedTuple
 
-from otel_quant.capture.probes.limits import available_memory, oom_counters, oom_kills, read_limits
+from otel_quant.base.kernel_files import number_in, read_process
+from otel_quant.capture.probes.limits import (
+    GROUP_KILLS,
+    HOST_OOM_COUNTER,
+    KILLS,
+    oom_counters,
+    oom_counts,
+    read_limits,
+)
 from otel_quant.export.recording.layout import state_path
 from otel_quant.schema.records import Limits
 from otel_quant.schema.series import CACHE_GROWTH
+from otel_quant.schema.units import duration_text, size
 
 if sys.platform == "linux":
     import resource
+
+    _LIMITS: Final = resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_AS
+
+_JOBS: Final = {"Slurm": "SLURM_JOB_ID", "PBS": "PBS_JOBID", "LSF": "LSB_JOBID"}
+"""The variable with the number of a job, by batch system."""
+
+_LONGEST: Final = 16
+"""Digits of a number that a batch system gives."""
+
+
+class ProcessUse(NamedTuple):
+    """Limits of setrlimit(2) of a process, and what it has used of them. None for no limit."""
+
+    is_over: bool  # It was read after the process had ended
+    # CPU time in seconds, by the clock that the kernel compares with the limit. The clock of
+    # getrusage(2) is up to a tenth behind it.
+    cpu_time: float
+    cpu_limit: int | None  # Seconds, from which on the kernel sends SIGXCPU every second
+    last_cpu_limit: int | None  # Seconds, at which it sends SIGKILL
+    file_size_limit: int | None  # Bytes
+    address_space: int | None  # Limit of all addresses, in bytes
+    addresses: int  # Highest size of the address space that was seen, in bytes
+
+
+class OomKills(NamedTuple):
+    """What the kernel's out-of-memory killer has done since the program began."""
+
+    counter: Path  # The counter that tells
+    is_of_host: bool  # It counts all processes of the machine
+    kills: int  # Processes that it has ended
+    of_groups: int  # Control groups of which it has ended every process
+
+
+class Disk(NamedTuple):
+    """A file system that the program may have written to."""
+
+    places: str  # What is on it
+    free: int  # Bytes
+    size: int  # Bytes
 
 
 class Surroundings:
@@ -21,30 +73,117 @@ class Surroundings:
 
     def __init__(self) -> None:
         self.limits = Limits()
-        self.address_space: int | None = None
-        self.available: int | None = None
-        self._before: dict[Path, int] = {}
+        self.uses: dict[int, ProcessUse] = {}  # Of processes that have a limit, by process id
+        self._known: frozenset[int] = frozenset()
+        self._before: dict[Path, Mapping[str, int]] = {}
 
     def look(self, pid: int, others: Iterable[int] = ()) -> None:
         """Reads what is in force now. A process may have moved to another group."""
         self.limits = read_limits(pid=pid)
-        self.address_space = _address_space(pid)
-        self.available = available_memory()
-        for counter in {path for process in (pid, *others) for path in oom_counters(process)}:
-            if counter not in self._before and (kills := oom_kills(counter)) is not None:
-                self._before[counter] = kills
+        self._known = frozenset()
+        groups = {path for process in (pid, *others) for path in oom_counters(process)}
+        for counter in (HOST_OOM_COUNTER, *groups):
+            if counter not in self._before and (counts := oom_counts(counter)):
+                self._before[counter] = counts
 
-    def oom_kills(self) -> tuple[int, Path] | None:
-        """Returns how many processes the kernel has ended since, and the counter that says so.
+    def meet(self, processes: Iterable[int]) -> None:
+        """Reads the limits of processes, between two looks of those that have one or are new."""
+        processes = frozenset(processes)
+        for pid in processes - self._known | processes & self.uses.keys():
+            before = self.uses.get(pid)
+            if before is not None and before.is_over:
+                continue
+            use = _use_of(pid)
+            if use is not None:
+                self.uses[pid] = use._replace(
+                    addresses=max(use.addresses, before.addresses if before is not None else 0)
+                )
+        self._known = processes
 
-        None where no counter can be read.
+    def oom_kills(self) -> OomKills | None:
+        """Returns how many processes the kernel has ended; None where no counter can be read.
+
+        The counter of the machine tells only where those of the program's groups do not, or one is gone.
         """
-        risen = [
-            (kills - before, counter)
-            for counter, before in self._before.items()
-            if (kills := oom_kills(counter)) is not None
-        ]
-        return max(risen, default=None)
+        found, is_gone = [], False
+        for counter, before in self._before.items():
+            now = oom_counts(counter)
+            is_gone |= not now
+            if now:
+                risen = (now.get(name, 0) - before.get(name, 0) for name in (KILLS, GROUP_KILLS))
+                found.append(OomKills(counter, counter == HOST_OOM_COUNTER, *risen))
+        return max(
+            (each for each in found if each.kills or each.is_of_host or not is_gone),
+            key=lambda each: (not each.is_of_host, each.kills),
+            default=None,
+        )
+
+
+def _use_of(pid: int) -> ProcessUse | None:
+    """Returns what a process may use and uses; None if it has no limit, or is gone."""
+    if sys.platform != "linux":
+        return None
+    try:
+        (soft, hard), (file_size, _), (space, _) = (
+            [None if limit == resource.RLIM_INFINITY else limit for limit in pair]
+            for pair in (resource.prlimit(pid, name) for name in _LIMITS)
+        )
+        if soft is hard is file_size is space is None:
+            return None
+        status = read_process(pid, "status")
+        cpu_time = time.clock_gettime(~pid << 3)  # its CPUCLOCK_PROF, as the kernel numbers clocks
+    except (OSError, ValueError):
+        return None
+    addresses = 1024 * (number_in(status, b"\nVmPeak:") or 0)
+    is_over = b"\nState:\tZ" in status
+    return ProcessUse(is_over, cpu_time, soft, hard, file_size, space, addresses)
+
+
+def disks(folder: Path, environ: Mapping[str, str]) -> tuple[Disk, ...]:
+    """Returns the file systems that a program is likely to have written to."""
+    places = {
+        "the current folder": Path(),
+        "the recording": folder,
+        "temporary files": Path(environ.get("TMPDIR") or "/tmp"),  # noqa: S108 - only looked at
+        "shared memory": Path("/dev/shm"),  # noqa: S108 - likewise
+    }
+    found: dict[int, Disk] = {}
+    for place, path in places.items():
+        with suppress(OSError):
+            device, room = path.stat().st_dev, os.statvfs(path)
+            names = f"{found[device].places}, {place}" if device in found else place
+            if room.f_blocks:  # one without a size of its own has none that could be full
+                found[device] = Disk(
+                    names, room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
+                )
+    return tuple(found.values())
+
+
+def batch_job(environ: Mapping[str, str], lasted: float) -> str | None:
+    """Returns what a batch system tells a program, which has lasted some seconds, of its limits."""
+    system, job = next(
+        ((name, environ[key]) for name, key in _JOBS.items() if environ.get(key)), (None, None)
+    )
+    if system is None:
+        return None
+
+    def number(name: str) -> int | None:
+        text = environ.get(name, "")
+        return int(text) if text.isdecimal() and len(text) < _LONGEST else None
+
+    began, ends = number("SLURM_JOB_START_TIME"), number("SLURM_JOB_END_TIME")
+    if began is not None and ends is not None:
+        told = (
+            f"had run for {duration_text(time.time() - began)} of {duration_text(ends - began)} "
+            "(SLURM_JOB_END_TIME)"
+        )
+    elif (most := number("PBS_WALLTIME")) is not None:
+        told = f"may run for {duration_text(most)} (PBS_WALLTIME); the program ran for {duration_text(lasted)}"
+    else:
+        told = f"has a limit of time that its environment does not tell; the program ran for {duration_text(lasted)}"
+    memory = number("SLURM_MEM_PER_NODE")  # MiB
+    limit = f"; {size(memory << 20)} of memory a node (SLURM_MEM_PER_NODE)" if memory else ""
+    return f"{system} job {job} {told}{limit}"
 
 
 def cache_growth(folder: Path) -> int | None:
@@ -68,13 +207,3 @@ def last_words_ns(folder: Path) -> dict[int, int]:
         if pid.isdigit():
             found[int(pid)] = max(found.get(int(pid), 0), path.stat().st_mtime_ns)
     return found
-
-
-def _address_space(pid: int) -> int | None:
-    if sys.platform != "linux":
-        return None
-    try:
-        soft, _ = resource.prlimit(pid, resource.RLIMIT_AS)
-    except (OSError, ValueError):
-        return None
-    return soft if soft != resource.RLIM_INFINITY else None

@@ -7,9 +7,10 @@ units: bytes and seconds. What could not be measured, or is not known yet, is ab
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.export.recording.curve import RecordedCurve
@@ -86,6 +87,8 @@ class RecordedCheckpoint:
     step: int | None = None
     phase: Phase = "point"  # ``start`` or ``end`` of its step or of the run; else ``point``
     attributes: Attributes = field(default_factory=dict)  # The attributes of its log record
+    # By the wall clock, as telemetry has it: nanoseconds since the epoch; None of a profile
+    wall_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +152,12 @@ class Ending:
     time: float  # When
     exit_code: int | None = None  # Its exit code; None if a signal ended it
     signal: str | None = None  # Name of the signal that ended it: ``SIGKILL``
-    # Whether the kernel's out-of-memory killer did it: ``known`` from its counter, ``guessed``
-    # from memory at the limit; None if neither
+    cause: str | None = None  # Why: ``limit of CPU time``; None if that is not known
+    # Whether the kernel's out-of-memory killer did it: ``known`` from the counter of the program's
+    # control group, ``guessed`` from that of the machine, or without any from memory at the limit;
+    # None if neither
     out_of_memory: Certainty | None = None
-    evidence: str | None = None  # What that is concluded from, one sentence
+    evidence: str | None = None  # What that is concluded from, or is known beside, one sentence
     # Which process it was, if not the program itself: ``rank 1 (process 4711)``
     process: str | None = None
     # Name of the signal that ended that process; None if it is not known
@@ -198,3 +203,19 @@ def number(attributes: Attributes, name: str) -> float | None:
     """Returns the number that attributes have under a name; None if it is absent or no number."""
     value = attributes.get(name)
     return value if type(value) is int or type(value) is float else None
+
+
+def script_of(command: str) -> str | None:
+    """Returns which program a command line runs."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # it has been cut
+        words = command.split()
+    for word in words:
+        if word.endswith((".py", ".sh", ".ipynb")):
+            return str(PurePath(word))
+    for option in ("-m", "-c"):
+        if option in words[1:-1]:
+            return f"{option} {words[words.index(option) + 1]}"
+    known = [word for word in words if word != "<path>"]
+    return PurePath(known[0]).name if len(known) == len(words) and known else None

@@ -81,6 +81,9 @@ def read_process(
         state = STATE(mapping_in(path), left_out)
         problems += left_out.in_words(path.name)
         if state is not None:
+            if why := state.get("problem"):
+                name = layout.events_path(folder, process).name
+                problems.append(f"{name}: the process could not write all of its events: {why}")
             if offset is None:
                 offset = state["time"] - began_ns - state["clock"]
             at = max(0, state["clock"] + offset) / 1e9
@@ -316,7 +319,14 @@ class ReadRun:
             prefixed = {semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()}
             figures = {**figures, **prefixed}
         self._checkpoints.append(
-            RecordedCheckpoint(name=name, time=at, step=step, phase=phase, attributes=figures)
+            RecordedCheckpoint(
+                name=name,
+                time=at,
+                step=step,
+                phase=phase,
+                attributes=figures,
+                wall_ns=event.get("time"),
+            )
         )
 
 

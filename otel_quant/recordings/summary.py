@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
@@ -139,8 +140,8 @@ def limit(recording: Recording, run: RecordedRun | None = None) -> Limit | None:
         if each.last is not None
     ]
     ending = recording.ending
-    # Of a GPU that was full, the ending has the GPU's limit.
-    if ending is not None and not (ending.memory_limit_source or "").startswith("gpu"):
+    # Of a GPU that was full, the ending has the GPU's limit, of addresses that were too few theirs.
+    if ending is not None and ending.memory_limit_source in (None, "cgroup", "physical"):
         found.append((ending.memory_limit, ending.memory_limit_source))
     known = [
         Limit(value, str(source) if source is not None else None)
@@ -148,6 +149,24 @@ def limit(recording: Recording, run: RecordedRun | None = None) -> Limit | None:
         if value
     ]
     return min(known, key=lambda each: (each.value, each.source is None), default=None)
+
+
+def is_of_program(recording: Recording) -> bool:
+    """Whether the whole is the program, as the launcher saw it; else it is the runs of its processes."""
+    return recording.launcher is not None or recording.ending is not None
+
+
+def of_runs(recording: Recording) -> Recording:
+    """Returns a recording as its processes know it: from the first step of a run to its exit."""
+    runs = outermost_runs(recording)
+    ends = [recording.duration if run.end is None else run.end for run in runs]
+    return replace(
+        recording,
+        duration=max(ends, default=0.0) - min((run.start for run in runs), default=0.0),
+        curves={name: curve for name, curve in recording.curves.items() if name != LAUNCHER},
+        ending=None,
+        launcher=None,
+    )
 
 
 def outermost_runs(recording: Recording) -> list[RecordedRun]:

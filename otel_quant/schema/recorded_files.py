@@ -277,7 +277,7 @@ STATE: Final = Fields(
     "state",
     _RUN,
     {
-        "attributes": attributes,
+        "attributes": attributes, "problem": text,
         "steps": many(Fields("step", {"index": whole}, {"samples": whole, "expected": whole}), "steps"),
     },
 )  # fmt: skip
@@ -286,8 +286,8 @@ ENDING: Final = Fields(
     "ending",
     {"time": number},
     {
-        "exit_code": integer(-_END), "signal": text, "out_of_memory": one_of("known", "guessed"),
-        "evidence": text, "process": text, "process_signal": text, "error": text, "where": text,
+        "exit_code": integer(-_END), "signal": text, "cause": text,
+        "out_of_memory": one_of("known", "guessed"), "evidence": text, "process": text, "process_signal": text, "error": text, "where": text,
         "open_steps": many(text, "open_steps"), "memory": whole, "memory_limit": whole,
         "memory_limit_source": text, "memory_per_sample": integer(-_END),
         "processes": many(_name_and_bytes, "processes"), "disk": many(_name_and_bytes, "disk"),

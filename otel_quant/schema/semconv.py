@@ -24,8 +24,8 @@ SCOPE: Final = "otel_quant"
 
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
 Place = Literal[
-    "run", "step", "cost", "checkpoint", "reading", "forecast", "device", "ending", "inference",
-    "measured model", "operator", "finding", "metric",
+    "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "device", "ending",
+    "inference", "measured model", "operator", "finding", "metric",
 ]  # fmt: skip
 
 
@@ -37,7 +37,7 @@ class Attribute:
     type: Type  # Type of the value
     unit: str  # UCUM unit, empty for values without one
     brief: str  # Meaning of the value
-    # Where it is used: the run's root span, a step's span, a model cost span, a checkpoint log
+    # Where it is used: the resource of every signal, the run's root span, a step's span, a model cost span, a checkpoint log
     # record, a log record of a reading, of a forecast, of one device or of the end of a program,
     # the span of an inference or of a model in it, a log record of an operator or of what went
     # wrong in it, metric points
@@ -118,6 +118,7 @@ CUSTOM_PREFIX: Final = "quant.custom."
 EXCEPTION_EVENT: Final = "exception"
 EXCEPTION_TYPE: Final = "exception.type"
 EXCEPTION_MESSAGE: Final = "exception.message"
+EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 
 _RUN_STEP: Final[tuple[Place, ...]] = ("run", "step")
 _CUSTOM: Final = (
@@ -149,11 +150,15 @@ LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distributi
 LIBRARY_VERSION: Final = _attribute("quant.library.version", "string", "", "Version of that distribution.", ("step", "inference", "measured model"), "0.13")
 CODE_FUNCTION_NAME: Final = _attribute("code.function.name", "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration")
 ERROR_TYPE: Final = _attribute("error.type", "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError")
-PROCESS_PID: Final = _attribute("process.pid", "int", "", "Process id of the run.", ("run", "checkpoint", "reading", "metric"), "4711")
+SERVICE_INSTANCE: Final = _attribute("service.instance.id", "string", "", "Identifier of the process, in no other. One that the environment gives is its beginning, because processes share that: `pod-7.main` becomes `pod-7.main.1f0c9a3e`.", ("resource",), "627cc493-f310-47de-96bd-71410b7dec09")
+PROCESS_PID: Final = _attribute("process.pid", "int", "", "Process id of the run.", ("resource", "run", "checkpoint", "reading", "metric"), "4711")
 PROCESS_COMMAND_LINE: Final = _attribute("process.command_line", "string", "", "Command line, without passwords and tokens. Without its arguments when OTEL_QUANT_ARGUMENTS is off, without paths when OTEL_QUANT_PATHS is off.", ("run",), "python quantize.py --samples 128")
-PYTHON_VERSION: Final = _attribute("process.runtime.version", "string", "", "Version of Python.", ("run",), "3.12.4")
-HOST_NAME: Final = _attribute("host.name", "string", "", "Name of the machine.", ("run",), "build-7")
-OS_DESCRIPTION: Final = _attribute("os.description", "string", "", "Operating system, its release and the architecture.", ("run",), "Linux 6.1.0 x86_64")
+PYTHON_NAME: Final = _attribute("process.runtime.name", "string", "", "Which Python.", ("resource",), "cpython")
+PYTHON_VERSION: Final = _attribute("process.runtime.version", "string", "", "Version of Python.", ("resource", "run"), "3.12.4")
+HOST_NAME: Final = _attribute("host.name", "string", "", "Name of the machine.", ("resource", "run"), "build-7")
+HOST_ARCH: Final = _attribute("host.arch", "string", "", "Its architecture.", ("resource",), "x86_64")
+OS_TYPE: Final = _attribute("os.type", "string", "", "Kind of operating system.", ("resource",), "linux")
+OS_DESCRIPTION: Final = _attribute("os.description", "string", "", "Operating system, its release and the architecture.", ("resource", "run"), "Linux 6.1.0 x86_64")
 CPU_MODEL: Final = _attribute("host.cpu.model.name", "string", "", "Name of the processor.", ("run",), "AMD EPYC 9654")
 CPU_COUNT: Final = _attribute("quant.host.cpu_count", "int", "{cpu}", "Processors of the machine.", ("run",), "96")
 CPU_LIMIT: Final = _attribute("quant.host.cpu_limit", "double", "{cpu}", "Processors that the process may use: the fewer of those that it is bound to and the quota of the control group.", ("run",), "8")
@@ -213,8 +218,9 @@ READING_MEMORY_LIMIT: Final = _attribute("quant.reading.memory_limit", "int", "B
 READING_MEMORY_PEAK: Final = _attribute("quant.reading.memory_peak", "int", "By", "Highest RSS of the process tree since the run began.", ("reading",), "2115145344")
 READING_OPEN_STEPS: Final = _attribute("quant.reading.open_steps", "string[]", "", "Labels of the open steps, in the order in which they opened.", ("reading",), "Calibration")
 ENDING_SIGNAL: Final = _attribute("quant.ending.signal", "string", "", "Signal that ended the program, or the process that was killed or failed first.", ("run", "ending"), "SIGKILL")
-ENDING_OUT_OF_MEMORY: Final = _attribute("quant.ending.out_of_memory", "string", "", "Whether the kernel's out-of-memory killer did it: `known` by its counter, `guessed` from memory at the limit; absent if neither.", ("run", "ending"), "known")
-ENDING_EVIDENCE: Final = _attribute("quant.ending.evidence", "string", "", "What that is concluded from.", ("run", "ending"), "the kernel has counted 1 out-of-memory kill")
+ENDING_CAUSE: Final = _attribute("quant.ending.cause", "string", "", "What ended it, if not memory: `limit of CPU time`, `limit of the size of a file`, `limit of the address space`, `disk full`; absent if that is not known.", ("run", "ending"), "limit of CPU time")
+ENDING_OUT_OF_MEMORY: Final = _attribute("quant.ending.out_of_memory", "string", "", "Whether the kernel's out-of-memory killer did it: `known` by the counter of the control group, `guessed` by the counter of the machine, or where none can be read from memory at the limit; absent if neither.", ("run", "ending"), "known")
+ENDING_EVIDENCE: Final = _attribute("quant.ending.evidence", "string", "", "What that is concluded from, or is known beside.", ("run", "ending"), "the kernel has counted 1 out-of-memory kill")
 ENDING_OPEN_STEPS: Final = _attribute("quant.ending.open_steps", "string[]", "", "Labels of the steps that were open, outermost first.", ("run", "ending"), "Calibration")
 ENDING_MEMORY: Final = _attribute("quant.ending.memory", "int", "By", "RSS of the process tree then.", ("run", "ending"), "7530872832")
 ENDING_MEMORY_LIMIT: Final = _attribute("quant.ending.memory_limit", "int", "By", "The limit in force.", ("run", "ending"), "8000000000")

@@ -28,6 +28,7 @@ from otel_quant.recordings.summary import (
     MEMORY_SEEN,
     PROCESS_PEAK,
     WAITS,
+    is_of_program,
 )
 from otel_quant.schema.figures import PREFIX
 from otel_quant.schema.quantities import QUANTITIES
@@ -62,6 +63,9 @@ _NOISE: Final = "~"
 """Stands for a difference that is not more than noise."""
 
 _NOISE_MEANS: Final = f"{_NOISE}: not significant, or explained by CPU contention"
+_RUNS_ALONE: Final = (
+    "TOTAL is from the first step to the exit: a run without `otel-quant run` has no more."
+)
 _DOUBT: Final = (
     "With one run on each side a busy machine looks like a slower program; four on each side can tell "
     "them apart."
@@ -144,6 +148,10 @@ def _is_doubtful(check: Check) -> bool:
 
 def _total(comparison: Comparison) -> Table:
     telling = [each for row in comparison.rows for each in _telling_figures(row)]
+    notes = [_NOISE_MEANS] if any(_NOISE in _noise_text(each) for each in telling) else []
+    programs = {is_of_program(run.recording) for side in comparison.sides for run in side.runs}
+    if len(programs) == 2:
+        notes.append(_RUNS_ALONE)
     return Table(
         (Column("TOTAL", title="figure"), *_columns(comparison, ""), Column("NOTE")),
         [
@@ -152,7 +160,7 @@ def _total(comparison: Comparison) -> Table:
         ],
         id="total",
         caption="Total",
-        note=_NOISE_MEANS if any(_NOISE in _noise_text(each) for each in telling) else "",
+        note="\n".join(notes),
         is_sortable=False,
     )
 

@@ -6,11 +6,13 @@ exact peak is a mark of its own.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.export.recording.curve import Level, Number, RecordedCurve
+from otel_quant.export.recording.largest_processes import MOST
 from otel_quant.recordings.comparison.runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, Recording, number
 from otel_quant.recordings.steps import PlacedStep, step_at
@@ -140,6 +142,12 @@ def _columns(curve: RecordedCurve, began_ns: int, start: float, every: float, co
         for name, value in bucket.totals.items():
             totals.setdefault(name, [None] * count)[at] = value
 
+    # Until its first child has a series, the program is the whole.
+    programs = [name for name in levels if name.startswith(series.PROCESS)][:1]
+    for name in programs:
+        first = next(at for at, level in enumerate(levels[name]) if level is not None)
+        levels[name][:first] = levels.get(series.MEMORY, levels[name])[:first]
+
     def parts(part: str) -> dict[str, Values]:
         return {
             name: tuple(None if level is None else getattr(level, part) for level in column)
@@ -187,7 +195,6 @@ def _added(columns: Sequence[Values], name: str) -> Values:
 
 # --- the charts of a recording ------------------------------------------------------------
 
-_MOST_PROCESSES: Final = 5
 _MOST_GPUS: Final = 16
 _MOST_CALIBRATIONS: Final = 4
 
@@ -230,13 +237,12 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
 
 
 def _of_memory(grid: Grid) -> list[Series]:
-    """Returns the memory of the whole, over that of the largest processes if there are several."""
+    """Returns the memory of the whole, over that of the program and its largest children if it has some."""
     memory = Series("memory", grid.highest[series.MEMORY])
-    names = [name for name in grid.last if name.startswith(series.PROCESS)]
-    if len(names) < 2:
+    program, *children = [name for name in grid.last if name.startswith(series.PROCESS)] or [""]
+    if not children:
         return [memory, Series("lowest", grid.lowest[series.MEMORY], "lowest")]
-    names.sort(key=lambda name: -grid.peak(name)[0])
-    kept = names[:_MOST_PROCESSES]
+    kept = [program, *heapq.nlargest(MOST, children, key=lambda name: grid.peak(name)[0])]
     layers = [
         Series(cut(name.removeprefix(series.PROCESS), _LONGEST_NAME), grid.last[name], "stacked")
         for name in kept

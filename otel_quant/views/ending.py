@@ -48,18 +48,21 @@ def is_worth_telling(ending: Ending) -> bool:
 
 def headline(ending: Ending) -> str:
     """Returns what happened: ``the program was killed by SIGKILL: out of memory, in Calibration``."""
+    why = _why(ending)
+    if ending.where is not None:
+        why += f", in {cut(ending.where, _LONGEST)}"
     if ending.process is not None:
         by = f" was killed by {ending.process_signal}" if ending.process_signal else " died"
-        what = f"{cut(ending.process, _LONGEST)}{by}; the program {_exit(ending)}"
-    elif ending.signal is None and ending.error is not None:
-        what = f"the program failed with {cut(ending.error, _LONGEST)}"
-    else:
-        what = f"the program {_exit(ending)}"
-    if ending.out_of_memory == "known":
-        what += ": out of memory"
-    elif ending.out_of_memory == "guessed":
-        what += ": out of memory, probably"
-    return what if ending.where is None else f"{what}, in {cut(ending.where, _LONGEST)}"
+        return f"{cut(ending.process, _LONGEST)}{by}{why}; the program {_exit(ending)}"
+    if ending.signal is None and ending.error is not None:
+        return f"the program failed with {cut(ending.error, _LONGEST)}{why}"
+    return f"the program {_exit(ending)}{why}"
+
+
+def _why(ending: Ending) -> str:
+    if ending.out_of_memory is not None:
+        return f": out of memory{', probably' if ending.out_of_memory == 'guessed' else ''}"
+    return f": {cut(ending.cause, _LONGEST_NAME)}" if ending.cause is not None else ""
 
 
 def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
@@ -84,7 +87,8 @@ def _exit(ending: Ending) -> str:
 
 def _memory(ending: Ending) -> str:
     text = size(ending.memory) if ending.memory is not None else "unknown"
-    if ending.memory_limit:
+    # Addresses are another measure than memory in use.
+    if ending.memory_limit and ending.memory_limit_source != "RLIMIT_AS":
         source = f" ({ending.memory_limit_source})" if ending.memory_limit_source else ""
         share = f"{share_text(ending.memory / ending.memory_limit)} of " if ending.memory else ""
         text += f", {share}the limit of {size(ending.memory_limit)}{source}"

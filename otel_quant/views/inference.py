@@ -277,7 +277,11 @@ def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -
     yield operators.first(_MOST_OPERATORS, "more operator")
     groups: dict[str, list[RanKernel]] = {}
     for each in ran.kernels:
-        groups.setdefault(each.node or f"(put in) {each.name}", []).append(each)
+        name = each.node or f"(inserted) {each.name}"
+        if each.is_compiled:
+            count = f"{counted(each.nodes, 'node')}, " if each.nodes else ""
+            name = f"({count}compiled) {each.op_type}"
+        groups.setdefault(name, []).append(each)
     nodes = sorted((_Node(*each) for each in groups.items()), key=lambda each: -each.micros)
     columns = (
         Column(node, value=attrgetter("name"), longest=_LONGEST),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from statistics import median
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -23,14 +24,14 @@ from otel_quant.views.document import (
     Table,
 )
 from otel_quant.views.steps import by_process, process_name
-from otel_quant.views.text import listed
+from otel_quant.views.text import listed, precision_text
 
 _LONGEST_NAME: Final = 120
 
 # --- models -------------------------------------------------------------------------------
 
 _ROLES: Final = {"float": "Before (float)", "quantized": "After (quantized)"}
-_PRECISION: Final = "precision."
+_MIXES: Final = {"precision.": "as stored", "expected_precision.": "as expected to run"}
 _LONGEST_FACT: Final = 300
 _MOST_LAYERS: Final = 6
 
@@ -38,24 +39,36 @@ Model: TypeAlias = Mapping[str, Any]
 
 
 def models_of(recording: Recording) -> Iterator[Section]:
-    """Yields what is known of the models; nothing if none was costed.
+    """Yields what is known of the models; nothing if none was costed."""
+    parts = list(model_parts(recording))
+    if parts:
+        last = _last_models(recording).items()
+        layers = [table for role, model in last for table in _layers(role, model)]
+        yield Section("Models", (*parts, Section("", layers, layout="pairs")))
 
-    The last model of each role counts, as on the run's span.
-    """
-    every = [model for run in recording.runs for model in run.models]
-    if not every:
+
+def model_parts(recording: Recording) -> Iterator[Part]:
+    """Yields the models side by side, and notes on them."""
+    models = _last_models(recording)
+    if not models:
         return
-    last = {str(model.get("role")): model for model in every}
-    models = {role: last[role] for role in (*_ROLES, *last) if role in last}
-    mixes = [_mix(role, model) for role, model in models.items()]
+    yield _comparison(models)
+    for role, model in models.items():
+        yield from _mixes(role, model)
     notes = [line for role, model in models.items() for line in _notes(role, model)]
-    if (left_out := len(every) - len(models)) > 0:
+    if (left_out := sum(len(run.models) for run in recording.runs) - len(models)) > 0:
         notes.append(
             f"{counted(left_out, 'earlier model')} left out: the last of each role counts."
         )
-    layers = [table for role, model in models.items() for table in _layers(role, model)]
-    parts: list[Part] = [_comparison(models), *(mix for mix in mixes if mix.rows), Lines(notes)]
-    yield Section("Models", (*parts, Section("", layers, layout="pairs")))
+    if notes:
+        yield Lines(notes)
+
+
+def _last_models(recording: Recording) -> dict[str, Model]:
+    """Returns the last model of each role, which counts, as on the run's span."""
+    every = (model for run in recording.runs for model in run.models)
+    last = {str(model.get("role") or model.get("path") or "model"): model for model in every}
+    return {role: last[role] for role in (*_ROLES, *last) if role in last}
 
 
 def _figures(model: Model) -> Mapping[str, Any]:
@@ -88,16 +101,24 @@ def _change(before: float | None, after: float | None) -> str:
     return "nearly the same" if ratio == "1" else f"x {ratio}"
 
 
-def _mix(role: str, model: Model) -> Shares:
-    """Returns in which types a model's MACs execute."""
-    figures = _figures(model)
-    found = [
-        (cut(str(name).removeprefix(_PRECISION), 20), share)
+def _types(figures: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """Returns the shares of a model's MACs by type, the largest first."""
+    found = {
+        cut(str(name).removeprefix(prefix), 20): share
         for name in figures
-        if str(name).startswith(_PRECISION) and (share := number(figures, name)) is not None
-    ]
-    found.sort(key=lambda pair: -pair[1])
-    return Shares(f"MACs of the {role} model by type", found)
+        if str(name).startswith(prefix) and (share := number(figures, name)) is not None
+    }
+    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+
+def _mixes(role: str, model: Model) -> Iterator[Shares]:
+    mixes = {words: _types(_figures(model), prefix) for prefix, words in _MIXES.items()}
+    words = list(mixes)
+    if mixes[words[0]] == mixes[words[1]]:
+        mixes = {" and ".join(words): mixes[words[0]]}
+    for name, types in mixes.items():
+        if types:
+            yield Shares(f"MACs of the {role} model by type, {name}", list(types.items()))
 
 
 def _text(key: str) -> Callable[[Model], Cell]:
@@ -107,7 +128,8 @@ def _text(key: str) -> Callable[[Model], Cell]:
 _LAYER: Final = (
     Column[Model]("Layer", None, _text("name")),
     Column[Model]("Operator", None, _text("op_type")),
-    Column[Model]("Type", None, _text("precision")),
+    Column[Model]("Stored in", None, _text("precision")),
+    Column[Model]("Expected to run in", None, _text("expected_precision")),
 )
 _LAYERS: Final = {
     "macs": (
@@ -148,6 +170,11 @@ _SAID: Final = {
 def _notes(role: str, model: Model) -> Iterator[str]:
     figures = _figures(model)
     said = [cut(str(model["path"]), _LONGEST_NAME)] if model.get("path") else []
+    if figures.get("runtime"):
+        stored, expected = (_types(figures, prefix) for prefix in _MIXES)
+        reasons = [listed(figures.get("in_float", ()))] if figures.get("in_float") else []
+        text = precision_text(stored, expected, str(figures["runtime"]), reasons)
+        said.append(f"contractions {cut(text, _LONGEST_FACT)}")
     said += [
         f"{words} {cut(listed(figures[key]), _LONGEST_FACT)}"
         for key, words in _SAID.items()
@@ -173,7 +200,8 @@ class _Process(NamedTuple):
     start: float  # When the first began
     end: float  # When the last ended, or the end of what is known
     peak: float | None  # Highest memory of its tree, in bytes
-    ratio: float  # Its time to that of the median process
+    depth: int = 0  # Recorded processes above it
+    ratio: float = 0.0  # Its time to the median of those beside it; 0 if there are none
 
     @property
     def seconds(self) -> float:
@@ -192,7 +220,7 @@ _COLUMNS: Final = (
     Column[_Process]("Time", "s", lambda each: each.seconds, shown_in="s"),
     Column[_Process](
         "Time to median", "1", lambda each: each.ratio - 1 if each.ratio else None,
-        shown_in="%", is_signed=True, title="longer or shorter than the median process",
+        shown_in="%", is_signed=True, title="longer or shorter than the median of those that the same process has started",
     ),
     Column[_Process](
         "Memory peak", "By", lambda each: each.peak, shown_in=ONE,
@@ -203,42 +231,80 @@ _COLUMNS: Final = (
 
 
 def processes_of(recording: Recording) -> tuple[str, list[Table]]:
-    """Returns a sentence on several processes, and their tables; nothing for a single one."""
-    processes = [_process(recording, runs) for runs in by_process(recording).values()]
+    """Returns a sentence on several processes, and their tables; nothing for a single one.
+
+    A process that has started others waits for them: only those are compared that one has started.
+    """
+    families = _families(recording)
+    processes = [each for family in families.values() for each in family]
     if len(processes) < 2:
         return "", []
-    typical = median(each.seconds for each in processes)
-    processes = sorted(
-        (each._replace(ratio=each.seconds / typical if typical else 0.0) for each in processes),
-        key=lambda each: -each.seconds,
-    )
-    slowest = processes[0]
-    imbalance = list(_imbalance_tables(recording, processes))
-    more = (
-        f", {share_text(slowest.ratio - 1)} more than the median" if imbalance and typical else ""
-    )
+    steps = {above: list(_common_steps(recording, family)) for above, family in families.items()}
+    tables = []
+    if common := sorted(chain(*steps.values()), key=lambda each: -each.longest):
+        caption = "The same step in processes beside each other"
+        table = Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
+        tables.append(table.first(_MOST_STEPS, "shorter step"))
     table = Table.of(
         _COLUMNS,
-        processes,
-        row=lambda each, cells: Row(cells, state=each.state),
+        _in_order(families),
+        row=lambda each, cells: Row(cells, each.depth, state=each.state),
         id="processes",
         caption="Processes, slowest first",
-    ).first(_MOST_PROCESSES, "faster process", "faster processes")
-    return (
-        f"{len(processes):,} processes: {slowest.name} took longest with "
-        f"{duration_text(slowest.seconds)}{more}."
-    ), [*imbalance, table]
+    )
+    tables.append(table.first(_MOST_PROCESSES, "process", "processes"))
+    sentence = f"{len(processes):,} processes"
+    above, family = next((each for each in families.items() if len(each[1]) > 1), (None, []))
+    if family:
+        name = next((each.name for each in processes if each.runs[0].pid == above), "")
+        who = f"{name} started" if name else "no other one started"
+        of = f"of the {len(family):,} that {who}, " if len(family) < len(processes) else ""
+        took = duration_text(family[0].seconds)
+        sentence += f": {of}{family[0].name} took longest with {took}"
+        if steps[above] and family[0].ratio:
+            sentence += f", {share_text(family[0].ratio - 1)} more than the median"
+    return f"{sentence}.", tables
 
 
-def _process(recording: Recording, runs: Sequence[RecordedRun]) -> _Process:
+def _families(recording: Recording) -> dict[int | None, list[_Process]]:
+    """Returns the processes that one has started, by its id, slowest first; first those of none here."""
+    every = by_process(recording)
+    pids = {runs[0].pid for runs in every.values()}
+    families: dict[int | None, list[_Process]] = {None: []}
+    for runs in every.values():
+        above = runs[0].parent_pid if runs[0].parent_pid in pids else None
+        families.setdefault(above, []).append(
+            _process(recording, runs, is_worker=above is not None)
+        )
+    for above, family in families.items():
+        typical = median(each.seconds for each in family) if len(family) > 1 else 0.0
+        ratios = (each.seconds / typical if typical else 0.0 for each in family)
+        found = [each._replace(ratio=ratio) for each, ratio in zip(family, ratios, strict=True)]
+        families[above] = sorted(found, key=lambda each: -each.seconds)
+    return families
+
+
+def _in_order(families: Mapping[int | None, Sequence[_Process]]) -> Iterator[_Process]:
+    """Yields each process before those that it has started; those of a circle, as a file may have it, last."""
+    left = dict(families)
+    while left:
+        waiting = list(reversed(left.pop(None if None in left else next(iter(left)))))
+        while waiting:
+            each = waiting.pop()
+            yield each
+            below = left.pop(each.runs[0].pid, ())
+            waiting += (child._replace(depth=each.depth + 1) for child in reversed(below))
+
+
+def _process(recording: Recording, runs: Sequence[RecordedRun], *, is_worker: bool) -> _Process:
     peaks = (summary.peak_of_run(recording, run) for run in runs)
     return _Process(
-        process_name(runs[0]),
+        # A worker has the rank of the process that has started it.
+        f"process {runs[0].process}" if is_worker else process_name(runs[0]),
         runs,
         runs[0].start,
         max(recording.duration if run.end is None else run.end for run in runs),
         max((peak.value for peak in peaks if peak is not None), default=None),
-        0.0,
     )
 
 
@@ -285,21 +351,16 @@ _IMBALANCE: Final = (
 )  # fmt: skip
 
 
-def _imbalance_tables(recording: Recording, processes: Sequence[_Process]) -> Iterator[Table]:
+def _common_steps(recording: Recording, processes: Sequence[_Process]) -> Iterator[_Step]:
     found: dict[str, _Step] = {}
-    for process in processes:
+    for process in processes if len(processes) > 1 else ():
         for run in process.runs:
             of_steps = summary.StepSummary(recording, run)
             for step in run.steps:
-                _, seconds, peaks = found.setdefault(step.name, _Step(step.name, {}, {}))
+                each = found.setdefault(step.name, _Step(step.name, {}, {}))
                 end = step.end if step.end is not None else process.end
-                seconds[process.name] = seconds.get(process.name, 0.0) + end - step.start
+                before = each.seconds.get(process.name, 0.0)
+                each.seconds[process.name] = before + end - step.start
                 if (peak := of_steps.value(step, summary.MEMORY_PEAK)) is not None:
-                    peaks[process.name] = max(peak, peaks.get(process.name, 0.0))
-    common = sorted(
-        (each for each in found.values() if len(each.seconds) > 1), key=lambda each: -each.longest
-    )
-    if common:
-        caption = "The same step in all processes"
-        table = Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
-        yield table.first(_MOST_STEPS, "shorter step")
+                    each.peaks[process.name] = max(peak, each.peaks.get(process.name, 0.0))
+    yield from (each for each in found.values() if len(each.seconds) > 1)

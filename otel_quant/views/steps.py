@@ -17,12 +17,12 @@ from otel_quant.recordings.model import (
     Recording,
     number,
 )
-from otel_quant.recordings.steps import PlacedStep, placed_steps
+from otel_quant.recordings.steps import PlacedStep, covered, placed_steps
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
 from otel_quant.schema.quantities import QUANTITIES
 from otel_quant.schema.units import counted, cut, duration_text
-from otel_quant.views.document import ONE, Column, Row, Table
+from otel_quant.views.document import ONE, Cell, Column, Quantity, Row, Table
 
 # --- which are shown ----------------------------------------------------------------------
 
@@ -115,8 +115,7 @@ def _end(runs: Sequence[RecordedRun], until: float) -> float:
 
 _DECIMALS: Final = 9  # of seconds, as in the profile
 _LONGEST_NAME: Final = 120
-_LONGEST_STATUS: Final = 72
-_LONGEST_ERROR: Final = 200
+_LONGEST_STATE: Final = 72
 
 _SPARE: Final = ("MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "OF LIMIT")
 """Columns that a narrow terminal does without."""
@@ -132,6 +131,7 @@ class StepRow:
     placed: PlacedStep | None = None  # None for a checkpoint
     first: RecordedCheckpoint | None = None  # At its start; of a checkpoint, itself
     last: RecordedCheckpoint | None = None  # At its end
+    gap: tuple[float | None, float] | None = None  # Of time without a step: its start, and seconds
 
     @property
     def step(self) -> RecordedStep | None:
@@ -285,7 +285,7 @@ def _columns_of(figure: Figure) -> Iterator[Column[StepRow]]:
 
 
 _FIGURES: Final = tuple(
-    column
+    (column, figure)
     for resource in RESOURCES
     for figure in resource.figures
     if figure.heading
@@ -296,7 +296,7 @@ COLUMNS: Final = (
     _column("start_secs", "START", "s", _start),
     _column("duration_secs", "TIME", "s", _duration),
     _column("duration_share", "", "1", _share_of_time),
-    *_FIGURES,
+    *(column for column, _ in _FIGURES),
 )
 """The figures that every run may have, in the order of the table."""
 
@@ -340,110 +340,142 @@ def _custom(name: str) -> Value:
     return value
 
 
-# --- their tables -------------------------------------------------------------------------
+# --- their table --------------------------------------------------------------------------
 
 
-def _table(columns: Sequence[Column[StepRow]], rows: Sequence[StepRow], **fields: Any) -> Table:
-    """Returns a table of what is known."""
-    shown = _known(columns, rows)
+def step_table(
+    recording: Recording,
+    runs: Sequence[RecordedRun],
+    most: int | None = MOST_STEPS,
+    caption: str = "Steps",
+    *,
+    with_rates: bool = False,
+) -> Table:
+    """Returns the steps of runs; of more than ``most`` those that did not end well, then the longest.
+
+    With rates it has what a profile does not know: CPU time, and samples a second.
+    """
+    shown_runs = [ShownRun(recording, run) for run in runs]
+    rows = [row for run in shown_runs for row in run.rows]
+    steps = [row.placed for row in rows if row.placed is not None]
+    notes = []
+    if most is not None and len(rows) > most:
+        kept = {id(each) for each in most_telling(steps, most)}
+        rows = [row for row in rows if id(row.placed) in kept]
+        longest = max((each.duration for each in steps if id(each) not in kept), default=0.0)
+        notes.append(
+            f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
+            f"none took more than {duration_text(longest)}."
+        )
+    if steps and len(runs) == len(recording.runs):
+        rows = _with_gaps(rows, steps, shown_runs[0])
+    custom = dict.fromkeys(each for run in shown_runs for each in _custom_columns(run))
+    rates = _RATES if with_rates else ()
+    shown = _known((*_SHOWN, *rates, *custom, _STATE), rows)
+    columns = [column for column, _ in shown]
+    if any(column.heading.endswith(" SEEN") for column in columns):
+        has_reading = any(run.last and run.end is None for run in runs)
+        between = " and in the last reading" if has_reading else ", not between them"
+        notes.append(f"SEEN is the highest at the checkpoints{between}.")
     cells = zip(*(values for _, values in shown), strict=True)
     return Table(
-        [column for column, _ in shown],
+        columns,
         [
             Row(each, row.depth, row.step.state if row.step else "ended")
             for each, row in zip(cells, rows, strict=True)
         ],
         id="steps",
-        **fields,
+        caption=caption,
+        note=" ".join(notes),
     )
 
 
-def run_table(run: ShownRun, most: int | None = None) -> Table:
-    """Returns the steps of a run; with ``most`` those that did not end well, then the longest."""
-    rows = run.rows
-    if most is not None and len(rows) > most:
-        steps = [row.placed for row in rows if row.placed is not None]
-        kept = {each.step.index for each in most_telling(steps, most)}
-        rows = [row for row in rows if row.step is not None and row.step.index in kept]
-    table = _table((_STEP, *COLUMNS, *_custom_columns(run), _STATUS), rows, caption="Steps")
-    left_out = len(run.rows) - len(rows)
-    notes = [f"(shorter steps that are left out: {left_out:,})"] if left_out else []
-    if any(column.heading.endswith(" SEEN") for column in table.columns):
-        last = " and in the last reading" if run.run.last and run.run.end is None else ""
-        between = "" if last else ", not between them"
-        notes.append(f"(SEEN is the highest at the checkpoints{last}{between})")
-    return table._replace(note="\n".join(notes))
+def _with_gaps(
+    rows: Sequence[StepRow], steps: Sequence[PlacedStep], run: ShownRun
+) -> list[StepRow]:
+    """Adds the time in which no step was open, so that the times add up to the whole."""
+
+    def gap(name: str, start: float | None, seconds: float) -> list[StepRow]:
+        is_seen = seconds >= _LEAST_GAP * run.recording.duration > 0
+        return [StepRow(run, name, 0, gap=(start, seconds))] if is_seen else []
+
+    first, last = min(each.step.start for each in steps), max(each.end for each in steps)
+    return [
+        *gap("(before the first step)", 0.0, first),
+        *rows,
+        *gap("(between steps)", None, last - first - covered(steps)),
+        *gap("(after the last step)", last, run.recording.duration - last),
+    ]
 
 
-def step_table(recording: Recording, subject: Subject) -> Table:
-    """Returns the steps of what a report is about."""
-    rows = {
-        id(row.step): row
-        for run in subject.runs
-        for row in ShownRun(recording, run).rows
-        if row.step
-    }
-    shown = most_telling(subject.steps)
-    kept = {id(each.step) for each in shown}
-    cut_steps = [each.duration for each in subject.steps if id(each.step) not in kept]
-    note = ""
-    if cut_steps:
-        note = (
-            f"{counted(len(cut_steps), 'step')} of {len(subject.steps):,} left out, the shortest: "
-            f"none took more than {duration_text(max(cut_steps))}."
-        )
-    caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
-    return _table(_IN_REPORT, [rows[id(each.step)] for each in shown], caption=caption, note=note)
-
-
-def _status_text(row: StepRow) -> str:
-    message = message_of(row)
-    return f"{status_of(row)}: {message}" if message else status_of(row)
-
-
-_STEP: Final = Column[StepRow]("STEP", None, lambda row: row.name, "step")
-_STATUS: Final = Column[StepRow]("STATUS", None, _status_text, longest=_LONGEST_STATUS)
-
-# --- in the report ------------------------------------------------------------------------
+_LEAST_GAP: Final = 0.001
+"""Share of the whole below which a time without a step is not shown."""
 
 
 def _state_text(row: StepRow) -> str | None:
     if row.step is None:
         return None
     state, error = STATES[row.step.state].cell, row.step.error
+    if row.step.state == "lost" and not row.of.recording.path.is_dir():
+        return "open"  # a file does not say whether its process is alive
     if error is None:
         return state
-    message = f": {row.step.error_message}" if row.step.error_message else ""
-    return cut(f"{state}: {error}{message}", _LONGEST_ERROR)
+    return f"{state}: {error}{f': {row.step.error_message}' if row.step.error_message else ''}"
+
+
+def _start_of_recording(row: StepRow) -> float | None:
+    if row.gap is not None:
+        return row.gap[0]
+    return row.step.start if row.step else row.first.time if row.first else None
+
+
+def _known_duration(row: StepRow) -> float | None:
+    if row.gap is not None:
+        return row.gap[1]
+    return row.placed.duration if row.placed else None
 
 
 def _share_of_recording(row: StepRow) -> float | None:
-    total = row.of.recording.duration
-    return row.placed.duration / total if row.placed is not None and total else None
+    seconds, total = _known_duration(row), row.of.recording.duration
+    return seconds / total if seconds is not None and total else None
 
 
-_NOT_IN_REPORT: Final = frozenset(
-    {"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"}
-)
-_HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column in _FIGURES)}
+def _seen_of_open_steps(column: Column[StepRow], figure: Figure) -> Column[StepRow]:
+    """Returns the column of a peak, which of a step that is open is at least what was seen."""
+    peak, seen = column.value, _seen(figure)
+    if not column.heading.endswith(" PEAK") or peak is None:
+        return column
 
-_IN_REPORT: Final[tuple[Column[StepRow], ...]] = (
-    Column("Step", None, lambda row: cut(row.name, _LONGEST_NAME)),
-    Column("State", None, _state_text),
-    Column("START", "s", lambda row: row.step.start if row.step else None, shown_in=ONE),
-    Column("TIME", "s", lambda row: row.placed.duration if row.placed else None, shown_in=ONE),
-    Column("", "1", _share_of_recording, shown_in=ONE, title="share of the recording's time"),
-    *(column for column in _FIGURES if column.key not in _NOT_IN_REPORT),
-    Column(
-        "SAMPLES", "", lambda row: row.step.samples if row.step else None,
-        title="calibration samples: batches",
-    ),
+    def value(row: StepRow) -> Cell:
+        found = peak(row)
+        is_open = row.step is not None and row.step.end is None
+        at_least = seen(row) if found is None and is_open else None
+        return found if at_least is None else Quantity(at_least, before="≥ ")
+
+    return column._replace(value=value)
+
+
+_STATE: Final = Column[StepRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
+_NOT_SHOWN: Final = frozenset({"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"})
+_HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
+
+_SHOWN: Final[tuple[Column[StepRow], ...]] = (
+    Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
+    _column("", "START", "s", _start_of_recording, title="since the recording began"),
+    _column("", "TIME", "s", _known_duration),
+    _column("", "", "1", _share_of_recording, title="share of the recording's time"),
     *(
-        Column(
-            each.heading.removesuffix("/S"), each.unit, _quantity(each.name),
-            shown_in=ONE, title=each.brief,
-        )
-        for each in QUANTITIES
-        if each.heading and each.is_of_steps and each.heading not in _HAVE_A_COLUMN
+        _seen_of_open_steps(column, figure)
+        for column, figure in _FIGURES
+        if column.key not in _NOT_SHOWN
+    ),
+    Column(
+        "SAMPLES", "", lambda row: row.step.samples if row.step else None, title="calibration samples: batches", spare=1, absent="-"
     ),
 )  # fmt: skip
+
+_RATES: Final = tuple(
+    _column("", each.heading.removesuffix("/S"), each.unit, _quantity(each.name), title=each.brief)
+    for each in QUANTITIES
+    if each.heading and each.is_of_steps and each.heading not in _HAVE_A_COLUMN
+)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -18,7 +19,7 @@ from otel_quant.recordings.comparison.runs import ComparedRun, compared_run
 from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.steps import path_text
-from tests.fixtures.programs import Launched
+from tests.fixtures.programs import PROGRAMS, Launched
 
 COUNT: Final = 20
 
@@ -66,6 +67,18 @@ SLOWER: Final = {("Float Model Validation", TIME), ("Bias Correction", TIME)}
 
 BUSY: Final = "while True: pass"
 """Another program: one for each processor keeps the machine busy."""
+
+
+def test_a_recording_is_within_its_own_profile(tmp_path: Path) -> None:
+    program = "import time, otel_quant; time.sleep(2)\nwith otel_quant.step('Work'): bytes(10**8)"
+    launched = Launched(tmp_path)
+    command = [sys.executable, "-c", program]
+    assert launched.run(command, "--quiet", "--out", "recording").returncode == 0
+    limits = [f"--fail-over={name}=1%" for name in ("duration", "memory.peak", "disk.write")]
+    profile = "recording/quark_profile.yaml"
+    for pair in ((profile, "recording"), ("recording", profile)):
+        done = launched.run_bare([str(PROGRAMS / "otel-quant"), "compare", *pair, *limits])
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,8 @@ def names(count: int) -> list[str]:
     return [f"program-{n % PROGRAMS} {MODELS[n % len(MODELS)]} run {n:04}" for n in range(count)]
 
 
-def send(port: int, count: int) -> None:
-    """Sends that many runs, each a second older than the next, to a Collector."""
+def send(port: int, count: int, *, steps: int = 1, ranks_share_an_id: bool = False) -> None:
+    """Sends that many runs, each a second older than the next, to a Collector; or so many ranks of one."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stubs = (
             metrics_grpc.MetricsServiceStub(channel),
@@ -44,7 +44,10 @@ def send(port: int, count: int) -> None:
                 traces.ExportTraceServiceRequest(),
             )
             for number in range(first, min(first + RUNS_AT_A_TIME, count)):
-                _add(*requests, number, names(count)[number], now - (count - number) * 10**9, now)
+                name = names(count)[0 if ranks_share_an_id else number]
+                process = "pod-7.main" if ranks_share_an_id else f"process-{number}"
+                began_ns = now - (count - number) * 10**9
+                _add(*requests, number, name, process, steps, began_ns, now)
             for stub, request in zip(stubs, requests, strict=True):
                 stub.Export(request, timeout=60)
 
@@ -55,12 +58,14 @@ def _add(
     traced: traces.ExportTraceServiceRequest,
     number: int,
     name: str,
+    process: str,
+    steps: int,
     began_ns: int,
     now_ns: int,
 ) -> None:
     program, model, *_ = name.split()
     resource = Resource(
-        attributes=_pairs({"service.name": program, "service.instance.id": f"process-{number}"})
+        attributes=_pairs({"service.name": program, "service.instance.id": process})
     )
     of_run = {semconv.RUN_NAME: name}
     trace_id, span_id = number.to_bytes(15, "big") + b"\1", number.to_bytes(7, "big") + b"\1"
@@ -71,6 +76,7 @@ def _add(
         semconv.INPUT_NAME: model,
         semconv.CALIBRATION_METHOD: "Percentile",
         semconv.RUN_TRACE_ID: trace_id.hex(),
+        semconv.RUN_RANK: number,
     }
     for metric, value, attributes, unit in (
         (semconv.RUN_START, began_ns / 1e9, start, "s"),
@@ -83,14 +89,14 @@ def _add(
         gauge.data_points.add(as_double=value, time_unix_nano=now_ns, attributes=_pairs(attributes))
 
     records = logged.resource_logs.add(resource=resource).scope_logs.add()
-    step = dict.fromkeys((semconv.STEP_KIND, semconv.STEP_NAME), "Calibration")
-    step |= {semconv.STEP_INDEX: 0}
-    for sequence, (checkpoint, phase, of_step, at) in enumerate((
-        ("Start", "start", {}, began_ns),
-        ("Calibration Start", "start", step, began_ns),
-        ("Calibration End", "end", step, ended_ns),
-        ("End", "end", {}, ended_ns),
-    )):  # fmt: skip
+    kind = dict.fromkeys((semconv.STEP_KIND, semconv.STEP_NAME), "Calibration")
+    taken: list[tuple[str, str, dict[str, str | int], int]] = [("Start", "start", {}, began_ns)]
+    for index in range(steps):
+        step = kind | {semconv.STEP_INDEX: index}
+        taken.append(("Calibration Start", "start", step, began_ns + index))
+        taken.append(("Calibration End", "end", step, ended_ns + index))
+    taken.append(("End", "end", {}, ended_ns + steps))
+    for sequence, (checkpoint, phase, of_step, at) in enumerate(taken):
         attributes = of_run | of_step | {
             semconv.CHECKPOINT_NAME: checkpoint,
             semconv.CHECKPOINT_PHASE: phase,

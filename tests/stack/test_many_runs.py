@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,16 @@ def test_the_table_of_runs_has_every_one_with_its_model_and_method(world: World)
 def test_the_menu_has_every_run_the_newest_first(world: World) -> None:
     (query,) = (query for query in QUERIES if query.place == ("Quantization runs", "run"))
     assert world.ask(query) == list(reversed(names(RUNS)))
+
+
+def test_ranks_that_share_an_id_leave_every_panel_an_answer(
+    binaries: dict[str, str], tmp_path: Path
+) -> None:
+    with stores(binaries, tmp_path) as (world, made):
+        send(made.grpc, 2, ranks_share_an_id=True)
+        eventually(lambda: arrived(world) == {1}, "the run in Prometheus and Loki")
+        shown = {file.stem: world.show(file.stem) for file in FILES}  # a refusal would raise
+    assert shown["runs"]["Runs"].rows("Run") == [(names(1)[0],)]
 
 
 @pytest.mark.parametrize("store", ["loki", "tempo"])

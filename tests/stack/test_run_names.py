@@ -47,6 +47,8 @@ def start_ranks(made: Collector, folder: Path) -> subprocess.Popen[bytes]:
             **made.environment,
             "PYTHONPATH": str(ROOT),
             "OTEL_SERVICE_NAME": RANKS,
+            # As the conventions for Kubernetes have it: of a container, whatever runs in it.
+            "OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=pod-7.main",
             "OMP_NUM_THREADS": "1",
         },
         cwd=folder,

@@ -19,7 +19,17 @@ _UNLIMITED: Final = 2**62
 """Version 1 writes "no limit" as the largest multiple of the page size below 2**63."""
 
 _LIMIT_FILES: Final = {2: "memory.max", 1: "memory.limit_in_bytes"}
-_OOM_FILES: Final = {2: "memory.events", 1: "memory.oom_control"}
+_OOM_FILES: Final = {
+    # Of the group alone, before Linux 5.2 with the groups within it; version 1 counts the group alone.
+    2: ("memory.events.local", "memory.events"),
+    1: ("memory.oom_control",),
+}
+KILLS: Final = "oom_kill"
+GROUP_KILLS: Final = "oom_group_kill"
+"""What the kernel counts: processes that it has ended for want of memory, and groups of which it
+has ended every process at once (``memory.oom.group``)."""
+
+HOST_OOM_COUNTER: Final = Path("/proc/vmstat")
 
 _DEFAULT_MOUNTS: Final = {2: "/sys/fs/cgroup", 1: "/sys/fs/cgroup/memory"}
 
@@ -38,7 +48,7 @@ def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
     The control group's limit is the smallest one from the process's group up to the topmost
     visible group, in version 2 and in version 1.
     """
-    physical = _memory_of_machine("MemTotal", root)
+    physical = _memory_of_machine(root)
     cgroup = min(_cgroup_limits(root, pid), default=None)
     if cgroup is not None and (physical is None or cgroup < physical):
         return Limits(cgroup, "cgroup")
@@ -47,35 +57,33 @@ def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
     return Limits()
 
 
-def available_memory() -> int | None:
-    """Returns how much memory of the machine is still to be had, in bytes."""
-    return _memory_of_machine("MemAvailable", Path("/"))
-
-
-def _memory_of_machine(figure: str, root: Path) -> int | None:
+def _memory_of_machine(root: Path) -> int | None:
     for line in _lines(root / "proc/meminfo"):
         key, _, value = line.partition(":")
-        if key == figure:
+        if key == "MemTotal":
             return int(value.split()[0]) * 1024  # its "kB" are KiB
     if root != Path("/"):
         return None
     import psutil  # elsewhere than on Linux
 
-    return int(getattr(psutil.virtual_memory(), figure.removeprefix("Mem").lower()))
+    return int(psutil.virtual_memory().total)
 
 
 def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
-    """Returns the files in which the kernel counts what its out-of-memory killer has done."""
-    return [groups[0] / _OOM_FILES[version] for version, groups in _groups(root, pid)]
+    """Returns the files in which the kernel counts what its out-of-memory killer has done.
+
+    It counts a kill in the group of the process, whichever group's limit was reached.
+    """
+    files = [
+        [groups[0] / name for name in _OOM_FILES[version]] for version, groups in _groups(root, pid)
+    ]
+    return [next((each for each in names if each.exists()), names[-1]) for names in files]
 
 
-def oom_kills(counter: Path) -> int | None:
-    """Returns how many processes of a control group the out-of-memory killer has ended."""
-    for line in _lines(counter):
-        key, _, value = line.partition(" ")
-        if key == "oom_kill" and value.isdigit():
-            return int(value)
-    return None
+def oom_counts(counter: Path) -> dict[str, int]:
+    """Returns what a counter has of kills; nothing if it cannot be read or the kernel is too old."""
+    found = (line.partition(" ") for line in _lines(counter))
+    return {key: int(value) for key, _, value in found if key in (KILLS, GROUP_KILLS)}
 
 
 def _cgroup_limits(root: Path, pid: int) -> Iterator[int]:

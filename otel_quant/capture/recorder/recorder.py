@@ -112,6 +112,11 @@ class Recorder:
             return whole.tracker.result() if whole is not None else Peaks()
 
     @property
+    def opened(self) -> int:
+        """How many steps were opened so far."""
+        return self._next_step
+
+    @property
     def idle(self) -> bool:
         """Whether no step is open."""
         return not self._ongoing.open

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.base.kernel_files import ask_psutil
+from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.probes.limits import read_limits
 from otel_quant.capture.recorder.origin import ci_of, git_head, shown_command
 from otel_quant.schema.records import Origin, RunInfo
@@ -21,27 +22,18 @@ from otel_quant.schema.records import Origin, RunInfo
 LIBRARIES: Final[Mapping[str, str]] = {
     "quark": "amd-quark",
     "accelerate": "accelerate",
-    "auto_round": "auto-round",
     "bitsandbytes": "bitsandbytes",
     "brevitas": "brevitas",
     "gptqmodel": "gptqmodel",
-    "hqq": "hqq",
-    "llmcompressor": "llmcompressor",
     "modelopt": "nvidia-modelopt",
-    "neural_compressor": "neural-compressor",
-    "nncf": "nncf",
     "numpy": "numpy",
     "onnx": "onnx",
     "onnx_ir": "onnx-ir",
-    "onnxruntime": "onnxruntime",
     "opentelemetry.sdk": "opentelemetry-sdk",
     "openvino": "openvino",
     "optimum": "optimum",
-    "torch": "torch",
-    "torchao": "torchao",
-    "transformers": "transformers",
 }
-"""The libraries whose versions are told: module and distribution."""
+"""The libraries whose versions are told beside those with hooks: module and distribution."""
 
 
 def new_run_info(
@@ -83,8 +75,9 @@ def completed(run: RunInfo) -> RunInfo:
 
 
 def loaded_libraries() -> Iterator[str]:
-    """Yields each library of :data:`LIBRARIES` that is loaded, with its version."""
-    for module, distribution in LIBRARIES.items():
+    """Yields each library that is loaded, of :data:`LIBRARIES` and with hooks, with its version."""
+    hooked = {package.partition(".")[0]: name for name, package in PACKAGES.items()}
+    for module, distribution in {**hooked, **LIBRARIES}.items():
         loaded = sys.modules.get(module)
         if loaded is None:
             continue

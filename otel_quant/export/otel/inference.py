@@ -211,7 +211,6 @@ def _figures_of(model: ModelResult) -> dict[str, float | None]:
     """Returns what the gauges of a model show, and its span."""
     latency, memory, ran = model.latency, model.memory, model.ran
     errors = () if model.accuracy is None else model.accuracy.outputs
-    converting = [] if ran is None else [each.share for each in ran.kernels if each.is_conversion]
     return {
         semconv.INFERENCE_MEDIAN: latency.median if latency else None,
         semconv.INFERENCE_P10: latency.p10 if latency else None,
@@ -220,7 +219,7 @@ def _figures_of(model: ModelResult) -> dict[str, float | None]:
         semconv.INFERENCE_SPEEDUP: latency.speedup if latency and latency.is_apart else None,
         semconv.INFERENCE_SQNR: min((e.sqnr for e in errors if e.sqnr is not None), default=None),
         semconv.INFERENCE_FINDINGS: None if ran is None else len(model.findings),
-        semconv.INFERENCE_CONVERSIONS: None if ran is None else float(sum(converting)),
+        semconv.INFERENCE_CONVERSIONS: model.converting,
     }
 
 

@@ -1,9 +1,9 @@
-"""Names the service after the program, where the user has given it no name, and the run for people.
+"""Says what telemetry comes from: service, process and machine; and names the run for people.
 
-The SDK calls such a service ``unknown_service:python``. Its own way to another name is a resource
-detector, which is used only if an environment variable lists it; the program and its children would
-see that variable. So the resource that automatic instrumentation has made gets the name, before
-the program's own code runs.
+The SDK calls a service without a name ``unknown_service:python``; it is named after the program. The SDK's own
+way to a name, or to the machine, is a resource detector, which is used only if an environment variable
+lists it; the program and its children would see that variable. So the resource that automatic
+instrumentation has made is completed, before the program's own code runs.
 
 A run is named by service, model and start time, or by what OTEL_QUANT_RUN_NAME says. The name is given
 when the run begins and does not change, because log records have it from the first on, and a metric
@@ -12,9 +12,12 @@ whose labels change is another series.
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 import sys
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,22 +34,80 @@ _KEY: Final = "service.name"
 _UNNAMED: Final = "unknown_service"
 
 
-def name_service(tracers: Any = None) -> None:
-    """Names the service of the providers that automatic instrumentation has made.
+def name_service(providers: Iterable[Any] = ()) -> None:
+    """Completes what the providers that automatic instrumentation has made say of this process.
 
     Called by automatic instrumentation, and by a run that begins: a process that
-    :mod:`multiprocessing` has spawned learns only after its start which program it belongs to.
+    :mod:`multiprocessing` has spawned learns only after its start which program it belongs to, and
+    a forked one has its parent's resource.
     """
-    with FAULTS.kept_in("name of the service"):
-        # All providers of automatic instrumentation share one resource.
-        resource = getattr(tracers or trace.get_tracer_provider(), "resource", None)
-        if resource is None or not str(resource.attributes.get(_KEY)).startswith(_UNNAMED):
-            return
-        name = name_of_program()
-        if name:
-            named = resource.merge(type(resource)({_KEY: name}))
-            # Exporters read it when they send, so what has been recorded before has the name too.
-            resource._attributes = named._attributes
+    with FAULTS.kept_in("resource of the process"):
+        for provider in providers or (trace.get_tracer_provider(),):
+            # All providers of automatic instrumentation share one resource, until the process forks.
+            inner = getattr(provider, "_sdk_config", provider)  # of a meter provider
+            resource = getattr(inner, "resource", None)
+            if resource is not None:
+                # Exporters read it when they send, so what has been recorded before has it too.
+                resource._attributes = of_this_process(resource)._attributes
+
+
+def of_this_process(resource: Any) -> Any:
+    """Returns a resource with the service, the process and its machine; what is given of these is kept."""
+    known, process = resource.attributes, process_attributes()
+    name = str(known.get(_KEY) or _UNNAMED)
+    own = {
+        _KEY: (name_of_program() or name) if name.startswith(_UNNAMED) else name,
+        semconv.SERVICE_INSTANCE: _INSTANCE.of(known.get(semconv.SERVICE_INSTANCE), type(resource)),
+        semconv.PROCESS_PID: process[semconv.PROCESS_PID],  # not that of a forked child's parent
+    }
+    return type(resource)({**process, **known, **own}, resource.schema_url)
+
+
+def process_attributes() -> dict[str, AttributeValue]:
+    """Returns the attributes of a resource that are of this process and its machine."""
+    machine = platform.uname()
+    return {
+        semconv.PROCESS_PID: os.getpid(),
+        semconv.PYTHON_NAME: sys.implementation.name,
+        semconv.PYTHON_VERSION: platform.python_version(),
+        semconv.HOST_NAME: machine.node,
+        semconv.HOST_ARCH: machine.machine,
+        semconv.OS_TYPE: machine.system.lower(),
+        semconv.OS_DESCRIPTION: f"{machine.system} {machine.release} {machine.machine}",
+    }
+
+
+class _Instance:
+    """The identifier of this process, and of no other.
+
+    One that the environment gives is that of a container (as the conventions of Kubernetes have it),
+    and all processes in it inherit it: ranks would be one series in Prometheus. It is kept as the
+    beginning of each one's own.
+    """
+
+    def __init__(self) -> None:
+        self._given = ""
+        self._made: tuple[int, str] | None = None  # process id, and what was made for it
+
+    def of(self, known: Any, resource_class: type) -> str:
+        """Returns it; `known` is what the resource has."""
+        made, pid = self._made, os.getpid()
+        if made is None or made[0] != pid:
+            # Newer SDKs make one too, for each process.
+            module = sys.modules[resource_class.__module__]
+            detector = getattr(module, "ServiceInstanceIdResourceDetector", None)
+            unique = str(
+                detector().detect().attributes[semconv.SERVICE_INSTANCE]
+                if detector
+                else uuid.uuid4()
+            )
+            if made is None and known not in (None, unique):
+                self._given = f"{known}."
+            made = self._made = pid, self._given + (unique[:8] if self._given else unique)
+        return made[1]
+
+
+_INSTANCE: Final = _Instance()
 
 
 def service_name() -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from contextvars import Token
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as otel_context
@@ -37,6 +38,11 @@ class SpanIds(NamedTuple):
     parent_span_id: str | None  # The span above; None for a root
     # Attributes of what the telemetry comes from; of the run's span only
     resource: Attributes | None = None
+
+
+_LONGEST_TRACE: Final = 2048
+"""Bytes of a stack trace: Tempo keeps as many of an attribute, the first, which are the outermost frames."""
+_CUT: Final = "... (outer frames left out)\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +365,8 @@ def _set_error(span: Span, event: Event) -> None:
     assert event.error is not None
     span.set_attribute(semconv.ERROR_TYPE, event.error)
     if event.exception is not None and event.run.paths:
-        span.record_exception(event.exception, timestamp=event.time_ns)
+        shown = {semconv.EXCEPTION_STACKTRACE: _stack_trace(event.exception)}
+        span.record_exception(event.exception, shown, event.time_ns)
         span.set_status(StatusCode.ERROR, str(event.exception) or None)
         return
     raised = {
@@ -368,3 +375,15 @@ def _set_error(span: Span, event: Event) -> None:
     }
     span.add_event(semconv.EXCEPTION_EVENT, present(raised), event.time_ns)
     span.set_status(StatusCode.ERROR, event.error_message)
+
+
+def _stack_trace(error: BaseException) -> str:
+    """Returns the frames of an exception; the innermost, if all are more than a store keeps of it."""
+    *frames, last = traceback.format_exception(error)
+    text = "".join((*frames, last))
+    if len(text.encode(errors="replace")) <= _LONGEST_TRACE:
+        return text
+    last = last.encode(errors="replace")[: _LONGEST_TRACE // 4].decode(errors="ignore")
+    kept = _LONGEST_TRACE - len(last.encode()) - len(_CUT)
+    innermost = "".join(frames).encode(errors="replace")[-kept:]
+    return _CUT + innermost.partition(b"\n")[2].decode(errors="ignore") + last

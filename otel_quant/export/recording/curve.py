@@ -188,7 +188,7 @@ class CurveFile:
         self._written_ns = clock_ns
         self._file = HeldFile(path)
         self._size = 0
-        self._is_outdated = False  # what is on disk has buckets of another length
+        self._is_outdated = False  # what is on disk has buckets of another length, or more levels
 
     def add(
         self, clock_ns: int, levels: Mapping[str, Number], totals: Mapping[str, Number]
@@ -204,6 +204,13 @@ class CurveFile:
         if clock_ns - self._written_ns >= FLUSH_EVERY * 1e9:
             self._written_ns = clock_ns
             self.flush()
+
+    def drop(self, level: str) -> None:
+        """Takes a level out; the next write makes the file anew without it."""
+        self._levels = tuple(name for name in self._levels if name != level)
+        for bucket in self._curve.buckets.values():
+            bucket.levels.pop(level, None)
+        self._is_outdated = self._has_new_columns = True
 
     def flush(self) -> None:
         """Writes every bucket that has changed."""

@@ -107,7 +107,7 @@ class StateFile:
     def __init__(self, path: Path) -> None:
         self._file = PageFile(path)
         self._head = ""
-        self._head_of: tuple[str, int] = "", 0
+        self._head_of: tuple[str, int, str | None] = "", 0, None
 
     def write(
         self,
@@ -116,12 +116,14 @@ class StateFile:
         clock_ns: int,
         attributes: Mapping[str, Any],
         steps: Iterable[tuple[int, int, int | None]],
+        problem: str | None = None,
     ) -> None:
-        """Writes figures, and the samples that each open step has consumed and expects."""
-        if self._head_of != (run, clock_ns):  # else there are only more samples
+        """Writes figures, the samples that each open step has consumed and expects, and a problem."""
+        if self._head_of != (run, clock_ns, problem):  # else there are only more samples
             head = {"schema": SCHEMA, "time": time_ns, "clock": clock_ns, "run": run}
-            self._head = as_json({**head, "attributes": attributes})
-            self._head_of = run, clock_ns
+            told = {} if problem is None else {"problem": problem}
+            self._head = as_json({**head, **told, "attributes": attributes})
+            self._head_of = run, clock_ns, problem
         texts = [
             f'{{"index":{index},"samples":{samples},"expected":{json.dumps(expected)}}}'
             for index, samples, expected in steps

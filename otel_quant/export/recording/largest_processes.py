@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
 from otel_quant.base.kernel_files import read_proc
 
 MOST: Final = 5
-"""Series of processes in a curve: each makes the file larger for the whole of the recording."""
+"""Child processes with a series in a curve: each makes the file larger for the whole of the recording."""
 
 _LONGEST_NAME: Final = 60
 _INTERPRETERS: Final = ("python", "bash", "sh", "dash")
@@ -20,11 +20,12 @@ SMALLEST_SHARE: Final = 0.05
 
 
 class LargestProcesses:
-    """Names the largest processes, and gives the first :data:`MOST` of them a series.
+    """Names the largest processes, and gives the program and its :data:`MOST` largest children a series.
 
-    A process gets one if it was among the largest at two looks in a row, so that short-lived ones
-    take no place of those that last; it keeps it. The program itself has the first. A program
-    without child processes has none: it would say what the whole says, in as much room.
+    The program's begins with its first child, before any other: until then it would say what the whole
+    says, in as much room. A child gets one if it was among the largest at two looks in a row, so that
+    none that lives a moment, or is a copy of its parent until it calls `exec`, takes the place of
+    another; with as many already, in place of the one whose highest memory is the lowest.
     """
 
     def __init__(self, pid: int) -> None:
@@ -32,18 +33,30 @@ class LargestProcesses:
         self._names: dict[int, str] = {}
         self._named_at: dict[int, int] = {}  # the RSS that each had then
         self._series: dict[int, str] = {}
+        self._peaks: dict[int, int] = {}  # of those with a series
         self._seen: frozenset[int] = frozenset()
 
-    def look(self, processes: Mapping[int, int]) -> None:
-        """Finds the largest and their names; a program that calls ``exec`` changes its name."""
+    def look(self, processes: Mapping[int, int]) -> Iterator[str]:
+        """Finds the largest and their names; a program that calls ``exec`` changes its name.
+
+        Yields the series that end for a larger process.
+        """
         least = sum(processes.values()) * SMALLEST_SHARE
-        largest = heapq.nlargest(MOST, processes, key=processes.__getitem__)
+        largest = heapq.nlargest(MOST + 1, processes, key=processes.__getitem__)
         for pid in {*largest, self._pid}:
             self._find_name(pid, processes.get(pid, 0))
-        large = frozenset(pid for pid in largest if processes[pid] >= least and len(processes) > 1)
-        for pid in sorted(large & self._seen, key=lambda pid: (pid != self._pid, -processes[pid])):
-            if len(self._series) < MOST:
-                self._series.setdefault(pid, f"{self._name(pid)} ({pid})")
+        large = frozenset(pid for pid in largest if processes[pid] >= least) - {self._pid}
+        for pid in sorted(
+            (large & self._seen) - self._series.keys(), key=lambda pid: -processes[pid]
+        ):
+            children = self._series.keys() - {self._pid}
+            if len(children) == MOST:
+                smallest = min(children, key=self._peaks.__getitem__)
+                if self._peaks[smallest] >= processes[pid]:
+                    break
+                yield self._series.pop(smallest)
+            self._series[pid] = f"{self._name(pid)} ({pid})"
+            self._peaks[pid] = processes[pid]
         self._seen = large
         self._names = {pid: name for pid, name in self._names.items() if pid in processes}
         self._named_at = {pid: rss for pid, rss in self._named_at.items() if pid in processes}
@@ -58,7 +71,11 @@ class LargestProcesses:
 
     def series(self, processes: Mapping[int, int]) -> dict[str, int]:
         """Returns RSS in bytes by name of series."""
-        return {name: processes[pid] for pid, name in self._series.items() if pid in processes}
+        if len(processes) > 1 and self._pid not in self._series:
+            self._series = {self._pid: f"{self._name(self._pid)} ({self._pid})", **self._series}
+        shown = {pid: processes[pid] for pid in self._series if pid in processes}
+        self._peaks |= {pid: max(rss, self._peaks.get(pid, 0)) for pid, rss in shown.items()}
+        return {self._series[pid]: rss for pid, rss in shown.items()}
 
     def named(self, processes: Mapping[int, int]) -> tuple[tuple[str, int], ...]:
         """Returns name and RSS in bytes of the largest, largest first."""

@@ -10,12 +10,13 @@ epoch), and by the launcher alone ``ending`` (:class:`~otel_quant.recordings.mod
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from otel_quant.base.files import replace_whole
+from otel_quant.base.files import PAGE, replace_whole
 from otel_quant.export.recording.event_file import as_json, mapping_in
 from otel_quant.export.recording.layout import MANIFEST, SCHEMA
 
@@ -57,7 +58,14 @@ def complete(folder: Path, **fields: Any) -> None:
         else:
             is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
             known[name] = dataclasses.asdict(value) if is_record else value
-    replace_whole(folder / MANIFEST, as_json(known).encode() + b"\n")
+    path, data = folder / MANIFEST, as_json(known).encode() + b"\n"
+    try:
+        replace_whole(path, data)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or len(data) > PAGE:
+            raise
+        with path.open("r+b") as file:  # the page that it has is room enough
+            file.write(data)
 
 
 def load(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.export.otel.custom import custom_value
-from otel_quant.export.otel.service_name import name_of_program
+from otel_quant.export.otel.service_name import name_of_program, process_attributes
 from otel_quant.export.otel.spans import SpanIds
 from otel_quant.export.recording import layout, manifest
 from otel_quant.export.recording.curve import CurveFile
@@ -74,6 +74,7 @@ class RecordingSink(Sink):
         self._curve: _OwnCurve | None = None
         self._made_manifest = False
         self._has_failed = False
+        self._problem: str | None = None  # Why an event could not be written
         self._heartbeat_ns = 0
         self._newest: tuple[int, int, Mapping[str, Any]] = 0, 0, {}
         # Reentrant: a signal handler may close a step while another is being written.
@@ -91,6 +92,8 @@ class RecordingSink(Sink):
         ids = _ids_in(self._run_ids) or _ids_without_sdk(run)
         of_run = {"rank": run.rank, "world_size": run.world_size}
         self._write(event, {**of_run, **ids, "attributes": event.attributes, **_checkpoint(event)})
+        with self._lock:
+            self._write_state()  # it has its room on the disk from now on
 
     def run_ended(self, event: Event) -> None:
         """Writes the end."""
@@ -127,9 +130,9 @@ class RecordingSink(Sink):
     def step_ended(self, event: Event) -> None:
         """Writes what a step's span says."""
         assert event.step is not None
-        self._steps.pop(event.step.index, None)
         end = {"index": event.step.index, "samples": event.samples, "items": event.items}
         self._write(event, {**end, **_ending(event), **_checkpoint(event)})
+        self._steps.pop(event.step.index, None)  # one whose end is not on disk stays in the state
 
     def checkpoint(self, event: Event) -> None:
         """Writes a checkpoint that is neither the start nor the end of a step."""
@@ -232,7 +235,13 @@ class RecordingSink(Sink):
         run, events = self._run, self._events
         if run is not None and events is not None:
             known = {"run": run.id, **fields}
-            events.write(kind or event.kind, event.time_ns, event.clock_ns, known)
+            try:
+                events.write(kind or event.kind, event.time_ns, event.clock_ns, known)
+            except OSError as error:  # the state needs no room: it is written over
+                with self._lock:
+                    self._problem = error.strerror
+                    self._write_state()
+                raise
 
     def _write_state(self) -> None:
         """Writes the state; the caller has the lock."""
@@ -240,7 +249,7 @@ class RecordingSink(Sink):
         if run is None or state is None:
             return
         steps = [(index, step.samples, step.expected) for index, step in self._steps.copy().items()]
-        state.write(run.id, *self._newest, steps)
+        state.write(run.id, *self._newest, steps, self._problem)
 
     def _tell_samples(self, index: int, event: Event) -> None:
         step = self._steps.get(index)
@@ -272,7 +281,9 @@ class _OwnCurve:
             processes = {os.getpid(): reading.memory.rss, **children}
             if reading.clock_ns - self._looked_ns >= _LOOK_NS:
                 self._looked_ns = reading.clock_ns
-                self._largest.look(processes)
+                with self._lock:
+                    for name in self._largest.look(processes):
+                        self._file.drop(series.PROCESS + name)
             for name, rss in self._largest.series(processes).items():
                 levels[series.PROCESS + name] = rss
         with self._lock:
@@ -322,10 +333,10 @@ def _ids_in(ids: SpanIds | None) -> Mapping[str, Any]:
 
 def _ids_without_sdk(run: RunInfo) -> Mapping[str, Any]:
     """Returns what a span would have had from outside: where `otel-quant send` is to put it."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"resource": process_attributes()}
     name = name_of_program()
     if name is not None:
-        fields["resource"] = {"service.name": name}
+        fields["resource"]["service.name"] = name
     above = _TRACEPARENT.fullmatch(run.parent_carrier.get("traceparent", ""))
     if above is not None:
         fields |= above.groupdict()

@@ -1,6 +1,11 @@
 """Judges a comparison by limits: what is within, what is worse, what cannot be compared.
 
-Three runs on each side cannot reach p = 0.05. With too few for the test the best new run has to be worse
+Many figures are tested at once, and chance alone makes one of twenty differ. So the p of each is corrected
+for their number by Holm's method: once for the totals of all limits, once for their steps. At most one
+gate of twenty of like runs fails, as `benchmarks/gate.py` simulates.
+
+The order of few runs cannot be as rare as that, so their distance counts too: Student's t-test. Three
+runs on each side cannot reach p = 0.05 at all. With too few for the test the best new run has to be worse
 than the worst of the base by the limit: one slow run in the base may hide a difference, none makes one.
 """
 
@@ -8,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple
 
 from otel_quant.recordings.comparison.facts import FactDifference
 from otel_quant.recordings.comparison.limits import Limit
@@ -23,6 +28,8 @@ from otel_quant.recordings.comparison.side_by_side import (
     Side,
     StepRow,
     can_tell,
+    mann_whitney,
+    student,
 )
 from otel_quant.recordings.steps import StepPath, path_text
 from otel_quant.recordings.summary import WAITS
@@ -68,17 +75,47 @@ class Verdict:
         return EXIT_CODES[self.outcome]
 
 
+class _Test(NamedTuple):
+    """A figure of a side that is compared with the base, before it is judged."""
+
+    check: Check  # What becomes of it if it is worse
+    limit: Limit
+    base: Sample
+    new: Sample
+    waits: float | None
+
+    @property
+    def sign(self) -> int:
+        """1 for a figure that is worse the higher it is, else -1."""
+        return 1 if self.limit.figure.is_smaller_better else -1
+
+    @property
+    def change(self) -> float:
+        """By how much the side is worse."""
+        return self.sign * (self.new.median_alone - self.base.median_alone)
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether the runs vary by more than the limit, whichever side each of them was on."""
+        values = (*self.base.alone, *self.new.alone)
+        return max(values) - min(values) > _allowed(self.limit, min(values))
+
+
 def judge(comparison: Comparison, limits: Sequence[Limit], *, force: bool) -> Verdict:
     """Judges each side but the base by limits."""
-    checks: list[Check] = []
+    found: list[Check | _Test] = []
     base = comparison.sides[0]
     unusable = [*_standing(base, is_new=False)]
     for at, side in enumerate(comparison.sides[1:], 1):
         broken = [*unusable, *_standing(side, is_new=True)]
-        checks += broken
+        found += broken
         if not broken:
             for limit in limits:
-                checks += _checks(comparison, at, limit, force=force)
+                found += _checks(comparison, at, limit, force=force)
+    checks = [each for each in found if isinstance(each, Check)]
+    tests = [each for each in found if isinstance(each, _Test)]
+    checks += _judged([each for each in tests if each.check.path == TOTAL], force=force)
+    checks += _judged([each for each in tests if each.check.path != TOTAL], force=force)
     return Verdict(tuple(sorted(checks, key=_worst_first)))
 
 
@@ -106,7 +143,10 @@ def _standing(side: Side, *, is_new: bool) -> Iterator[Check]:
             )
 
 
-def _checks(comparison: Comparison, at: int, limit: Limit, *, force: bool) -> Iterator[Check]:
+def _checks(
+    comparison: Comparison, at: int, limit: Limit, *, force: bool
+) -> Iterator[Check | _Test]:
+    """Yields what a limit finds on a side, and what is to be tested for it."""
     side = comparison.sides[at]
     if not limit.is_budget and not force:
         if comparison.unrelated[at - 1]:
@@ -122,14 +162,11 @@ def _checks(comparison: Comparison, at: int, limit: Limit, *, force: bool) -> It
             yield Check(limit=limit, side=side, outcome="not comparable", facts=facts)
             return
     rows = [row for row in comparison.rows if _is_meant(limit, row.path)]
-    found = (_check(comparison, at, limit, row, force=force) for row in rows)
-    checks = [check for check in found if check is not None]
-    if checks:
-        yield from checks
-        return
-    yield Check(
-        limit=limit, side=side, outcome="not comparable", why=_missing(comparison, at, limit, rows)
-    )
+    found = [_check(comparison, at, limit, row) for row in rows]
+    yield from (each for each in found if each is not None)
+    if not any(found):
+        why = _missing(comparison, at, limit, rows)
+        yield Check(limit=limit, side=side, outcome="not comparable", why=why)
 
 
 def _is_meant(limit: Limit, path: StepPath) -> bool:
@@ -140,10 +177,8 @@ def _is_meant(limit: Limit, path: StepPath) -> bool:
     return asked in names
 
 
-def _check(
-    comparison: Comparison, at: int, limit: Limit, row: StepRow, *, force: bool
-) -> Check | None:
-    """Returns the check of one step; None if the figure is not known there."""
+def _check(comparison: Comparison, at: int, limit: Limit, row: StepRow) -> Check | _Test | None:
+    """Returns the check of one step, or what has to be tested; None if the figure is not known there."""
     side = comparison.sides[at]
     if "failed" in row.states[at] and "failed" not in row.states[0]:
         return Check(limit=limit, path=row.path, side=side, outcome="worse", why="has failed")
@@ -152,42 +187,65 @@ def _check(
     if figure is None or new is None:
         return None
     base, difference = figure.samples[0], figure.differences[at - 1]
-    outcome: Outcome
-    if limit.is_budget:
-        is_worse = new.highest > limit.amount if limit.sign == "<=" else new.lowest < limit.amount
-        outcome = "worse" if is_worse else "within"
-    elif base is None or difference is None:
-        return None
-    else:
-        outcome = _outcome(limit, base, new, difference)
-    waits = None
-    if outcome == "not comparable":
-        outcome, waits = ("worse", None) if force else (outcome, _waits(row, at))
-    return Check(
+    check = Check(
         limit=limit,
         path=row.path,
         side=side,
-        outcome=outcome,
+        outcome="worse",
         base=base,
         new=new,
         difference=difference,
-        waits=waits,
     )
+    if limit.is_budget:
+        is_worse = new.highest > limit.amount if limit.sign == "<=" else new.lowest < limit.amount
+        return check if is_worse else replace(check, outcome="within")
+    return None if base is None else _Test(check, limit, base, new, _waits(row, at))
 
 
-def _outcome(limit: Limit, base: Sample, new: Sample, difference: Difference) -> Outcome:
+def _judged(tests: Sequence[_Test], *, force: bool) -> Iterator[Check]:
+    """Judges what is tested together."""
+    left = sum(test.may_fail for test in tests)
+    level = ALPHA / max(1, left)
+    found = [(test, _p(test, level)) for test in tests]
+    rare = set()
+    for low in sorted(p for test, p in found if p is not None and test.may_fail):
+        if low > ALPHA / left:
+            break
+        rare.add(low)
+        left -= 1
+    for test, p in found:
+        outcome = _outcome(test, None if p is None else p in rare)
+        if outcome == "not comparable" and not force:
+            yield replace(test.check, outcome=outcome, waits=test.waits)
+        else:
+            yield test.check if outcome != "within" else replace(test.check, outcome=outcome)
+
+
+def _p(test: _Test, level: float) -> float | None:
+    """Returns how often chance alone makes a side as much worse; None with too few runs to tell."""
+    if not can_tell(test.base, test.new):
+        return None
+    if test.change <= 0:
+        return 1.0
+    p = mann_whitney(test.base.alone, test.new.alone)
+    if p > ALPHA or can_tell(test.base, test.new, level):
+        return p
+    return student(test.base.alone, test.new.alone)
+
+
+def _outcome(test: _Test, is_rare: bool | None) -> Outcome:
     """Says whether a side is worse than the base by more than the limit, and by more than noise.
 
     Judged is what is left of a time without the wait of the main thread for a processor. With too
-    few runs to tell noise, the best run has to be worse than the worst of the base by as much; and
-    where that may be the wait of other threads, nobody knows.
+    few runs to tell noise (`is_rare` is None), the best run has to be worse than the worst of the
+    base by as much; and where that may be the wait of other threads, nobody knows.
     """
-    best, worst, sign = (min, max, 1) if limit.figure.is_smaller_better else (max, min, -1)
-    change = new.median_alone - base.median_alone
-    if sign * change <= _allowed(limit, base.median_alone):
+    limit, base, new, sign = test.limit, test.base, test.new, test.sign
+    if test.change <= _allowed(limit, base.median_alone):
         return "within"
-    if can_tell(base, new):
-        return "worse" if difference.p is not None and difference.p <= ALPHA else "within"
+    if is_rare is not None:
+        return "worse" if is_rare else "within"
+    best, worst = (min, max) if sign > 0 else (max, min)
     reference = worst(base.alone)
     allowed = _allowed(limit, reference)
     if sign * (best(new.alone) - reference) <= allowed:
@@ -195,10 +253,10 @@ def _outcome(limit: Limit, base: Sample, new: Sample, difference: Difference) ->
     return "worse" if sign * (best(new.bounds) - reference) > allowed else "not comparable"
 
 
-def _waits(row: StepRow, at: int) -> float:
+def _waits(row: StepRow, at: int) -> float | None:
     """Returns the longest waits of a run of a side."""
     samples = [row.figures[name].samples[at] for name in WAITS if name in row.figures]
-    return max(sample.highest for sample in samples if sample is not None)
+    return max((sample.highest for sample in samples if sample is not None), default=None)
 
 
 def _allowed(limit: Limit, base: float) -> float:

@@ -47,14 +47,19 @@ class ComparedRun:
     cpus: float | None  # How many processors it could use; None if that is not known
 
 
-def compared_run(name: str, recording: Recording) -> ComparedRun:
-    """Returns a recording as it is compared."""
+def compared_run(name: str, recording: Recording, *, of_runs: bool = False) -> ComparedRun:
+    """Returns a recording as it is compared; with `of_runs` without what its launcher alone has seen.
+
+    That is asked for where another one has no launcher: the whole of a profile is one run, from its
+    first step on, and not the program.
+    """
     standing, why = _standing(recording)
+    measured = summary.of_runs(recording) if of_runs else recording
     return ComparedRun(
         name=name,
         recording=recording,
-        total=summary.values(recording),
-        steps=dict(_steps(recording)),
+        total=summary.values(measured),
+        steps=dict(_steps(measured)),
         standing=standing,
         why=why,
         cpus=summary.processors(recording),

@@ -225,10 +225,10 @@ def difference(base: Sample, new: Sample, matters: float = 0.0) -> Difference:
     return Difference(change, ratio, p, is_clear and is_same_way and abs(change) >= matters)
 
 
-def can_tell(base: Sample, new: Sample) -> bool:
-    """Whether there are enough runs for the test to tell a difference from noise."""
+def can_tell(base: Sample, new: Sample, level: float = ALPHA) -> bool:
+    """Whether there are enough runs for the test to reach a p as low as a level."""
     sizes = len(base.values), len(new.values)
-    return 2 / math.comb(sum(sizes), sizes[0]) <= ALPHA
+    return 2 / math.comb(sum(sizes), sizes[0]) <= level
 
 
 def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
@@ -258,6 +258,33 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> float:
         return 1.0
     distance = abs(ranks / 2 - len(first) * (below + 1) / 2)
     return math.erfc(max(0.0, distance - 0.5) / deviation / math.sqrt(2))
+
+
+def student(first: Sequence[float], second: Sequence[float]) -> float:
+    """Returns the two-sided p of Student's t-test, which takes the noise for normally distributed.
+
+    The distribution function is a sum for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and
+    26.7.4).
+    """
+    means = statistics.fmean(first), statistics.fmean(second)
+    freedom = len(first) + len(second) - 2
+    squares = sum(
+        (value - mean) ** 2
+        for values, mean in zip((first, second), means, strict=True)
+        for value in values
+    )
+    if not squares:
+        return float(means[0] == means[1])
+    error = math.sqrt(squares / freedom * (1 / len(first) + 1 / len(second)))
+    angle = math.atan(abs(means[0] - means[1]) / error / math.sqrt(freedom))
+    is_odd = freedom % 2
+    term = math.cos(angle) if is_odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for at in range(2 + is_odd, freedom, 2):
+        term *= math.cos(angle) ** 2 * (at - 1) / at
+        total += term
+    total *= math.sin(angle)
+    return max(0.0, 1 - (2 / math.pi * (angle + total) if is_odd else total))
 
 
 @lru_cache(256)

@@ -20,7 +20,7 @@ from opentelemetry.trace import NonRecordingSpan
 
 from otel_quant.export.otel.automatic_providers import Providers
 from otel_quant.export.otel.inference import RunContext, names_of, report
-from otel_quant.export.otel.service_name import made_name
+from otel_quant.export.otel.service_name import made_name, of_this_process
 from otel_quant.inference.results import InferenceResult
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.sending.replay import Identifiers, Kept
@@ -49,6 +49,7 @@ def send_inference(
     resource = getattr(trace.get_tracer_provider(), "resource", None) or Resource.create()
     if str(resource.attributes.get("service.name")).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": _SERVICE}))
+    resource = of_this_process(resource)
     service = str(resource.attributes["service.name"])
     belongs = _belonging(result, began_ns, recording, settings, service)
 

@@ -26,12 +26,15 @@ from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.service_name import model_name
 from otel_quant.export.otel.spans import SpansSink
+from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
+    Attributes,
     Ending,
     RecordedCheckpoint,
     RecordedRun,
     RecordedStep,
     Recording,
+    number,
 )
 from otel_quant.recordings.sending.points import RecordedMeters
 from otel_quant.schema import semconv
@@ -45,10 +48,12 @@ _KNOWN_AT_START: Final = semconv.ORIGIN | {
 }  # fmt: skip
 """Attributes of a run's span that it has from its start."""
 
+_DIGITS: Final = 6
+"""Of a share."""
+
 _LOST: Final = ("the process is gone and has not said why",)
 
 _NAME: Final = "service.name"
-_INSTANCE: Final = "service.instance.id"
 
 
 _KINDS: Final[Mapping[tuple[Phase, bool], EventKind]] = {
@@ -190,9 +195,22 @@ class Replay:
         self._run, self._ids = run, identifiers
         self._began_ns = recording.began_ns
         self._ending, self._ending_lines = recording.ending, ending_lines
-        self._info = _info_of(run)
+        self._limit = summary.limit(recording, run)
+        self._steps_known = summary.StepSummary(recording, run)
+        self._info = _info_of(run, self._limit)
+        self._of_run = self._with_peak(run.attributes, summary.peak_of_run(recording, run))
+        if self._limit is not None:
+            limit = {
+                semconv.MEMORY_LIMIT: round(self._limit.value),
+                semconv.MEMORY_LIMIT_SOURCE: self._limit.source,
+            }
+            self._of_run = {**self._of_run, **present(limit)}
+        self._peak = number(self._of_run, semconv.MEMORY_PEAK)
         self._infos = {step.index: _step_of(step) for step in run.steps}
         self._steps = {step.index: step for step in run.steps}
+        # When the run (None) and its steps began, by the wall clock: a process reads its two clocks one
+        # after the other, and telemetry has the one, the recording's times are by the other.
+        self._starts: dict[int | None, int] = {}
         resource = resource_of(run)
         self._next_ids = _RecordedIds()
         self._root: SpanContext | None = None
@@ -219,9 +237,7 @@ class Replay:
             run_span_started=(lambda *_: None) if only_unended else logs.run_span_started,
             provider=self._tracers,
         )
-        metrics = MetricsSink(
-            RESOURCES, lambda: None, self._context_of, meters, lambda: _peak_of(self._run)
-        )
+        metrics = MetricsSink(RESOURCES, lambda: None, self._context_of, meters, lambda: self._peak)
         for event in self._events():
             self.meters.now_ns = event.time_ns
             step = self._steps.get(event.step.index) if event.step is not None else None
@@ -263,7 +279,7 @@ class Replay:
             root = ids.root_of(run, step) if step.parent is None else self._root
             if root is not None and root != self._root:
                 # A worker has ended its span after a task, and begins another.
-                self._spans.receive(self._event("run.reported", self._end_of_task(step)))
+                self._spans.receive(self._event("run.reported", self._ns(self._end_of_task(step))))
                 self._root = root
                 following.extend((root, ids.of_step(run, step)))
                 return ids.above_run(run)
@@ -290,16 +306,15 @@ class Replay:
         run = self._run
         latest: dict[str, Any] = {}
         end: Event | None = None
-        for number, checkpoint in enumerate(run.checkpoints):
-            event = self._checkpoint(number, checkpoint, latest)
+        for position, checkpoint in enumerate(run.checkpoints):
+            event = self._checkpoint(position, checkpoint, latest)
             if event.kind == "run.ended":
                 end = event
             else:
                 yield event
-        for number in self._costed():
-            model = _model_of(run.models[number])
-            ended = (model.end_ns - self._began_ns) / 1e9
-            yield self._event("models.costed", ended, models=(model,), sequence=number)
+        for position in self._costed():
+            model = _model_of(run.models[position])
+            yield self._event("models.costed", model.end_ns, models=(model,), sequence=position)
         if end is not None:
             yield end
         elif run.state != "running":
@@ -323,22 +338,29 @@ class Replay:
         known: dict[str, Any] = {}
         if kind == "run.started":
             known["attributes"] = {
-                name: value for name, value in run.attributes.items() if name in _KNOWN_AT_START
+                name: value for name, value in self._of_run.items() if name in _KNOWN_AT_START
             }
         elif kind != "checkpoint":
-            known["attributes"] = item.attributes
+            known["attributes"] = (
+                self._of_run
+                if step is None
+                else self._with_peak(step.attributes, self._steps_known.peak(step))
+            )
         if kind.endswith("ended"):
             known |= {
-                "began_ns": self._ns(item.start),
+                "began_ns": self._starts.get(checkpoint.step, self._ns(item.start)),
                 "lasted_ns": self._ns(checkpoint.time) - self._ns(item.start),
                 "error": item.error,
                 "latest_custom": dict(run.custom if step is None else latest),
             }
         if kind == "step.ended" and step is not None:
             known |= {"samples": step.samples, "error_message": step.error_message}
+        time_ns = self._ns(checkpoint.time) if checkpoint.wall_ns is None else checkpoint.wall_ns
+        if checkpoint.phase == "start":
+            self._starts[checkpoint.step] = time_ns
         return self._event(
             kind,
-            checkpoint.time,
+            time_ns,
             step=None if step is None else self._infos[step.index],
             name=checkpoint.name,
             sequence=number,
@@ -357,7 +379,7 @@ class Replay:
         assert last is not None
         return self._event(
             "reading.taken",
-            last.time,
+            self._ns(last.time),
             step=self._infos.get(last.open_steps[-1]) if last.open_steps else None,
             attributes={**run_ids_of(self._info), **last.attributes},
         )
@@ -372,12 +394,11 @@ class Replay:
         of_run = {**run_ids_of(self._info), **present({semconv.PROCESS_PID: run.pid})}
         return self._event(
             "run.killed",
-            time,
+            self._ns(time),
             name="\n".join(self._ending_lines) if ending is not None else "",
             attributes={**of_run, **attributes},
-            of_span={**run.attributes, **attributes},
+            of_span={**self._of_run, **attributes},
             latest_custom=run.custom,
-            began_ns=self._ns(time),
             error=cause or "lost",
             error_message=lines[0],
             steps=tuple(
@@ -387,12 +408,23 @@ class Replay:
             ),
         )
 
-    def _event(self, kind: EventKind, time: float, **known: Any) -> Event:
-        time_ns = self._ns(time)
+    def _event(self, kind: EventKind, time_ns: int, **known: Any) -> Event:
         known.setdefault("began_ns", time_ns)
         return Event(kind=kind, time_ns=time_ns, clock_ns=time_ns, run=self._info, **known)
 
     # --- within -----------------------------------------------------------------------------
+
+    def _with_peak(self, attributes: Attributes, peak: summary.Known | None) -> Attributes:
+        """Returns attributes with the peak that all commands show, and its share of the limit."""
+        if peak is None:
+            return attributes
+        share = None if self._limit is None else round(peak.value / self._limit.value, _DIGITS)
+        found = {
+            semconv.MEMORY_PEAK: round(peak.value),
+            semconv.MEMORY_PEAK_SOURCE: "kernel" if peak.source == "kernel" else "sampled",
+            semconv.MEMORY_PEAK_RATIO: share,
+        }
+        return {**attributes, **present(found)}
 
     def _context_of(self, step: StepInfo | None) -> Context | None:
         return self._spans.context_of(step)
@@ -411,14 +443,14 @@ class Replay:
 
 
 def resource_of(run: RecordedRun) -> Resource:
-    """Returns what a run's telemetry comes from."""
+    """Returns what a run's telemetry comes from: the process that ran, not the one that sends."""
     if run.span_id is not None:
         return Resource(run.resource)
-    now = Resource.create()
-    added = {_INSTANCE: str(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:otel-quant:run:{run.id}"))}
-    if str(now.attributes.get(_NAME)).startswith("unknown_service"):
-        added |= {name: str(value) for name, value in run.resource.items()}
-    return now.merge(Resource(added))
+    now, ran = Resource.create(), dict(run.resource)
+    if not str(now.attributes.get(_NAME)).startswith("unknown_service"):
+        ran.pop(_NAME, None)
+    id_ = str(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:otel-quant:run:{run.id}"))
+    return now.merge(Resource({**ran, semconv.SERVICE_INSTANCE: id_}))
 
 
 def _is_of_unended(event: Event, step: RecordedStep | None) -> bool:
@@ -430,18 +462,17 @@ def _context(above: SpanContext | None) -> Context:
     return Context() if above is None else set_span_in_context(NonRecordingSpan(above), Context())
 
 
-def _info_of(run: RecordedRun) -> RunInfo:
-    known, pid = run.attributes, run.pid
+def _info_of(run: RecordedRun, limit: summary.Limit | None) -> RunInfo:
     first: Mapping[str, Any] = run.steps[0].attributes if run.steps else {}
-    model, limit = first.get(semconv.INPUT_PATH), known.get(semconv.MEMORY_LIMIT)
+    model = first.get(semconv.INPUT_PATH)
     return RunInfo(
         id=run.id,
-        pid=pid,
-        name=str(known.get(semconv.RUN_NAME, "")),
+        pid=run.pid,
+        name=str(run.attributes.get(semconv.RUN_NAME, "")),
         model=model_name(model) if isinstance(model, str) else None,
         method=first.get(semconv.CALIBRATION_METHOD),
         config=first.get(semconv.CONFIG_NAME),
-        limits=Limits(limit if isinstance(limit, int) else None),
+        limits=Limits(None if limit is None else round(limit.value)),
         rank=run.rank,
         world_size=run.world_size,
     )
@@ -474,6 +505,7 @@ def _attributes_of(ending: Ending) -> Mapping[str, Any]:
     return present(
         {
             semconv.ENDING_SIGNAL: ending.signal or ending.process_signal,
+            semconv.ENDING_CAUSE: ending.cause,
             semconv.ENDING_OUT_OF_MEMORY: ending.out_of_memory,
             semconv.ENDING_EVIDENCE: ending.evidence,
             semconv.ENDING_OPEN_STEPS: ending.open_steps or None,
@@ -493,8 +525,3 @@ def _latest(run: RecordedRun) -> float:
         *(time for step in run.steps for time, _ in step.progress[-1:]),
         *([run.last.time] if run.last is not None else []),
     )
-
-
-def _peak_of(run: RecordedRun) -> int | None:
-    peak = run.attributes.get(semconv.MEMORY_PEAK)
-    return peak if isinstance(peak, int) else None

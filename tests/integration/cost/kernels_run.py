@@ -15,6 +15,7 @@ from otel_quant.cost.execution import executions, memory_views
 from otel_quant.cost.fused import fused_kernels
 from otel_quant.cost.inputs import bind_inputs
 from otel_quant.cost.model_reader import read_model
+from otel_quant.cost.runtimes import runtime_here
 from otel_quant.cost.walk import Walk
 
 FLOAT_FUSIONS = ("ConvActivationFusion", "NoopElimination", "SkipLayerNormFusion")
@@ -26,14 +27,14 @@ _MOVED = ("q", "dq")
 _TYPES = {"tensor(float)": np.float32, "tensor(bool)": np.bool_, "tensor(int64)": np.int64}
 
 
-def run_by_onnxruntime(path: Path, folder: Path) -> dict[str, int]:
+def run_by_onnxruntime(path: Path, folder: Path, *, arm: bool = False) -> dict[str, int]:
     """Returns the bytes that each node makes, by its name, as onnxruntime's profile has them.
 
     Two things are left out: what is dequantized from a constant on every run, and second copies
     of a DequantizeLinear that several nodes read. A conversion that it inserts behind a node counts
     as that node's.
     """
-    events = _profile(path, folder)
+    events = _profile(path, folder, arm=arm)
     graph = onnx.load(path).graph
     constants = {tensor.name for tensor in graph.initializer}
     folded: set[str] = set()
@@ -58,20 +59,19 @@ def run_by_onnxruntime(path: Path, folder: Path) -> dict[str, int]:
     return made
 
 
-def contractions_in_float(path: Path, folder: Path) -> dict[str, int]:
+def contractions_in_float(path: Path, folder: Path, *, arm: bool = False) -> dict[str, int]:
     """Returns how many Conv, Gemm and MatMul nodes onnxruntime runs in float, by operator."""
-    names = [event["args"].get("op_name") for event in _profile(path, folder)]
+    names = [event["args"].get("op_name") for event in _profile(path, folder, arm=arm)]
     return {name: names.count(name) for name in ("Conv", "Gemm", "MatMul") if name in names}
 
 
-def _profile(path: Path, folder: Path) -> list[Any]:
+def _profile(path: Path, folder: Path, *, arm: bool) -> list[Any]:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.enable_profiling = True
     options.profile_file_prefix = str(folder / "profile")
     options.log_severity_level = 3
-    # As on Arm: without it, kernels on x86 that take no int8 activations stay unused.
-    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    options.add_session_config_entry("session.qdqisint8allowed", "1" if arm else "0")
     session = onnxruntime.InferenceSession(
         path, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(FLOAT_FUSIONS)
     )
@@ -81,11 +81,12 @@ def _profile(path: Path, folder: Path) -> list[Any]:
     return [event for event in events if event["name"].endswith("_kernel_time")]
 
 
-def run_by_the_fused_view(path: Path, view: str = "fused") -> dict[str, int]:
+def run_by_the_fused_view(path: Path, *, arm: bool = False) -> dict[str, int]:
     """Returns the bytes that each node makes, by its name; nodes that make none are left out."""
     model = read_model(path)
     bound = bind_inputs(model.graph, None, str(path))
     walk = Walk(model, bound)
-    memory = memory_views(walk, fused_kernels(walk.ops, walk.outputs), corrected=True)[view]
+    fused = fused_kernels(walk.ops, walk.outputs, runtime_here()._replace(arm=arm))
+    memory = memory_views(walk, fused, corrected=True)["fused"]
     made = {run.op.name: memory.add(run.op, 0)[0] for run in executions(walk.ops)}
     return {name: size for name, size in made.items() if size != 0}

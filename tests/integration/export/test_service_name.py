@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import sys
 
@@ -10,6 +11,14 @@ import pytest
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import PROGRAMS, Workshop, clean_environment, run
 
+OF_THIS_MACHINE = {
+    "host.arch": platform.machine(),
+    "os.type": "linux",
+    "os.description": f"{platform.system()} {platform.release()} {platform.machine()}",
+    "process.runtime.name": "cpython",
+    "process.runtime.version": platform.python_version(),
+}
+"""What the resource of every signal has, beside the host's name."""
 STEP = """
 import os
 import otel_quant
@@ -83,7 +92,10 @@ def test_unnamed_service_has_the_name_of_the_program(
     [
         (["starting.py"], {}, "starting", r"starting small 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"),
         (["-m", "starting"], {"OTEL_SERVICE_NAME": "nightly"}, "nightly", "nightly small 20.*"),
-        (["starting.py"], {"OTEL_RESOURCE_ATTRIBUTES": "a=b,service.name=mine"}, "mine", "mine small 20.*"),
+        (
+            ["starting.py"], {"OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=pod-7.main,service.name=mine,host.name=node"},
+            "mine", "mine small 20.*",
+        ),
         (["starting.py"], {"OTEL_QUANT_RUN_NAME": "resnet on Friday"}, "starting", "resnet on Friday"),
         (
             ["starting.py"], {"OTEL_QUANT_RUN_NAME": "resnet", "RANK": "0", "WORLD_SIZE": "1"},
@@ -103,7 +115,21 @@ def test_processes_of_a_run_have_its_service_and_the_name_of_service_model_and_s
     assert services(otlp) == [{service}] * 3
     assert otlp.span_names().count("of a child") == 3
     starts = [point for point in otlp.points if point.metric == "quant.run.start"]
-    assert len({point.resource["service.instance.id"] for point in starts}) == 4
+    given = variables.get("OTEL_RESOURCE_ATTRIBUTES")
+    processes = {point.resource["process.pid"]: point.resource for point in starts}
+    ids = {str(resource["service.instance.id"]) for resource in processes.values()}
+    assert len(processes) == len(ids) == 4
+    assert {each.startswith("pod-7.main.") for each in ids} == {given is not None}
+    machine = platform.uname()
+    for one in (*otlp.spans, *otlp.records, *starts):
+        assert {**one.resource, **processes[one.resource["process.pid"]]} == one.resource
+        assert OF_THIS_MACHINE.items() <= one.resource.items()
+        assert one.resource["host.name"] == ("node" if given else machine.node)
+    for record in otlp.records:
+        assert (
+            record.attributes.get("process.pid", record.resource["process.pid"])
+            == record.resource["process.pid"]
+        )
     sent = (*otlp.spans, *otlp.records, *starts)
     (found,) = {one.attributes.get("quant.run.name") for one in sent}
     assert re.fullmatch(name, str(found))

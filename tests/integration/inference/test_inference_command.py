@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_quant.cost.graph import runtime_here
 from tests.fixtures.onnx_builder import Builder
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import (
@@ -62,6 +63,7 @@ def test_two_models_stand_side_by_side(models: tuple[str, str], tmp_path: Path) 
         "providers": "CPUExecutionProvider",
         "threads": "1",
         "graph optimization": "all",
+        "rules of fusing": runtime_here().title,
         "runs": "4",
     }
     before, after = result["models"]
@@ -158,7 +160,7 @@ def test_every_format_names_the_defect_with_its_share(tmp_path: Path) -> None:
         assert sentence in out, form
     rows = list(csv.DictReader(io.StringIO(out)))
     said = {row["kernel"]: row["findings"] for row in rows}
-    assert said["exp"] == ""
+    assert said["x_Q"] == ""
     assert sentence in said["exp_Q"]
     assert sentence in said["c1_DQ"]
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1, rel=0.01)

@@ -12,6 +12,8 @@ from otel_quant.inference import subjects
 from otel_quant.inference.measure import measure_files
 from otel_quant.inference.results import ModelResult
 from otel_quant.inference.subjects import Options
+from otel_quant.schema.units import share_text
+from tests.fixtures.onnx_builder import Builder
 from tests.integration.inference.planted import CLEAN, DEFECTS, float_matmuls
 
 _AT_ONCE = 7
@@ -73,20 +75,18 @@ def test_a_node_that_fell_back_from_the_provider_asked_for_is_named(tmp_path: Pa
     ]
     assert sum(each.share for each in result.findings) == pytest.approx(1)
     said = {each.node: each.sentence.partition(" (")[0] for each in result.findings}
-    where = "ran on CPUExecutionProvider and not on AzureExecutionProvider"
-    assert said["relu"] == f"Relu `relu` {where}"
-    assert said["m1"] == f"MatMul `m1` and `m2` {where}"
+    where = "ran on CPUExecutionProvider and not on AzureExecutionProvider, which took no"
+    assert said["relu"] == f"Relu `relu` {where} Relu of the file"
+    assert said["m1"] == f"MatMul `m1` and `m2` {where} MatMul of the file"
 
 
 def test_below_the_level_that_fuses_the_level_is_the_reason(tmp_path: Path) -> None:
     path = CLEAN["quantized MatMuls"]().save(tmp_path / "quantized.onnx")
     [(result, _)] = _measured([path], Options(runs=2, level="disable"))
-    assert {(each.kind, each.node) for each in result.findings} == {
+    assert sorted((each.kind, each.node) for each in result.findings) == [
         ("in_float", "m1"),
         ("in_float", "m2"),
-        ("unfused", "m1"),
-        ("unfused", "m2"),
-    }
+    ]
     assert all(
         "the level of graph optimization is disable" in each.sentence for each in result.findings
     )
@@ -107,3 +107,28 @@ def test_without_the_graph_of_onnxruntime_kernels_are_joined_by_their_names(
     kinds = {each.kind for each in result.findings}
     assert kinds == {"unfused", "inserted"}
     assert ("unfused", "pool") in {(each.kind, each.node) for each in result.findings}
+
+
+def test_a_quantized_model_that_is_slower_than_the_float_one_has_a_finding(tmp_path: Path) -> None:
+    island = Builder([1, 16, 64, 64])
+    value = island.quantized("x")
+    for name in ("first", "second", "third", "fourth"):
+        value = island.quantized(island.node("Exp", [value], name))
+    island.output(value)
+    plain = Builder([1, 16, 64, 64])
+    plain.output(plain.node("Relu", ["x"], "relu"))
+    paths = [plain.save(tmp_path / "float.onnx"), island.save(tmp_path / "int8.onnx")]
+    result, _ = measure_files(list(map(str, paths)), Options(runs=80))
+    before, after = result.models
+    assert before.findings == ()
+    assert after.latency is not None
+    ratio = after.latency.ratio or 0
+    [slower] = [each for each in after.findings if each.kind == "slower"]
+    assert slower.sentence.startswith(
+        f"it is slower than the float model: x {ratio:.3f} of its time"
+    )
+    assert slower.share == pytest.approx(1 - 1 / ratio)
+    assert after.converting
+    assert slower.sentence.endswith(
+        f"{share_text(after.converting)} of the time of its kernels only converts"
+    )

@@ -35,10 +35,6 @@ def narrow():
 
 def variants():
     return {"float": Model(), "bfloat16": narrow}, {"x": torch.ones(4, 8), "scale": 2.0}
-
-def compiled():
-    models, inputs = variants()
-    return {**models, "compiled": torch.compile(Model())}, inputs
 """
 
 
@@ -89,21 +85,6 @@ def test_models_of_a_script_stand_side_by_side_and_in_the_report(
     )
     [page] = tmp_path.rglob("*.html")
     assert "Models at work" in page.read_text()
-
-
-@pytest.mark.slow
-def test_a_model_that_cannot_be_compiled_is_a_row_and_the_others_go_on(
-    tmp_path: Path,
-) -> None:
-    out, err = run(
-        tmp_path, "models.py:compiled", "--runs", "1", code=1, CXX="/nonexistent",
-        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"),
-    )  # fmt: skip
-    said = "InductorError: InvalidCxxCompiler: No working C++ compiler found"
-    [row] = [line for line in out.splitlines() if line.startswith("compiled ")]
-    assert f"{said}" in row
-    assert "bfloat16: what ran" in out
-    assert f"otel-quant: compiled: {said}" in err
 
 
 _PROGRAM = """

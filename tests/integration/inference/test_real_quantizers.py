@@ -17,6 +17,7 @@ from otel_quant.cost import analyze
 from otel_quant.inference.measure import measure_files
 from otel_quant.inference.results import ModelResult
 from otel_quant.inference.subjects import Options
+from tests.fixtures.onnx_builder import Builder, quantized_conv
 
 pytestmark = [pytest.mark.quark, pytest.mark.slow]
 
@@ -125,6 +126,27 @@ def test_models_by_real_quantizers_are_measured_whole(
     assert [each.kind for each in bfloat] == ["unfused"]
     # Quark's XINT8 stores a bias in 8 bits, for which no kernel of onnxruntime is there.
     assert any("the bias is int8" in each.sentence for each in by_name["XINT8"].findings)
+
+
+def test_standard_operators_in_place_of_quarks_are_fused(tmp_path: Path) -> None:
+    def build(prefix: str, domain: str) -> Path:
+        graph = Builder([1, 16, 16, 16])
+        value = quantized_conv(graph, graph.quantized("x"), "c1", 16, 16)
+        how = graph.how("other", np.uint8(128), 0.05)
+        other = graph.node(f"{prefix}QuantizeLinear", ["x", *how], "other_Q", domain)
+        other = graph.node(f"{prefix}DequantizeLinear", [other, *how], "other_DQ", domain)
+        graph.output(graph.quantized(graph.node("Add", [value, other], "sum")))
+        model = graph.model()
+        model.opset_import.append(onnx.helper.make_opsetid("com.amd.quark", 1))
+        onnx.save(model, tmp_path / f"{prefix}.onnx")
+        return tmp_path / f"{prefix}.onnx"
+
+    paths = [build("Extended", "com.amd.quark"), build("", "")]
+    options = Options(runs=2, custom_ops=("quark",))
+    own, standard = measure_files(list(map(str, paths)), options)[0].models
+    [of_sum] = [each for each in own.findings if each.node == "sum"]
+    assert of_sum.remedy == "QuantizeLinear and DequantizeLinear"
+    assert {each.kind for each in standard.findings} == {"inserted"}
 
 
 def _ops(result: ModelResult) -> set[str]:

@@ -163,12 +163,18 @@ def test_a_calibration_that_holds_gigabytes_says_how_many(launched: Launched) ->
     assert memory == pytest.approx(nothing + 2000 * MB, rel=0.02)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("turn", range(20))
+@pytest.mark.parametrize(
+    ("megabytes", "is_exact"),
+    [
+        (400, False),
+        # How near it is depends on how often a busy machine lets the launcher read.
+        *(pytest.param(400 + 30 * turn, True, marks=pytest.mark.slow) for turn in range(20)),
+    ],
+)
 def test_an_out_of_memory_kill_is_known_and_reported(
-    launched: Launched, group: Path, turn: int
+    launched: Launched, group: Path, megabytes: int, is_exact: bool
 ) -> None:
-    size = (400 + 30 * turn) * MB
+    size = megabytes * MB
     limit(group, size)
     done = run_within(group, launched, program(launched.folder, 10 * MB, 512))
     assert done.returncode == -signal.SIGKILL
@@ -179,23 +185,13 @@ def test_an_out_of_memory_kill_is_known_and_reported(
     assert total == 512
     assert ending.memory_limit == pytest.approx(size, rel=0.001)
     assert ending.memory_limit_source == "cgroup"
-    # Pages of files that others have read count for the process and not for the group.
-    assert ending.memory == pytest.approx(size, abs=80 * MB)
-    assert ending.memory_per_sample == pytest.approx(10 * MB, rel=0.1)
-    assert "for all 512 samples, with a tenth to spare" in ending.advice[0].text
-
-
-def test_one_out_of_memory_kill_is_known_and_reported(launched: Launched, group: Path) -> None:
-    limit(group, 400 * MB)
-    done = run_within(group, launched, program(launched.folder, 10 * MB, 512))
-    assert done.returncode == -signal.SIGKILL
-    ending = ending_in(launched.recording)
-    assert (ending.signal, ending.out_of_memory) == ("SIGKILL", "known")
-    assert abs(sample_in(ending)[0] - int((launched.folder / "given").read_text())) <= 1
-    # How near it is to 10 MB depends on how often a busy machine let the launcher read: the slow test holds that.
     assert ending.memory_per_sample is not None
     assert ending.memory_per_sample > 0
     assert "for all 512 samples, with a tenth to spare" in ending.advice[0].text
+    if is_exact:
+        # Pages of files that others have read count for the process and not for the group.
+        assert ending.memory == pytest.approx(size, abs=80 * MB)
+        assert ending.memory_per_sample == pytest.approx(10 * MB, rel=0.1)
 
 
 def test_a_limit_of_the_address_space_is_reported(launched: Launched) -> None:
@@ -240,15 +236,20 @@ def killed_at(folder: Path, launched: Launched, after: float) -> None:
     assert total == 10_000
 
 
-def test_a_kill_at_some_moment_names_the_step_and_the_sample(launched: Launched) -> None:
-    for turn, after in enumerate((0.0, 0.031, 0.3)):
-        killed_at(launched.folder / f"recording-{turn}", launched, after)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("turn", range(100))
-def test_a_kill_at_any_moment_names_the_step_and_the_sample(launched: Launched, turn: int) -> None:
-    killed_at(launched.folder / "recording", launched, random.Random(turn).random())
+@pytest.mark.parametrize(
+    "after",
+    [
+        *(0.0, 0.031, 0.3),
+        *(
+            pytest.param(random.Random(turn).random(), marks=pytest.mark.slow)
+            for turn in range(100)
+        ),
+    ],
+)
+def test_a_kill_at_any_moment_names_the_step_and_the_sample(
+    launched: Launched, after: float
+) -> None:
+    killed_at(launched.folder / "recording", launched, after)
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])

@@ -100,6 +100,27 @@ with step("outer"):
     assert profile_of(workshop) == (names, True)
 
 
+@pytest.mark.parametrize("length", [10, 5000])
+def test_of_a_long_stack_trace_the_innermost_frames_are_sent(
+    both: Both, otlp: OtlpReceiver, length: int
+) -> None:
+    calls = "\n".join(f"def f{n}(): f{n + 1}()  # {'~' * 60}" for n in range(60))
+    both(f"def f60(): fail('\u00e9' * {length})\n{calls}\nwith step('deep'):\n    f0()")
+    (event,) = otlp.span("deep").events
+    text = event.attributes["exception.stacktrace"]
+    assert len(text.encode()) <= 2048  # what Tempo keeps
+    first, *frames, last = text.strip().splitlines()
+    assert first == "... (outer frames left out)"
+    assert [each.split()[-1] for each in frames if each.startswith("  File")][-4:] == [
+        "f58",
+        "f59",
+        "f60",
+        "fail",
+    ]
+    assert last.startswith("ValueError: no such value: \u00e9\u00e9")
+    assert len(event.attributes["exception.message"]) == len("no such value: ") + length
+
+
 def test_a_handled_exception_is_the_same_object_and_fails_only_the_step(
     both: Both, otlp: OtlpReceiver
 ) -> None:
@@ -264,3 +285,61 @@ def test_reading_a_finished_run_does_not_change_what_is_sent(ran: Ran, otlp: Otl
     assert {"quant.run.memory.usage", "quant.run.disk.io", "quant.step.duration"} <= (
         otlp.metric_names("otel_quant")
     )
+
+
+SEEDED = """
+import os, random
+if os.environ.get("WITHOUT_US"):
+    from contextlib import nullcontext as step
+else:
+    from otel_quant import step
+
+drawn = []
+for _ in range(3):
+    random.seed(42)
+    with step("Calibration"):
+        drawn.append(random.random())
+        with step("within"):
+            drawn.append(random.gauss(0, 1))
+    drawn.append(random.random())
+print(drawn)
+"""
+
+
+THREADS = """
+import random, threading
+from otel_quant import step
+
+def work():
+    for _ in range(50):
+        with step("work"):
+            pass
+
+random.seed(42)
+before = random.getstate()
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(random.getstate() == before)
+"""
+
+
+def test_a_seeded_program_draws_the_same_numbers_and_its_identifiers_are_unique_all_the_same(
+    workshop: Workshop, ran: Ran, otlp: OtlpReceiver
+) -> None:
+    alone = workshop.script(SEEDED).run({"WITHOUT_US": "1"}, instrumented=False)
+    assert [ran(SEEDED, protocol) for protocol in ("grpc", "http/protobuf")] == [alone.stdout] * 2
+
+    roots = otlp.spans_named("quantization")
+    assert len({root.trace_id for root in roots}) == 2
+    assert len({span.span_id for span in otlp.spans}) == len(otlp.spans) == 2 * (1 + 3 * 2)
+    for root in roots:
+        steps = otlp.children(root)
+        assert [step.name for step in steps] == ["Calibration"] * 3
+        assert [[each.name for each in otlp.children(step)] for step in steps] == [["within"]] * 3
+
+
+def test_steps_in_threads_do_not_change_the_sequence(ran: Ran) -> None:
+    assert ran(THREADS) == "True\n"

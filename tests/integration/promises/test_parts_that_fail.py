@@ -1,4 +1,4 @@
-"""Every probe and every sink made to raise: said once each, skipped, and nothing else changes."""
+"""Probes and sinks made to raise, malformed settings: said once each, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.fixtures.figures import ATTRIBUTES
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop
 
@@ -39,18 +40,8 @@ for number in range(3):
 print("done")
 sys.exit(5)
 """
-FIGURES = {
-    "memory": {
-        "quant.memory.start", "quant.memory.end", "quant.memory.delta", "quant.memory.peak",
-        "quant.memory.peak_source", "quant.memory.peak_ratio",
-    },
-    "disk": {
-        "quant.disk.read", "quant.disk.write", "quant.disk.read_chars", "quant.disk.write_chars",
-    },
-    "cpu": {"quant.cpu.user", "quant.cpu.system", "quant.cpu.wait", "quant.page_faults.major"},
-    "gpu": set(),
-    "cache": set(),
-}  # fmt: skip
+OF_PEAK = {"quant.memory.peak_source", "quant.memory.peak_ratio"}
+FIGURES = {**ATTRIBUTES, "memory": ATTRIBUTES["memory"] | OF_PEAK, "gpu": set(), "cache": set()}
 IDENTITY = {
     "quant.run.id", "quant.run.name", "quant.step.name", "quant.step.kind", "quant.step.index",
     "mine",
@@ -157,3 +148,56 @@ Histogram.record = broken
     )
     assert sorted(lines) == [said("sink metrics"), said("sink spans")]
     assert len(otlp.records_of("quant.checkpoint.taken")) == 14
+
+
+SOURCE = """
+import otel_quant
+
+for _ in range(3):
+    with otel_quant.step("step"):
+        pass
+print("done")
+"""
+
+
+MALFORMED = {
+    "OTEL_QUANT_YAML_STRICT": ("maybe", "true or false"),
+    "OTEL_QUANT_EXACT_PEAKS": ("exactly", "true or false"),
+    "OTEL_QUANT_GPU": ("2", "true or false"),
+    "OTEL_QUANT_PATHS": ("nein", "true or false"),
+    "OTEL_QUANT_COST": ("free", "true or false"),
+    "OTEL_QUANT_SAMPLE_INTERVAL": ("often", "a number of milliseconds, 0 or more"),
+    "OTEL_QUANT_COST_TIMEOUT": ("-5", "a number of milliseconds, 0 or more"),
+    "OTEL_QUANT_EXIT_TIMEOUT": ("5s", "a number of milliseconds, 0 or more"),
+    "QUARK_PROFILING": ("yes", "1 (Quark's own profiler accepts no other value) or 0"),
+    "OTEL_QUANT_LIBRARIES": ("quark,nosuch", "names out of "),
+    "TRACEPARENT": ("00-zz-1-01", "00-<32 hexadecimal digits>-<16 hexadecimal digits>"),
+}
+
+
+def test_one_warning_each_names_variable_value_and_what_was_expected(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    values = {name: value for name, (value, _) in MALFORMED.items()}
+    finished = workshop.script(SOURCE).run({**otlp.environment("http/protobuf"), **values})
+    assert (finished.returncode, finished.stdout) == (0, "done\n")
+    lines = finished.stderr.splitlines()
+    assert len(lines) == len(MALFORMED)
+    for name, (value, expected) in MALFORMED.items():
+        (line,) = (line for line in lines if f"variable {name} " in line)
+        assert value.rpartition(",")[2] in line
+        assert f"expected {expected}" in line
+    assert otlp.tree() == [("quantization", [("step", [])] * 3)]
+    assert otlp.span("quantization").parent_id == ""
+
+
+def test_a_misspelt_exporter_is_said_although_the_sdk_then_loads_nothing(
+    workshop: Workshop,
+) -> None:
+    finished = workshop.script(SOURCE).run({"OTEL_TRACES_EXPORTER": "quark_yml"})
+    assert (finished.returncode, finished.stdout) == (0, "done\n")
+    ours = [line for line in finished.stderr.splitlines() if "did you mean" in line]
+    assert ours[0] == (
+        "environment variable OTEL_TRACES_EXPORTER names 'quark_yml', which is no exporter; did you "
+        "mean 'quark_yaml'?"
+    )

@@ -1,4 +1,4 @@
-"""Reports in a real browser: what a person sees, hovers and types."""
+"""Pages in a real browser: what a person sees, hovers and types."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 
 from otel_quant.export.recording.curve import CurveFile, read_curve
 from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult
+from otel_quant.recordings.comparison.runs import compared_run
+from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.reader import read
+from otel_quant.views import compare, inference
 from otel_quant.views.html import page_text
-from otel_quant.views.inference import document
 from otel_quant.views.report import render
 from tests.fixtures import recorded as built
 from tests.fixtures.browser import PHONE, WIDE, Open
@@ -191,7 +193,7 @@ def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(ope
     result = InferenceResult(
         (failed, *variants), "", {}, 0.25, 2, baseline="small", command="otel-quant bench"
     )
-    page = opened(page_text(document(result)))
+    page = opened(page_text(inference.document(result)))
     page.page.locator("#bench-variants thead button", has_text="peak memory").press("Enter")
     assert page.cells("bench-variants", 1) == ["large", "middle", "small", "failed", "unknown"]
 
@@ -274,3 +276,26 @@ def test_the_charts_follow_the_theme(opened: Open, tmp_path: Path) -> None:
     page.page.emulate_media(color_scheme="dark")
     assert canvas.screenshot(caret="initial") != light
     assert page.said == []
+
+
+def test_both_curves_are_in_each_chart_and_can_be_read_at_a_step(
+    opened: Open, tmp_path: Path
+) -> None:
+    sides = []
+    for name, seconds in (("base", 600.0), ("new", 780.0)):
+        (tmp_path / name).mkdir()
+        run = compared_run(name, built.good(tmp_path / name, seconds=seconds, interval=1.0))
+        sides.append(Side(name, (run,)))
+    page = opened(page_text(compare.document(side_by_side(sides), None, with_curves=True)), **PHONE)
+    assert page.page.locator("figure.chart.live canvas").count() == 5  # memory, 3 GPUs, caches
+    page.page.locator("#chart-memory .plot").focus()
+    for key in ("End", "ArrowLeft"):
+        page.page.keyboard.press(key)
+    reading = page.page.locator("#reading-memory").inner_text()
+    assert [part.split()[0] for part in reading.split(" · ")[-1].split(", ")] == ["new", "base"]
+    legend = page.page.locator("#chart-memory .legend li").all_inner_texts()
+    assert legend == ["base", "new"]
+    page.is_well()
+    page.page.emulate_media(color_scheme="dark")
+    page.page.set_viewport_size(WIDE)
+    page.is_well()

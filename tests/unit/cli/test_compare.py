@@ -13,8 +13,9 @@ import pytest
 
 from otel_quant.cli import main
 from otel_quant.export.recording.event_file import EXPECTED
-from tests.fixtures.recorded import CUT_PROFILE
-from tests.unit.recordings.comparison.recorded_runs import record
+from otel_quant.recordings.model import Ending
+from tests.fixtures.recorded import CUT_PROFILE, RecordedFolder
+from tests.unit.recordings.comparison.recorded_runs import MIB, record
 
 pytestmark = pytest.mark.usefixtures("folder_without_limits")
 
@@ -440,6 +441,36 @@ def test_profiles_of_quark_are_compared_by_what_they_have(
     ]  # fmt: skip
     page = run(capsys, "a.yaml", "b.yaml", "--format", "html")[1]
     assert "Read at checkpoints only where no curve was taken" in page
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_profile_and_the_recording_of_its_run_are_compared_from_the_first_step_on_or_not_at_all(
+    capsys: pytest.CaptureFixture[str], ranks: int
+) -> None:
+    folder = RecordedFolder(Path("recording"), by_launcher=True)
+    for rank in range(ranks):
+        process = folder.process(4711 + rank).begin(9.0, f"{rank:016x}")
+        step = process.step("Calibration", 10.0)
+        peak = {"attributes": {"quant.memory.peak": 310 * MIB}}
+        process.close(step, 12.0, checkpoint={"quant.checkpoint.memory": 300 * MIB}, **peak)
+        process.end(13.0, **peak)
+        process.gone()
+    folder.curve([(at, {"memory": 900 * MIB}, {"cpu": at}) for at in (0.1, 11.0, 13.4)])
+    folder.ended(Ending(time=13.5, exit_code=0), pid=1)
+    Path("profile.yaml").write_text(f"{PROFILE}\nrun_end:\n  tree_peak_memory_mb: 310.0\n")
+    gate = ["--fail-over", "duration=1%", "--fail-over", "memory.peak=1%"]
+    for runs in (("recording", "profile.yaml"), ("profile.yaml", "recording")):
+        code, out, err = run(capsys, *runs, *gate)
+        if ranks == 1:
+            assert (code, err) == (0, "")
+            assert "duration     4.00 s  4.00 s           0" in out
+            assert "TOTAL is from the first step to the exit: a run without `otel-quant run`" in out
+        else:
+            counts = ("2 in base, 1 in new", "1 in base, 2 in new")[runs[0] == "profile.yaml"]
+            why = f"recorded processes {counts} (--force compares them all the same)"
+            assert (code, err) == (
+                3, f"otel-quant: not comparable: duration=1%: {why}; memory.peak=1%: {why}\n",
+            )  # fmt: skip
 
 
 def test_a_truncated_profile_is_shown_and_not_judged(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from otel_quant.cost.graph import runtime_here
 from tests.unit.cli.costed_models import IN_CSV, printed
 
 
@@ -31,6 +32,10 @@ def test_a_second_model_is_compared_with_the_first(capsys: pytest.CaptureFixture
                 "float32": {"before": 1.0, "after": 1728 / 2368},
                 "int8": {"before": 0.0, "after": 640 / 2368},
             },
+            "expected_precision": {
+                "float32": {"before": 1.0, "after": 1728 / 2368},
+                "int8": {"before": 0.0, "after": 640 / 2368},
+            },
         }
     ]
 
@@ -41,9 +46,12 @@ def test_a_comparison_without_the_models_is_printed_in_every_format(
 ) -> None:
     models = ("float.onnx", "quantized.onnx")
     table = printed(capsys, *models, "--by", "comparison")
+    types = "float32 72.97 %, int8 27.03 %"
     assumed = (
         "float.onnx: assumed N = 1: --dim N=1 sets it\n"
         "quantized.onnx: assumed N = 1: --dim N=1 sets it\n"
+        f"quantized.onnx: contractions: stored in {types}, expected to run in {types} by "
+        f"{runtime_here().title}\n"
     )
     assert table.startswith(f"float.onnx -> quantized.onnx (view: fused)\n{assumed}\n")
     table = table.replace(assumed, "")
@@ -69,6 +77,8 @@ float.onnx,quantized.onnx,dequantize_nodes,0,2,
 float.onnx,quantized.onnx,uncosted_nodes,0,0,
 float.onnx,quantized.onnx,precision.float32,1,0.72973,
 float.onnx,quantized.onnx,precision.int8,0,0.27027,
+float.onnx,quantized.onnx,expected_precision.float32,1,0.72973,
+float.onnx,quantized.onnx,expected_precision.int8,0,0.27027,
 """
     )
 

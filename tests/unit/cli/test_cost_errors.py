@@ -38,6 +38,11 @@ from tests.unit.cli.costed_models import FLOAT, FLOAT_WEIGHTS, HOSTILE, printed,
             "--by comparison: one model is given; expected two or more",
         ),
         ((".",), 1, ".: is not a regular file; expected an ONNX file"),
+        (
+            ("a\n\x1b[31m.onnx",),
+            1,
+            "a\\n\\x1b[31m.onnx: cannot be opened: No such file or directory; expected an ONNX file",
+        ),
     ],
 )
 def test_an_error_is_one_line_and_an_exit_code(

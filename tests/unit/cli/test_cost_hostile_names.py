@@ -9,14 +9,12 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import onnx
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from otel_quant.cli import main
 from otel_quant.cost import analyze
 from otel_quant.cost.operators import operator_of
-from tests.unit.cli.costed_models import HOSTILE, printed, save
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
@@ -75,38 +73,3 @@ def test_names_stay_in_their_line_and_cell(
     assert text.isascii()
     (model,) = json.loads(text)["models"]
     assert (model["nodes"][0]["name"], model["nodes"][0]["op_type"]) == (name, kind)
-
-
-@pytest.mark.parametrize(
-    ("name", "cell"),
-    [
-        ("=1+1", "'=1+1"),
-        ("+1", "'+1"),
-        ("-1", "'-1"),
-        ("@SUM(A1)", "'@SUM(A1)"),
-        ("  =1", "'  =1"),
-        ("\t=1", "\\t=1"),
-        ('"=1', "'\"=1"),
-        ("\uff1d1", "'\uff1d1"),
-        ("a;=1", "a;'=1"),
-        ("a,=1", "a,'=1"),
-        ("/model/a-b+c=d@e", "/model/a-b+c=d@e"),
-    ],
-)
-def test_no_name_is_read_as_a_spreadsheet_formula(
-    name: str,
-    cell: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = save(Path("m.onnx"), HOSTILE, {})
-    model = onnx.load(path)
-    model.graph.node[0].name = name
-    path.write_bytes(model.SerializeToString())
-
-    written = printed(capsys, "m.onnx", "--format", "csv", "--top", "1")
-    assert list(csv.reader(written.splitlines()))[1][1] == cell
-    document = json.loads(printed(capsys, "m.onnx", "--format", "json", "--top", "1"))
-    assert document["models"][0]["nodes"][0]["name"] == name

@@ -10,17 +10,18 @@ import pytest
 
 from otel_quant.cli import main
 from otel_quant.cost import InFloat, ModelCost, analyze
+from otel_quant.cost.graph import runtime_here
 
 CONSTANTS = {
     "s": "float s = {0.5}", "z": "uint8 z = {3}", "zw": "int8 zw = {0}", "z16": "uint16 z16 = {3}",
     "w": "int8[1, 1, 1, 1] w = {1}",
-    "b8": "int8[1] b8 = {1}", "b32": "int32[1] b32 = {1}", "zb": "int32 zb = {0}",
+    "b8": "int8[1] b8 = {1}", "b32": "int32[1] b32 = {1}", "zb": "int32 zb = {0}", "sb": "float sb = {0.25}",
 }  # fmt: skip
 QUANTIZED = """q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z)
                dw = DequantizeLinear (w, s, zw)"""
 BEHIND = "aq = QuantizeLinear (a, s, z) y = DequantizeLinear (aq, s, z)"
-INT32_BIAS = f"{QUANTIZED} b = DequantizeLinear (b32, s, zb) [op] a = Conv (d, dw, b) {BEHIND}"
-INT8_BIAS = f"{QUANTIZED} b = DequantizeLinear (b8, s, zw) [op] a = Conv (d, dw, b) {BEHIND}"
+INT32_BIAS = f"{QUANTIZED} b = DequantizeLinear (b32, sb, zb) [op] a = Conv (d, dw, b) {BEHIND}"
+INT8_BIAS = f"{QUANTIZED} b = DequantizeLinear (b8, sb, zw) [op] a = Conv (d, dw, b) {BEHIND}"
 EIGHT_BITS = "8 bits, all unsigned with int8 weights or all int8"
 
 
@@ -45,10 +46,6 @@ def in_float(body: str) -> tuple[int, tuple[InFloat, ...]]:
         pytest.param(
             INT32_BIAS.replace("z)", "z16)"), "Conv",
             "its operands and result are uint16 and int8", EIGHT_BITS, id="16 bits",
-        ),
-        pytest.param(
-            INT32_BIAS.replace("(a, s, z)", "(a, s, zw)").replace("(aq, s, z)", "(aq, s, zw)"),
-            "Conv", "its operands and result are uint8 and int8", EIGHT_BITS, id="two types",
         ),
         pytest.param(
             f"{QUANTIZED} [op] a = Conv (d, dw) t = Tanh (a) {BEHIND.replace('(a,', '(t,')}",
@@ -79,17 +76,20 @@ def test_the_report_begins_with_it_and_json_has_it(
     path, other = tmp_path / "int8_bias.onnx", tmp_path / "int32_bias.onnx"
     path.write_bytes(model(INT8_BIAS))
     other.write_bytes(model(INT32_BIAS))
+    runs = "contractions: stored in int8 100.00 %, expected to run in"
     line = (
-        "1 of 1 quantized contractions are expected to run in float in onnxruntime, with memory "
-        "for floats: Conv 1, the first 'op', because the bias is int8; a bias of int32 would "
-        "change it"
+        f"{runs} float32 100.00 % by {runtime_here().title}, because the bias is int8 (Conv 1, the "
+        "first 'op'; a bias of int32 would change it)"
     )
     assert main(["cost", str(path), "--by", "total"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == line
     assert main(["cost", str(other), str(path), "--by", "comparison"]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == f"{path}: {line}"
+    assert capsys.readouterr().out.splitlines()[1:3] == [
+        f"{other}: {runs} int8 100.00 % by {runtime_here().title}", f"{path}: {line}"
+    ]  # fmt: skip
     assert main(["cost", str(other), str(path), "--format", "json"]) == 0
     models = json.loads(capsys.readouterr().out)["models"]
+    assert [found["expected_precision"] for found in models] == [{"int8": 1.0}, {"float32": 1.0}]
     assert [found.get("in_float") for found in models] == [
         None,
         {

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from otel_quant.inference.accuracy import compared_outputs, saved_arrays, tensor_errors
+from otel_quant.inference.findings import with_slower
 from otel_quant.inference.results import (
     MOST_BYTES,
     Accuracy,
@@ -259,3 +260,26 @@ def test_where_nothing_is_compared_there_is_no_table_of_errors() -> None:
     text = _text(first, other)
     assert "other.onnx: its inputs are not those of float.onnx" in text
     assert "against the first model's" not in text.lower()
+
+
+def test_slower_than_float_is_a_finding_only_where_the_two_can_be_told_apart() -> None:
+    first = ModelResult("float", latency=Latency(2e-3, noise=0.011), is_quantized=False)
+
+    def found(is_apart: bool = True, ratio: float = 1.25, base: ModelResult = first) -> list[str]:
+        timed = Latency(2e-3 * ratio, noise=0.02, ratio=ratio, is_apart=is_apart)
+        own = ModelResult("int8", latency=timed, is_quantized=True)
+        before, after = with_slower([base, own])
+        assert before.findings == ()
+        return [
+            f"{each.kind} {each.micros:g} {each.share:g}: {each.sentence}"
+            for each in after.findings
+        ]
+
+    assert found() == [
+        "slower 500 0.2: it is slower than the float model: x 1.250 of its time, where rounds differ by "
+        "2.0 % (the float model's by 1.1 %)"
+    ]
+    assert found(is_apart=False) == found(ratio=0.8) == []
+    assert found(base=replace(first, inputs={"x": "float32 2"})) == []
+    assert found(base=replace(first, is_quantized=True)) == []
+    assert found(base=ModelResult("float", "cannot be opened")) == []

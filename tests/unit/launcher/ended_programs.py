@@ -7,6 +7,7 @@ from typing import Any
 
 from otel_quant.export.recording.curve import Curve, RecordedCurve
 from otel_quant.launcher.observer import LastSeen, Observation
+from otel_quant.launcher.surroundings import OomKills
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
 from otel_quant.schema.records import Limits
 
@@ -67,12 +68,15 @@ def last_seen(memory: int, at: float = 4.75) -> LastSeen:
     return LastSeen(BEGAN + round(at * 1e9), memory, memory, (("python q.py (100)", memory),))
 
 
+def kills(number: int, of_groups: int = 0, *, is_of_host: bool = False) -> OomKills:
+    return OomKills(Path(COUNTER), is_of_host, number, of_groups)
+
+
 def seen(**fields: Any) -> Observation:
     known: dict[str, Any] = {
         "pid": PROGRAM,
         "time_ns": BEGAN + 5_000_000_000,
         "limits": Limits(8000 * MB, "cgroup"),
-        "oom_kills": 0,
-        "oom_counter": COUNTER,
+        "oom_kills": kills(0),
     }
     return Observation(**{**known, **fields})

@@ -17,6 +17,8 @@ from otel_quant.launcher.post_mortem import ending_in
 from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.program import Program
 from otel_quant.recordings.model import Ending
+from otel_quant.schema.series import TOTALS
+from otel_quant.views.curves import grid_of
 
 MB = 1_000_000
 CLOSE = 0.02
@@ -98,25 +100,38 @@ def test_a_peak_between_two_readings_is_in_the_curve(tmp_path: Path, empty: floa
     assert (ending.exit_code, ending.signal, ending.memory) == (0, None, None)
 
 
-def test_child_processes_count_and_the_large_ones_have_series_of_their_own(
+def test_child_processes_count_and_the_program_and_its_five_largest_have_series_of_their_own(
     tmp_path: Path, empty: float
 ) -> None:
-    child = HOLDS.format(300 * MB, 3)
-    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    children = [
+        HOLDS.format(size * MB, 7 if size < 90 else 3) for size in (30, 40, 50, 60, 70, 100, 200)
+    ]
+    code = f"""
+import subprocess, sys, time
+time.sleep(1)
+for at, child in enumerate({children!r}):
+    if at == 5:
+        time.sleep(4)
+    last = subprocess.Popen([sys.executable, "-c", child])
+last.wait()
+"""
     _, curve = watched(tmp_path, code)
-    assert highest(curve) == pytest.approx(2 * empty + 300 * MB, rel=CLOSE)
-    series = {
+    assert highest(curve) == pytest.approx(8 * empty + 550 * MB, rel=CLOSE)
+    names = dict.fromkeys(
         name
         for bucket in curve.curve.buckets.values()
         for name in bucket.levels
         if name.startswith("process.")
-    }
-    # The parent has one too if the child was small when both were looked at.
-    assert 1 <= len(series) <= 2
-    largest = max(highest(curve, name) for name in series)
-    assert largest == pytest.approx(empty + 300 * MB, rel=CLOSE)
+    )
+    held = [empty, *(empty + size * MB for size in (50, 60, 70, 100, 200))]
+    found = [highest(curve, name) for name in names]
+    assert [found[0], *sorted(found[1:])] == pytest.approx(held, abs=5 * MB)
     last = list(curve.curve.buckets.values())[-2]
-    assert set(last.totals) == {"disk.read", "disk.write", "cpu", "cpu.wait", "cpu.waits"}
+    assert set(last.totals) == TOTALS
+    grid = grid_of({"launcher": curve}, curve.began_ns)
+    assert grid is not None
+    shown = grid.last[next(iter(names))]  # the program, before its first child too
+    assert shown[: len(shown) // 10] == grid.last["memory"][: len(shown) // 10]
 
 
 def test_the_memory_of_a_killed_child_of_a_shell_is_known(tmp_path: Path, empty: float) -> None:
@@ -129,8 +144,7 @@ def test_the_memory_of_a_killed_child_of_a_shell_is_known(tmp_path: Path, empty:
     assert (ending.exit_code, ending.signal, ending.process_signal) == (137, None, "SIGKILL")
     assert ending.memory == pytest.approx(empty + 600 * MB, rel=CLOSE)
     assert [name.partition(" (")[0] for name, _ in ending.processes] == [PYTHON, "sh -c"]
-    totals = {"disk.read", "disk.write", "cpu", "cpu.wait", "cpu.waits"}
-    assert set(observer.summary()) == {"memory", *totals}
+    assert set(observer.summary()) == {"memory", *TOTALS}
 
 
 def test_a_child_that_nobody_has_waited_for_says_which_signal_ended_it(tmp_path: Path) -> None:
@@ -162,12 +176,15 @@ def test_a_program_that_is_killed_between_two_readings_is_reported(
     assert ending.memory == pytest.approx(empty + 500 * MB, rel=CLOSE)
 
 
-def test_where_a_folder_cannot_be_written_only_the_curve_is_missing(tmp_path: Path) -> None:
+def test_where_a_folder_cannot_be_written_only_the_curve_is_missing(
+    tmp_path: Path, empty: float
+) -> None:
     program = Program([sys.executable, "-c", HOLDS.format(100 * MB, 0.3) + DIES], os.environ)
     observer = Observer(tmp_path / "missing", program.pid)
     observer.start()
     ending = finished(observer, tmp_path, program.wait())
-    assert (ending.signal, ending.exit_code, ending.memory) == ("SIGKILL", None, None)
+    assert (ending.signal, ending.exit_code) == ("SIGKILL", None)
+    assert ending.memory == pytest.approx(empty + 100 * MB, rel=CLOSE)
 
 
 def test_a_process_that_is_gone_is_no_error(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from otel_quant.launcher.observer import LastSeen
 from otel_quant.launcher.post_mortem import ending_of
+from otel_quant.launcher.surroundings import Disk, ProcessUse
 from otel_quant.recordings.model import (
     Advice,
     Ending,
@@ -16,7 +17,7 @@ from otel_quant.recordings.model import (
     RecordedCheckpoint,
     RecordedStep,
 )
-from otel_quant.schema.records import GpuReading, Limits
+from otel_quant.schema.records import GpuReading
 from tests.unit.launcher.ended_programs import (
     BEGAN,
     CHILD,
@@ -24,6 +25,7 @@ from tests.unit.launcher.ended_programs import (
     MB,
     PROGRAM,
     calibration,
+    kills,
     last_seen,
     recording,
     run,
@@ -50,7 +52,7 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
     inner = RecordedStep(**{**{n: getattr(inner, n) for n in inner.__slots__}, "index": 1})
     killed = seen(
         signal=signal.SIGKILL,
-        oom_kills=1,
+        oom_kills=kills(1),
         last_seen={PROGRAM: last_seen(7900 * MB)},
         mark=7990 * MB,
         written=3100 * MB,
@@ -161,14 +163,14 @@ def test_a_sample_is_told_with_the_step_that_was_open_within_it() -> None:
 
 def test_a_step_without_samples_has_advice_too() -> None:
     tuning = step(name="Fast Finetune", kind="Fast Finetune")
-    ending = ending_of(seen(signal=signal.SIGKILL, oom_kills=1), recording(run(tuning)))
+    ending = ending_of(seen(signal=signal.SIGKILL, oom_kills=kills(1)), recording(run(tuning)))
     assert ending.advice[0].source == "AMD Quark, AdaRoundConfig and AdaQuantConfig"
 
 
-@pytest.mark.parametrize(("oom_kills", "memory"), [(0, 5000 * MB), (1, 7000 * MB)])
-def test_the_kernel_kills_for_what_was_held_before_memory_fell(oom_kills: int, memory: int) -> None:
+@pytest.mark.parametrize(("number", "memory"), [(0, 5000 * MB), (1, 7000 * MB)])
+def test_the_kernel_kills_for_what_was_held_before_memory_fell(number: int, memory: int) -> None:
     last = LastSeen(BEGAN + 4_750_000_000, 5000 * MB, 7000 * MB, ())
-    killed = seen(signal=signal.SIGKILL, oom_kills=oom_kills, last_seen={PROGRAM: last})
+    killed = seen(signal=signal.SIGKILL, oom_kills=kills(number), last_seen={PROGRAM: last})
     assert ending_of(killed, recording(run(step()))).memory == memory
 
 
@@ -179,7 +181,8 @@ def test_the_kernel_kills_for_what_was_held_before_memory_fell(oom_kills: int, m
 def test_the_limit_is_the_smaller_of_memory_and_addresses(
     space: int, expected: tuple[int, str]
 ) -> None:
-    ending = ending_of(seen(signal=signal.SIGABRT, address_space=space), recording(run(step())))
+    aborted = seen(signal=signal.SIGABRT, **of_program(address_space=space))
+    ending = ending_of(aborted, recording(run(step())))
     assert (ending.memory_limit, ending.memory_limit_source) == expected
 
 
@@ -194,7 +197,9 @@ def test_the_growth_and_what_would_have_sufficed_are_those_of_the_newest_forecas
         "quant.forecast.memory.per_sample": 30 * MB,
     }
     last = LastReading(time=4.5, attributes=forecast, open_steps=(0,))
-    killed = seen(signal=signal.SIGKILL, oom_kills=1, last_seen={PROGRAM: last_seen(7900 * MB)})
+    killed = seen(
+        signal=signal.SIGKILL, oom_kills=kills(1), last_seen={PROGRAM: last_seen(7900 * MB)}
+    )
     ending = ending_of(killed, recording(run(calibration(), last=last)))
     assert ending.memory_per_sample == 30 * MB
     assert ending.advice[0] == Advice(
@@ -205,60 +210,105 @@ def test_the_growth_and_what_would_have_sufficed_are_those_of_the_newest_forecas
 
 KILL, FULL, HALF = signal.SIGKILL, last_seen(7800 * MB), last_seen(4000 * MB)
 COUNTED = "the kernel has counted {}: oom_kill in " + COUNTER
-NOBODY_TELLS = (
-    "SIGKILL when memory was at {}% of the limit; no counter of the kernel tells who sent it"
-)
-NOT_COUNTED = "memory was at {}% of the limit, and the kernel has counted no out-of-memory kill"
+NOT_COUNTED = "memory was at {} % of the limit, and the kernel has counted no out-of-memory kill"
+USE = ProcessUse(
+    is_over=True, cpu_time=10.004, cpu_limit=None, last_cpu_limit=None, file_size_limit=None,
+    address_space=None, addresses=0,
+)  # fmt: skip
+TIME = {"cpu_limit": 9, "last_cpu_limit": 10}
+JOB = "Slurm job 7 had run for 2 h 00 min of 2 h 00 min (SLURM_JOB_END_TIME)"
+
+
+def of_program(**fields: Any) -> dict[str, Any]:
+    return {"uses": {PROGRAM: USE._replace(**fields)}, "last_seen": {PROGRAM: HALF}}
+
+
 CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
     "the counter rose": (
-        {"signal": KILL, "last_seen": {PROGRAM: FULL}, "oom_kills": 2},
+        {"signal": KILL, "last_seen": {PROGRAM: FULL}, "oom_kills": kills(2)},
         "known", COUNTED.format("2 out-of-memory kills"),
+    ),
+    "the counter rose, of a group that ends as a whole": (
+        {"signal": KILL, "oom_kills": kills(2, of_groups=1)},
+        "known",
+        COUNTED.format("2 out-of-memory kills") + " (memory.oom.group: every process of the group)",
+    ),
+    "the counter of the machine rose": (
+        {"signal": KILL, "last_seen": {PROGRAM: FULL}, "oom_kills": kills(1, is_of_host=True)},
+        "guessed",
+        COUNTED.format("1 out-of-memory kill") + "; of which process of this machine it does not tell",
+    ),
+    "the counter of the machine rose, and nobody saw by which signal the process ended": (
+        {"exit_code": 1, "oom_kills": kills(1, is_of_host=True)}, None, None,
     ),
     "no counter, memory at the limit": (
         {"signal": KILL, "last_seen": {PROGRAM: FULL}, "oom_kills": None},
-        "guessed", NOBODY_TELLS.format(98),
+        "guessed", "memory was at 97.5 % of the limit, and no counter of the kernel could be read",
     ),
     "the counter stood, memory far below the limit": (
-        {"signal": KILL, "last_seen": {PROGRAM: HALF}},
-        None, NOT_COUNTED.format(50),
+        {"signal": KILL, "last_seen": {PROGRAM: HALF}}, None, NOT_COUNTED.format("50.0"),
     ),
     "the counter stood, memory at the limit": (
-        {"signal": KILL, "last_seen": {PROGRAM: FULL}}, None, NOT_COUNTED.format(98),
+        {"signal": KILL, "last_seen": {PROGRAM: FULL}}, None, NOT_COUNTED.format("97.5"),
     ),
     "no counter, memory near the limit": (
         {"signal": KILL, "last_seen": {PROGRAM: last_seen(7500 * MB)}, "oom_kills": None},
         None, None,
     ),
-    "other programs have used the machine's memory up": (
-        {
-            "signal": KILL, "last_seen": {PROGRAM: HALF}, "oom_kills": None,
-            "limits": Limits(8000 * MB, "physical"), "available": 100 * MB,
-        },
-        "guessed", NOBODY_TELLS.format(50),
-    ),
-    "other programs have used the machine's memory up, and the container's is free": (
-        {"signal": KILL, "last_seen": {PROGRAM: HALF}, "oom_kills": None, "available": 100 * MB},
-        None, None,
-    ),
     "the counter rose, and nobody saw by which signal the process ended": (
-        {"exit_code": 1, "oom_kills": 1}, "known", COUNTED.format("1 out-of-memory kill"),
+        {"exit_code": 1, "oom_kills": kills(1)}, "known", COUNTED.format("1 out-of-memory kill"),
     ),
     "another signal, while the killer ended another process": (
-        {"signal": signal.SIGTERM, "last_seen": {PROGRAM: FULL}, "oom_kills": 1}, None, None,
+        {"signal": signal.SIGTERM, "last_seen": {PROGRAM: FULL}, "oom_kills": kills(1)}, None, None,
     ),
-    "bad_alloc under ulimit -v": (
-        {"signal": signal.SIGABRT, "last_seen": {PROGRAM: HALF}, "address_space": 4000 * MB},
-        None,
-        "SIGABRT with an address space limited to 4.00 GB (ulimit -v): C++ code ends like this when it gets no memory",
+    "CPU time at the last limit": (
+        {"signal": KILL, **of_program(**TIME)},
+        "limit of CPU time", "CPU time was 10.00 s, the limit is 10 s (RLIMIT_CPU, ulimit -t)",
+    ),
+    "CPU time at the first limit, which the kernel has raised by a second": (
+        {"signal": signal.SIGXCPU, **of_program(**TIME | {"cpu_limit": 11, "last_cpu_limit": 99})},
+        "limit of CPU time", "CPU time was 10.00 s, the limit is 10 s (RLIMIT_CPU, ulimit -t)",
+    ),
+    "CPU time below the limit": (
+        {"signal": KILL, **of_program(**TIME | {"last_cpu_limit": 11})}, None, NOT_COUNTED.format("50.0"),
+    ),
+    "CPU time just below the limit when it was last read": (
+        {"signal": KILL, **of_program(**TIME | {"last_cpu_limit": 11}, is_over=False)},
+        "limit of CPU time",
+        "CPU time was 10.00 s at the last reading, the limit is 11 s (RLIMIT_CPU, ulimit -t)",
+    ),
+    "a file at its limit": (
+        {"signal": signal.SIGXFSZ, **of_program(file_size_limit=2 * MB)},
+        "limit of the size of a file",
+        "no file may be larger than 2.00 MB (RLIMIT_FSIZE, ulimit -f)",
+    ),
+    "bad_alloc with addresses at their limit": (
+        {"signal": signal.SIGABRT, **of_program(address_space=4000 * MB, addresses=3900 * MB)},
+        "limit of the address space",
+        "its addresses reached 97.5 % of the limit of 4.00 GB (RLIMIT_AS, ulimit -v)",
+    ),
+    "an abort with addresses far below their limit": (
+        {"signal": signal.SIGABRT, **of_program(address_space=4000 * MB, addresses=900 * MB)}, None, None,
+    ),
+    "memory in a file on a full disk": (
+        {"signal": signal.SIGBUS, "disks": (Disk("temporary files", 4096, 64 * MB), Disk("the recording", MB * 9, MB * 9))},
+        "disk full", "free when it had ended: 4.10 kB of 64.0 MB (temporary files)",
+    ),
+    "a batch job at its limit": (
+        {"signal": signal.SIGTERM, "batch_job": JOB}, None, JOB,
+    ),
+    "a batch job, and a cause that the kernel tells": (
+        {"signal": KILL, "oom_kills": kills(1), "batch_job": JOB},
+        "known", COUNTED.format("1 out-of-memory kill"),
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_what_is_known_and_what_is_guessed_are_told_apart(cause: str) -> None:
-    fields, certainty, evidence = CAUSES[cause]
+    fields, name, evidence = CAUSES[cause]
     ending = ending_of(seen(**fields), recording(run(calibration())))
-    assert (ending.out_of_memory, ending.evidence) == (certainty, evidence)
+    assert (ending.out_of_memory or ending.cause, ending.evidence) == (name, evidence)
     assert ending.where == "Calibration, sample 37 of 512"
 
 
@@ -344,7 +394,7 @@ def test_the_exception_of_one_rank_is_reported_and_not_the_ranks_that_are_stoppe
 
 def test_a_program_that_a_shell_has_run_is_the_one_that_was_killed() -> None:
     killed = seen(
-        exit_code=137, oom_kills=1, last_seen={CHILD: last_seen(7900 * MB)}, mark=7990 * MB
+        exit_code=137, oom_kills=kills(1), last_seen={CHILD: last_seen(7900 * MB)}, mark=7990 * MB
     )
     ending = ending_of(killed, recording(run(calibration(), pid=CHILD)))
     assert (ending.process, ending.process_signal) == ("process 200", "SIGKILL")
@@ -354,7 +404,7 @@ def test_a_program_that_a_shell_has_run_is_the_one_that_was_killed() -> None:
 
 def test_a_program_that_failed_by_itself_is_not_said_to_have_run_out_of_memory() -> None:
     ending = ending_of(
-        seen(exit_code=1, oom_kills=1),
+        seen(exit_code=1, oom_kills=kills(1)),
         recording(
             run(
                 step(end=4.8, error="ValueError", error_message="no"),

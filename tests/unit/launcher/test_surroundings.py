@@ -5,15 +5,24 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.probes.limits import oom_counters, oom_kills
+from otel_quant.capture.probes.limits import oom_counters, oom_counts
 from otel_quant.launcher import surroundings
-from otel_quant.launcher.surroundings import Surroundings, cache_growth, last_words_ns
+from otel_quant.launcher.surroundings import (
+    OomKills,
+    ProcessUse,
+    Surroundings,
+    batch_job,
+    cache_growth,
+    last_words_ns,
+)
 
 V2_MOUNT = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
 V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n"
@@ -25,8 +34,14 @@ V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgr
         (
             "0::/job.scope\n",
             V2_MOUNT,
-            "sys/fs/cgroup/job.scope/memory.events",
+            "sys/fs/cgroup/job.scope/memory.events.local",
             "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 1\n",
+        ),
+        (
+            "0::/job.scope\n",
+            V2_MOUNT,
+            "sys/fs/cgroup/job.scope/memory.events",
+            "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\n",
         ),
         (
             "4:memory:/job\n",
@@ -35,7 +50,7 @@ V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgr
             "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
         ),
     ],
-    ids=["version 2", "version 1"],
+    ids=["version 2", "version 2 before Linux 5.2", "version 1"],
 )
 def test_the_kernels_counter_is_read_in_the_processes_own_group(
     tmp_path: Path, group: str, mount: str, counter: str, text: str
@@ -45,38 +60,44 @@ def test_the_kernels_counter_is_read_in_the_processes_own_group(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     assert oom_counters(77, tmp_path) == [tmp_path / counter]
-    assert oom_kills(tmp_path / counter) == 2
+    assert oom_counts(tmp_path / counter)["oom_kill"] == 2
 
 
 def test_a_kernel_without_the_counter_and_a_group_that_is_gone_have_none(tmp_path: Path) -> None:
     old = tmp_path / "memory.oom_control"
     old.write_text("oom_kill_disable 0\nunder_oom 0\n")  # before Linux 4.13
-    assert (oom_kills(old), oom_kills(tmp_path / "gone")) == (None, None)
+    assert (oom_counts(old), oom_counts(tmp_path / "gone")) == ({}, {})
 
 
 def test_only_kills_since_the_program_began_count_in_whichever_of_its_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counters = [tmp_path / name for name in ("a", "b", "c")]
-    own, childs, late = counters
+    own, childs, late, host = (tmp_path / name for name in ("a", "b", "c", "vmstat"))
     of = {1: [own], 2: [childs], 3: [late]}
     monkeypatch.setattr(surroundings, "oom_counters", lambda pid: of[pid])
+    monkeypatch.setattr(surroundings, "HOST_OOM_COUNTER", host)
 
-    def count(path: Path, kills: int) -> None:
-        path.write_text(f"oom_kill {kills}\n")
+    def count(path: Path, kills: int, groups: int = 0) -> None:
+        path.write_text(f"oom_kill {kills}\noom_group_kill {groups}\n")
 
     around = Surroundings()
     assert around.oom_kills() is None
+    count(host, 100)
+    around.look(1)
+    count(host, 103)
+    assert around.oom_kills() == OomKills(host, True, 3, 0)
     count(own, 30)
     count(childs, 5)
     around.look(1, [2, 3])
-    assert around.oom_kills() == (0, childs)
+    stood = around.oom_kills()
+    assert stood in (OomKills(own, False, 0, 0), OomKills(childs, False, 0, 0))
+    childs.unlink()  # the group is gone with what it has counted
+    assert around.oom_kills() == OomKills(host, True, 3, 0)
     count(own, 31)
-    count(childs, 7)
+    assert around.oom_kills() == OomKills(own, False, 1, 0)
+    count(childs, 7, groups=1)
     around.look(1, [2])  # what has been counted before stays what it is compared with
-    assert around.oom_kills() == (2, childs)
-    childs.unlink()  # the group is gone
-    assert around.oom_kills() == (1, own)
+    assert around.oom_kills() == OomKills(childs, False, 2, 1)
 
 
 def test_a_process_wrote_last_when_the_newest_of_its_files_was_written(tmp_path: Path) -> None:
@@ -87,16 +108,66 @@ def test_a_process_wrote_last_when_the_newest_of_its_files_was_written(tmp_path:
     assert last_words_ns(tmp_path) == {7: 50_000_000_000, 8: 20_000_000_000}
 
 
-def test_the_limit_of_the_address_space_is_that_of_the_program(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"],
-        stdin=subprocess.PIPE,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30)),
-    ) as program:
-        around = Surroundings()
-        around.look(program.pid)
-        assert around.address_space == 2 << 30
-        program.communicate(b"\n")
+def test_what_a_process_may_use_is_read_until_somebody_waits_for_it() -> None:
+    def limited() -> None:
+        for name, most in (
+            (resource.RLIMIT_AS, 2 << 30),
+            (resource.RLIMIT_FSIZE, 5000),
+            (resource.RLIMIT_CPU, 1),
+        ):
+            resource.setrlimit(name, (most, most))
+
+    around = Surroundings()
+    code = "import sys; x = bytearray(1 << 30); del x; input()\nwhile True: pass"
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, preexec_fn=limited
+        ) as program,
+        subprocess.Popen(["sleep", "9"]) as unlimited,
+    ):
+        assert program.stdin is not None
+        program.stdin.write(b"\n")
+        program.stdin.flush()
+        os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+        around.meet((program.pid, unlimited.pid, 1 << 30))
+        unlimited.kill()
+    assert around.uses == {
+        program.pid: ProcessUse(
+            is_over=True, cpu_time=pytest.approx(1, abs=0.1), cpu_limit=1, last_cpu_limit=1,
+            file_size_limit=5000, address_space=2 << 30, addresses=0,
+        )
+    }  # fmt: skip
+    assert program.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"PATH": "/bin"}, None),
+        (
+            {"SLURM_JOB_ID": "7", "SLURM_JOB_START_TIME": "{began}", "SLURM_JOB_END_TIME": "{ends}", "SLURM_MEM_PER_NODE": "8000"},
+            "Slurm job 7 had run for 1 h 00 min of 2 h 00 min (SLURM_JOB_END_TIME); 8.39 GB of memory a node (SLURM_MEM_PER_NODE)",
+        ),
+        (
+            {"PBS_JOBID": "7.head", "PBS_WALLTIME": "3600"},
+            "PBS job 7.head may run for 1 h 00 min (PBS_WALLTIME); the program ran for 2.00 s",
+        ),
+        (
+            {"LSB_JOBID": "7", "PBS_WALLTIME": "x"},
+            "LSF job 7 has a limit of time that its environment does not tell; the program ran for 2.00 s",
+        ),
+    ],
+    ids=["none", "Slurm", "PBS", "LSF"],
+)  # fmt: skip
+def test_what_a_batch_system_tells_of_its_limits(
+    environ: dict[str, str], expected: str | None
+) -> None:
+    now = time.time()
+    known = {
+        name: text.format(began=round(now - 3600), ends=round(now + 3600))
+        for name, text in environ.items()
+    }
+    assert batch_job(known, 2.0) == expected
 
 
 def test_growth_of_cache_directories_is_what_the_processes_say(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from otel_quant.launcher.observer import LastSeen, Observation, with_mark
-from otel_quant.launcher.post_mortem import Victim, find_victim
+from otel_quant.launcher.victim import Victim, find_victim
 from otel_quant.recordings.model import RecordedRun
 from tests.unit.launcher.ended_programs import (
     CHILD,
     MB,
     PROGRAM,
+    kills,
     last_seen,
     recording,
     run,
@@ -81,7 +82,7 @@ def failed(index: int, end: float, error: str = "ValueError", **fields: Any) -> 
             id="a large process that is no worker",
         ),
         pytest.param(
-            seen(exit_code=0, oom_kills=1), [child(OPEN)], (CHILD, None, "0", [0], 5.0),
+            seen(exit_code=0, oom_kills=kills(1)), [child(OPEN)], (CHILD, None, "0", [0], 5.0),
             id="a worker that ended unseen while the kernel killed one",
         ),
         pytest.param(

@@ -34,18 +34,6 @@ def read(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def test_every_public_name_of_quarks_profiler_is_here() -> None:
-    assert set(quark.__all__) == {
-        "ProfileStep", "GlobalProfiler", "profile_scope", "BaseMetric", "SummaryMetric",
-        "CheckpointMetric", "MetricContext", "TotalTimeMetric", "CPUPeakMemoryMetric",
-        "GPUPeakMemoryMetric", "TotalDiskReadMbMetric", "TotalDiskWriteMbMetric",
-        "PeakCacheDirDiskUsageMbMetric", "StepNameMetric", "TimestampMetric",
-        "RelativeTimeMetric", "CPUMemoryMbMetric", "GPUMemoryMbMetric", "DiskReadMbMetric",
-        "DiskWriteMbMetric",
-    }  # fmt: skip
-    assert all(hasattr(quark, name) for name in quark.__all__)
-
-
 def test_without_the_variable_there_is_no_file_but_steps_are_spans(
     tmp_path: Path,
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from otel_quant.export.recording import layout
-from otel_quant.export.recording.event_file import NewerSchemaError, NotARecordingError
+from otel_quant.export.recording.event_file import NewerSchemaError
 from otel_quant.recordings.model import (
     Ending,
     LastReading,
@@ -266,13 +266,6 @@ def test_a_kind_of_event_and_a_field_that_are_not_known_are_left_out(tmp_path: P
     )
 
 
-def test_a_folder_without_a_recording_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NotARecordingError, match=r"has no manifest\.json and no events"):
-        read(tmp_path)
-    with pytest.raises(FileNotFoundError):
-        read(tmp_path / "missing")
-
-
 def test_runs_of_all_processes_are_in_the_order_of_their_starts(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     for pid, at in ((20, 3.0), (3, 1.0), ("20-1", 2.0)):
@@ -405,24 +398,6 @@ def test_a_profile_that_has_ended_has_the_totals_of_its_summary(tmp_path: Path) 
         "quant.disk.write": round(2.5 * MIB),
         "quant.cache.disk.peak": 8 * MIB,
     }
-
-
-def test_a_profile_is_read_wherever_it_is_cut(tmp_path: Path) -> None:
-    path = tmp_path / "quark_profile.yaml"
-    found = []
-    for end in range(PROFILE.index('- step: "Model') + 1, len(PROFILE) + 1):
-        path.write_text(PROFILE[:end])
-        found.append(len(read(path).runs[0].steps))
-    assert found == sorted(found)
-    assert found[-1] == 3
-
-
-@pytest.mark.parametrize("text", ["", "hello: world\n", PROFILE[: PROFILE.index("memory_usage")]])
-def test_a_file_that_is_no_profile_is_an_error(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "quark_profile.yaml"
-    path.write_text(text)
-    with pytest.raises(NotARecordingError, match=r"quark_profile\.yaml: "):
-        read(path)
 
 
 def test_a_copied_recording_is_read_like_the_one_that_it_was_copied_from(tmp_path: Path) -> None:

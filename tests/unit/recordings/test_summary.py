@@ -15,11 +15,13 @@ import pytest
 from otel_quant.cli import main
 from otel_quant.recordings import summary
 from otel_quant.recordings.comparison.runs import compared_run
-from otel_quant.recordings.model import Ending, Recording
+from otel_quant.recordings.model import Ending, RecordedRun, Recording
 from otel_quant.recordings.reader import read
+from otel_quant.recordings.sending.replay import Identifiers, Replay
 from otel_quant.recordings.steps import path_text
-from otel_quant.views.report import answer_of
-from otel_quant.views.steps import subject_of
+from otel_quant.schema.units import size
+from otel_quant.views import report
+from otel_quant.views.ending import ending_facts
 from otel_quant.views.watch import Looked
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import COMPLETE
@@ -71,7 +73,7 @@ def failed(folder: Path) -> Path:
     process.end(4, attributes={PEAK: 310 * MB, "quant.memory.process_peak": 305 * MB}, error="E")
     process.gone()
     recording.curve([(0.5, {"memory": 250 * MB}, {}), (2, {"memory": 320 * MB}, {})])
-    recording.ended(Ending(time=4.5, exit_code=1, memory=200 * MB, memory_limit=950 * MB))
+    recording.ended(Ending(time=4.5, exit_code=1, memory=200 * MB, memory_limit=800 * MB))
     return folder / "r"
 
 
@@ -128,8 +130,32 @@ def test_every_command_has_the_same_peak_and_limit(
     assert [side["values"] for side in compared["sides"]] == [[expected], [expected]]
     live = Looked(recording).memory()
     assert (live.peak, live.limit) == (expected, limit.value if limit else None)
-    _, *meter = answer_of(recording, subject_of(recording), ())[1].rows[0]
+    _, meters = next(iter(report.document(recording).parts)).parts
+    _, *meter = meters.rows[0]
     assert meter == [expected, limit.value if limit else None]
+    sent = [sent_of(recording, run) for run in recording.runs]
+    assert max(peak for peak, _ in sent) <= expected
+    if len(sent) == 1:
+        assert sent == [(expected, limit.value if limit else None)]
+    if recording.ending is not None:  # what the post-mortem tells
+        told = dict(ending_facts(recording.ending))["memory"]
+        assert limit is not None
+        assert f"the limit of {size(limit.value)}" in told
+
+
+def sent_of(recording: Recording, run: RecordedRun) -> tuple[Any, Any]:
+    """Returns the peak and the limit that are sent of a run: on its span, and the peak as a metric."""
+    replay = Replay(run, recording, Identifiers(recording)).play()
+    root = max(replay.spans, key=lambda span: span.end_time - span.start_time)
+    peak, limit = root.attributes.get(PEAK), root.attributes.get(LIMIT)
+    points = {
+        metric.name: metric.data.data_points
+        for data, _ in replay.meters.all()
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics
+    }
+    if "quant.run.memory.peak" in points:
+        assert [point.value for point in points["quant.run.memory.peak"]] == [peak]
+    return peak, limit
 
 
 # --- the rules ----------------------------------------------------------------------------
@@ -229,7 +255,8 @@ def test_the_launchers_curve_counts_for_a_step_of_the_program(
         ({LIMIT: 9}, {}, None, (9, None)),
         ({LIMIT: 9}, {LIMIT: 8, f"{LIMIT}_source": "cgroup"}, None, (8, "cgroup")),
         ({LIMIT: 8}, {LIMIT: 8, f"{LIMIT}_source": "cgroup"}, None, (8, "cgroup")),
-        ({}, {LIMIT: 8}, Ending(time=1, memory_limit=7, memory_limit_source="RLIMIT_AS"), (7, "RLIMIT_AS")),
+        ({}, {LIMIT: 8}, Ending(time=1, memory_limit=7, memory_limit_source="cgroup"), (7, "cgroup")),
+        ({}, {LIMIT: 8}, Ending(time=1, memory_limit=7, memory_limit_source="RLIMIT_AS"), (8, None)),
         ({}, {LIMIT: 8}, Ending(time=1, memory_limit=7, memory_limit_source="gpu 0"), (8, None)),
         ({}, {}, None, None),
     ],
@@ -257,7 +284,13 @@ def test_a_folder_and_the_profile_in_it_are_shown_with_the_same_columns(
     for path in (RECORDINGS / "good", RECORDINGS / "good" / "quark_profile.yaml"):
         assert main(["show", str(path)]) == 0
         text = capsys.readouterr().out
-        shown.append(re.findall(r"^STEP .*\n.*\n.*\n|^(?:memory|ended|command) .*", text, re.M))
+        shown.append(
+            re.findall(
+                r"^STEP .*\n.*\n.*\n|^(?:Memory peaked at [0-9.]+ .B|(?:memory|command) .*)",
+                text,
+                re.M,
+            )
+        )
     assert shown[0][0] == shown[1][0]
     assert [re.sub(r"[0-9.]+", "N", line) for line in shown[0]] == [
         re.sub(r"[0-9.]+", "N", line) for line in shown[1]

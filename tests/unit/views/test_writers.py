@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 
 import pytest
@@ -159,6 +160,29 @@ Export,0.012,0.0125,855000000,,8500000,,,'=1
 Missing
 """
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("  =1", "'  =1"),
+        ("\t=1", "\\t=1"),
+        ('"=1', "'\"=1"),
+        ("\uff1d1", "'\uff1d1"),
+        ("a;=1", "a;'=1"),
+        ("a,=1", "a,'=1"),
+        ("/model/a-b+c=d@e", "/model/a-b+c=d@e"),
+    ],
+)
+def test_no_text_is_read_as_a_formula_of_a_spreadsheet(text: str, cell: str) -> None:
+    _, row = csv.reader(
+        in_form("csv", Document((Table((Column("name"),), ((text,),)),))).splitlines()
+    )
+    assert row == [cell]
 
 
 def test_csv_of_a_sheet_of_its_own_may_have_all_digits() -> None:

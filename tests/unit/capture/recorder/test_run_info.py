@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.recorder.attributes import origin_of
 from otel_quant.capture.recorder.origin import SYSTEMS, ci_of, git_head, shown_command
 from otel_quant.capture.recorder.run_info import completed, new_run_info
@@ -83,11 +84,15 @@ def test_arguments_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_more_is_known_at_the_end_than_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     run = new_run_info({})
-    monkeypatch.setitem(sys.modules, "numpy", SimpleNamespace(__version__="9.8"))
+    monkeypatch.setitem(
+        PACKAGES, "a-library", "a_library.quantize"
+    )  # a line of its table is enough
+    for name in ("numpy", "a_library"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(__version__="9.8"))
     attributes = origin_of(completed(run), Reading(0, 0))
     libraries = attributes[semconv.LIBRARIES]
     assert isinstance(libraries, tuple)
-    assert "numpy 9.8" in libraries
+    assert {"numpy 9.8", "a-library 9.8"} <= set(libraries)
     assert attributes[semconv.CPU_COUNT] == os.cpu_count()
     limit = attributes[semconv.CPU_LIMIT]
     assert isinstance(limit, float)

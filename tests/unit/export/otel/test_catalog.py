@@ -1,15 +1,17 @@
-"""No two quantities share a name, and no name is the beginning of others."""
+"""No two quantities share a name, no name is the beginning of others, and Quark's columns are all there."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import product
 from typing import Final
 
 import pytest
 
+from otel_quant.export.quark_yaml.metrics import CHECKPOINT_METRICS
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.figures import Figure, Metric, Series
+from otel_quant.schema.figures import RESOURCES, Figure, Metric, Series
 from otel_quant.schema.step_names import ALL_STEPS
 
 VARIABLE_PARTS: Final = {
@@ -95,3 +97,28 @@ def test_a_metric_that_shows_a_part_which_its_figure_lacks_is_refused() -> None:
         "figure 'example.sent': metric 'quant.step.example.peak' shows the part 'peak'; expected "
         "one of delta: add it to the figure's parts"
     )
+
+
+FIGURES = [figure for resource in RESOURCES for figure in resource.figures]
+NOT_MEASURED = {"step", "timestamp", "relative_time_secs"}
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def test_no_two_resources_figures_or_columns_have_one_name() -> None:
+    assert repeated(resource.name for resource in RESOURCES) == []
+    assert repeated(figure.name for figure in FIGURES) == []
+    assert repeated(figure.checkpoint for figure in FIGURES if figure.checkpoint) == []
+    assert repeated(figure.column.key for figure in FIGURES if figure.column) == []
+
+
+def test_quarks_columns_are_those_that_the_figures_declare() -> None:
+    declared = {f.column.key for f in FIGURES if f.column is not None and f.column.in_quark}
+    assert declared == {str(metric.name) for metric in CHECKPOINT_METRICS} - NOT_MEASURED
+
+
+def test_every_attribute_of_a_metric_is_documented() -> None:
+    documented = {attribute.name for attribute in catalog.attributes_on("metric")}
+    assert {key for metric in catalog.METRICS for key in metric.attributes} - documented == set()

@@ -1,4 +1,4 @@
-"""Who asks for the local file, and configures no endpoint and no exporter, gets the file alone."""
+"""Which exporters there are: those of the environment, of a configuration file, or the local file alone."""
 
 from __future__ import annotations
 
@@ -58,6 +58,9 @@ def run(workshop: Workshop, source: str, *arguments: str, variables: Mapping[str
     )  # fmt: skip
 
 
+STEPS = ["Start", "step Start", "step End", "End"]
+
+
 def steps_of(profile: Path) -> list[str]:
     return [record["step"] for record in yaml.safe_load(profile.read_text())["memory_usage"]]
 
@@ -83,7 +86,7 @@ def test_a_file_without_an_endpoint_is_written_in_silence_by_child_processes_too
     assert len(files) == 2
     assert workshop.folder / f"{file}.yaml" in files
     for each in files:
-        assert steps_of(each) == ["Start", "step Start", "step End", "End"]
+        assert steps_of(each) == STEPS
 
 
 @pytest.mark.parametrize(
@@ -135,3 +138,63 @@ def test_only_what_the_distribution_added_counts_as_not_configured(
     at_start: Mapping[str, str], now: Mapping[str, str], expected: set[str] | None
 ) -> None:
     assert defaults_in(now, at_start) == expected
+
+
+CONFIGURATION = """
+file_format: "1.0"
+tracer_provider:
+  processors:
+    - batch: {exporter: {otlp_grpc: {endpoint: "ENDPOINT"}}}
+    - simple: {exporter: {quark_yaml: {path: declared.yaml}}}
+meter_provider:
+  readers:
+    - periodic: {exporter: {otlp_grpc: {endpoint: "ENDPOINT"}}}
+logger_provider:
+  processors:
+    - batch: {exporter: {otlp_grpc: {endpoint: "ENDPOINT"}}}
+"""
+OPTIONS = """
+instrumentation/development:
+  python:
+    otel_quant: {sample_interval: 10}
+"""
+STEP = """
+import otel_quant
+with otel_quant.step("step"):
+    print(otel_quant.capture.scope.RUNTIME.settings.sample_interval)
+"""
+IGNORED = (
+    "OTEL_CONFIG_FILE is set; ignoring configurator kwargs: ['auto_instrumentation_version']\n"
+)
+"""What the SDK says of each file."""
+
+
+def test_all_signals_and_the_file_come_as_the_configuration_says_and_settings_from_the_environment(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    (workshop.folder / "otel.yaml").write_text(
+        CONFIGURATION.replace("ENDPOINT", otlp.grpc_endpoint)
+    )
+    finished = workshop.script(STEP).run(
+        {"OTEL_CONFIG_FILE": "otel.yaml", "OTEL_QUANT_SAMPLE_INTERVAL": "20"}
+    )
+
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "0.02\n", IGNORED)
+    assert otlp.tree() == [("quantization", [("step", [])])]
+    assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == STEPS
+    assert otlp.point("quant.step.duration", quant__step__kind="User-Defined").count == 1
+    assert steps_of(workshop.folder / "declared.yaml") == STEPS
+
+
+def test_a_setting_in_the_configuration_is_refused_with_the_place_where_it_belongs(
+    workshop: Workshop,
+) -> None:
+    (workshop.folder / "otel.yaml").write_text('file_format: "1.0"\n' + OPTIONS)
+    finished = workshop.script(STEP).run({"OTEL_CONFIG_FILE": "otel.yaml"})
+
+    assert (finished.returncode, finished.stdout) == (0, "0.05\n")
+    assert finished.stderr.startswith(
+        IGNORED
+        + "instrument() is given sample_interval=10, which is ignored; expected tracer_provider, "
+        "meter_provider, logger_provider; all settings are environment variables (OTEL_QUANT_...)\n"
+    )

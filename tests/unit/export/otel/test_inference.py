@@ -7,13 +7,6 @@ from typing import Any
 
 import pytest
 from opentelemetry._logs import SeverityNumber
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
 from otel_quant.export.otel.automatic_providers import Providers
@@ -30,6 +23,7 @@ from otel_quant.inference.results import (
     Ran,
     RanKernel,
 )
+from tests.unit.export.otel.signals import Signals
 
 RUN = {"quant.run.name": "my run"}
 
@@ -71,34 +65,17 @@ FP32 = _model("fp32", 0.4, ran=replace(RAN, kernels=(), operators=()))
 MEASURED = InferenceResult((FP32, INT8), "2.9.0", {}, 0.5, 2, "torch")
 
 
-class Program:
+class Program(Signals):
     """A program with providers of its own."""
-
-    def __init__(self) -> None:
-        self.spans, self.records = InMemorySpanExporter(), InMemoryLogRecordExporter()
-        self.reader = InMemoryMetricReader()
-        self.tracers = TracerProvider(shutdown_on_exit=False)
-        self.tracers.add_span_processor(SimpleSpanProcessor(self.spans))
-        self.loggers = LoggerProvider(shutdown_on_exit=False)
-        self.loggers.add_log_record_processor(SimpleLogRecordProcessor(self.records))
-        self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
 
     @property
     def providers(self) -> Providers:
         return Providers(self.tracers, self.meters, self.loggers)
 
-    def points(self) -> list[tuple[str, float, dict[str, Any]]]:
-        data = self.reader.get_metrics_data()
-        return sorted(
-            (
-                (metric.name, point.value, dict(point.attributes))
-                for resource in (data.resource_metrics if data is not None else ())
-                for scope in resource.scope_metrics
-                for metric in scope.metrics
-                for point in metric.data.data_points
-            ),
-            key=str,
-        )
+    def values(self) -> list[tuple[str, float, dict[str, Any]]]:
+        """Returns metric, value and attributes of each point."""
+        points = self.points().items()
+        return [(name, value, labels) for (name, _), found in points for labels, value in found]
 
 
 def test_the_ten_slowest_operators_and_kernels_and_twenty_findings_are_told() -> None:
@@ -106,13 +83,13 @@ def test_the_ten_slowest_operators_and_kernels_and_twenty_findings_are_told() ->
     many = replace(RAN, kernels=KERNELS * 4, operators=OPERATORS * 4)
     model = replace(INT8, ran=many, findings=(FINDING,) * 25)
     report(replace(MEASURED, models=(model,)), 10, 20, RunContext(run="my run"), program.providers)
-    records = [item.log_record for item in program.records.get_finished_logs()]
+    records = [item.log_record for item in program.log_exporter.get_finished_logs()]
     assert [record.event_name for record in records] == [
         *("quant.inference.operator.timed",) * 20, *("quant.inference.finding.made",) * 20,
     ]  # fmt: skip
     assert [record.body for record in records[:3]] == [each.op_type for each in OPERATORS]
     assert [record.body for record in records[10:14]] == ["c", "q", "Transpose_7", "t"]
-    assert 25 in [value for name, value, _ in program.points() if name.endswith(".findings")]
+    assert 25 in [value for name, value, _ in program.values() if name.endswith(".findings")]
 
 
 def test_what_a_model_is_and_who_ran_it_is_known_by_what_ran() -> None:
@@ -133,7 +110,7 @@ def test_variants_are_told_with_the_baseline_first_and_no_speedup_that_the_noise
     )
     result = replace(MEASURED, models=variants, baseline="fp32", command="otel-quant bench")
     report(result, 10, 20, RunContext(run="my run"), program.providers)
-    *models, benchmark = program.spans.get_finished_spans()
+    *models, benchmark = program.all_spans()
     assert benchmark.name == "benchmark"
     first, int8, failed = (dict(model.attributes or {}) for model in models)
     names = ("name", "role", "path")
@@ -155,7 +132,7 @@ def test_a_measurement_within_a_step_belongs_to_its_run_unless_another_is_named(
     program = Program()
     with program.tracers.get_tracer("x").start_as_current_span("Evaluate", attributes=RUN):
         report(MEASURED, 10, 20, RunContext(run=named), program.providers)
-    assert {labels["quant.run.name"] for _, _, labels in program.points()} == {name}
+    assert {labels["quant.run.name"] for _, _, labels in program.values()} == {name}
 
 
 SECRET = {
@@ -178,7 +155,7 @@ def test_a_model_that_failed_is_an_error_with_its_path_where_paths_may_be_told(
     model = ModelResult("secret/a.onnx", "secret/a.onnx cannot be read")
     result = InferenceResult((model,), "", {}, 0.5, 2)
     report(result, 10, 20, RunContext(run="my run", paths=paths), program.providers)
-    span, _ = program.spans.get_finished_spans()
+    span, _ = program.all_spans()
     labels = {**RUN, "quant.model.name": name}
     assert dict(span.attributes or {}) == {
         **labels, "quant.library.name": "onnxruntime", **told,
@@ -186,7 +163,7 @@ def test_a_model_that_failed_is_an_error_with_its_path_where_paths_may_be_told(
     problem = told.get("quant.inference.problem")
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, problem)
     assert (span.start_time, span.end_time) == (10, 20)
-    [item] = program.records.get_finished_logs()
+    [item] = program.log_exporter.get_finished_logs()
     record = item.log_record
     assert (record.event_name, record.body) == ("quant.inference.failed", text)
     assert (record.severity_number, dict(record.attributes or {})) == (SeverityNumber.WARN, labels)
@@ -195,11 +172,11 @@ def test_a_model_that_failed_is_an_error_with_its_path_where_paths_may_be_told(
 def test_a_program_that_measures_again_has_new_values_and_no_new_series() -> None:
     program = Program()
     report(MEASURED, 10, 20, None, program.providers)
-    before = program.points()
+    before = program.values()
     assert FP32.latency is not None
     faster = replace(FP32, latency=replace(FP32.latency, median=0.2))
     report(replace(MEASURED, models=(faster, INT8)), 30, 40, None, program.providers)
-    after = program.points()
+    after = program.values()
     assert len(after) == len(before)
     assert {labels["quant.run.name"][-1:] for _, _, labels in after} == {"Z"}
     medians = [value for name, value, _ in after if name.endswith(".median")]
@@ -211,7 +188,7 @@ def test_models_of_one_name_are_told_apart() -> None:
     program = Program()
     models = tuple(ModelResult(path, "failed") for path in ("a/model.onnx", "b/model.onnx", ""))
     report(InferenceResult(models, "", {}, 0.5, 2), 10, 20, None, program.providers)
-    spans = program.spans.get_finished_spans()[:3]
+    spans = program.all_spans()[:3]
     names = [(span.attributes or {})["quant.model.name"] for span in spans]
     assert names == ["model", "model (2)", "model 3"]
 

@@ -59,10 +59,6 @@ def test_an_exact_path_is_used_unchanged() -> None:
 ENVIRONMENT = Settings(profile_path="env.yaml", yaml_strict=True)
 
 
-def test_without_a_request_there_is_no_file() -> None:
-    assert requested_by(Settings(), None) is None
-
-
 def test_the_environment_requests_a_file_and_its_folders() -> None:
     assert requested_by(ENVIRONMENT, None) == ProfileRequest("env.yaml", True, True)
 

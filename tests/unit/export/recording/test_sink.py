@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
 from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.series import TOTALS
 from tests.fixtures.recording_schema import check_recording
 from tests.unit.export.otel.literal_run import LATER, PEAKS, START, send_run
 
@@ -205,7 +205,7 @@ for step in calibrate(512, 3):
     assert max(b.levels["memory"].highest for b in curve.curve.buckets.values()) > 200 << 20
     bucket = curve.curve.buckets[max(curve.curve.buckets)]
     totals = set().union(*(bucket.totals for bucket in curve.curve.buckets.values()))
-    assert totals == {"disk.read", "disk.write", "cpu", "cpu.wait"}
+    assert totals == TOTALS - {"cpu.waits"}  # which only the launcher reads
     assert bucket.levels["memory"].last > 200 << 20
 
 
@@ -412,27 +412,6 @@ def test_a_profile_that_has_a_path_of_its_own_is_not_in_the_recording(tmp_path: 
     run("with otel_quant.step('S'): pass", folder, OTEL_QUANT_PROFILE=str(path))
     assert path.exists()
     assert list(folder.glob("*.yaml")) == []
-
-
-@pytest.mark.slow
-def test_every_recording_opens_after_a_kill_at_a_random_moment(tmp_path: Path) -> None:
-    code = """
-for number in range(100000):
-    for step in calibrate(8, 8): pass
-"""
-    for number in range(30):
-        folder = tmp_path / str(number)
-        with subprocess.Popen(
-            [sys.executable, "-c", WORK + code], env=environment(folder)
-        ) as process:
-            while not list(folder.glob("events.*")):  # before, there is no recording
-                time.sleep(0.001)
-            time.sleep(number * 0.007)
-            process.kill()
-        recording = recording_at(folder) if (folder / "manifest.json").exists() else read(folder)
-        for run_ in recording.runs:
-            open_steps = [step for step in run_.steps if step.end is None]
-            assert len(open_steps) <= 2
 
 
 def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path: Path) -> None:

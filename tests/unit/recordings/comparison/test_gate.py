@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from benchmarks.gate import SLOWER, worse
 from otel_quant.recordings.comparison.facts import FactDifference, Value
 from otel_quant.recordings.comparison.gate import judge
 from otel_quant.recordings.comparison.limits import parse
@@ -117,3 +120,33 @@ def test_a_step_that_has_failed_is_worse_unless_it_failed_in_the_base_too(
     sides = Side("base", ()), Side("new", ())
     verdict = judge(Comparison(sides, (step,), (), (False,)), [limit], force=False)
     assert [check.outcome for check in verdict.checks] == [outcome]
+
+
+@pytest.mark.parametrize(
+    ("steps", "gates"),
+    [
+        (1, 1000),
+        (20, 500),
+        (60, 200),
+        *(pytest.param(n, 10_000, marks=pytest.mark.slow) for n in (1, 20, 60)),
+    ],
+)
+@pytest.mark.parametrize("runs", [5, 10])
+def test_of_gates_of_like_runs_one_of_twenty_fails_at_most_however_many_steps_they_have(
+    runs: int, steps: int, gates: int
+) -> None:
+    chance = random.Random(22)
+    failed = [
+        worse(chance, runs=runs, steps=steps, limit="duration=5%", noise=0.15) for _ in range(gates)
+    ]
+    assert sum(map(bool, failed)) <= gates / 20
+
+
+@pytest.mark.parametrize(("runs", "factor"), [(5, 2.2), (10, 1.6)])
+def test_a_regression_of_one_step_of_twenty_is_found(runs: int, factor: float) -> None:
+    chance = random.Random(22)
+    found = [
+        worse(chance, runs=runs, steps=20, limit="duration=10%", noise=0.15, factor=factor)
+        for _ in range(100)
+    ]
+    assert sum(SLOWER in each for each in found) >= 90

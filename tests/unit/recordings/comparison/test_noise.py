@@ -12,6 +12,7 @@ from otel_quant.recordings.comparison.side_by_side import (
     can_tell,
     difference,
     mann_whitney,
+    student,
 )
 
 VALUES = st.lists(st.integers(0, 6).map(float), min_size=2, max_size=9)
@@ -59,6 +60,19 @@ def test_p_of_many_values_is_the_approximation_of_scipy(
     stats = pytest.importorskip("scipy.stats")
     theirs = stats.mannwhitneyu(first, second, method="asymptotic").pvalue
     assert mann_whitney(first, second) == pytest.approx(theirs)
+
+
+@given(
+    st.lists(st.integers(0, 999).map(float), min_size=2, max_size=9),
+    st.lists(st.integers(0, 999).map(float), min_size=2, max_size=9),
+)
+def test_the_p_of_students_test_is_that_of_scipy(first: list[float], second: list[float]) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    if len({*first}) == len({*second}) == 1:
+        assert student(first, second) == float(first[0] == second[0])
+    else:
+        theirs = stats.ttest_ind(first, second).pvalue
+        assert student(first, second) == pytest.approx(theirs, rel=1e-6, abs=1e-9)
 
 
 def sample(*values: float) -> Sample:

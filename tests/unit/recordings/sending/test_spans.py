@@ -68,7 +68,12 @@ def test_a_process_that_is_gone_without_having_said_why_ends_with_what_is_known_
             "name": "quantization",
             "from": 1.0,
             **ended,
-            "attributes": {"quant.run.id": "0123456789abcdef", "error.type": "lost"},
+            "attributes": {
+                "quant.run.id": "0123456789abcdef",
+                "error.type": "lost",
+                "quant.memory.peak": 70,
+                "quant.memory.peak_source": "sampled",
+            },
         },
     ]
 

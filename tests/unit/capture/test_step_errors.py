@@ -1,4 +1,4 @@
-"""What a signal handler of the program raises reaches the program, wherever it was raised."""
+"""What `step` raises at once, and what a signal handler of the program raises within one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import otel_quant
 from tests.fixtures.programs import run_script
 
 RAISING = """
@@ -56,3 +57,18 @@ def test_an_exception_of_a_signal_handler_is_not_taken_for_a_failure_of_ours(
     tmp_path: Path, handler: str
 ) -> None:
     assert run_script(tmp_path, RAISING, handler) == ("reached the program\nafter {}\n", "")
+
+
+def test_a_decorator_without_a_name_raises_at_once() -> None:
+    with pytest.raises(TypeError, match=r"^step\(\) is given .*quantize; expected a name"):
+
+        @otel_quant.step
+        def quantize() -> None: ...
+
+
+def test_attributes_that_are_not_a_mapping_raise_at_once() -> None:
+    with pytest.raises(TypeError) as refused:
+        otel_quant.step("Calibration", attributes=[1])
+    assert str(refused.value) == (
+        "step() is given attributes=[1]; expected a mapping of names to values"
+    )

@@ -1,0 +1,174 @@
+"""For each remedy that a finding may print a model that has the defect, and the same with the remedy applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from scripts.onnxruntime_rules import Form, built
+from tests.fixtures.onnx_builder import Builder, quantized_conv
+
+
+class Remedy(NamedTuple):
+    """What findings print, a model to which they do, and one where that was applied."""
+
+    text: str
+    defect: Callable[[], Any]
+    mended: Callable[[], Any]
+
+
+def _of(text: str, build: Callable[[bool], Builder]) -> Remedy:
+    """Returns a remedy of a model that is built with and without the defect."""
+    return Remedy(text, lambda: build(True).model(), lambda: build(False).model())
+
+
+def _of_forms(text: str, defect: Form, mended: Form) -> Remedy:
+    return Remedy(text, lambda: built(defect), lambda: built(mended))
+
+
+def _image(opset: int = 17) -> tuple[Builder, str]:
+    graph = Builder([1, 16, 16, 16], opset)
+    return graph, quantized_conv(graph, graph.quantized("x"), "c1", 16, 16)
+
+
+def _conv(graph: Builder, *bias: str, **weights: Any) -> str:
+    dequantized = graph.dequantized(graph.weights("w", 16, 16, 1, 1), **weights)
+    return graph.node("Conv", [graph.quantized("x"), dequantized, *bias], "m")
+
+
+def _along_channels(has_defect: bool) -> Builder:
+    graph = Builder([1, 16, 16, 16])
+    scales, zeros = np.full(16, 0.02, np.float32), np.zeros(16, np.int8)
+    result = _conv(graph, scale=scales, zero=zeros, axis=int(has_defect))
+    graph.output(graph.quantized(result))
+    return graph
+
+
+def _bias(scale: float = 0.05 * 0.02, *, is_reshaped: bool = False) -> Builder:
+    graph = Builder([1, 16, 16, 16])
+    bias = graph.weights("b", *([1] if is_reshaped else []), 16, dtype=np.int32)
+    bias = graph.dequantized(bias, np.int32(0), scale)
+    if is_reshaped:
+        bias = graph.node("Squeeze", [bias, graph.constant("first", np.array([0]))], "squeezed")
+    graph.output(graph.quantized(_conv(graph, bias)))
+    return graph
+
+
+def _quantized_twice(has_defect: bool) -> Builder:
+    """Two QuantizeLinear of one scale, which onnxruntime does not join if the constants have two names."""
+    graph = Builder([1, 16, 16, 16])
+    result = _conv(graph)
+    first = second = graph.quantized(result)
+    if has_defect:
+        how = graph.how("again", np.uint8(128), 0.05)
+        again = graph.node("QuantizeLinear", [result, *how], "again_Q")
+        second = graph.node("DequantizeLinear", [again, *how], "again_DQ")
+    for name, value in (("c2", first), ("c3", second)):
+        graph.output(quantized_conv(graph, value, name, 16, 16))
+    return graph
+
+
+def _also_an_output(has_defect: bool) -> Builder:
+    graph = Builder([1, 16, 16, 16])
+    result = _conv(graph)
+    graph.output(graph.quantized(result))
+    if has_defect:
+        graph.output(result)
+    return graph
+
+
+def _shared_weights(has_defect: bool) -> Builder:
+    graph = Builder([4, 32], 21)
+    how = np.zeros(32, np.int8), np.full(32, 0.02, np.float32)
+    values = np.random.default_rng(3).integers(-90, 90, (32, 32)).astype(np.int8)
+    first = second = graph.dequantized(graph.constant("w", values), *how, axis=1)
+    if not has_defect:
+        second = graph.dequantized(graph.constant("w2", values), *how, axis=1)
+    graph.output(graph.node("MatMul", [graph.node("MatMul", ["x", first], "m"), second], "m2"))
+    return graph
+
+
+def _rescaled(has_defect: bool) -> Builder:
+    graph, value = _image()
+    again = graph.quantized(value, scale=0.03) if has_defect else value
+    graph.output(quantized_conv(graph, again, "c2", 16, 16))
+    graph.output(quantized_conv(graph, value, "c3", 16, 16))
+    return graph
+
+
+def _pool(opset: int = 17, scale: float = 0.05) -> Builder:
+    graph, value = _image(opset)
+    value = graph.quantized(graph.node("MaxPool", [value], "m", kernel_shape=[2, 2]), scale=scale)
+    graph.output(quantized_conv(graph, value, "c2", 16, 16))
+    return graph
+
+
+def _sum(has_defect: bool) -> Builder:
+    graph, value = _image()
+    other = graph.node("Exp", ["x"], "exp")
+    operands = [value, other if has_defect else graph.quantized(other)]
+    graph.output(graph.quantized(graph.node("Add", operands, "m")))
+    return graph
+
+
+def _clamped(has_defect: bool) -> Builder:
+    graph = Builder([4, 32])
+    weights = graph.dequantized(graph.weights("w", 32, 32))
+    value = graph.node("Gemm", [graph.quantized("x"), weights], "m")
+    value = graph.node("Relu", [value], "relu")
+    graph.output(
+        graph.node("Exp", [value if has_defect else graph.quantized(value, np.uint8(0))], "e")
+    )
+    return graph
+
+
+_EIGHT_BITS: Final = "8 bits, all unsigned with int8 weights or all int8"
+_ALONE: Final = "a QuantizeLinear as the only reader of it"
+_BY_COLUMNS: Final = Form("MatMul", "float", "int8", "float", "channels")
+
+REMEDIES: Final = [
+    _of_forms("a bias of int32", Form("Gemm", bias="int8"), Form("Gemm", bias="int32")),
+    _of("that product", lambda has_defect: _bias(0.005) if has_defect else _bias()),
+    _of(
+        "a DequantizeLinear right in front of it",
+        lambda has_defect: _bias(is_reshaped=has_defect),
+    ),
+    _of("axis 0, of the output channels", _along_channels),
+    _of_forms("scales along axis 1", _BY_COLUMNS._replace(scales="rows"), _BY_COLUMNS),
+    *(
+        _of_forms(
+            "a matrix with a scale for each column (axis 1), or blocks of 16, 32, 64 ... along axis 0",
+            _BY_COLUMNS._replace(w=weight, scales=scales),
+            _BY_COLUMNS._replace(w=weight, scales=applied),
+        )
+        for weight in ("int4", "int8")
+        for scales in ("blocks of 8", "blocks across")
+        for applied in ("channels", "blocks")
+    ),
+    _of_forms("one scale, or one for each output channel", Form("Gemm", scales="rows"), Form("Gemm")),
+    _of_forms("a zero point, even if it is 0", Form("Gemm", zero_points=False), Form("Gemm")),
+    _of_forms("beta 1", Form("Gemm", bias="int32", attribute="beta"), Form("Gemm", bias="int32")),
+    _of_forms(
+        "transA and transB 0, alpha and beta 1, a bias of one dimension",
+        _BY_COLUMNS._replace(kind="Gemm", attribute="alpha"), _BY_COLUMNS._replace(kind="Gemm"),
+    ),
+    _of_forms("weights of 2, 4 or 8 bits", _BY_COLUMNS._replace(w="int16"), _BY_COLUMNS),
+    _of_forms("no QuantizeLinear behind it", _BY_COLUMNS._replace(y="uint8"), _BY_COLUMNS),
+    _of_forms("uint8 for what is not a weight", Form("Conv", "int8", y="int8", shared="x"), Form("Conv", shared="x")),
+    _of_forms(_EIGHT_BITS, Form("Conv", "uint16", y="uint16"), Form("Conv")),
+    _of_forms(_EIGHT_BITS, Form("MatMul", w="int4"), Form("MatMul")),
+    _of_forms(
+        "QuantizeLinear and DequantizeLinear in front of its other operand",
+        Form("Conv", "float"), Form("Conv"),
+    ),
+    _of("QuantizeLinear and DequantizeLinear in front of it", _sum),
+    _of("a QuantizeLinear right behind that, with a range that makes it superfluous", _clamped),
+    _of(_ALONE, _quantized_twice),
+    _of(_ALONE, _also_an_output),
+    _of("weights and a DequantizeLinear of its own for each", _shared_weights),
+    _of("the same ones in both", _rescaled),
+    _of("the same ones", lambda has_defect: _pool(scale=0.03 if has_defect else 0.05)),
+    _of("opset 12", lambda has_defect: _pool(opset=11 if has_defect else 12)),
+]  # fmt: skip

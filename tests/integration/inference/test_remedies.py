@@ -1,0 +1,146 @@
+"""Every remedy that is printed is applied to a real model, and its finding is gone."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+
+from otel_quant.cost.graph import ModelGraph, Runtime
+from otel_quant.inference.measure import measure_files
+from otel_quant.inference.results import Finding, ModelResult
+from otel_quant.inference.subjects import Options
+from scripts.onnxruntime_rules import Form, built
+from tests.integration.inference.planted import dynamic_shape, quantized_matmuls
+from tests.integration.inference.remedies import REMEDIES
+
+_AT_ONCE = 8
+_ROOM = Path(__file__).parents[3] / "otel_quant"
+
+ELSEWHERE = {
+    # Below: options of a session, and a tool of onnxruntime
+    "level extended or all",
+    "fixed lengths (python -m onnxruntime.tools.make_dynamic_shape_fixed)",
+    # test_real_quantizers.py: it needs Quark's operators
+    "QuantizeLinear and DequantizeLinear",
+    # scripts/onnxruntime_rules.py runs these forms on onnxruntime before 1.25, which alone prints it
+    "blocks of 16, 32, 64 ... along axis 0",
+    # `otel-quant cost` prints it of models that are not run: tests/unit/cost/test_in_float.py
+    "a DequantizeLinear right in front of each operand",
+}
+
+
+def _measured(paths: list[Path]) -> Iterator[ModelResult]:
+    for start in range(0, len(paths), _AT_ONCE):
+        names = [str(path) for path in paths[start : start + _AT_ONCE]]
+        yield from measure_files(names, Options(runs=2))[0].models
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[ModelResult, ModelResult]]:
+    folder = tmp_path_factory.mktemp("remedies")
+    paths = []
+    for number, remedy in enumerate(REMEDIES):
+        for name, build in (("defect", remedy.defect), ("mended", remedy.mended)):
+            paths.append(folder / f"{number}-{name}.onnx")
+            onnx.save(build(), paths[-1])
+    found = list(_measured(paths))
+    return list(zip(found[::2], found[1::2], strict=True))
+
+
+@pytest.mark.parametrize("number", range(len(REMEDIES)), ids=lambda i: REMEDIES[i].text)
+def test_a_remedy_that_is_applied_removes_its_finding(
+    number: int, results: list[tuple[ModelResult, ModelResult]]
+) -> None:
+    text, (defect, mended) = REMEDIES[number].text, results[number]
+    assert (defect.problem, mended.problem) == ("", "")
+    before = [each for each in defect.findings if each.remedy == text]
+    assert before, defect.findings
+    assert all(each.sentence.endswith(f"; wanted: {text}") for each in before)
+    assert not {map(_of, before)} & {map(_of, mended.findings)}, mended.findings
+    assert not any(each.remedy for each in mended.findings), mended.findings
+
+
+def _of(finding: Finding) -> tuple[str, str]:
+    """Returns what a finding is of; names of nodes that were made have a number at their end."""
+    return finding.kind, finding.node.partition("_")[0]
+
+
+def test_a_level_of_optimization_that_is_raised_removes_its_findings(tmp_path: Path) -> None:
+    path = str(quantized_matmuls().save(tmp_path / "model.onnx"))
+    [low] = measure_files([path], Options(runs=2, level="basic"))[0].models
+    assert {each.remedy for each in low.findings} == {"level extended or all"}
+    for level in ("extended", "all"):
+        assert measure_files([path], Options(runs=2, level=level))[0].models[0].findings == ()
+
+
+def test_lengths_that_are_fixed_by_the_tool_that_is_named_are_computed_no_more(
+    tmp_path: Path,
+) -> None:
+    path, fixed = dynamic_shape().save(tmp_path / "open.onnx"), tmp_path / "fixed.onnx"
+    [[finding], found] = [each.findings for each in _measured([path, _fixed(path, fixed)])]
+    assert finding.kind == "shapes"
+    tool = finding.remedy.partition("(")[2].rstrip(")")
+    assert "onnxruntime.tools.make_dynamic_shape_fixed" in tool
+    assert found == ()
+
+
+def _fixed(path: Path, to: Path) -> Path:
+    tool = "onnxruntime.tools.make_dynamic_shape_fixed"
+    lengths = ["--dim_param", "batch", "--dim_value", "2"]
+    subprocess.run([sys.executable, "-m", tool, *lengths, path, to], check=True)
+    return to
+
+
+@pytest.mark.parametrize("version", ["1.31.1", "1.32.0"])
+def test_beside_16_bits_a_convolution_wants_8_in_every_version(
+    version: str, tmp_path: Path
+) -> None:
+    onnx.save(built(Form("Conv", "uint16", y="uint16")), tmp_path / "model.onnx")
+    graph = ModelGraph(str(tmp_path / "model.onnx"), {}, {}, Runtime(version))
+    [obstacle] = graph.fused.obstacles.values()
+    assert obstacle.remedy.startswith("8 bits")
+
+
+def test_every_remedy_in_the_code_is_tested() -> None:
+    texts = {remedy.text for remedy in REMEDIES} | ELSEWHERE
+    patterns = [
+        pattern
+        for path in ("cost/fused.py", "inference/onnx_findings.py")
+        for pattern in _remedies_in(_ROOM / path)
+    ]
+    assert len(patterns) > 20
+    for pattern in patterns:
+        assert any(re.fullmatch(pattern, text) for text in texts), pattern
+
+
+def _remedies_in(path: Path) -> Iterator[str]:
+    """Yields patterns of the texts that a module gives an `Obstacle` or a `Found` as its remedy."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    named = {
+        each.target.id: each.value
+        for each in tree.body
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    for call in ast.walk(tree):
+        name = (
+            call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+        )
+        place = {"Obstacle": 1, "Found": 3}.get(name)
+        if place is None or len(call.args) <= place:
+            continue
+        text = call.args[place]
+        text = named.get(text.id, text) if isinstance(text, ast.Name) else text
+        if isinstance(text, ast.Constant) and text.value:
+            yield re.escape(text.value)
+        elif isinstance(text, ast.JoinedStr):
+            parts = (
+                re.escape(p.value) if isinstance(p, ast.Constant) else ".+" for p in text.values
+            )
+            yield "".join(parts)

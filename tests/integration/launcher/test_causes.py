@@ -1,0 +1,199 @@
+"""A program that the kernel ends at a limit, or a full disk: the cause is told with its evidence, everywhere."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.fixtures.programs import PROGRAMS, Launched, launcher
+
+PROGRAM: Final = """
+import mmap, os, shutil, signal, sys, time
+import otel_quant
+
+def cpu():
+    while True:
+        pass
+
+def memory(held=[]):
+    while True:
+        held.append(bytes(50_000_000))
+
+def file():
+    with open("out", "wb", buffering=0) as out:
+        while True:
+            out.write(bytes(100_000))
+
+def file_of_c():
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # as programs have it that are not Python
+    file()
+
+def mapped():
+    with open("out", "w+b") as out:
+        out.truncate(1 << 30)
+        memory = mmap.mmap(out.fileno(), 0)
+        while True:
+            memory.write(bytes(4096))
+
+def filled():
+    try:
+        file()
+    except OSError:
+        pass
+    for number in range(20):  # nothing of these is on the disk
+        with otel_quant.step("Inference"):
+            pass
+
+def waits():
+    print("ready", flush=True)
+    time.sleep(60)
+
+def removed():
+    shutil.rmtree(os.environ["OTEL_QUANT_RECORD"])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with otel_quant.step("Calibration"):
+    globals()[sys.argv[1]]()
+"""
+
+# What the shell does before, what the program does, and what is told of the end.
+ENDS: Final[dict[str, tuple[str, str, int, str, str]]] = {
+    "the last limit of CPU time": (
+        "ulimit -t 2; exec", "cpu", -signal.SIGKILL,
+        "the program was killed by SIGKILL: limit of CPU time, in Calibration",
+        " s, the limit is 2 s (RLIMIT_CPU, ulimit -t)",
+    ),
+    "the first limit of CPU time": (
+        "ulimit -S -t 2; exec", "cpu", -signal.SIGXCPU,
+        "the program was killed by SIGXCPU: limit of CPU time, in Calibration",
+        " s, the limit is 2 s (RLIMIT_CPU, ulimit -t)",
+    ),
+    "of a shell's child": (
+        "ulimit -t 3;", "cpu; exit $?", 128 + signal.SIGKILL,
+        " was killed by SIGKILL: limit of CPU time, in Calibration; the program ended with exit code 137",
+        " s at the last reading, the limit is 3 s (RLIMIT_CPU, ulimit -t)",
+    ),
+    "addresses": (
+        "ulimit -v 1500000; exec", "memory", 1,
+        "the program failed with MemoryError: limit of the address space, in Calibration",
+        " % of the limit of 1.54 GB (RLIMIT_AS, ulimit -v)",
+    ),
+    "the size of a file, as Python has it": (
+        "ulimit -f 2000; exec", "file", 1,
+        "the program failed with OSError: limit of the size of a file, in Calibration",
+        "because: OSError: [Errno 27] File too large; no file may be larger than {blocks} MB (RLIMIT_FSIZE, ulimit -f)",
+    ),
+    "the size of a file, as the kernel has it": (
+        "ulimit -f 2000; exec", "file_of_c", -signal.SIGXFSZ,
+        "the program was killed by SIGXFSZ: limit of the size of a file, in Calibration",
+        "because: no file may be larger than {blocks} MB (RLIMIT_FSIZE, ulimit -f)",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def program(launched: Launched) -> Path:
+    path = launched.folder / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.fixture
+def full(launched: Launched) -> Iterator[Path]:
+    """A small disk."""
+    folder = launched.folder / "small"
+    folder.mkdir()
+    try:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def told_everywhere(launched: Launched, recording: Path, printed: str) -> list[str]:
+    """Returns what the terminal, `show` and the report say."""
+    shown = launched.run_bare([str(PROGRAMS / "otel-quant"), "show", str(recording)]).stdout
+    made = launched.run_bare([str(PROGRAMS / "otel-quant"), "report", str(recording), "-o", "-"])
+    return [printed, shown, html.unescape(made.stdout)]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_limit_that_the_kernel_enforces_is_told_with_its_evidence(
+    launched: Launched, program: Path, end: str
+) -> None:
+    before, does, code, headline, evidence = ENDS[end]
+    # Blocks of ulimit -f are 512 bytes or, in bash, 1024.
+    blocks = subprocess.run(
+        ["sh", "-c", "ulimit -f 2000; grep 'Max file size' /proc/self/limits"],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()[3]  # fmt: skip
+    done = launched.run(["sh", "-c", f"{before} python {program} {does}"])
+    assert done.returncode == code
+    evidence = evidence.format(blocks=f"{int(blocks) / 1e6:.2f}")
+    for text in told_everywhere(launched, launched.recording, done.stderr):
+        assert headline.lower() in text.lower()
+        assert evidence.removeprefix("because: ") in text
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "headline"),
+    [
+        ("file", 1, "the program failed with OSError: disk full, in Calibration"),
+        ("mapped", -signal.SIGBUS, "the program was killed by SIGBUS: disk full, in Calibration"),
+    ],
+)
+def test_a_disk_that_is_full_is_told_with_what_was_free(
+    launched: Launched, program: Path, full: Path, does: str, code: int, headline: str
+) -> None:
+    command = [*launcher("--out", "../recorded"), "python", str(program), does]
+    done = launched.run_bare(command, folder=str(full))
+    assert done.returncode == code
+    for text in told_everywhere(launched, launched.folder / "recorded", done.stderr):
+        assert headline.lower() in text.lower()
+        assert "free when it had ended: 0 B of 4.19 MB (the current folder)" in text
+
+
+def test_a_recording_on_a_full_disk_says_why_it_ends_and_how_the_program_did(
+    launched: Launched, program: Path, full: Path
+) -> None:
+    command = [*launcher("--out", "recorded"), "python", str(program), "filled"]
+    done = launched.run_bare(command, folder=str(full))
+    assert done.returncode == 0
+    for text in told_everywhere(launched, full / "recorded", done.stderr):
+        assert "could not write all of its events: No space left on device" in text
+    manifest = json.loads((full / "recorded" / "manifest.json").read_text())
+    assert manifest["ending"]["exit_code"] == 0
+
+
+def test_of_a_recording_that_is_removed_the_end_is_told(launched: Launched, program: Path) -> None:
+    done = launched.run(["python", str(program), "removed"], "--out", "gone")
+    assert done.returncode == -signal.SIGKILL
+    assert (
+        "otel-quant: gone was removed while the program ran: there is no recording" in done.stderr
+    )
+    assert "the program was killed by SIGKILL\n  because: memory was at " in done.stderr
+
+
+def test_the_limit_of_a_batch_system_is_told_as_evidence(launched: Launched, program: Path) -> None:
+    process = subprocess.Popen(
+        [*launcher("--out", "recorded"), "python", str(program), "waits"],
+        env=launched.environment({"PBS_JOBID": "7.head", "PBS_WALLTIME": "3600"}),
+        cwd=launched.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    os.kill(process.pid, signal.SIGTERM)
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGTERM
+    for text in told_everywhere(launched, launched.folder / "recorded", printed):
+        assert "the program was killed by SIGTERM, in Calibration" in text.replace("The", "the")
+        assert "PBS job 7.head may run for 1 h 00 min (PBS_WALLTIME); the program ran for " in text

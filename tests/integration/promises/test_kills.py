@@ -1,0 +1,321 @@
+"""Programs that a signal ends at once: what is on disk, and what has been sent, by then.
+
+The script of random moments writes what has begun to a file, after it has: that is what must have
+survived.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from otel_quant.recordings.profile_reader import parse
+from otel_quant.schema import semconv
+from otel_quant.schema.units import size
+from tests.fixtures.otlp_messages import Record
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Ran, Workshop
+
+RUNS = 3
+MANY_RUNS = 30
+AT_ONCE = 2
+LOST_AT_MOST = 1_000_000_000
+"""Nanoseconds before the kill from which on log records may be missing."""
+
+PROGRAM = """
+import random, time
+import otel_quant
+
+said = open("begun{seed}", "w", buffering=1)
+
+def begun(name):
+    said.write(f"{{name}}@{{time.time_ns()}}\\n")
+
+chance = random.Random({seed})
+for number in range(100_000):
+    with otel_quant.step(f"outer {{number}}"):
+        begun(f"outer {{number}} Start")
+        time.sleep(chance.uniform(0, 0.01))
+        with otel_quant.step(f"inner {{number}}"):
+            begun(f"inner {{number}} Start")
+            time.sleep(chance.uniform(0, 0.01))
+        begun(f"inner {{number}} End")
+    begun(f"outer {{number}} End")
+"""
+
+
+@dataclass(frozen=True)
+class Killed:
+    """What had begun in a run, and when, as far as was known when it was killed.
+
+    Times are nanoseconds of the wall clock.
+    """
+
+    begun: dict[str, int]
+    killed_ns: int
+    pid: int
+
+
+def killed_after(process: subprocess.Popen[str], said: Path, seconds: float) -> Killed:
+    """Kills a script some time after its first step has begun, which loads what measures."""
+    while not (said.exists() and said.stat().st_size):
+        assert process.poll() is None, "the script has ended by itself"
+        time.sleep(0.05)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    killed_ns = time.time_ns()
+    process.communicate()
+    lines = (line.partition("@") for line in said.read_text().splitlines())
+    return Killed({name: int(moment) for name, _, moment in lines}, killed_ns, process.pid)
+
+
+def records_of_ours(path: Path) -> list[str]:
+    """Returns the names of records; what made the run is before them, and no record is cut but the last."""
+    content: dict[str, Any] = yaml.safe_load(path.read_text())
+    assert list(content) == ["run", "memory_usage"]
+    script = path.with_name(path.name.replace("profile", "script")).with_suffix(".py")
+    assert content["run"]["command"] == f"python {script}"
+    assert content["run"]["memory_limit_source"] in ("cgroup", "physical")
+    *whole, last = content["memory_usage"]
+    assert {tuple(record) for record in whole} <= {tuple(content["memory_usage"][0])}
+    assert list(last) == list(content["memory_usage"][0])[: len(last)]
+    assert not parse(path.read_text()).complete
+    return [record["step"] for record in content["memory_usage"]]
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("runs", [RUNS, pytest.param(MANY_RUNS, marks=pytest.mark.slow)])
+def test_a_killed_run_has_all_checkpoints_before_the_kill(
+    workshop: Workshop, otlp: OtlpReceiver, runs: int
+) -> None:
+    chance = random.Random(4711)
+
+    def run(number: int, seconds: float) -> Killed:
+        script = workshop.script(PROGRAM.format(seed=number), f"script{number}.py")
+        process = script.start(
+            {**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": f"profile{number}.yaml"}
+        )
+        return killed_after(process, workshop.folder / f"begun{number}", seconds)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        moments = [chance.uniform(0, 2.5) for _ in range(runs)]
+        ended = list(pool.map(run, range(runs), moments))
+
+    arrived: dict[int, set[str]] = {}
+    for record in otlp.records_of("quant.checkpoint.taken"):
+        names = arrived.setdefault(record.attributes["process.pid"], set())
+        names.add(record.attributes["quant.checkpoint.name"])
+
+    assert sum(len(killed.begun) for killed in ended) > runs
+    late: dict[tuple[int, float], list[str]] = {}
+    for number, killed in enumerate(ended):
+        written = records_of_ours(workshop.folder / f"profile{number}.yaml")
+        assert written[: len(killed.begun) + 1] == ["Start", *killed.begun]
+        assert len(set(written)) == len(written)
+        due = [
+            name
+            for name, moment in killed.begun.items()
+            if moment < killed.killed_ns - LOST_AT_MOST
+        ]
+        missing = [name for name in due if name not in arrived.get(killed.pid, set())]
+        if missing:
+            late[number, moments[number]] = missing
+    assert late == {}
+
+
+MIB = 1 << 20
+SIZE = 400 * MIB
+TOLERANCE = 0.02 * SIZE
+
+SCRIPT = """
+import sys
+import otel_quant
+
+def rss():
+    for line in open("/proc/self/status"):
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) * 1024
+
+with otel_quant.step("Model Quantization"), otel_quant.step("Calibration"):
+    block = bytearray()
+    while rss() < 400 << 20:
+        block += b"x" * (1 << 20)
+    print(rss(), flush=True)
+    sys.stdin.read()
+"""
+
+
+def show(path: Path, *options: str) -> str:
+    shown = subprocess.run(
+        [sys.executable, "-m", "otel_quant", "show", *options, str(path)],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    return shown.stdout
+
+
+def test_the_last_reading_is_on_disk_and_at_the_endpoint_and_show_prints_it(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    script, profile = workshop.script(SCRIPT), workshop.folder / "profile.yaml"
+    # Quark's file as Quark writes it has no more of a step than its start; what is beside it has.
+    variables = {"OTEL_QUANT_PROFILE": str(profile), "OTEL_QUANT_YAML_STRICT": "true"}
+    process = script.start({**otlp.environment("http/protobuf"), **variables})
+    assert process.stdout is not None
+    held = int(process.stdout.readline())
+
+    def sent() -> list[Record]:
+        return otlp.records_of("quant.reading.taken")
+
+    # It is sent every half minute. The file has it every second.
+    assert otlp.wait_for(lambda _: bool(sent()), 100)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+    (path,) = workshop.folder.glob("profile.*.last_reading.json")
+    reading = json.loads(path.read_text())
+    assert reading["cpu_memory_mb"] * MIB == pytest.approx(held, abs=TOLERANCE)
+    assert reading["open_steps"] == [{"step": "Model Quantization"}, {"step": "Calibration"}]
+    (document,) = json.loads(show(profile, "--format", "json"))
+    assert document["last_reading"].pop("age_secs") >= 0
+    # A recording has its times as nanoseconds since it began: `show` has microseconds.
+    times = {
+        name: pytest.approx(reading[name], abs=2e-6)
+        for name in ("timestamp", "relative_time_secs", "run_started")
+    }
+    assert document["last_reading"] == reading | times
+    lines = show(profile).splitlines()
+    assert [line.split()[0] for line in lines if line.endswith("  open")] == [
+        "Model",
+        "Calibration",
+    ]
+    [last] = [line for line in lines if line.startswith("last reading  ")]
+    assert size(reading["cpu_memory_mb"] * MIB) in last
+
+    attributes = sent()[0].attributes
+    assert attributes["process.pid"] == process.pid
+    assert attributes["quant.step.name"] == "Calibration"
+    assert list(attributes["quant.reading.open_steps"]) == ["Model Quantization", "Calibration"]
+    assert attributes["quant.reading.memory"] == pytest.approx(held, abs=TOLERANCE)
+    start = otlp.records_of("quant.checkpoint.taken")[-1].attributes["quant.checkpoint.memory"]
+    assert start < SIZE / 2, "without the record, the start of the step would be what is known"
+
+
+# Batch processors of the SDK, made by opentelemetry-instrument or by the program itself.
+STEPS = """
+import sys, time
+import otel_quant
+with otel_quant.step("Calibration"):
+    with otel_quant.step("inner"):
+        pass
+with otel_quant.step("Model Caching"):
+    with otel_quant.step("ended"):
+        pass
+    print("within a step", flush=True)
+    time.sleep(600)
+"""
+OWN_PROVIDERS = """
+from opentelemetry import trace
+from opentelemetry._logs import set_logger_provider
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+tracers, loggers = TracerProvider(), LoggerProvider()
+tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+loggers.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
+trace.set_tracer_provider(tracers)
+set_logger_provider(loggers)
+"""
+ENDED = ["Calibration", "inner", "ended"]
+
+
+@pytest.mark.parametrize("by_program", [False, True], ids=["instrumented", "own providers"])
+def test_the_start_of_the_runs_span_has_arrived_and_names_the_run_of_the_steps(
+    workshop: Workshop, otlp: OtlpReceiver, by_program: bool
+) -> None:
+    script = workshop.script((OWN_PROVIDERS if by_program else "") + STEPS)
+    environment = otlp.environment("http/protobuf") | {
+        "OTEL_BSP_SCHEDULE_DELAY": "200",
+        "OTEL_BLRP_SCHEDULE_DELAY": "200",
+    }
+    with script.start(environment, instrumented=not by_program) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        otlp.wait_for(
+            lambda it: len(it.spans) == 3 and len(it.records_of("quant.checkpoint.taken")) == 8, 60
+        )
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert said == "within a step\n"
+    assert process.returncode == -signal.SIGTERM
+
+    assert otlp.span_names() == ENDED, "the run's span is lost with the process"
+    (started,) = otlp.records_of("quant.run.started")
+    outer, inner, ended = otlp.by_start()
+    assert {span.trace_id for span in otlp.spans} == {started.trace_id}
+    assert outer.parent_id == started.span_id
+    assert inner.parent_id == outer.span_id
+    first, *_, last = otlp.records_of("quant.checkpoint.taken")
+    assert (first.trace_id, first.span_id) == (started.trace_id, started.span_id)
+    open_step = otlp.records_of("quant.checkpoint.taken")[5]
+    assert (open_step.body, open_step.span_id) == ("Model Caching Start", ended.parent_id)
+    assert last.body == "ended End"
+
+    assert (started.body, started.severity) == ("quantization started", "INFO")
+    assert started.time_ns == first.time_ns
+    names = {
+        "quant.run.id", "quant.run.name", "process.pid", "quant.memory.limit",
+        "quant.memory.limit_source",
+    }  # fmt: skip
+    assert started.attributes.keys() - semconv.ORIGIN == names
+    made_by = {"process.command_line", "process.runtime.version", "host.name", "os.description"}
+    assert made_by <= started.attributes.keys()
+    assert started.attributes["quant.run.id"] == outer.attributes["quant.run.id"]
+    assert started.resource == outer.resource
+
+
+def test_the_record_of_a_start_has_what_the_span_of_a_run_that_ends_has(
+    ran: Ran, otlp: OtlpReceiver
+) -> None:
+    ran(STEPS.replace("time.sleep(600)", ""))
+    (started,), root = otlp.records_of("quant.run.started"), otlp.span("quantization")
+    assert (started.trace_id, started.span_id) == (root.trace_id, root.span_id)
+    assert started.time_ns == root.start_ns
+    assert {**root.attributes, **started.attributes} == root.attributes
+
+
+def test_each_span_of_a_worker_has_the_record_of_its_start(ran: Ran, otlp: OtlpReceiver) -> None:
+    ran(
+        """
+        import multiprocessing
+        import otel_quant
+
+        def work(number):
+            with otel_quant.step("work"):
+                return number
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("fork").Pool(1) as pool:
+                pool.map(work, range(3), chunksize=1)
+        """
+    )
+    started = otlp.records_of("quant.run.started")
+    worked = [span.parent_id for span in otlp.spans_named("work")]
+    assert len(worked) == 3
+    assert set(worked) <= {record.span_id for record in started}
+    roots = {span.span_id for span in otlp.spans_named("quantization")}
+    assert {record.span_id for record in started} == roots

@@ -1,0 +1,154 @@
+"""While a server of the stack is away, or its disk is full: no alert of a run that is well, and one of the stack."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.stack.many_runs import send
+from tests.stack.processes import (
+    CONFIGS,
+    JOB,
+    ROOT,
+    Backends,
+    Collector,
+    collector,
+    eventually,
+    fetch,
+    loki,
+    prometheus,
+)
+from tests.unit.stack.dashboards import RULES
+
+pytestmark = pytest.mark.servers
+
+EXPRESSIONS = {
+    rule["alert"]: rule["expr"] for group in RULES for rule in group["rules"] if "alert" in rule
+}
+MINUTE = 2
+"""Seconds that stand for a minute of a rule here."""
+STEP = "import otel_quant, sys, time\nwith otel_quant.step('Calibration'): time.sleep(float(sys.argv[1]))"
+
+
+def in_seconds(alert: str) -> str:
+    """Returns the expression of a rule with seconds for its minutes."""
+    expression = re.sub(r":30s\]", ":1s]", EXPRESSIONS[alert])
+    return re.sub(r"(\[|offset )(\d+)m", lambda m: f"{m[1]}{int(m[2]) * MINUTE}s", expression)
+
+
+def start(made: Collector, name: str, seconds: float) -> subprocess.Popen[bytes]:
+    program = Path(sys.executable).with_name("opentelemetry-instrument")
+    own = {
+        "PYTHONPATH": str(ROOT),
+        "OTEL_SERVICE_NAME": JOB,
+        "OTEL_QUANT_RUN_NAME": name,
+        "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+        "OTEL_QUANT_EXIT_TIMEOUT": "1000",
+    }
+    return subprocess.Popen(
+        [program, sys.executable, "-c", STEP, str(seconds)],
+        env={**os.environ, **made.environment, **own},
+        stderr=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("away", ["prometheus", "otelcol"])
+def test_no_run_has_vanished_that_was_well_while_a_server_was_away(
+    binaries: dict[str, str], tmp_path: Path, away: str
+) -> None:
+    ports = Backends()
+    made = collector(binaries["otelcol-quant"], tmp_path, CONFIGS / "config.yaml", ports)
+    store = prometheus(binaries["prometheus"], tmp_path, ports)
+    server = {"prometheus": store, "otelcol": made.server}[away]
+    url = f"http://127.0.0.1:{ports.prometheus}/api/v1"
+    try:
+        for each in (store, made.server):
+            each.start()
+        began = time.time()
+        alive, ended = start(made, "alive", 600), start(made, "ended", 35)
+        steps = "count(quant_step_active == 1)"
+        eventually(
+            lambda: [each["value"][1] for each in fetch(f"{url}/query", query=steps)["data"]["result"]] == ["2"],
+            "both runs in Prometheus",
+        )  # fmt: skip
+        time.sleep(max(0.0, began + 32 - time.time()))
+        server.kill()
+        time.sleep(7 * MINUTE)
+        server.start()
+        assert ended.wait(30) == 0
+        time.sleep(20 * MINUTE)
+        alive.kill()
+        alive.wait()
+        time.sleep(12 * MINUTE)
+        found = fetch(
+            f"{url}/query_range", query=in_seconds("QuantizationRunVanished"), start=began,
+            end=time.time(), step=1,
+        )["data"]["result"]  # fmt: skip
+    finally:
+        for process in (alive, ended):
+            process.kill()
+        for each in (store, made.server):
+            each.kill()
+    # The one that was killed in the end, and none before.
+    assert [each["metric"]["quant_run_name"] for each in found] == ["alive"]
+    (alert,) = found
+    assert alert["values"][0][0] > time.time() - 12 * MINUTE
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Yields a folder that takes 2 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if shutil.which("mount") is None or subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=False, capture_output=True
+    ).returncode:  # fmt: skip
+        pytest.skip("no right to mount a file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_full_disk_of_the_collector_is_an_alert_and_all_that_it_took_arrives(
+    binaries: dict[str, str], tmp_path: Path, small_disk: Path
+) -> None:
+    ports = Backends()
+    made = collector(
+        binaries["otelcol-quant"], tmp_path, CONFIGS / "config.yaml", ports,
+        OTELCOL_STORAGE=str(small_disk),
+    )  # fmt: skip
+    store, logs = (
+        prometheus(binaries["prometheus"], tmp_path, ports),
+        loki(binaries["loki"], tmp_path, ports),
+    )
+    alerts = f"http://127.0.0.1:{ports.prometheus}/api/v1/query"
+
+    def firing() -> set[str]:
+        return {
+            alert
+            for alert in ("StackDiskFull", "StackDataRefused")
+            if fetch(alerts, query=EXPRESSIONS[alert])["data"]["result"]
+        }
+
+    try:
+        for each in (made.server, store):
+            each.start()
+        with pytest.raises(grpc.RpcError, match="no space left on device"):
+            send(made.grpc, 5000)
+        eventually(lambda: firing() == {"StackDiskFull", "StackDataRefused"}, "the alerts")
+        logs.start()
+        queue = 'max(otelcol_exporter_queue_size{exporter="otlp_http/loki"}) == 0'
+        eventually(lambda: fetch(alerts, query=queue)["data"]["result"], "an empty queue")
+        send(made.grpc, 1)
+    finally:
+        for each in (made.server, store, logs):
+            each.kill()

@@ -219,7 +219,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     if has_steps or (recording.ending is not None and is_worth_telling(recording.ending)):
         lines += ["", terminal_text(shown, terminal_width(sys.stderr))]
     if any(len(run.steps) > most for run in runs):
-        lines.append(f"all steps: otel-quant show {where}")
+        lines.append(f"more steps: otel-quant show {where}")
     if not has_steps:
         # A process that has begun a run makes its file before it writes the first event.
         is_lost = not runs and bool(processes_in(recording.path))

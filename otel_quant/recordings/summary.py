@@ -14,6 +14,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from heapq import nlargest
+from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 
 from otel_quant.export.recording.curve import RecordedCurve
@@ -268,9 +270,14 @@ def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Itera
             if (read := number(run.last.attributes, name)) is not None:
                 yield Known(read, "last reading", run=run)
     if quantity.checkpoint:
-        for point in run.checkpoints:
-            if (seen := number(point.attributes, quantity.checkpoint)) is not None:
-                yield Known(seen, "checkpoints", point.time, run)
+        points = (
+            (seen, point.time)
+            for point in run.checkpoints
+            if (seen := number(point.attributes, quantity.checkpoint)) is not None
+        )
+        # Of no more than these it is looked up where they were.
+        for highest, time in nlargest(_MOST_PLACES, points, key=itemgetter(0)):
+            yield Known(highest, "checkpoints", time, run)
     # A run that has ended has said itself what its process's curve has.
     curve = recording.curves.get(run.process) if LAUNCHER not in recording.curves else None
     if run.end is None and curve is not None and quantity.curve:

@@ -118,3 +118,5 @@ def test_every_alert_says_what_to_do() -> None:
     for rule in (rule for group in RULES for rule in group["rules"] if "alert" in rule):
         assert len(rule["annotations"]["runbook"].split()) >= 10, rule["alert"]
         assert "\n" not in rule["annotations"]["runbook"].strip()
+        dashboard = "quant-runs/runs" if rule["alert"].startswith("Stack") else "quant-run/run?"
+        assert rule["annotations"]["dashboard"].startswith(f"{{{{ $externalURL }}}}/d/{dashboard}")

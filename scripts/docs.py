@@ -14,9 +14,23 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from grafana.generator import dashboards
-from scripts import api_docs, cost_rules_docs, libraries_docs, recording_docs, telemetry_docs
+from scripts import (
+    api_docs,
+    compare_docs,
+    cost_rules_docs,
+    libraries_docs,
+    recording_docs,
+    telemetry_docs,
+)
 
-PAGES: Final = (api_docs, cost_rules_docs, libraries_docs, recording_docs, telemetry_docs)
+PAGES: Final = (
+    api_docs,
+    compare_docs,
+    cost_rules_docs,
+    libraries_docs,
+    recording_docs,
+    telemetry_docs,
+)
 """Modules that make one page each: `PAGE` is its path and `document()` returns its text."""
 
 

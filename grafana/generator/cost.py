@@ -49,7 +49,8 @@ def dashboard() -> builders.Dashboard:
     for role in ROLES:
         board = board.with_panel(_figures(role))
     for role in ROLES:
-        board = board.with_panel(_precision(role))
+        board = board.with_panel(_precision(role, "precision"))
+    board = board.with_panel(_precision("quantized", "expected_precision"))
     return board.with_panel(_heaviest())
 
 
@@ -74,7 +75,7 @@ def _both(title: str, metric: str, unit: str, description: str) -> panels.Panel:
 def _costed(role: str) -> str:
     return (
         f'{{ name = "{semconv.COST_SPAN}" && {names.span(semconv.MODEL_ROLE)} = "{role}"'
-        f" && {panels.TRACES_OF_RUNS} }}"
+        f" && {panels.TRACES_OF_RUNS} }}{panels.each_by(semconv.RUN_ID, semconv.MODEL_PATH)}"
     )
 
 
@@ -111,9 +112,9 @@ def _heaviest() -> panels.Panel:
     costed = f'{panels.RECORDS} | {ROLE}!="" | {names.label(semconv.CHECKPOINT_NAME)}="" | {names.label(semconv.MODEL_NAME)}=""'
     targets = [
         panels.logql_table(
-            f"max by ({names.RUN_NAME}, {ROLE}, node) (max_over_time({costed}"
+            f"max_over_time({costed}"
             f' | json node="heaviest[{rank}].name", macs="heaviest[{rank}].macs"'
-            " | unwrap macs [$__auto]))",
+            f" | unwrap macs [$__auto]) by ({names.RUN_NAME}, {ROLE}, node)",
             f"rank{rank + 1}",
         )
         for rank in range(HEAVIEST)
@@ -130,14 +131,15 @@ def _heaviest() -> panels.Panel:
     ).with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "MACs", "desc": True}])).override_by_name("MACs", panels.looks("short"))  # fmt: skip
 
 
-def _precision(role: str) -> panels.Panel:
-    figures = [f"precision.{precision}" for precision in PRECISIONS]
+def _precision(role: str, mix: str) -> panels.Panel:
+    figures = [f"{mix}.{precision}" for precision in PRECISIONS]
+    does = "are stored in" if mix == "precision" else "onnxruntime is expected to run in"
     selected = ", ".join(names.model(role, figure) for figure in figures)
     prefix = f"quant.model.{role}."
     return panels.transformed(
         panels.grid(
-            f"Precision of the {role} models",
-            f"Share of the contraction MACs that run in each type. What is still in float after quantization is where the next gain is: see which op types the configuration leaves out. The newest {panels.MOST_SPANS}.",
+            f"{'Precision' if mix == 'precision' else 'Expected precision'} of the {role} models",
+            f"Share of the contraction MACs that {does} each type. What is still in float after quantization is where the next gain is: see which op types the configuration leaves out. The newest {panels.MOST_SPANS}.",
             "percentunit",
             panels.traceql(f"{_costed(role)} | select({names.span(semconv.RUN_NAME)}, {names.span(semconv.MODEL_PATH)}, {selected})"),
         )
@@ -145,6 +147,6 @@ def _precision(role: str) -> panels.Panel:
         .with_transformation(panels.numbers(*(prefix + figure for figure in figures))),
         panels.columns(
             {semconv.RUN_NAME: "Run", semconv.MODEL_PATH: "Model"}
-            | {f"{prefix}precision.{precision}": precision for precision in PRECISIONS}
+            | {f"{prefix}{mix}.{precision}": precision for precision in PRECISIONS}
         ),
     ).override_by_regexp("(Run|Model)", panels.looks(panels.TEXT))  # fmt: skip

@@ -121,7 +121,7 @@ def _side_by_side() -> panels.Panel:
 def _in_records(attribute: str, condition: str, by: str) -> str:
     value = names.label(attribute)
     lines = f'{RECORDS} | {value}!="" | {condition} | unwrap {value}'
-    return f"topk({MOST_ROWS}, max by ({by}) (max_over_time({lines} [$__auto])))"
+    return f"topk({MOST_ROWS}, max_over_time({lines} [$__auto]) by ({by}))"
 
 
 def _operators() -> panels.Panel:
@@ -191,7 +191,8 @@ def _over_time(title: str, metric: str, unit: str, description: str) -> timeseri
 def _measured() -> panels.Panel:
     query = (
         f'{{ name = "{semconv.MODEL_SPAN}" && {names.span(semconv.MODEL_NAME)} =~ `${{model:regex}}`'
-        f" && {panels.TRACES_OF_RUNS} }} | select({', '.join(map(names.span, MEASURED))})"
+        f" && {panels.TRACES_OF_RUNS} }}{panels.each_by(semconv.RUN_NAME, semconv.MODEL_NAME)}"
+        f" | select({', '.join(map(names.span, MEASURED))})"
     )
     table = panels.transformed(
         panels.grid(

@@ -90,7 +90,8 @@ def span(attribute: str) -> str:
 def model(role: str, figure: str) -> str:
     """Returns a model's figure in TraceQL."""
     name = f"quant.model.<role>.{figure}"
-    _check("quant.model.<role>.precision.<type>" if figure.startswith("precision.") else name)
+    mix, dot, _ = figure.partition("precision.")
+    _check(f"quant.model.<role>.{mix}precision.<type>" if dot else name)
     full = name.replace("<role>", role)
     return f"span.{full}" if re.fullmatch(r"[\w.]+", full) else f'span."{full}"'
 

@@ -93,7 +93,16 @@ def promql_table(expr: str, ref: str = "A") -> prometheus.Dataquery:
 SPAN_TIME, SPAN_NAME, SPAN_DURATION = "Start time", "Name", "Duration"
 """What the data source calls the columns of a search that are no attributes."""
 MOST_SPANS = 1000
-"""Traces that a search returns at most, and spans of each: Tempo is configured for as many."""
+"""Traces that a search returns at most, and spans of each, or of each group of them."""
+
+
+def each_by(*attributes: str) -> str:
+    """Returns stages of a search for spans that no two spans of a trace have the same values of.
+
+    The spans of a run come over hours, and are in many blocks of Tempo's. Of a trace it returns those of one
+    block, until it has compacted them into one; but of each group.
+    """
+    return "".join(f" | by({names.span(attribute)})" for attribute in attributes)
 
 
 def traceql(query: str, ref: str = "A") -> tempo.TempoQuery:
@@ -160,11 +169,12 @@ TEXT = "string"
 
 
 def grid(title: str, description: str, unit: str, *targets: Any) -> table.Panel:
-    """Returns a table."""
+    """Returns a table. What `no_value` says of it is for when it has no row; an empty cell has a dash."""
     panel = (
         table.Panel().title(title).description(description).unit(unit).filterable(True)
         .no_value("-").datasource(_datasource(targets)).span(24).height(10)
         .footer(common.TableFooterOptions().enable_pagination(True))
+        .override_by_regexp(".*", looks(noValue="-"))
     )  # fmt: skip
     for target in targets:
         panel = panel.with_target(target)
@@ -419,19 +429,20 @@ OF_RESULT = f'/{names.RUN_NAME}="(.+)"}} \\S+ \\S+$/'
 
 
 def _newest_first(start: str) -> str:
-    return f"query_result(sort_desc(max by ({names.RUN_NAME}) (max_over_time({start}{{{names.OF_JOB}}}[$__range]))))"
+    newest = f"topk({MOST_SPANS}, max by ({names.RUN_NAME}) (max_over_time({start}{{{names.OF_JOB}}}[$__range])))"
+    return f"query_result(sort_desc({newest}))"
 
 
 def runs(start: str = START) -> dashboard.QueryVariable:
     """Returns the choice of any runs, by name, all of them at first; `start` has when each began."""
-    return choice("run", "Run", _newest_first(start), "Service, model and start, or OTEL_QUANT_RUN_NAME; newest first.").regex(OF_RESULT).sort(VariableSort.DISABLED)  # fmt: skip
+    return choice("run", "Run", _newest_first(start), f"Service, model and start, or OTEL_QUANT_RUN_NAME; the newest {MOST_SPANS}, newest first.").regex(OF_RESULT).sort(VariableSort.DISABLED)  # fmt: skip
 
 
 def run(several: bool = False) -> dashboard.QueryVariable:
     """Returns the choice of one run, the newest at first, or of several."""
     return (
         dashboard.QueryVariable("run").label("Run").query(_newest_first(START)).regex(OF_RESULT)
-        .description("Service, model and start, or OTEL_QUANT_RUN_NAME; newest first.")
+        .description(f"Service, model and start, or OTEL_QUANT_RUN_NAME; the newest {MOST_SPANS}, newest first.")
         .datasource(PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.DISABLED).multi(several).include_all(several).all_value(".+")
     )  # fmt: skip

@@ -34,21 +34,20 @@ SECONDS = names.series(semconv.STEP_DURATION, part="sum")
 
 
 def _checkpoints_of_steps(phase: str, range_: str) -> str:
+    """Returns LogQL for how many steps of each kind have begun or ended: never a series for each step."""
     label = names.label
-    each = f"service_instance_id, {label(semconv.STEP_INDEX)}, {STEP}"
     lines = f'{panels.LOGS_OF_RUNS} | {label(semconv.CHECKPOINT_PHASE)}=~"{phase}" | {STEP}!=""'
-    return f"sum by ({each}) (count_over_time({lines} [{range_}]))"
+    return f"sum by (service_instance_id, {STEP}) (count_over_time({lines} [{range_}]))"
 
 
 def _open_steps(range_: str) -> str:
-    """Returns LogQL for the steps that have begun and not ended.
+    """Returns LogQL for the kinds of steps of which more have begun than ended.
 
     Samples of metrics, which come once a minute, miss the shorter steps; log records are sent
     when a step begins and when it ends.
     """
-    return (
-        f"({_checkpoints_of_steps('start', range_)} unless {_checkpoints_of_steps('end', range_)})"
-    )
+    begun, ended = (_checkpoints_of_steps(phase, range_) for phase in ("start", "end"))
+    return f"({begun} unless ({ended} >= {begun}))"
 
 
 KNOWN = ("memory.peak", "gpu.memory.peak", "disk.read", "disk.write")
@@ -249,7 +248,7 @@ def _memory() -> panels.Panel:
             panels.promql(f"max ({names.named(LIMIT)})", "limit", "limit"),
             panels.promql(f"max ({names.named(FORECAST)})", "forecast", "forecast"),
             panels.logql(
-                f"max by ({RANK}) (max_over_time({panels.MEMORY_IN_LOGS} [$__auto]))",
+                f"max_over_time({panels.MEMORY_IN_LOGS} [$__auto]) by ({RANK})",
                 "readings",
             ).legend_format(f"readings {{{{{RANK}}}}}"),
         )
@@ -341,11 +340,12 @@ def _steps() -> panels.Panel:
     # Tempo gives a span's name only where it is asked for.
     query = (
         f"{{ {names.span(semconv.STEP_NAME)} != nil && {panels.TRACES_OF_RUNS} }}"
+        f"{panels.each_by(semconv.RUN_ID, semconv.STEP_INDEX)}"
         f" | select(name, {', '.join(map(names.span, selected))})"
     )
     table = panels.grid(
         "Steps",
-        f"What each ended step cost; click a name for its trace. Sort by peak to find the one to make smaller, by duration for the one to make faster. A peak from the kernel is exact, a sampled one may have been missed by a little. Of a trace with more than {panels.MOST_SPANS} steps, as many are shown.",
+        f"What each ended step cost; click a name for its trace. Sort by peak to find the one to make smaller, by duration for the one to make faster. A peak from the kernel is exact, a sampled one may have been missed by a little. Of more than {panels.MOST_SPANS} ranks, as many are shown.",
         panels.TEXT,
         panels.traceql(query),
     ).no_value("No step has ended, or its span has not arrived").with_transformation(panels.numbers(*(name for name, (_, unit) in STEP_COLUMNS.items() if unit and name.startswith("quant."))))  # fmt: skip

@@ -16,7 +16,9 @@ HOST = "host_name"
 MEMORY = names.series(semconv.RUN_MEMORY_USAGE)
 LIMIT = names.series(semconv.RUN_MEMORY_LIMIT)
 MOST_RUNS = 1000
-"""Runs that a table shows: the newest."""
+"""Runs that a table shows, and a menu: the newest."""
+MOST_LINES = 50
+"""Lines of a chart of runs."""
 
 _START = f"max_over_time({names.series(semconv.RUN_START, names.CHOSEN)}[$__range])"
 _END = f"max_over_time({names.series(semconv.RUN_END, names.CHOSEN)}[$__range])"
@@ -28,6 +30,8 @@ _FAILED_STEPS = names.series(
 # A run's own process is the first of those that have its name.
 _FIRST = f"bottomk by ({RUN}) (1, max by (job, instance, {RUN}) ({_START}))"
 _SEEN = f"timestamp({names.series(semconv.RUN_START, names.CHOSEN)})[$__range:1m]"
+
+NEWEST = f"topk({MOST_RUNS}, max by ({RUN}) ({_START}))"
 
 BEGAN = (
     f"topk({MOST_RUNS}, 1000 * bottomk by ({RUN}) (1,"
@@ -60,6 +64,12 @@ _LIMITS = (
 )
 PEAK = f"max by ({RUN}) ({_PEAKS})"
 """Of several hosts, the highest."""
+
+
+def of_the_highest(values: str) -> str:
+    """Returns series of runs over time, of those alone whose peak in the whole range is among the highest."""
+    return f"{values} and on ({RUN}) topk({MOST_LINES}, {PEAK.replace('[$__range]', '[$__range] @ end()')})"
+
 
 SHARE = f"max by ({RUN}) ({_PEAKS} / {_LIMITS})"
 MEMORY_NOW = of_ranks(names.named(MEMORY, labels=(RANK,)))

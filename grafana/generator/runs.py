@@ -20,18 +20,24 @@ FAILURES = names.series(
 ENDED = names.series(semconv.STEP_DURATION, part="count")
 
 
-def _lines(range_: str, matcher: str = "") -> str:
-    return f"count by ({figures.RUN}) (count_over_time({panels.LOGS_OF_RUNS}{matcher} [{range_}]))"
+def _lines(range_: str, name: str = "") -> str:
+    # `sum by` of counts, and the maximum `by`: of `count by` or `max by` Loki would keep a series for each
+    # record, which takes more memory than it has.
+    matcher = f' | {names.label(semconv.CHECKPOINT_NAME)} = "{name}"' if name else ""
+    return f"sum by ({figures.RUN}) (count_over_time({panels.LOGS_OF_RUNS}{matcher} [{range_}]))"
 
 
 # Of a program that makes its providers itself, a run that was killed in its first minute is
 # known from its checkpoints alone. They show that it has not ended, and whether it has sent
 # anything lately.
-UNENDED = f"""({_lines("$__auto")} unless {_lines("$__auto", f' | {names.label(semconv.CHECKPOINT_NAME)} = "End"')})"""
-STATE_BY_CHECKPOINTS = (
-    f"({UNENDED} and {_lines('5m')}) * 0 + 1 or ({UNENDED} unless {_lines('5m')}) * 0 + 3"
-)
-MEMORY_BY_LOGS = f"max by ({figures.RUN}) (max_over_time({panels.MEMORY_IN_LOGS} [$__auto]))"
+UNENDED = f"""({_lines("$__auto", "Start")} unless {_lines("$__auto", "End")})"""
+STATE_BY_CHECKPOINTS = f"topk({figures.MOST_RUNS}, ({UNENDED} and {_lines('5m')}) * 0 + 1 or ({UNENDED} unless {_lines('5m')}) * 0 + 3)"
+MEMORY_BY_LOGS = f"topk({figures.MOST_RUNS}, max_over_time({panels.MEMORY_IN_LOGS} [$__auto]) by ({figures.RUN}) and {UNENDED})"
+
+
+def _of_newest(values: str) -> str:
+    """Returns the figures of the runs that the table shows: bounded in the query, not in the browser."""
+    return f"({values}) and on ({figures.RUN}) {figures.NEWEST}"
 
 
 def dashboard() -> builders.Dashboard:
@@ -67,17 +73,17 @@ def dashboard() -> builders.Dashboard:
         .with_panel(
             panels.chart(
                 "Memory",
-                "Memory of each run's process tree, its ranks on one host added up. A run that climbs steadily while it calibrates keeps every activation: use fewer samples or a method without histograms. The 50 highest, where there are more.",
+                "Memory of each run's process tree, its ranks on one host added up. A run that climbs steadily while it calibrates keeps every activation: use fewer samples or a method without histograms. Of more than 50 runs, those with the highest peaks.",
                 "bytes",
-                panels.promql(f"topk(50, max by ({figures.RUN}) ({figures.MEMORY_NOW}))", f"{{{{{figures.RUN}}}}}"),
+                panels.promql(figures.of_the_highest(f"max by ({figures.RUN}) ({figures.MEMORY_NOW})"), f"{{{{{figures.RUN}}}}}"),
             )
         )
         .with_panel(
             panels.chart(
                 "Share of the memory limit",
-                "The same as a share of what the process may use. The kernel kills at 100 %; act at 90 %. The 50 highest, where there are more.",
+                "The same as a share of what the process may use. The kernel kills at 100 %; act at 90 %. Of more than 50 runs, those with the highest peaks.",
                 "percentunit",
-                panels.promql(f"topk(50, max by ({figures.RUN}) ({figures.MEMORY_NOW} / {figures.LIMIT_NOW}))", f"{{{{{figures.RUN}}}}}"),
+                panels.promql(figures.of_the_highest(f"max by ({figures.RUN}) ({figures.MEMORY_NOW} / {figures.LIMIT_NOW})"), f"{{{{{figures.RUN}}}}}"),
             ).thresholds(panels.SHARE_OF_LIMIT).max(1)
         )
         .with_panel(
@@ -108,7 +114,7 @@ def _alerts() -> panels.Panel:
         "Alerts that fire",
         "What the rules of grafana/alerts say of the chosen jobs now, newest first; click a run to open it. Prometheus shows what to do about each, under Alerts.",
         panels.TEXT,
-        panels.promql_table(f"1000 * max by ({labels}) (ALERTS_FOR_STATE{{{names.OF_JOB}}})"),
+        panels.promql_table(f'1000 * max by ({labels}) (ALERTS_FOR_STATE{{{names.OF_JOB}}} and ignoring (alertstate) ALERTS{{{names.OF_JOB}, alertstate="firing"}})'),
     ).no_value("No alert fires").height(6)  # fmt: skip
     table = panels.transformed(
         table,
@@ -136,13 +142,13 @@ def _table() -> panels.Panel:
             f"One row for each run, newest first, the newest {figures.MOST_RUNS}; click a run to open it, a model for what was measured of it at work. Children and ranks count for their run: the peaks of the ranks on one host are added up. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is known by its checkpoints alone.",
             panels.TEXT,
             panels.promql_table(figures.BEGAN, "began"),
-            panels.promql_table(figures.STATE, "state"),
-            panels.promql_table(figures.DURATION, "duration"),
-            panels.promql_table(figures.PEAK, "peak"),
-            panels.promql_table(figures.SHARE, "share"),
-            panels.promql_table(figures.GPU, "gpu"),
-            panels.promql_table(figures.DISK, "disk"),
-            panels.promql_table(figures.FAILED, "failed"),
+            panels.promql_table(_of_newest(figures.STATE), "state"),
+            panels.promql_table(_of_newest(figures.DURATION), "duration"),
+            panels.promql_table(_of_newest(figures.PEAK), "peak"),
+            panels.promql_table(_of_newest(figures.SHARE), "share"),
+            panels.promql_table(_of_newest(figures.GPU), "gpu"),
+            panels.promql_table(_of_newest(figures.DISK), "disk"),
+            panels.promql_table(_of_newest(figures.FAILED), "failed"),
             panels.logql_table(STATE_BY_CHECKPOINTS, "state_by_checkpoints"),
             panels.logql_table(MEMORY_BY_LOGS, "logs"),
         )

@@ -241,13 +241,12 @@ class Run:
         self._error_message = message_of(error, paths=RUNTIME.settings.paths)
 
     def _document(self) -> Document:
-        from otel_quant.views.show import run_parts
+        from otel_quant.views.show import block_parts
 
         profile = parse("".join(self._kept.text)) if self._kept.text else None
         if profile is None or not profile.records:
             return Document((Lines(("the run has recorded nothing",)),))
-        recording = recording_of(profile, Path())
-        return Document(run_parts(recording, recording.runs[0]))
+        return Document(block_parts(recording_of(profile, Path("block"))))
 
 
 @contextmanager

@@ -29,7 +29,7 @@ FAILED: Final = 1
 """A model could not be read or costed."""
 
 INCOMPLETE: Final = 3
-"""With ``--strict``: costs of some node are not known, or a length of an input was assumed."""
+"""With ``--strict``: costs of some node are not known, or a length or a branch was assumed."""
 
 _PIECES: Final = 4096
 """Pieces of a report that are written at once."""
@@ -129,7 +129,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strict",
         action="store_true",
         help=f"exit with {INCOMPLETE} if the costs of some node are not known, or a length of an "
-        "input was assumed",
+        "input or the branch of an If was assumed",
     )
 
 

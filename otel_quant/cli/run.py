@@ -15,7 +15,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.cli.command import Command, UserError
 from otel_quant.launcher.program import Program, end_as
-from otel_quant.launcher.start import make_folder, program_environment, take_notes
+from otel_quant.launcher.start import (
+    let_it_start,
+    make_folder,
+    program_environment,
+    take_notes,
+)
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
@@ -110,6 +115,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.out is None:
             os.rmdir(made)  # noqa: PTH106 - likewise
         raise _not_started(arguments[0], error) from error
+    let_it_start(made)
     from pathlib import Path
 
     from otel_quant.base.log import LOG
@@ -198,32 +204,35 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
 
     from otel_quant.export.recording.layout import processes_in
     from otel_quant.launcher.start import why_no_step, why_nothing_sent
-    from otel_quant.views.ending import ending_lines
+    from otel_quant.views.ending import is_worth_telling
     from otel_quant.views.show import document
     from otel_quant.views.terminal import terminal_text
     from otel_quant.views.text import printable, terminal_width
 
-    folder = os.fspath(recording.path)
-    if any(run.steps for run in recording.runs):
-        # What models cost is in the report: of many models it would take the steps off the screen.
-        runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
-        recording = dataclasses.replace(recording, runs=runs)
-        most = max(_FEWEST_STEPS, _MOST_STEPS // len(runs))
-        lines = [terminal_text(document({folder: recording}, most), terminal_width(sys.stderr))]
-        if any(len(run.steps) > most for run in runs):
-            lines.append(f"all steps: otel-quant show {printable(shlex.quote(folder))}")
-    else:
+    where = printable(shlex.quote(os.fspath(recording.path)))
+    # What models cost is in the report: it would take the steps off the screen.
+    runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
+    most = max(_FEWEST_STEPS, _MOST_STEPS // max(1, len(runs)))
+    shown = document({where: dataclasses.replace(recording, runs=runs)}, most)
+    lines = []
+    has_steps = any(run.steps for run in runs)
+    if has_steps or (recording.ending is not None and is_worth_telling(recording.ending)):
+        lines += ["", terminal_text(shown, terminal_width(sys.stderr))]
+    if any(len(run.steps) > most for run in runs):
+        lines.append(f"more steps: otel-quant show {where}")
+    if not has_steps:
         # A process that has begun a run makes its file before it writes the first event.
-        is_lost = not recording.runs and bool(processes_in(recording.path))
+        is_lost = not runs and bool(processes_in(recording.path))
         why = "the recording could not be written" if is_lost else printable(why_no_step(notes))
-        ending = recording.ending
-        lines = [
-            f"otel-quant: no step was recorded: {why}",
-            *(ending_lines(ending) if ending else ()),
-        ]
+        code = recording.ending.exit_code if recording.ending is not None else None
+        failed = f"the program failed with exit code {code}, and " if code else ""
+        lines.append(f"otel-quant: {failed}no step was recorded: {why}")
     if unsent := why_nothing_sent(notes):
         lines.append(f"otel-quant: {printable(unsent)}")
-    return "\n".join([*lines, f"recording: {printable(folder)}"])
+    lines.append(f"recording: {where}")
+    if has_steps and recording.state == "ended":
+        lines.append(f"compare:   otel-quant compare {where} OTHER")
+    return "\n".join(lines)
 
 
 def _without_recording(folder: Path, ending: Ending | None) -> str:

@@ -18,6 +18,7 @@ from otel_quant.cost.analysis import analyze
 from otel_quant.cost.inputs import InputSpec, parse_dims, parse_inputs
 from otel_quant.cost.operators import CustomRule
 from otel_quant.cost.results import (
+    AssumedBranch,
     Assumption,
     InFloat,
     Memory,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from otel_quant.cost.writer import write_with_shapes
 
 __all__ = [
+    "AssumedBranch",
     "Assumption",
     "CostError",
     "CustomRule",

@@ -26,6 +26,7 @@ from otel_quant.cost.operation import RULE_ERRORS, Operation, Shape, Value
 from otel_quant.cost.operators import CustomRule, custom_operators, operator_of
 from otel_quant.cost.operators.record import NO_PRECISION
 from otel_quant.cost.results import (
+    AssumedBranch,
     InFloat,
     Memory,
     ModelCost,
@@ -33,12 +34,14 @@ from otel_quant.cost.results import (
     TensorCost,
     UnknownNodes,
     WeightSparsity,
+    option_text,
 )
 from otel_quant.cost.structure import CostError, Graph, Model, Tensor, printable
 from otel_quant.cost.walk import MAX_NODES, Walk
 
 if TYPE_CHECKING:
     from otel_quant.cost.fused import Fused
+    from otel_quant.cost.runtimes import Obstacle
 
 _SHOWN: Final = 80
 """Characters of a name that a reason shows."""
@@ -121,7 +124,8 @@ class _Analysis:
         self._bound = bind_inputs(self._model.graph, inputs, self._model.source, dims=dims)
         self._walk = Walk(self._model, self._bound, deadline=deadline, max_nodes=max_nodes)
         self._fused: Fused | None = None
-        self._contractions: list[tuple[Operation, str]] = []
+        self._dequantized = 0  # Contractions of dequantized integers
+        self._in_float: dict[Obstacle, list[Operation]] = {}  # Those expected to run in float
         if self._walk.dequantizes:  # other models are not to wait for what this imports
             from otel_quant.cost.fused import fused_kernels
 
@@ -147,11 +151,14 @@ class _Analysis:
             self._sparsity_of = lambda op: weight_sparsity(op, weights, walk.budget.check_time)
         excluded = dict.fromkeys(exclude, 0)
         nodes: list[NodeCost] = []
+        branches: list[AssumedBranch] = []
         for run in executions(_handed_over(walk.ops), corrected=self._corrected):
             if run.op.kind in excluded:
                 excluded[run.op.kind] += 1
             else:
                 nodes.append(self._node(run))
+                if run.assumed is not None:
+                    branches.append(self._branch(run.op, *run.assumed))
         met = walk.constants.met
         unused = set(_never_read(self._model, [each for each in met if each not in self._read]))
         read = [value.weight for value in met if value.weight and value not in unused]
@@ -162,20 +169,11 @@ class _Analysis:
             params = self._packed + sum(weight.elements for weight in read)
         weight_bytes = self._weight_bytes if excluded else sum(weight.stored for weight in read)
         contraction = sum(node.macs_contraction or 0 for node in nodes)
-        mix: Counter[str] = Counter()
-        for node in nodes:
-            if node.precision is not None:
-                mix[node.precision] += node.macs_contraction or 0
         counts = Counter(node.op_type for node in nodes)
         precisions = {kind: operator_of(kind).precision for kind in counts}
         uncosted = [node for node in nodes if node.macs is None]
         heaviest = max(nodes, key=lambda node: node.memory_bytes or 0, default=None)
         zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
-        quantized: tuple[int, tuple[InFloat, ...]] = (0, ())
-        if self._fused is not None:
-            from otel_quant.cost.fused import in_float
-
-            quantized = in_float(self._contractions, self._fused)
         unused_dims: tuple[str, ...] = ()
         if bound.dims:
             known = names_of(self._model.graph).union(names_in_shapes(self._given))
@@ -199,7 +197,7 @@ class _Analysis:
             op_counts=dict(counts.most_common()),
             quantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.quantizes),
             dequantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.dequantizes),
-            precision={name: macs / contraction for name, macs in mix.most_common() if contraction},
+            precision=_mix(nodes, "precision", contraction),
             input_shapes={name: value.shape for name, value in bound.values.items()},
             assumed=bound.assumed,
             overridden_dims=dict(bound.overridden),
@@ -211,8 +209,14 @@ class _Analysis:
             sparsity=tuple(zeros.values()) if sparsity else None,
             excluded=excluded,
             tensors=made,
-            quantized_contractions=quantized[0],
-            in_float=quantized[1],
+            quantized_contractions=self._dequantized,
+            in_float=tuple(
+                InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
+                for obstacle, ops in self._in_float.items()
+            ),
+            expected_precision=_mix(nodes, "expected_precision", contraction),
+            assumed_branches=tuple(branches),
+            runtime=self._fused.runtime.title if self._fused and self._dequantized else "",
         )
 
     def _node(self, run: Run) -> NodeCost:
@@ -236,8 +240,7 @@ class _Analysis:
         elif run.macs is not None and run.macs.total == 0:
             macs = inner = backward = 0
         precision = precision_of(op, self._makers) if inner else None
-        if precision is not None and self._fused is not None:
-            self._contractions.append((op, precision))
+        expected = precision if precision is None else self._expected(op, precision)
         return NodeCost(
             op.name,
             op.kind,
@@ -252,7 +255,31 @@ class _Analysis:
             None if self._sparsity_of is None else self._sparsity_of(op),
             unknown if macs is None else self._unsized(op, memory),
             None if moved is None or run.times is None else moved * run.times,
+            expected,
         )
+
+    def _expected(self, op: Operation, stored: str) -> str:
+        """What a contraction is expected to execute in."""
+        if self._fused is None:
+            return stored
+        from otel_quant.cost.fused import executed_in
+
+        found = executed_in(op, stored, self._fused)
+        if found is None:
+            return stored
+        expected, obstacle = found
+        self._dequantized += 1
+        if obstacle is not None:
+            self._in_float.setdefault(obstacle, []).append(op)
+        return expected
+
+    def _branch(self, op: Operation, taken: int, macs: Sequence[int | None]) -> AssumedBranch:
+        condition, option = op.inputs[0], ""
+        if condition is not None and self._bound.values.get(condition.name) is condition:
+            shape = "x".join(map(str, condition.shape or ()))
+            option = option_text("--input", f"{condition.name}:bool:{shape}:VALUE")
+        words: tuple[Literal["then", "else"], ...] = ("then", "else")
+        return AssumedBranch(op.name, words[taken], macs[taken], macs[1 - taken], option)
 
     def _shared(self, shapes: Sequence[Shape | None]) -> tuple[Shape | None, ...]:
         """Shapes as the tuple that all nodes with the same ones have."""
@@ -295,6 +322,15 @@ class _Analysis:
         if value.dtype == dtypes.UNKNOWN:
             return f"{result} is of an element type that is not known"
         return f"{result} has elements of type {dtypes.name_of(value.dtype)}, of no fixed size"
+
+
+def _mix(nodes: Iterable[NodeCost], key: str, whole: int) -> dict[str, float]:
+    """Shares of contractions by type, the largest first."""
+    mix: Counter[str] = Counter()
+    for node in nodes:
+        if (name := getattr(node, key)) is not None:
+            mix[name] += node.macs_contraction or 0
+    return {name: macs / whole for name, macs in mix.most_common() if whole}
 
 
 def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> str:

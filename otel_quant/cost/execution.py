@@ -97,6 +97,9 @@ class Run(NamedTuple):
     macs: Macs | None  # Of one execution; None if they are not known
     unknown: str | None  # Why ``times`` or ``macs`` is not known; None if both are
     idle: Sequence[Operation]  # Operations of branches not taken, whose constants it answers for
+    # Of a node with branches that takes one on a condition that is not known: which is taken here,
+    # and the MACs of each, None where they are not known
+    assumed: tuple[int, Sequence[int | None]] | None = None
 
 
 def executions(
@@ -112,6 +115,7 @@ def executions(
             yield _run(op, corrected, times, unknown)
             continue
         idle: list[Operation] = []
+        assumed: tuple[int, Sequence[int | None]] | None = None
         inner: list[Run] = []
         endless: str | None = None
         for body in op.bodies:
@@ -125,13 +129,20 @@ def executions(
                 list(executions(body.ops, corrected=corrected, times=times, unknown=unknown))
                 for body in op.branches
             ]
-            dearest = max(range(len(costed)), key=lambda i: _total(costed[i]))
-            inner += costed.pop(dearest if op.taken is None else op.taken)
+            taken = op.taken
+            if taken is None:
+                taken = max(range(len(costed)), key=lambda i: _total(costed[i]))
+                unsure = [any(run.macs is None for run in runs) for runs in costed]
+                totals = [
+                    None if lacks else _total(it) for it, lacks in zip(costed, unsure, strict=True)
+                ]
+                assumed = taken, totals
+            inner += costed.pop(taken)
             idle = [idle_op for runs in costed for run in runs for idle_op in (run.op, *run.idle)]
         if endless is not None and not op.inlined:
             yield Run(op, times, None, unknown or endless, idle)
         elif not op.inlined:
-            yield _run(op, corrected, times, unknown)._replace(idle=idle)
+            yield _run(op, corrected, times, unknown)._replace(idle=idle, assumed=assumed)
         yield from inner
 
 

@@ -7,23 +7,22 @@ onnxruntime runs.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import nan
 from typing import Final, NamedTuple
 
-from otel_quant.cost import dtypes
+from otel_quant.cost import dtypes, runtimes
 from otel_quant.cost.operation import Operation, Value, executed
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.results import InFloat
 from otel_quant.cost.runtimes import (
     BYTES,
     CARRIES,
     FUSIONS,
     WORDS,
     Fusion,
+    Obstacle,
+    Quantized,
     Runtime,
-    Version,
     runtime_here,
 )
 
@@ -48,13 +47,6 @@ class Kernel(NamedTuple):
     makes: Sequence[Value]
 
 
-class Obstacle(NamedTuple):
-    """Why an operator whose operands are quantized has no kernel on integers."""
-
-    reason: str  # In words
-    remedy: str  # What in the model would give it one; empty if nothing would
-
-
 class Fused(NamedTuple):
     """What a runtime makes of a quantized graph, bodies included."""
 
@@ -65,41 +57,6 @@ class Fused(NamedTuple):
     by_weights: dict[Operation, Value]
     obstacles: dict[Operation, Obstacle]  # Why others, whose operands are quantized, have none
     runtime: Runtime  # What runs it
-
-
-class _Quantized(NamedTuple):
-    """Integers that stand for a float tensor."""
-
-    value: Value  # The integers
-    dtype: int  # Their type when they are run; onnxruntime makes some int8 uint8
-    scale: Value | None  # Their scale
-    zero_point: Value | None  # Their zero point; None if it is left out
-    # Whether a node of the file makes them, or they are where one would be moved to
-    node: bool = True
-
-    @property
-    def even(self) -> bool:
-        """Whether scale and zero point are constants, one number each."""
-        scale, zero = self.scale, self.zero_point
-        return scale is not None and _single(scale) and (zero is None or _single(zero))
-
-    def equals(self, other: _Quantized) -> bool:
-        """Whether the integers of either can be used for the other's."""
-        pairs = ((self.scale, other.scale), (self.zero_point, other.zero_point))
-        return (
-            self.even
-            and other.even
-            and self.value.dtype == other.value.dtype
-            and all(a is not None and b is not None and _same(a, b) for a, b in pairs)
-        )
-
-
-def _single(value: Value) -> bool:
-    return value.constant and value.size == 1
-
-
-def _same(a: Value, b: Value) -> bool:
-    return a is b or (a.data is not None and a.dtype == b.dtype and a.data == b.data)
 
 
 def fused_kernels(
@@ -155,10 +112,10 @@ class _Graph:
             if op.kind in QUANTIZES and op.has(0):
                 self._quantizers.add(op.input(0))
         self.read = kept | set(self._edges)
-        self._wanted: dict[Value, _Quantized] = {}
-        self._held: dict[Value, _Quantized] = {}
+        self._wanted: dict[Value, Quantized] = {}
+        self._held: dict[Value, Quantized] = {}
         self._foreign: set[Value] = set()  # Made by operators that dequantize as others do
-        self.fused: dict[Operation, list[_Quantized]] = {}
+        self.fused: dict[Operation, list[Quantized]] = {}
         self.by_weights: dict[Operation, Value] = {}
         self.obstacles: dict[Operation, Obstacle] = {}
         self._clamped: dict[Value, Value] = {}
@@ -170,16 +127,16 @@ class _Graph:
         """How many nodes read integers, each with a DequantizeLinear of its own."""
         found: dict[Value, int] = {}
         for op in self._ops:
-            for i, value in enumerate(op.inputs):
-                if value is None or i:
-                    continue
-                integers = self._twins.get(value, value)
-                count = 1
+            if op.has(0):
+                integers, count = self._twins.get(op.input(0), op.input(0)), 1
                 if op.kind in DEQUANTIZES and op.outputs:
-                    floats = op.outputs[0]
-                    count = self._edges.get(floats, 0) + (floats in self._kept)
+                    count = self._reads(op.outputs[0])
                 found[integers] = found.get(integers, integers in self._kept) + count
         return found
+
+    def _reads(self, value: Value) -> int:
+        """How many operands read a value, those outside the graph as one."""
+        return self._edges.get(value, 0) + (value in self._kept)
 
     def _dtype(self, integers: Value, zero_point: Value | None, readers: int) -> int:
         """The type of the results of a QuantizeLinear when they are run.
@@ -191,24 +148,23 @@ class _Graph:
             and not self._runtime.arm
             and readers == 1
             and zero_point is not None
-            and _single(zero_point)
+            and runtimes.is_single(zero_point)
         )
         return dtypes.UINT8 if made_unsigned else integers.dtype
 
-    def _conversion(self, op: Operation, integers: Value) -> _Quantized:
+    def _conversion(self, op: Operation, integers: Value) -> Quantized:
         """What a node that quantizes or dequantizes makes or takes."""
         scale, zero_point = (op.input(i) if op.has(i) else None for i in (1, 2))
         maker, dtype = self._makers.get(integers), integers.dtype
         if maker is not None and maker.kind in QUANTIZES:
             dtype = self._dtype(integers, zero_point, self._shares.get(integers, 0))
-        return _Quantized(integers, dtype, scale, zero_point)
+        return Quantized(integers, dtype, scale, zero_point)
 
-    def _moved(self, held: _Quantized, value: Value) -> _Quantized:
+    def _moved(self, held: Quantized, value: Value) -> Quantized:
         """What stands for another tensor with the same scale."""
         integers = Value(held.value.dtype, value.shape, name=value.name)
-        readers = self._edges.get(value, 0) + (value in self._kept)
-        dtype = self._dtype(integers, held.zero_point, readers)
-        return _Quantized(integers, dtype, held.scale, held.zero_point, node=False)
+        dtype = self._dtype(integers, held.zero_point, self._reads(value))
+        return Quantized(integers, dtype, held.scale, held.zero_point, node=False)
 
     def kernels(self) -> dict[Operation, Kernel]:
         """Returns what its operations read and make where it is not what they say."""
@@ -220,7 +176,7 @@ class _Graph:
 
     def _alone(self, value: Value) -> bool:
         """Whether one operand, and nothing outside, reads a value."""
-        return self._edges.get(value) == 1 and value not in self._kept
+        return value in self._edges and self._reads(value) == 1
 
     def _look_behind(self, op: Operation) -> None:
         """Finds what is quantized as soon as it is made."""
@@ -287,7 +243,7 @@ class _Graph:
         if wanted is not None and not wanted.node and value not in self._held:
             self._held[value] = wanted
 
-    def _results(self, op: Operation, rule: Fusion) -> list[_Quantized] | Obstacle | None:
+    def _results(self, op: Operation, rule: Fusion) -> list[Quantized] | Obstacle | None:
         """What a kernel makes in place of results; empty for the results.
 
         An obstacle if there is no kernel, None if an operand is not quantized.
@@ -295,7 +251,7 @@ class _Graph:
         operands = [self._operand(op, i) for i in rule.operands(op)]
         held = [item for item in operands if item is not None]
         if any(op.inputs[i] in self._foreign for i in rule.operands(op)):
-            return _FOREIGN
+            return runtimes.FOREIGN
         if not held or len(held) != len(operands):
             return None
         dtype = held[0].dtype
@@ -305,7 +261,7 @@ class _Graph:
         else:
             fits = others <= {dtype}
         if dtype == dtypes.INT8 and not rule.signed and not self._runtime.arm:
-            return SIGNED
+            return runtimes.SIGNED
         if dtype not in rule.types or not fits:
             return self._other_types(held)
         if rule.result == "plain":
@@ -317,32 +273,33 @@ class _Graph:
             return bias
         if not quantized:
             if rule.result == "either" and op.outputs[0] not in self._quantizers:
-                return self._takes(op, held, quantized=False) or self._before_a_clamp(op) or []
+                clamped = runtimes.BEFORE_A_CLAMP if self._before_a_clamp(op) else None
+                return self._takes(op, held, quantized=False) or clamped or []
             carried = self._carried_on(op, held[0]) if rule.result == "equal" else None
-            return NOT_QUANTIZED if carried is None else carried
+            return runtimes.NOT_QUANTIZED if carried is None else carried
         if any(item.dtype != dtype for item in found):
             return self._other_types([*held, *found])
         if rule.result == "equal" and not all(held[0].equals(item) for item in found):
-            return _OTHER_SCALE
+            return runtimes.OTHER_SCALE
         return (self._takes(op, held, quantized=True) if rule.weight else None) or found
 
-    def _other_types(self, items: Sequence[_Quantized]) -> Obstacle:
+    def _other_types(self, items: Sequence[Quantized]) -> Obstacle:
         """The obstacle of operands and results that are not of the types that a kernel takes."""
         moved = [item for item in items if not item.value.constant]
         signed = any(item.dtype == dtypes.INT8 for item in moved)
         if signed and not self._runtime.arm and all(item.dtype in BYTES for item in items):
-            return SIGNED
+            return runtimes.SIGNED
         names = " and ".join(dict.fromkeys(dtypes.name_of(item.dtype) for item in items))
-        return Obstacle(f"its operands and result are {names}", EIGHT_BITS)
+        return Obstacle(f"its operands and result are {names}", runtimes.EIGHT_BITS)
 
-    def _takes(self, op: Operation, held: list[_Quantized], *, quantized: bool) -> Obstacle | None:
+    def _takes(self, op: Operation, held: list[Quantized], *, quantized: bool) -> Obstacle | None:
         """Why the kernel on integers does not take the scales or zero points of a weight."""
         spared = op.kind in self._runtime.rules.spared and (quantized or op.kind == "Gemm")
         needs_zeros = held[:2] if op.kind == "Gemm" else held[:1] * (held[0].dtype == dtypes.INT8)
         if any(item.zero_point is None for item in needs_zeros):
-            obstacle, spared = _NO_ZERO_POINT, spared and op.kind == "Gemm"
+            obstacle, spared = runtimes.NO_ZERO_POINT, spared and op.kind == "Gemm"
         elif self._has_other_scales(op, held[1], exactly=spared and op.kind == "MatMul"):
-            obstacle = _OTHER_SCALES
+            obstacle = runtimes.OTHER_SCALES
         else:
             return None
         if spared:
@@ -350,7 +307,7 @@ class _Graph:
         why = f"{obstacle.reason}, with which its kernel on integers fails"
         return Obstacle(why, obstacle.remedy)
 
-    def _has_other_scales(self, op: Operation, weight: _Quantized, *, exactly: bool) -> bool:
+    def _has_other_scales(self, op: Operation, weight: Quantized, *, exactly: bool) -> bool:
         """Whether a weight has other scales than one, or as many as there are output channels.
 
         ``exactly``: along the axis of the output channels of a matrix, too.
@@ -364,16 +321,13 @@ class _Graph:
         axis = maker.attributes.get("axis", 1) if maker and maker.kind in DEQUANTIZES else -1
         return exactly and axis not in (-1, len(weight.value.shape or ()) - 1)
 
-    def _before_a_clamp(self, op: Operation) -> Obstacle | None:
-        """The obstacle of a result that a Relu or Clip alone reads, which others read in turn.
+    def _before_a_clamp(self, op: Operation) -> bool:
+        """Whether a Relu or Clip alone reads a result, which one other reads in turn.
 
         onnxruntime takes it for a part of the QuantizeLinear behind, and finds none.
         """
-        result = op.outputs[0]
-        reader = self._readers.get(result) if self._alone(result) else None
-        if reader is not None and reader.kind in _CLAMPS and self._alone(reader.outputs[0]):
-            return _BEFORE_A_CLAMP
-        return None
+        reader = self._readers.get(op.outputs[0]) if self._alone(op.outputs[0]) else None
+        return reader is not None and reader.kind in _CLAMPS and self._alone(reader.outputs[0])
 
     def _weighted(self, op: Operation, otherwise: Obstacle | None) -> Obstacle | None:
         """Finds whether a contraction of floats by integers has a kernel; why it has none."""
@@ -382,7 +336,7 @@ class _Graph:
         if weights is None or not weights.value.constant:
             return otherwise
         words = first is not None and first.value.dtype in WORDS and rules.words
-        if first is not None and not words:
+        if first is not None and not (words and op.kind in rules.by_weights):
             return otherwise
         obstacle = self._against_weights(op, weights, words=words)
         if obstacle is None:
@@ -390,11 +344,11 @@ class _Graph:
         return obstacle
 
     def _against_weights(
-        self, op: Operation, weights: _Quantized, *, words: bool
+        self, op: Operation, weights: Quantized, *, words: bool
     ) -> Obstacle | None:
         rules = self._runtime.rules
         if op.kind not in rules.by_weights:
-            return NO_WEIGHT_KERNEL if weights.value.dtype in BYTES else NO_KERNEL
+            return runtimes.NO_WEIGHT_KERNEL if weights.value.dtype in BYTES else runtimes.NO_KERNEL
         if weights.value.dtype not in rules.weights:
             name = dtypes.name_of(weights.value.dtype)
             bits = "4" if rules.only_blocks else "2, 4 or 8"
@@ -405,21 +359,22 @@ class _Graph:
         read = {self._edges.get(each) for each in (value, weights.value)}
         shared = read != {1} or value in self._kept
         if shared and not rules.shared_weights:
-            return WEIGHTS_SHARED
-        against = _against_scales(self._makers[value], weights, rules, words=words)
-        if against is None and op.kind == "Gemm" and not _is_plain_gemm(op, weights.value):
-            against = _NO_PLAIN_GEMM
+            return runtimes.WEIGHTS_SHARED
+        against = runtimes.against_scales(self._makers[value], weights, rules, words=words)
+        if against is None and op.kind == "Gemm" and not runtimes.is_plain_gemm(op, weights.value):
+            against = runtimes.NO_PLAIN_GEMM
         if against is not None:
             return against
         result = op.outputs[0]
         wanted = self._wanted.get(result)
         words_behind = wanted is not None and wanted.value.dtype in WORDS and rules.words
         if (result in self._quantizers or wanted is not None) and not words_behind:
-            return _RESULT_QUANTIZED
-        return None if words_behind else self._before_a_clamp(op)
+            return runtimes.RESULT_QUANTIZED
+        clamped = not words_behind and self._before_a_clamp(op)
+        return runtimes.CLAMPED_FLOATS if clamped else None
 
     def _against_bias(
-        self, op: Operation, rule: Fusion, held: Sequence[_Quantized], *, quantized: bool
+        self, op: Operation, rule: Fusion, held: Sequence[Quantized], *, quantized: bool
     ) -> Obstacle | None:
         """Why a kernel on integers does not take the bias."""
         if rule.bias is None or not op.has(rule.bias):
@@ -432,12 +387,16 @@ class _Graph:
         if bias is None or dtype != dtypes.INT32:
             return Obstacle(f"the bias is {dtypes.name_of(dtype)}", "a bias of int32")
         if op.kind == "Gemm" and op.attr_float("beta", 1.0) != 1.0:
-            return _BETA
-        if op.kind == "Conv" and self._runtime.rules.bias_scale and not _is_product(bias, *held):
-            return _BIAS_SCALE
+            return runtimes.BETA
+        if (
+            op.kind == "Conv"
+            and self._runtime.rules.bias_scale
+            and not runtimes.is_product(bias, *held)
+        ):
+            return runtimes.BIAS_SCALE
         return None
 
-    def _carried_on(self, op: Operation, held: _Quantized) -> list[_Quantized] | None:
+    def _carried_on(self, op: Operation, held: Quantized) -> list[Quantized] | None:
         """A result that is not quantized but keeps its operand's scale: it could be at once."""
         value = op.outputs[0]
         if (
@@ -453,7 +412,7 @@ class _Graph:
         self._held[value] = moved = self._moved(held, value)
         return [moved]
 
-    def _operand(self, op: Operation, i: int) -> _Quantized | None:
+    def _operand(self, op: Operation, i: int) -> Quantized | None:
         return self._held.get(op.input(i)) if op.has(i) else None
 
     def _made(self) -> dict[Operation, Kernel]:
@@ -527,112 +486,6 @@ class _Graph:
         return [*floats_made, *moved] if moved else None
 
 
-NOT_QUANTIZED: Final = Obstacle(
-    "its result is not quantized right behind it", "a QuantizeLinear as the only reader of it"
-)
-_OTHER_SCALE: Final = Obstacle(
-    "its result has another scale or zero point than its operand", "the same ones"
-)
-
-
-EIGHT_BITS: Final = "8 bits, all unsigned with int8 weights or all int8"
-SIGNED: Final = Obstacle(
-    "its operand or result is int8, which onnxruntime on x86-64 fuses only where it can make it "
-    "uint8: where one node alone reads it",
-    "uint8 for what is not a weight",
-)
-_NO_ZERO_POINT: Final = Obstacle("an operand has no zero point", "a zero point, even if it is 0")
-_OTHER_SCALES: Final = Obstacle(
-    "its weight has other scales than one, or one for each output channel",
-    "one scale, or one for each output channel",
-)
-_BETA: Final = Obstacle("its beta is not 1", "beta 1")
-_BIAS_SCALE: Final = Obstacle(
-    "the scale of its bias is not the product of the scales of its operands", "that product"
-)
-_BEFORE_A_CLAMP: Final = Obstacle(
-    "a Relu or Clip alone reads its result, behind which onnxruntime looks for a QuantizeLinear",
-    "a QuantizeLinear right behind that, with a range that makes it superfluous",
-)
-NO_WEIGHT_KERNEL: Final = Obstacle(
-    "there is no kernel for floats by integers for it",
-    "QuantizeLinear and DequantizeLinear in front of its other operand",
-)
-WEIGHTS_SHARED: Final = Obstacle(
-    "others read its weights, too",
-    "weights and a DequantizeLinear of its own for each",
-)
-_OTHER_BLOCKS: Final = Obstacle(
-    "its weights are not quantized in blocks along axis 0", "blocks of 16, 32, 64 ... along axis 0"
-)
-_BY_ROWS: Final = Obstacle(
-    "the weights have scales along axis 0, over which the products are summed",
-    "scales along axis 1",
-)
-_OTHER_GROUPS: Final = Obstacle(
-    "its weights have scales that the kernel for floats by integers does not take",
-    "a matrix with a scale for each column (axis 1), or blocks of 16, 32, 64 ... along axis 0",
-)
-_NO_PLAIN_GEMM: Final = Obstacle(
-    "it transposes or scales an operand, or its bias has other than one dimension",
-    "transA and transB 0, alpha and beta 1, a bias of one dimension",
-)
-_RESULT_QUANTIZED: Final = Obstacle("its result is quantized", "no QuantizeLinear behind it")
-
-
-def _is_product(bias: _Quantized, x: _Quantized, weight: _Quantized) -> bool:
-    """Whether a bias has the scale of the products, as near as onnxruntime wants it.
-
-    Where scales are too many to be kept, it is taken to have.
-    """
-    of_bias, of_x, of_weight = (item.scale and item.scale.data for item in (bias, x, weight))
-    if not of_bias or not of_x or not of_weight:
-        return True
-    for i in range(max(map(len, (of_bias, of_weight)))):
-        found, one, other = (each[i % len(each)] for each in (of_bias, of_x, of_weight))
-        if found is None or one is None or other is None:
-            return True
-        if abs(found - one * other) > 1e-6 + 0.01 * abs(one * other):
-            return False
-    return True
-
-
-def _against_scales(
-    maker: Operation, weights: _Quantized, rules: Version, *, words: bool
-) -> Obstacle | None:
-    """Why the kernel for floats by integers does not take weights with the scales that they have."""
-    scale, zero_point = weights.scale, weights.zero_point
-    shape, scales = weights.value.shape or (), None if scale is None else scale.shape
-    axis, size = (maker.attributes.get(name, i) for name, i in (("axis", 1), ("block_size", 0)))
-    otherwise = _OTHER_BLOCKS if rules.only_blocks else _OTHER_GROUPS
-    is_plain = scale is not None and scale.constant and len(shape) == 2
-    if zero_point is not None and not (zero_point.constant and zero_point.shape == scales):
-        is_plain = False
-    if not is_plain:
-        return otherwise
-    if isinstance(size, int) and size:
-        return None if axis == 0 and size >= 16 and not size & (size - 1) else otherwise
-    if axis == 0 and scales == shape[:1]:
-        return _BY_ROWS
-    fits = not words if scales == () else axis == 1 and scales == shape[1:]
-    return None if fits and not rules.only_blocks else otherwise
-
-
-def _is_plain_gemm(op: Operation, weights: Value) -> bool:
-    """Whether a Gemm is a MatMul, and perhaps adds a bias."""
-    return (
-        not op.attr("transA", 0)
-        and not op.attr("transB", 0)
-        and op.attr_float("alpha", 1.0) == 1.0
-        and (
-            not op.has(2)
-            or (
-                op.attr_float("beta", 1.0) == 1.0 and op.input(2).shape == (weights.shape or ())[1:]
-            )
-        )
-    )
-
-
 def _twins(ops: Sequence[Operation], kept: set[Value]) -> dict[Value, Value]:
     """Results of nodes that quantize a tensor once more in the same way -> the first's result."""
     firsts: dict[tuple[object, ...], Value] = {}
@@ -655,7 +508,7 @@ def _named(op: Operation) -> list[Value]:
     return [value for value, name in zip(op.outputs, op.node.outputs, strict=False) if name]
 
 
-def _clamps_nothing(op: Operation, wanted: _Quantized) -> bool:
+def _clamps_nothing(op: Operation, wanted: Quantized) -> bool:
     """Whether quantization alone limits the result as much as a Relu or Clip does."""
     limits = _LIMITS.get(wanted.value.dtype)
     scale = None if wanted.scale is None else _number(wanted.scale)
@@ -688,53 +541,23 @@ def _number(value: Value) -> float | None:
     return float(data[0]) if data and len(data) == 1 and data[0] is not None else None
 
 
-NO_KERNEL: Final = Obstacle("there is no kernel on integers for it", "")
-_NOT_DIRECTLY: Final = Obstacle(
-    "something stands between it and the DequantizeLinear of an operand",
-    "a DequantizeLinear right in front of each operand",
-)
-_FOREIGN: Final = Obstacle(
-    "other operators than QuantizeLinear and DequantizeLinear quantize its operands",
-    "QuantizeLinear and DequantizeLinear",
-)
+def executed_in(op: Operation, stored: str, fused: Fused) -> tuple[str, Obstacle | None] | None:
+    """Returns what a contraction of dequantized integers is expected to execute in, and why in float.
 
-
-def runs_in(op: Operation, stored: str, fused: Fused) -> str:
-    """Returns the type that a contraction is expected to execute in, given what the file asks for."""
-    if not _is_dequantized(op, stored) or op in fused.on_integers:
-        return stored
-    if op in fused.by_weights:
-        return f"{dtypes.QUANTIZED[fused.by_weights[op].dtype]} weight-only"
-    return dtypes.name_of(op.dtype(0))
-
-
-def _is_dequantized(op: Operation, stored: str) -> bool:
-    """Whether a contraction is one of floats that stand for integers."""
-    rule = operator_of(op.kind).precision
-    floats = all(op.dtype(i) in dtypes.ARITHMETIC for i in rule.operands)
-    return floats and rule.executes_in is None and stored != dtypes.name_of(op.dtype(0))
-
-
-def in_float(
-    contractions: Iterable[tuple[Operation, str]], fused: Fused
-) -> tuple[int, tuple[InFloat, ...]]:
-    """Returns how many contractions, with what the file asks for, are of dequantized integers.
-
-    With them those that are expected to run in float, by what is in the way of a kernel.
+    ``stored`` is the type that the file asks for. None for a contraction of others.
     """
-    count = 0
-    met: dict[Obstacle, list[Operation]] = {}
-    for op, stored in contractions:
-        if not _is_dequantized(op, stored):
-            continue
-        count += 1
-        if op in fused.on_integers or op in fused.by_weights:
-            continue
-        otherwise = _NOT_DIRECTLY if op.kind in FUSIONS else NO_KERNEL
-        if stored.endswith("weight-only"):
-            otherwise = NO_WEIGHT_KERNEL if op.kind in FUSIONS else NO_KERNEL
-        met.setdefault(fused.obstacles.get(op, otherwise), []).append(op)
-    return count, tuple(
-        InFloat(dict(Counter(op.kind for op in ops)), ops[0].name, *obstacle)
-        for obstacle, ops in met.items()
-    )
+    rule, floats = operator_of(op.kind).precision, dtypes.name_of(op.dtype(0))
+    if rule.executes_in is not None or stored == floats:
+        return None
+    if not all(op.dtype(i) in dtypes.ARITHMETIC for i in rule.operands):
+        return None
+    if op in fused.on_integers:
+        return stored, None
+    if op in fused.by_weights:
+        return f"{dtypes.QUANTIZED[fused.by_weights[op].dtype]} weight-only", None
+    otherwise = runtimes.NO_KERNEL
+    if op.kind in FUSIONS:
+        otherwise = (
+            runtimes.NO_WEIGHT_KERNEL if stored.endswith("weight-only") else runtimes.NOT_DIRECTLY
+        )
+    return floats, fused.obstacles.get(op, otherwise)

@@ -11,21 +11,21 @@ from typing import Final
 from otel_quant.cost import dtypes
 from otel_quant.cost.analysis import file_bytes
 from otel_quant.cost.execution import Run, executions
-from otel_quant.cost.fused import (
-    DEQUANTIZES,
-    NO_KERNEL,
-    NOT_QUANTIZED,
-    QUANTIZES,
-    WEIGHTS_SHARED,
-    Fused,
-    Obstacle,
-    fused_kernels,
-)
+from otel_quant.cost.fused import DEQUANTIZES, QUANTIZES, Fused, fused_kernels
 from otel_quant.cost.inputs import BoundInputs, InputSpec, bind_inputs
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import Operation, Value
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.runtimes import CARRIES, FUSIONS, Runtime, runtime_here
+from otel_quant.cost.runtimes import (
+    CARRIES,
+    FUSIONS,
+    NO_KERNEL,
+    NOT_QUANTIZED,
+    Fusion,
+    Obstacle,
+    Runtime,
+    runtime_here,
+)
 from otel_quant.cost.structure import Graph, Model, Node, printable
 from otel_quant.cost.walk import Walk
 
@@ -37,7 +37,7 @@ __all__ = [
     "NO_KERNEL",
     "QDQ",
     "QUANTIZES",
-    "WEIGHTS_SHARED",
+    "Fusion",
     "Graph",
     "ModelGraph",
     "Node",

@@ -213,7 +213,7 @@ class ModelReader:
                 key, attribute = self._attribute(self._stop(number, kind, value))
                 attributes[key] = attribute
             elif number == 3:
-                name = self._own_name(number, kind, value)
+                name = self._name(number, kind, value, recurs=False)
             elif number == 7:
                 domain = self._name(number, kind, value)
             elif number == 8:
@@ -501,27 +501,20 @@ class ModelReader:
             self._want(number, kind, LENGTH)
         return self._reader.pos + length
 
-    def _name(self, number: int, kind: int, length: int) -> str:
-        """Reads a string; equal ones are one object, since names recur as inputs."""
+    def _name(self, number: int, kind: int, length: int, *, recurs: bool = True) -> str:
+        """Reads a string; equal ones are one object, since names recur as inputs, but for nodes'."""
         if kind != LENGTH:
             self._want(number, kind, LENGTH)
         if length > _MAX_NAME:
             raise self._too_many(f"a name of {length:,} bytes", _MAX_NAME)
         raw = self._reader.take(length)
-        text = self._names.get(raw)
+        text = self._names.get(raw) if recurs else None
         if text is None:
-            text = self._names[raw] = raw.decode("utf-8", "backslashreplace")
+            text = raw.decode("utf-8", "backslashreplace")
             self._keep(_RECORD + 2 * length)
+            if recurs:
+                self._names[raw] = text
         return text
-
-    def _own_name(self, number: int, kind: int, length: int) -> str:
-        """Reads a name that hardly ever recurs."""
-        if kind != LENGTH:
-            self._want(number, kind, LENGTH)
-        if length > _MAX_NAME:
-            raise self._too_many(f"a name of {length:,} bytes", _MAX_NAME)
-        self._keep(_RECORD + 2 * length)
-        return self._reader.take(length).decode("utf-8", "backslashreplace")
 
     def _keep(self, size: int) -> None:
         self._kept += size

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.cost.operation import Shape
+from otel_quant.cost.structure import printable
 
 JsonObject: TypeAlias = dict[str, Any]
+
+_SHOWN: Final = 80
+"""Characters of a name that a text shows."""
 
 
 def option_text(option: str, value: str) -> str:
@@ -59,6 +63,24 @@ class Assumption(NamedTuple):
         return option_text("--dim", f"{self.name}={self.length}")
 
 
+class AssumedBranch(NamedTuple):
+    """The branch of an If that is costed where its condition depends on data: the dearer one.
+
+    Attributes:
+        node: Name of the If.
+        taken: ``then`` or ``else``.
+        macs: MACs of that branch; None where not all are known.
+        other_macs: Those of the other.
+        option: What gives the condition on the command line; empty if it is no input.
+    """
+
+    node: str
+    taken: Literal["then", "else"]
+    macs: int | None
+    other_macs: int | None
+    option: str = ""
+
+
 class UnknownNodes(NamedTuple):
     """Nodes without known MACs, all because of a missing rule or all because of a missing shape.
 
@@ -92,6 +114,13 @@ class InFloat(NamedTuple):
     reason: str
     remedy: str
 
+    @property
+    def text(self) -> str:
+        """The reason, of how many, and the remedy."""
+        nodes = ", ".join(f"{op} {count}" for op, count in self.ops.items())
+        remedy = f"{self.remedy} would change it" if self.remedy else "cannot be fixed in the model"
+        return f"{self.reason} ({nodes}, the first '{printable(self.first, _SHOWN)}'; {remedy})"
+
 
 class NodeCost(NamedTuple):
     """What one node costs; a node of a loop's body for all its iterations.
@@ -106,12 +135,14 @@ class NodeCost(NamedTuple):
         memory_bytes: Bytes of those constants and of its results; None where not known.
         inputs: Shapes of its operands; None for one of unknown rank or left out.
         outputs: Shapes of its results.
-        precision: What a contraction executes in (``float32``, ``int8`` ...); None for others.
+        precision: What a contraction is stored in, and asked to execute in (``float32``,
+            ``int8`` ...); None for others.
         sparsity: Of its heaviest weight, if it was asked for.
         unknown_reason: Why its MACs, its memory or the shape of a result is not known: the
             first cause, with the name of the node where it lies; None if all are known.
         moved_bytes: Bytes of its operands, constants included, and of its results; None where
             not known.
+        expected_precision: What onnxruntime is expected to execute a contraction in.
     """
 
     name: str
@@ -127,6 +158,7 @@ class NodeCost(NamedTuple):
     sparsity: WeightSparsity | None = None
     unknown_reason: str | None = None
     moved_bytes: int | None = None
+    expected_precision: str | None = None
 
     @property
     def intensity(self) -> float | None:
@@ -210,7 +242,7 @@ class ModelCost(NamedTuple):
         op_counts: Nodes by operator.
         quantize_nodes: Nodes that only quantize: QuantizeLinear and others like it.
         dequantize_nodes: Nodes that only dequantize: DequantizeLinear and others like it.
-        precision: Share of ``macs_contraction`` by what it executes in.
+        precision: Share of ``macs_contraction`` by what it is stored in, and asked to execute in.
         input_shapes: Shapes of the model's inputs as they were costed.
         assumed: The lengths of inputs that neither the model nor the caller gives.
         overridden_dims: The model's length and the caller's for each dimension that the
@@ -226,6 +258,11 @@ class ModelCost(NamedTuple):
         tensors: What nodes make, in order of execution; None if it was not asked for.
         quantized_contractions: Contractions of integers that DequantizeLinear nodes convert.
         in_float: Those that are expected to run in float all the same.
+        expected_precision: Share of ``macs_contraction`` by what onnxruntime is expected to
+            execute it in.
+        runtime: The onnxruntime and the processor that this is of; empty where
+            ``quantized_contractions`` is 0.
+        assumed_branches: The branches that are costed where the condition depends on data.
     """
 
     path: str
@@ -260,6 +297,9 @@ class ModelCost(NamedTuple):
     tensors: tuple[TensorCost, ...] | None = None
     quantized_contractions: int = 0
     in_float: tuple[InFloat, ...] = ()
+    expected_precision: Mapping[str, float] = MappingProxyType({})
+    runtime: str = ""
+    assumed_branches: tuple[AssumedBranch, ...] = ()
 
     @property
     def symbolic_dims(self) -> Mapping[str, int]:
@@ -271,8 +311,8 @@ class ModelCost(NamedTuple):
 
         An unknown shape, or an unknown length in one, is None; so are MACs and bytes that
         depend on it. Nodes have a key ``sparsity`` only if it was asked for, and
-        ``unknown_reason`` only if something of them is not known; the model has ``assumed``,
-        ``overridden_dims``, ``unknown_nodes``, ``in_float``, ``unused_params`` and ``unused_weight_bytes``
+        ``unknown_reason`` only if something of them is not known; the model has ``assumed``, ``assumed_branches``,
+        ``overridden_dims``, ``unknown_nodes``, ``runtime``, ``in_float``, ``unused_params`` and ``unused_weight_bytes``
         only if there are any.
         """
         total = [
@@ -287,6 +327,7 @@ class ModelCost(NamedTuple):
         if self.unused_params:
             total += ["unused_params", "unused_weight_bytes"]
         lengths = {it.name: {"length": it.length, "option": it.option} for it in self.assumed}
+        branches = [each._asdict() for each in self.assumed_branches]
         overridden = {
             name: {"model": model, "given": given}
             for name, (model, given) in self.overridden_dims.items()
@@ -303,15 +344,18 @@ class ModelCost(NamedTuple):
             "rules": self.rules,
             "view": self.view,
             **({"assumed": lengths} if lengths else {}),
+            **({"assumed_branches": branches} if branches else {}),
             "total": {name: getattr(self, name) for name in total},
             "views": {name: found._asdict() for name, found in self.views.items()},
             "nodes": [self.node_json(node) for node in self.nodes],
             "precision": dict(self.precision),
+            "expected_precision": dict(self.expected_precision),
             "uncosted_ops": dict(self.uncosted_ops),
             **({"unknown_nodes": _counted(self.unknown_nodes)} if self.unknown_nodes else {}),
             "symbolic_dims": dict(self.symbolic_dims),
             "max_memory_node": self.max_memory_node,
             **({"overridden_dims": overridden} if overridden else {}),
+            **({"runtime": self.runtime} if self.runtime else {}),
             **({"in_float": in_float} if self.in_float else {}),
             **({"excluded": dict(self.excluded)} if self.excluded else {}),
             **({} if self.tensors is None else {"tensors": tensors}),

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation
+from otel_quant.cost.operation import Operation, Value
 
 BYTES: Final = frozenset({dtypes.INT8, dtypes.UINT8})
 WORDS: Final = frozenset({dtypes.INT16, dtypes.UINT16})
@@ -135,7 +135,7 @@ class Runtime(NamedTuple):
     @property
     def title(self) -> str:
         """What the rules are of, for sentences."""
-        title = f"onnxruntime {self.version} on {'Arm' if self.arm else 'x86-64'}"
+        title = f"onnxruntime {self.version} on an {'Arm' if self.arm else 'x86-64'} CPU"
         if not self.installed:
             return f"{title} (none is installed; this is the newest that is known)"
         newer = _key(self.version) > _key(NEWEST)
@@ -144,9 +144,9 @@ class Runtime(NamedTuple):
 
 def runtime_here() -> Runtime:
     """Returns the onnxruntime that this Python would import, else the newest that is known."""
-    from platform import machine  # only for quantized models
-
-    arm = machine().lower().startswith(("arm", "aarch64"))
+    # As platform.machine(), which takes 2 ms to import
+    machine = os.uname().machine if hasattr(os, "uname") else os.environ["PROCESSOR_ARCHITECTURE"]
+    arm = machine.lower().startswith(("arm", "aarch64"))
     version = _installed_version()
     return Runtime(version or NEWEST, arm, installed=version is not None)
 
@@ -165,3 +165,162 @@ def _installed_version() -> str | None:
 
 def _key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+class Obstacle(NamedTuple):
+    """Why an operator whose operands are quantized has no kernel on integers."""
+
+    reason: str  # In words
+    remedy: str  # What in the model would give it one; empty if nothing would
+
+
+class Quantized(NamedTuple):
+    """Integers that stand for a float tensor."""
+
+    value: Value  # The integers
+    dtype: int  # Their type when they are run; onnxruntime makes some int8 uint8
+    scale: Value | None  # Their scale
+    zero_point: Value | None  # Their zero point; None if it is left out
+    # Whether a node of the file makes them, or they are where one would be moved to
+    node: bool = True
+
+    @property
+    def even(self) -> bool:
+        """Whether scale and zero point are constants, one number each."""
+        scale, zero = self.scale, self.zero_point
+        return scale is not None and is_single(scale) and (zero is None or is_single(zero))
+
+    def equals(self, other: Quantized) -> bool:
+        """Whether the integers of either can be used for the other's."""
+        pairs = ((self.scale, other.scale), (self.zero_point, other.zero_point))
+        return (
+            self.even
+            and other.even
+            and self.value.dtype == other.value.dtype
+            and all(a is not None and b is not None and _same(a, b) for a, b in pairs)
+        )
+
+
+def is_single(value: Value) -> bool:
+    """Whether it is a constant of one element."""
+    return value.constant and value.size == 1
+
+
+def _same(a: Value, b: Value) -> bool:
+    return a is b or (a.data is not None and a.dtype == b.dtype and a.data == b.data)
+
+
+NOT_QUANTIZED: Final = Obstacle(
+    "its result is not quantized right behind it", "a QuantizeLinear as the only reader of it"
+)
+OTHER_SCALE: Final = Obstacle(
+    "its result has another scale or zero point than its operand", "the same ones"
+)
+
+
+EIGHT_BITS: Final = "8 bits, all unsigned with int8 weights or all int8"
+SIGNED: Final = Obstacle(
+    "its operand or result is int8, which onnxruntime on x86-64 fuses only where it can make it "
+    "uint8: where one node alone reads it",
+    "uint8 for what is not a weight",
+)
+NO_ZERO_POINT: Final = Obstacle("an operand has no zero point", "a zero point, even if it is 0")
+OTHER_SCALES: Final = Obstacle(
+    "its weight has other scales than one, or one for each output channel",
+    "one scale, or one for each output channel",
+)
+BETA: Final = Obstacle("its beta is not 1", "beta 1")
+BIAS_SCALE: Final = Obstacle(
+    "the scale of its bias is not the product of the scales of its operands", "that product"
+)
+BEFORE_A_CLAMP: Final = Obstacle(
+    "a Relu or Clip alone reads its result, behind which onnxruntime looks for a QuantizeLinear",
+    "a QuantizeLinear right behind that, with a range that makes it superfluous",
+)
+NO_WEIGHT_KERNEL: Final = Obstacle(
+    "there is no kernel for floats by integers for it",
+    "QuantizeLinear and DequantizeLinear in front of its other operand",
+)
+WEIGHTS_SHARED: Final = Obstacle(
+    "others read its weights, too",
+    "weights and a DequantizeLinear of its own for each",
+)
+_OTHER_BLOCKS: Final = Obstacle(
+    "its weights are not quantized in blocks along axis 0", "blocks of 16, 32, 64 ... along axis 0"
+)
+_BY_ROWS: Final = Obstacle(
+    "the weights have scales along axis 0, over which the products are summed",
+    "scales along axis 1",
+)
+_OTHER_GROUPS: Final = Obstacle(
+    "its weights have scales that the kernel for floats by integers does not take",
+    "a matrix with a scale for each column (axis 1), or blocks of 16, 32, 64 ... along axis 0",
+)
+CLAMPED_FLOATS: Final = Obstacle(BEFORE_A_CLAMP.reason, "")
+NO_PLAIN_GEMM: Final = Obstacle(
+    "it transposes or scales an operand, or its bias has other than one dimension",
+    "transA and transB 0, alpha and beta 1, a bias of one dimension",
+)
+RESULT_QUANTIZED: Final = Obstacle("its result is quantized", "no QuantizeLinear behind it")
+NO_KERNEL: Final = Obstacle("there is no kernel on integers for it", "")
+NOT_DIRECTLY: Final = Obstacle(
+    "something stands between it and the DequantizeLinear of an operand",
+    "a DequantizeLinear right in front of each operand",
+)
+FOREIGN: Final = Obstacle(
+    "other operators than QuantizeLinear and DequantizeLinear quantize its operands",
+    "QuantizeLinear and DequantizeLinear",
+)
+
+
+def is_product(bias: Quantized, x: Quantized, weight: Quantized) -> bool:
+    """Whether a bias has the scale of the products, as near as onnxruntime wants it.
+
+    Where scales are too many to be kept, it is taken to have.
+    """
+    of_bias, of_x, of_weight = (item.scale and item.scale.data for item in (bias, x, weight))
+    if not of_bias or not of_x or not of_weight:
+        return True
+    for i in range(max(map(len, (of_bias, of_weight)))):
+        found, one, other = (each[i % len(each)] for each in (of_bias, of_x, of_weight))
+        if found is None or one is None or other is None:
+            return True
+        if abs(found - one * other) > 1e-6 + 0.01 * abs(one * other):
+            return False
+    return True
+
+
+def against_scales(
+    maker: Operation, weights: Quantized, rules: Version, *, words: bool
+) -> Obstacle | None:
+    """Why the kernel for floats by integers does not take weights with the scales that they have."""
+    scale, zero_point = weights.scale, weights.zero_point
+    shape, scales = weights.value.shape or (), None if scale is None else scale.shape
+    axis, size = (maker.attributes.get(name, i) for name, i in (("axis", 1), ("block_size", 0)))
+    otherwise = _OTHER_BLOCKS if rules.only_blocks else _OTHER_GROUPS
+    is_plain = scale is not None and scale.constant and len(shape) == 2
+    if zero_point is not None and not (zero_point.constant and zero_point.shape == scales):
+        is_plain = False
+    if not is_plain:
+        return otherwise
+    if isinstance(size, int) and size:
+        return None if axis == 0 and size >= 16 and not size & (size - 1) else otherwise
+    if axis == 0 and scales == shape[:1]:
+        return _BY_ROWS
+    fits = not words if scales == () else axis == 1 and scales == shape[1:]
+    return None if fits and not rules.only_blocks else otherwise
+
+
+def is_plain_gemm(op: Operation, weights: Value) -> bool:
+    """Whether a Gemm is a MatMul, and perhaps adds a bias."""
+    return (
+        not op.attr("transA", 0)
+        and not op.attr("transB", 0)
+        and op.attr_float("alpha", 1.0) == 1.0
+        and (
+            not op.has(2)
+            or (
+                op.attr_float("beta", 1.0) == 1.0 and op.input(2).shape == (weights.shape or ())[1:]
+            )
+        )
+    )

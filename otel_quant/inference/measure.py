@@ -11,6 +11,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, Final
 
+from otel_quant.cost.graph import runtime_here
 from otel_quant.inference.accuracy import compared_outputs, tensor_errors
 from otel_quant.inference.findings import with_slower
 from otel_quant.inference.model_process import ModelError, ModelProcess, with_huge_pages
@@ -80,6 +81,7 @@ def measure_files(
         "providers": ", ".join(name for name, _ in options.providers) or "CPUExecutionProvider",
         "threads": "onnxruntime's choice" if options.threads is None else str(options.threads),
         "graph optimization": options.level,
+        "rules of fusing": runtime_here().title,
         "runs": f"{options.seconds:g} s each" if options.runs is None else str(options.runs),
     }
     for name, more in options.providers:

@@ -1,28 +1,24 @@
-"""Reads the file that onnxruntime's profiler leaves.
-
-It has an event a line, a kilobyte each. Of each event only the beginning is looked at, and of each
-kernel one event is read whole: its types and shapes are the same in every run.
-"""
+"""Reads the file that onnxruntime's profiler leaves: an event a line, a kilobyte each."""
 
 from __future__ import annotations
 
 import json
-import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from otel_quant.inference.results import RanKernel, tensor_text
 
-_HEAD: Final = re.compile(
-    rb'\{"cat" ?: ?"\w+","pid" ?: ?\d+,"tid" ?: ?\d+,"dur" ?: ?(?P<dur>\d+),'
-    rb'"ts" ?: ?(?P<ts>\d+),"ph" ?: ?"X","name" ?: ?(?P<name>"(?:[^"\\]|\\.)*")'
-)
-_KERNEL: Final = b'_kernel_time"'
-_RUN: Final = b'"model_run"'
-_INDEX: Final = re.compile(rb'"node_index" ?: ?"(\d+)"')
+_KERNEL: Final = "_kernel_time"
+_RUN: Final = "model_run"
+
+_Key: TypeAlias = tuple[str, object]
+"""Name and number of a kernel, since nodes need not have different names."""
+
 _BODIES: Final = frozenset({"If", "Loop", "Scan"})
 """Operators whose kernels contain those of other nodes."""
 
@@ -55,70 +51,65 @@ class Profile:
         return sum(length for _, length in self.runs) / len(self.runs)
 
 
+def _events(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yields the events of a profile; onnxruntime 1.22 writes names with quotes as no JSON has them."""
+    for line in path.read_bytes().splitlines():
+        if line.startswith(b"{"):
+            with suppress(ValueError):
+                yield json.loads(line.rstrip(b","))
+
+
 def read_profile(path: Path, warmup: int = 1) -> Profile:
     """Reads a profile."""
-    names: list[str] = []
-    seen: list[Mapping[str, Any]] = []
-    known: dict[tuple[bytes, bytes], int] = {}
-    events: list[tuple[int, int, int]] = []  # begin, end, kernel
+    first: dict[_Key, Mapping[str, Any]] = {}
+    events: list[tuple[int, int, _Key]] = []  # begin, end, kernel
     all_runs: list[tuple[int, int]] = []
-    last = b""
-    for line in path.read_bytes().splitlines():
-        head = _HEAD.match(line)
-        if head is None:
-            continue
-        name, begin, length = head["name"], int(head["ts"]), int(head["dur"])
+    last: Mapping[str, Any] = {}
+    for event in _events(path):
+        name, begin, length = event["name"], event["ts"], event["dur"]
         if name.endswith(_KERNEL):
-            index = _INDEX.search(line)  # nodes need not have different names
-            key = (name, b"" if index is None else index[1])
-            if key not in known:
-                known[key] = len(names)
-                names.append(json.loads(name).removesuffix("_kernel_time"))
-                seen.append(_arguments(line))
-            events.append((begin, begin + length, known[key]))
-            last = line
+            last = event["args"]
+            key = (name.removesuffix(_KERNEL), last.get("node_index"))
+            first.setdefault(key, last)
+            events.append((begin, begin + length, key))
         elif name == _RUN:
             all_runs.append((begin, length))
     counted = sorted(all_runs)[warmup:]
     faster = sorted(counted, key=lambda run: run[1])[: (len(counted) + 1) // 2]
     runs = sorted(faster)
-    holders = {i for i, args in enumerate(seen) if args.get("op_name") in _BODIES}
-    calls, micros = _calls_and_times(len(names), events, runs, holders)
-    count, total = len(runs) or 1, sum(micros) or 1
+    holders = {key for key, args in first.items() if args.get("op_name") in _BODIES}
+    calls, micros = _calls_and_times(events, runs, holders)
+    count, total = len(runs) or 1, sum(micros.values()) or 1
     kernels = tuple(
         RanKernel(
-            name,
-            str(args.get("op_name", "")),
+            key[0],
+            args.get("op_name", ""),
             None,
             0,
-            str(args.get("provider", "")),
-            micros[i] / count,
-            micros[i] / total,
-            calls[i] / count,
+            args.get("provider", ""),
+            micros[key] / count,
+            micros[key] / total,
+            calls[key] / count,
             _tensors(args.get("input_type_shape", ())),
             _tensors(args.get("output_type_shape", ())),
         )
-        for i, (name, args) in enumerate(zip(names, seen, strict=True))
+        for key, args in first.items()
     )
-    at_end = _arguments(last)
     return Profile(
         kernels,
-        tuple(_number(args.get("node_index")) for args in seen),
+        tuple(_number(index) for _, index in first),
         tuple(runs),
-        _number(at_end.get("mem_arena_held")),
-        _number(at_end.get("mem_in_use_peak")),
+        _number(last.get("mem_arena_held")),
+        _number(last.get("mem_in_use_peak")),
     )
 
 
 def _calls_and_times(
-    count: int,
-    events: Iterable[tuple[int, int, int]],
-    runs: Sequence[tuple[int, int]],
-    holders: Collection[int],
-) -> tuple[list[int], list[int]]:
+    events: Sequence[tuple[int, int, _Key]], runs: Sequence[tuple[int, int]], holders: set[_Key]
+) -> tuple[Counter[_Key], Mapping[_Key, int]]:
     """Returns how often each kernel ran in some runs, and its time without that of its bodies."""
-    calls, micros = [0] * count, [0] * count
-    open_: list[tuple[int, int]] = []  # end and kernel of those with bodies
+    calls, micros = Counter[_Key](), Counter[_Key]()
+    open_: list[tuple[int, _Key]] = []  # end and kernel of those with bodies
     begins = [begin for begin, _ in runs]
     # Of two that begin at once the longer one holds the other.
     for begin, end, kernel in sorted(events, key=lambda each: (each[0], -each[1])):
@@ -133,15 +124,7 @@ def _calls_and_times(
             micros[open_[-1][1]] -= end - begin
         if kernel in holders:
             open_.append((end, kernel))
-    return calls, [max(0, each) for each in micros]
-
-
-def _arguments(line: bytes) -> Mapping[str, Any]:
-    try:
-        event = json.loads(line.rstrip().rstrip(b","))
-    except ValueError:  # the last line of a process that died
-        return {}
-    return event.get("args", {}) if isinstance(event, dict) else {}
+    return calls, +micros  # none below zero
 
 
 def _number(text: object) -> int | None:
@@ -159,12 +142,11 @@ def _tensors(listed: Sequence[Mapping[str, Sequence[int]]]) -> tuple[str, ...]:
 def traced(path: Path, profile: Profile) -> list[Mapping[str, Any]]:
     """Returns the profiler's own events of the last runs that count."""
     begins = [begin for begin, _ in profile.runs]
-    found: list[Mapping[str, Any]] = []
-    for line in path.read_bytes().splitlines():
-        head = _HEAD.match(line)
-        at = -1 if head is None else bisect_right(begins, int(head["ts"])) - 1
-        if head is not None and at >= 0 and int(head["ts"]) <= sum(profile.runs[at]):
-            found.append(json.loads(line.rstrip().rstrip(b",")))
+    found = []
+    for event in _events(path):
+        at = bisect_right(begins, event["ts"]) - 1
+        if at >= 0 and event["ts"] <= sum(profile.runs[at]):
+            found.append(event)
     return found[-_MOST_TRACED:]
 
 

@@ -24,7 +24,7 @@ _QUARK: Final = "com.amd.quark:"
 _MOST_SAVED: Final = 1 << 30
 """Bytes of weights from which the graph that onnxruntime makes is not written to disk."""
 
-_EVENTS: Final = 100_000
+_EVENTS: Final = 40_000
 """Events of kernels in a profile, at most."""
 
 _MOST_PROFILED: Final = 40

@@ -18,15 +18,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import read_proc
-from otel_quant.capture.probes.cpu import CpuProbe, ThreadWaits
-from otel_quant.capture.probes.disk import DiskProbe
+from otel_quant.capture.probes.cpu import ThreadWaits
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants
+from otel_quant.capture.probes.readers import PROBES, Probe
 from otel_quant.capture.probes.sampler import Sampler
 from otel_quant.export.recording.curve import CurveFile, Number
 from otel_quant.export.recording.largest_processes import SMALLEST_SHARE, LargestProcesses
@@ -43,11 +43,8 @@ from otel_quant.launcher.surroundings import (
     last_words_ns,
 )
 from otel_quant.schema import series
-from otel_quant.schema.figures import curve_levels, curve_totals
+from otel_quant.schema.figures import RESOURCES, curve_levels, curve_totals
 from otel_quant.schema.records import DiskReading, GpuReading, Limits
-
-if TYPE_CHECKING:
-    from otel_quant.capture.probes.readers import Probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +131,9 @@ _LOOK_NS: Final = 1_000_000_000
 for what a program held that was killed for want of memory: it is freed while the kernel works."""
 
 
+_OWN_WAY: Final = frozenset({"memory", "gpu", "cache"})
+"""Resources that are not read as the others are: caches only the program's processes know."""
+
 _MOST_REMEMBERED: Final = 200
 """Processes that have ended of which something is kept."""
 
@@ -154,7 +154,11 @@ class Observer:
         self._folder, self._pid, self._interval, self._environ = folder, pid, interval, environ
         self._began_ns = time.time_ns()
         self._memory, self._gpus = MemoryProbe(pid), GpuProbe(environ)
-        self._totals: Mapping[str, Probe] = {"disk": DiskProbe(pid), "cpu": CpuProbe(pid)}
+        self._others: Mapping[str, Probe] = {
+            resource.name: PROBES[resource.name](pid)
+            for resource in RESOURCES
+            if resource.name not in _OWN_WAY and any(each.curve for each in resource.figures)
+        }
         self._waits = ThreadWaits()
         self._largest = LargestProcesses(pid)
         self._surroundings = Surroundings()
@@ -233,8 +237,8 @@ class Observer:
             if pid not in processes and pid not in self._signals and (how := _signal_of(pid)):
                 self._signals[pid] = how
         self._surroundings.meet((self._pid, *children))
-        for name, probe in self._totals.items():
-            with suppress(OSError):  # it has just ended
+        for name, probe in self._others.items():
+            with FAULTS.kept_in(f"observer, {name}"), suppress(OSError):  # it has just ended
                 found[name] = probe(children)
         found["waits"] = self._waits.read((self._pid, *children))
         marks = (memory.high_water, *(mark for _, _, mark in memory.children))
@@ -296,7 +300,7 @@ class Observer:
             del self._last_seen[next(iter(self._last_seen))]
 
     def _levels(self, reading: TreeReading) -> dict[str, Number]:
-        levels = curve_levels({"gpu": reading.resources["gpu"]})
+        levels = curve_levels(reading.resources)
         levels[series.MEMORY] = reading.memory
         for name, rss in self._largest.series(reading.processes).items():
             levels[series.PROCESS + name] = rss

@@ -7,9 +7,10 @@ units: bytes and seconds. What could not be measured, or is not known yet, is ab
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.export.recording.curve import RecordedCurve
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from otel_quant.schema.records import AttributeValue, Phase
 
 Attributes: TypeAlias = "Mapping[str, AttributeValue]"
+
+_NOTHING: Final[Attributes] = {}
 
 State = Literal["running", "ended", "failed", "killed", "lost"]
 """How a run or a step stands. ``failed``: ended by an exception or a non-zero exit code. ``killed``:
@@ -76,8 +79,7 @@ class RecordedStep:
     parent_span_id: str | None = None  # The span above
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedCheckpoint:
+class RecordedCheckpoint(NamedTuple):
     """A checkpoint."""
 
     name: str  # Its name: ``Start``, ``Calibration Start``, ..
@@ -85,7 +87,9 @@ class RecordedCheckpoint:
     # Index of its step, of a ``point`` the innermost that was open; None for the run's
     step: int | None = None
     phase: Phase = "point"  # ``start`` or ``end`` of its step or of the run; else ``point``
-    attributes: Attributes = field(default_factory=dict)  # The attributes of its log record
+    attributes: Attributes = _NOTHING  # The attributes of its log record
+    # By the wall clock, as telemetry has it: nanoseconds since the epoch; None of a profile
+    wall_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,3 +204,19 @@ def number(attributes: Attributes, name: str) -> float | None:
     """Returns the number that attributes have under a name; None if it is absent or no number."""
     value = attributes.get(name)
     return value if type(value) is int or type(value) is float else None
+
+
+def script_of(command: str) -> str | None:
+    """Returns which program a command line runs."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # it has been cut
+        words = command.split()
+    for word in words:
+        if word.endswith((".py", ".sh", ".ipynb")):
+            return str(PurePath(word))
+    for option in ("-m", "-c"):
+        if option in words[1:-1]:
+            return f"{option} {words[words.index(option) + 1]}"
+    known = [word for word in words if word != "<path>"]
+    return PurePath(known[0]).name if len(known) == len(words) and known else None

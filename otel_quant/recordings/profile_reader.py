@@ -96,7 +96,8 @@ _DEFINITION: Final = "# - "
 # Comments that otel-quant adds below a record: peaks of the step that has ended, and what the step
 # says of the run.
 _COMMENT: Final = re.compile(r"  # (\w+): (.+)")
-_FACTS: Final = frozenset({"libraries", "calibration_method", "calibration_samples"})
+_SAMPLES: Final = "calibration_samples"
+_FACTS: Final = frozenset({"libraries", "calibration_method", _SAMPLES})
 _SIMPLE_STRING: Final = re.compile(r'"([^"\\]*)"')
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WORDS: Final[dict[str, object]] = {
@@ -210,6 +211,8 @@ def parse(text: str) -> Profile:
                     section[-1][name] = _value(value)
                 elif name in _FACTS:
                     profile.run[name] = _value(value)
+                    if name == _SAMPLES and section:
+                        section[-1][name] = _value(value)
             continue
         value = (entry["value"] or "").strip()
         if value.startswith('"') and not (len(value) > 1 and value.endswith('"')):
@@ -355,7 +358,7 @@ def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[st
             still_open.append(index)
         elif name.endswith(_CLOSES) and closed is not None:
             kind = "step.ended"
-            event |= {"index": closed, **_error(record)}
+            event |= {"index": closed, **_error(record), "samples": _whole(record.get(_SAMPLES))}
             event["attributes"] = _of_step(starts[closed], record)
             still_open.remove(closed)
         else:
@@ -433,7 +436,7 @@ def _levels(record: Record, prefix: str) -> dict[str, Any]:
 
 
 _OF_CHECKPOINT: Final = frozenset(
-    {"step", "timestamp", _TIME, "error", "error_message", *COLUMNS, *PEAKS}
+    {"step", "timestamp", _TIME, "error", "error_message", _SAMPLES, *COLUMNS, *PEAKS}
 )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -54,6 +55,15 @@ def placed_steps(runs: Iterable[RecordedRun], until: float) -> list[PlacedStep]:
                 above.own = max(0.0, above.own - seconds)
             placed.append(place)
     return placed
+
+
+def covered(steps: Sequence[PlacedStep]) -> float:
+    """Returns the seconds in which a step was open."""
+    seconds, until = 0.0, -math.inf
+    for each in sorted(steps, key=lambda step: step.step.start):
+        seconds += max(0.0, each.end - max(each.step.start, until))
+        until = max(until, each.end)
+    return seconds
 
 
 def step_at(steps: Iterable[PlacedStep], time: float) -> PlacedStep | None:

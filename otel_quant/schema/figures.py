@@ -493,10 +493,14 @@ MODEL_FIGURES: Final = (
     ModelFigure("nodes", "{node}", "Nodes of the graph.", "122", heading="nodes", compared="nodes"),
     ModelFigure("qdq_nodes", "{node}", "QuantizeLinear and DequantizeLinear nodes.", "343", heading="(De)QuantizeLinear nodes"),
     ModelFigure("max_memory_node", "", "Node with the largest estimated memory.", "/layer1/conv1/Conv", "string", heading="node with the most memory"),
-    ModelFigure("integer_mac_share", "1", "Share of contraction MACs that execute in int8 or narrower.", "0.998", "double", heading="contractions in integers", compared="share of MACs in int8 or narrower", is_smaller_better=False),
-    ModelFigure("precision.<type>", "1", "Share of contraction MACs that execute in that type.", "0.998", "double"),
+    ModelFigure("integer_mac_share", "1", "Share of contraction MACs that are stored in int8 or narrower, and asked to execute so.", "0.998", "double", heading="contractions stored in integers", compared="share of MACs stored in int8 or narrower", is_smaller_better=False),
+    ModelFigure("expected_integer_mac_share", "1", "Share of contraction MACs that `runtime` is expected to execute in int8 or narrower.", "0.998", "double", heading="contractions expected to run in integers", compared="share of MACs expected to run in int8 or narrower", is_smaller_better=False),
+    ModelFigure("precision.<type>", "1", "Share of contraction MACs that are stored in that type, and asked to execute in it.", "0.998", "double"),
+    ModelFigure("expected_precision.<type>", "1", "Share of contraction MACs that `runtime` is expected to execute in that type.", "0.998", "double"),
+    ModelFigure("runtime", "", "The onnxruntime and processor that this is expected of: the installed version, else the newest that is known. Absent where nothing is dequantized.", "onnxruntime 1.32.0 on an x86-64 CPU", "string", heading="expected of"),
+    ModelFigure("in_float", "", "Why contractions of integers are expected to run in float; absent where none is.", "the bias is int8 (Conv 53, the first 'conv_0'; a bias of int32 would change it)", "string[]", heading="contractions expected in float"),
     ModelFigure("input_shapes", "", "Shapes of inputs that the figures are for, as the calibration's first sample has them; absent where there was no calibration, or its samples do not fit the model.", "input=8x3x224x224", "string[]", heading="shapes of inputs"),
-    ModelFigure("assumed", "", "Lengths of inputs that neither the model nor a calibration gives, and which the figures take as 1; absent if there are none.", "batch=1", "string[]", heading="assumed lengths"),
+    ModelFigure("assumed", "", "Lengths of inputs that neither the model nor a calibration gives, and which the figures take as 1, and branches of an If whose condition is data, of which they take the dearer; absent if there are none.", "batch=1", "string[]", heading="assumed"),
     ModelFigure("uncosted_ops", "", "Op types without a cost rule, each with its number of nodes.", "Custom:2", "string[]", heading="nodes without known MACs"),
 )  # fmt: skip
 """In the order of tables."""

@@ -118,6 +118,7 @@ CUSTOM_PREFIX: Final = "quant.custom."
 EXCEPTION_EVENT: Final = "exception"
 EXCEPTION_TYPE: Final = "exception.type"
 EXCEPTION_MESSAGE: Final = "exception.message"
+EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 
 _RUN_STEP: Final[tuple[Place, ...]] = ("run", "step")
 _CUSTOM: Final = (

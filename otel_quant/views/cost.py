@@ -7,7 +7,14 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, Literal, NamedTuple
 
-from otel_quant.cost import ModelCost, NodeCost, TensorCost, WeightSparsity, intensity
+from otel_quant.cost import (
+    AssumedBranch,
+    ModelCost,
+    NodeCost,
+    TensorCost,
+    WeightSparsity,
+    intensity,
+)
 from otel_quant.views.document import (
     Cell,
     Column,
@@ -20,7 +27,7 @@ from otel_quant.views.document import (
     Section,
     Table,
 )
-from otel_quant.views.text import printable
+from otel_quant.views.text import precision_text, printable, types_text
 
 SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
@@ -100,7 +107,7 @@ def _value(column: Column[Any], item: object) -> Any:
 
 
 def assumptions(model: ModelCost) -> list[str]:
-    """Returns what was assumed of a model's inputs, a line for each option that sets it."""
+    """Returns what was assumed of a model, a line for each option that sets lengths and each If."""
     by_option: dict[str, list[str]] = {}
     for each in model.assumed:
         by_option.setdefault(each.option, []).append(f"{each.name} = {each.length}")
@@ -108,8 +115,21 @@ def assumptions(model: ModelCost) -> list[str]:
         f"assumed {', '.join(lengths)}: {option} sets {'it' if len(lengths) == 1 else 'them'}"
         for option, lengths in by_option.items()
     ]
+    lines += map(_branch, model.assumed_branches)
     left = len(lines) - _SHOWN_ASSUMPTIONS
     return lines if left < 1 else [*lines[:_SHOWN_ASSUMPTIONS], f"assumed as well: {left:,} more"]
+
+
+def _branch(each: AssumedBranch) -> str:
+    own, other = (
+        "an unknown number of" if macs is None else f"{macs:,}"
+        for macs in (each.macs, each.other_macs)
+    )
+    option = f": {each.option} sets it" if each.option else ""
+    return (
+        f"assumed that If '{each.node}' takes its {each.taken} branch, with {own} MACs; the other has "
+        f"{other}{option}"
+    )
 
 
 def all_assumptions(models: Sequence[ModelCost]) -> list[str]:
@@ -124,7 +144,7 @@ def _intro(model: ModelCost) -> list[str]:
         *assumptions(model),
         *([f"overridden {changed}"] if changed else []),
         *([f"excluded {excluded}"] if excluded else []),
-        *_in_float(model),
+        *([f"contractions: {_types(model)}"] if model.quantized_contractions else []),
     ]
 
 
@@ -135,19 +155,9 @@ def _overridden(model: ModelCost) -> str:
     )
 
 
-def _in_float(model: ModelCost) -> Iterator[str]:
-    """Yields a line on the quantized nodes that are expected to run in float, if there are any."""
-    causes = [
-        f"{_counted(each.ops)}, the first '{each.first}', because {each.reason}; "
-        + (f"{each.remedy} would change it" if each.remedy else "cannot be fixed in the model")
-        for each in model.in_float
-    ]
-    if causes:
-        count = sum(sum(each.ops.values()) for each in model.in_float)
-        yield (
-            f"{count:,} of {model.quantized_contractions:,} quantized contractions are expected to "
-            f"run in float in onnxruntime, with memory for floats: {'. '.join(causes)}"
-        )
+def _types(model: ModelCost) -> str:
+    reasons = [each.text for each in model.in_float]
+    return precision_text(model.precision, model.expected_precision, model.runtime, reasons)
 
 
 _LACKS: Final = {"rule": "nodes without a rule", "shape": "nodes without a known shape"}
@@ -411,10 +421,6 @@ _TENSOR: Final[tuple[Column[TensorCost], ...]] = (
 )
 
 
-def _precision(model: ModelCost) -> str:
-    return ", ".join(f"{name} {100 * share:.2f} %" for name, share in model.precision.items())
-
-
 _TOTALS: Final[tuple[Column[ModelCost], ...]] = (
     _number("macs", "MACs"),
     _number("macs_contraction", "MACs of contractions"),
@@ -429,7 +435,11 @@ _TOTALS: Final[tuple[Column[ModelCost], ...]] = (
         "max_memory_node_bytes", "its memory, bytes",
         lambda model: max((node.memory_bytes or 0 for node in model.nodes), default=None),
     ),
-    _text("precision", "precision of contractions", _precision),
+    _text("precision", "contractions stored in", lambda model: types_text(model.precision)),
+    _text(
+        "expected_precision", "contractions expected to run in",
+        lambda model: types_text(model.expected_precision) if model.runtime else "",
+    ),
     _number("nodes", "nodes", lambda model: len(model.nodes)),
     _number("quantize_nodes", "QuantizeLinear nodes"),
     _number("dequantize_nodes", "DequantizeLinear nodes"),
@@ -450,7 +460,8 @@ _SAID_ELSEWHERE: Final = frozenset({"symbolic_dims", "overridden_dims", "uncoste
 
 _ONLY_IF_ANY: Final = frozenset(
     {
-        "max_memory_node", "max_memory_node_bytes", "precision", "quantize_nodes",
+        "max_memory_node", "max_memory_node_bytes", "precision", "expected_precision",
+        "quantize_nodes",
         "dequantize_nodes", "unsized_tensors", "unused_params", "unused_weight_bytes",
     }
 )  # fmt: skip
@@ -502,9 +513,16 @@ def _differences(before: ModelCost, after: ModelCost) -> Iterator[_Difference]:
         then, now = _value(column, before), _value(column, after)
         change: _Change = "ratio" if key in _SIZES else "difference"
         yield _Difference(key, column.heading, then, now, change)
-    for name in dict.fromkeys((*before.precision, *after.precision)):
-        then, now = (model.precision.get(name, 0.0) for model in (before, after))
-        yield _Difference(name, f"contraction MACs in {name}", then, now, "points")
+    for mix, words in _MIXES.items():
+        of_both = [getattr(model, mix) for model in (before, after)]
+        for name in dict.fromkeys(chain(*of_both)):
+            then, now = (of_one.get(name, 0.0) for of_one in of_both)
+            yield _Difference(
+                f"{mix}.{name}", f"contraction MACs {words} {name}", then, now, "points"
+            )
+
+
+_MIXES: Final = {"precision": "stored in", "expected_precision": "expected to run in"}
 
 
 def _comparison(before: ModelCost, after: ModelCost) -> Table:
@@ -555,9 +573,8 @@ def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[Cell, ...]]
     """Yields a row for each figure of two models; only sizes and costs have a ratio."""
     for after in models[1:]:
         for each in _differences(models[0], after):
-            figure = f"precision.{each.key}" if each.change == "points" else each.key
             ratio = each.ratio if each.change == "ratio" else None
-            yield models[0].path, after.path, figure, each.before, each.after, ratio
+            yield models[0].path, after.path, each.key, each.before, each.after, ratio
 
 
 def _data(models: Sequence[ModelCost], choices: Choices) -> dict[str, object]:
@@ -588,12 +605,13 @@ def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
 
 
 def _comparison_data(before: ModelCost, after: ModelCost) -> dict[str, object]:
-    found: dict[str, Any] = {"baseline": before.path, "path": after.path, "precision": {}}
+    found: dict[str, Any] = {"baseline": before.path, "path": after.path}
+    mixes: dict[str, dict[str, Any]] = {mix: {} for mix in _MIXES}
     for each in _differences(before, after):
         pair = {"before": each.before, "after": each.after}
         if each.change == "points":
-            found["precision"][each.key] = pair
+            mix, _, name = each.key.partition(".")
+            mixes[mix][name] = pair
         else:
             found[each.key] = {**pair, "ratio": each.ratio} if each.change == "ratio" else pair
-    found["precision"] = found.pop("precision")  # the last one
-    return found
+    return found | mixes

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
 from typing import Final
 
 from otel_quant.export.recording.layout import BENCH, INFERENCE
 from otel_quant.recordings import summary
-from otel_quant.recordings.comparison.facts import FACTS, script_of
+from otel_quant.recordings.comparison.facts import FACTS
 from otel_quant.recordings.model import Recording
-from otel_quant.recordings.steps import PlacedStep
 from otel_quant.schema import semconv
 from otel_quant.schema.units import (
-    WITHIN,
-    clock_text,
-    counted,
     cut,
-    duration_text,
     moment_text,
-    share_text,
-    size,
 )
+from otel_quant.views.answer import outcome, sentences, whose
 from otel_quant.views.charts import Chart
 from otel_quant.views.curves import bands_of, charts_of
 from otel_quant.views.document import (
@@ -38,9 +30,7 @@ from otel_quant.views.document import (
 )
 from otel_quant.views.ending import (
     advice_of,
-    ended_as,
     ending_facts,
-    forecast_lines,
     headline,
     is_worth_telling,
 )
@@ -49,7 +39,6 @@ from otel_quant.views.report_tables import models_of, processes_of
 from otel_quant.views.steps import (
     Subject,
     memory_limit,
-    process_name,
     step_table,
     subject_of,
 )
@@ -68,7 +57,7 @@ def document(recording: Recording) -> Document:
     subject = subject_of(recording)
     return Document(
         tuple(_parts(recording, subject)),
-        title=_outcome(recording, subject),
+        title=outcome(recording, subject),
         over=f"Quantization run {moment_text(recording.began_ns // 10**9)} UTC",
         is_bad=recording.state in ("failed", "killed", "lost"),
     )
@@ -77,14 +66,16 @@ def document(recording: Recording) -> Document:
 def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
     charts = charts_of(recording, subject)
     processes, process_tables = processes_of(recording)
-    sentences, meters = answer_of(recording, subject, charts)
-    lines = Lines((*sentences, *([processes] if processes else [])))
+    lines = Lines((*sentences(recording, subject), *([processes] if processes else [])))
+    meters = Meters(tuple(_meters(recording, charts)))
     yield Section("Summary", (lines, meters), layout="answer")
     yield from _problems(recording)
     yield from _post_mortem(recording)
     yield Section("Over time", tuple(_curves(recording, subject, charts)))
     if subject.steps:
-        yield Section("Steps", (step_table(recording, subject),))
+        caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
+        table = step_table(recording, subject.runs, caption=caption, with_rates=True)
+        yield Section("Steps", (table,))
     if process_tables:
         yield Section("Processes", process_tables)
     yield from models_of(recording)
@@ -130,166 +121,12 @@ def _curves(recording: Recording, subject: Subject, charts: list[Chart]) -> Iter
     yield Charts(charts, bands_of(subject.steps), until)
 
 
-_LONGEST_NAME: Final = 120
-_LONGEST_MESSAGE: Final = 400
-_MOST_PATHS: Final = 3
-
-
-def answer_of(
-    recording: Recording, subject: Subject, charts: Sequence[Chart]
-) -> tuple[tuple[str, ...], Meters]:
-    """Returns what stands first, the most important sentence first, and peaks beside their limits."""
-    peak = summary.peak(recording)
-    sentences = (
-        *_error(subject),
-        *_peak_sentence(recording, peak),
-        *_time(recording, subject),
-        *_written(recording, subject),
-        *(f"{line}." for line in forecast_lines(recording)),
-    )
-    return sentences, Meters(tuple(_meters(recording, peak, charts)))
-
-
-def _program_of(recording: Recording) -> str:
-    """Returns the name of the program, or of the recording where its command is not known."""
-    command = recording.origin.get(semconv.PROCESS_COMMAND_LINE)
-    program = script_of(str(command)) if command else None
-    return cut(PurePath(program or recording.path).name or str(recording.path), _LONGEST_NAME)
-
-
-def _outcome(recording: Recording, subject: Subject) -> str:
-    """Returns how it ended, one sentence without its full stop."""
-    program = _program_of(recording)
-    length = duration_text(recording.duration).replace(" ", "\u00a0")  # on one line
-    where = _where(recording, subject)
-    if recording.state == "ended":
-        return f"{program} finished in {length}"
-    if recording.state == "running":
-        doing = f": {where}" if where else ""
-        return f"{program} had been running for {length} when this was made{doing}"
-    how = f"{'was ' if recording.state == 'killed' else ''}{ended_as(recording)}"
-    return f"{program} {how} after {length}{f' in {where}' if where else ''}"
-
-
-def _where(recording: Recording, subject: Subject) -> str:
-    """Returns what it was doing at the end, or which step failed."""
-    if recording.ending is not None and recording.ending.where:
-        return cut(recording.ending.where, _LONGEST_NAME)
-    # Innermost of those that are still open, before that the one that counts samples.
-    last = max(
-        (each for each in subject.steps if each.step.state != "ended"),
-        key=lambda each: (
-            each.step.end is None,
-            each.step.samples is not None,
-            each.depth,
-            each.end,
-        ),
-        default=None,
-    )
-    if last is None:
-        return ""
-    name, step = cut(last.step.name, _LONGEST_NAME), last.step
-    if step.samples is None or step.end is not None:
-        return name
-    total = "" if step.expected_samples is None else f" of {step.expected_samples:,}"
-    return f"{name}, sample {step.samples:,}{total}"
-
-
-def _error(subject: Subject) -> Iterator[str]:
-    for run in subject.runs:
-        if run.error is not None:
-            yield f"{_error_text(run.error, run.error_message)}."
-            return
-    for each in subject.steps:
-        if each.step.error is not None:
-            error = _error_text(each.step.error, each.step.error_message)
-            yield f"{cut(each.step.name, _LONGEST_NAME)} raised {error}."
-            return
-
-
-def _error_text(error: str, message: str | None) -> str:
-    said = f": {cut(message, _LONGEST_MESSAGE)}" if message else ""
-    return f"{cut(error, _LONGEST_NAME)}{said}"
-
-
-def _path(names: Sequence[str]) -> str:
-    """Returns the name of a step behind that of the one around it."""
-    return WITHIN.join(cut(name, _LONGEST_NAME) for name in names[-2:])
-
-
-def _peak_sentence(recording: Recording, peak: summary.Known | None) -> Iterator[str]:
-    if peak is None:
-        return
-    names = tuple(name for name, _ in peak.path)
-    where = f" in {_path(names)}" if names else ""
-    when = f", {clock_text(peak.time)} after the start" if peak.time is not None else ""
-    limit = memory_limit(recording)
-    near = f": {share_text(peak.value / limit)} of the limit of {size(limit)}" if limit else ""
-    yield f"Memory{_whose(recording, peak)} peaked at {size(peak.value)}{where}{when}{near}."
-
-
-def _whose(recording: Recording, peak: summary.Known) -> str:
-    """Returns which of several processes a peak is of; empty if it is of all of them."""
-    if peak.run is None or peak.source in ("launcher", "ending"):
-        return ""
-    is_single = len({run.process for run in recording.runs}) == 1
-    return "" if is_single else f" of {process_name(peak.run)}"
-
-
-def _time(recording: Recording, subject: Subject) -> Iterator[str]:
-    steps = subject.steps
-    if not steps:
-        yield "No step was recorded."
-        return
-    by_name: dict[tuple[str, ...], list[PlacedStep]] = {}
-    for each in steps:
-        by_name.setdefault(each.names[-2:], []).append(each)
-    names, most = max(by_name.items(), key=lambda item: sum(each.own for each in item[1]))
-    own, covered = sum(each.own for each in most), _covered(steps)
-    share = own / covered if covered else 0.0
-    times = f" ({len(most)} times)" if len(most) > 1 else ""
-    all_of = f" of {duration_text(recording.duration)}" if recording.duration else ""
-    yield (
-        f"{counted(len(steps), 'step')} took {duration_text(covered)}{all_of}, "
-        f"{'most of it' if share > 0.5 else 'the longest'} {_path(names)}{times}: "
-        f"{duration_text(own)}, {share_text(share)} of it."
-    )
-
-
-def _covered(steps: Sequence[PlacedStep]) -> float:
-    """Returns the seconds in which a step was open."""
-    seconds, until = 0.0, -math.inf
-    for each in sorted(steps, key=lambda step: step.step.start):
-        seconds += max(0.0, each.end - max(each.step.start, until))
-        until = max(until, each.end)
-    return seconds
-
-
-def _written(recording: Recording, subject: Subject) -> Iterator[str]:
-    written = summary.value(recording, summary.DISK_WRITE)
-    cache = summary.value(recording, summary.CACHE_PEAK)
-    parts = [f"wrote {size(written)} to disk"] if written else []
-    parts += [f"filled its cache directory with {size(cache)}"] if cache else []
-    if parts:
-        yield f"It {' and '.join(parts)}."
-    paths = dict.fromkeys(
-        path
-        for each in subject.steps
-        # The path is known before the model is written.
-        if each.run.state == "ended"
-        and (path := listed(each.step.attributes.get(semconv.OUTPUT_PATH, "")))
-    )
-    if paths:
-        shown = ", ".join(cut(path, _LONGEST_NAME) for path in list(paths)[:_MOST_PATHS])
-        more = len(paths) - _MOST_PATHS
-        yield f"Models written: {shown}{f' and {more:,} more' if more > 0 else ''}."
-
-
 def _meters(
-    recording: Recording, peak: summary.Known | None, charts: Sequence[Chart]
+    recording: Recording, charts: Sequence[Chart]
 ) -> Iterator[tuple[str, float, float | None]]:
+    peak = summary.peak(recording)
     if peak is not None:
-        yield f"Memory peak{_whose(recording, peak)}", peak.value, memory_limit(recording)
+        yield f"Memory peak{whose(recording, peak)}", peak.value, memory_limit(recording)
     for chart in charts:
         if chart.id.startswith("gpu-") and chart.mark is not None:
             limit = chart.limit.value if chart.limit is not None else None

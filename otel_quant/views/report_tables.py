@@ -24,14 +24,14 @@ from otel_quant.views.document import (
     Table,
 )
 from otel_quant.views.steps import by_process, process_name
-from otel_quant.views.text import listed
+from otel_quant.views.text import listed, precision_text
 
 _LONGEST_NAME: Final = 120
 
 # --- models -------------------------------------------------------------------------------
 
 _ROLES: Final = {"float": "Before (float)", "quantized": "After (quantized)"}
-_PRECISION: Final = "precision."
+_MIXES: Final = {"precision.": "as stored", "expected_precision.": "as expected to run"}
 _LONGEST_FACT: Final = 300
 _MOST_LAYERS: Final = 6
 
@@ -39,24 +39,36 @@ Model: TypeAlias = Mapping[str, Any]
 
 
 def models_of(recording: Recording) -> Iterator[Section]:
-    """Yields what is known of the models; nothing if none was costed.
+    """Yields what is known of the models; nothing if none was costed."""
+    parts = list(model_parts(recording))
+    if parts:
+        last = _last_models(recording).items()
+        layers = [table for role, model in last for table in _layers(role, model)]
+        yield Section("Models", (*parts, Section("", layers, layout="pairs")))
 
-    The last model of each role counts, as on the run's span.
-    """
-    every = [model for run in recording.runs for model in run.models]
-    if not every:
+
+def model_parts(recording: Recording) -> Iterator[Part]:
+    """Yields the models side by side, and notes on them."""
+    models = _last_models(recording)
+    if not models:
         return
-    last = {str(model.get("role")): model for model in every}
-    models = {role: last[role] for role in (*_ROLES, *last) if role in last}
-    mixes = [_mix(role, model) for role, model in models.items()]
+    yield _comparison(models)
+    for role, model in models.items():
+        yield from _mixes(role, model)
     notes = [line for role, model in models.items() for line in _notes(role, model)]
-    if (left_out := len(every) - len(models)) > 0:
+    if (left_out := sum(len(run.models) for run in recording.runs) - len(models)) > 0:
         notes.append(
             f"{counted(left_out, 'earlier model')} left out: the last of each role counts."
         )
-    layers = [table for role, model in models.items() for table in _layers(role, model)]
-    parts: list[Part] = [_comparison(models), *(mix for mix in mixes if mix.rows), Lines(notes)]
-    yield Section("Models", (*parts, Section("", layers, layout="pairs")))
+    if notes:
+        yield Lines(notes)
+
+
+def _last_models(recording: Recording) -> dict[str, Model]:
+    """Returns the last model of each role, which counts, as on the run's span."""
+    every = (model for run in recording.runs for model in run.models)
+    last = {str(model.get("role") or model.get("path") or "model"): model for model in every}
+    return {role: last[role] for role in (*_ROLES, *last) if role in last}
 
 
 def _figures(model: Model) -> Mapping[str, Any]:
@@ -89,16 +101,24 @@ def _change(before: float | None, after: float | None) -> str:
     return "nearly the same" if ratio == "1" else f"x {ratio}"
 
 
-def _mix(role: str, model: Model) -> Shares:
-    """Returns in which types a model's MACs execute."""
-    figures = _figures(model)
-    found = [
-        (cut(str(name).removeprefix(_PRECISION), 20), share)
+def _types(figures: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """Returns the shares of a model's MACs by type, the largest first."""
+    found = {
+        cut(str(name).removeprefix(prefix), 20): share
         for name in figures
-        if str(name).startswith(_PRECISION) and (share := number(figures, name)) is not None
-    ]
-    found.sort(key=lambda pair: -pair[1])
-    return Shares(f"MACs of the {role} model by type", found)
+        if str(name).startswith(prefix) and (share := number(figures, name)) is not None
+    }
+    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+
+def _mixes(role: str, model: Model) -> Iterator[Shares]:
+    mixes = {words: _types(_figures(model), prefix) for prefix, words in _MIXES.items()}
+    words = list(mixes)
+    if mixes[words[0]] == mixes[words[1]]:
+        mixes = {" and ".join(words): mixes[words[0]]}
+    for name, types in mixes.items():
+        if types:
+            yield Shares(f"MACs of the {role} model by type, {name}", list(types.items()))
 
 
 def _text(key: str) -> Callable[[Model], Cell]:
@@ -108,7 +128,8 @@ def _text(key: str) -> Callable[[Model], Cell]:
 _LAYER: Final = (
     Column[Model]("Layer", None, _text("name")),
     Column[Model]("Operator", None, _text("op_type")),
-    Column[Model]("Type", None, _text("precision")),
+    Column[Model]("Stored in", None, _text("precision")),
+    Column[Model]("Expected to run in", None, _text("expected_precision")),
 )
 _LAYERS: Final = {
     "macs": (
@@ -149,6 +170,11 @@ _SAID: Final = {
 def _notes(role: str, model: Model) -> Iterator[str]:
     figures = _figures(model)
     said = [cut(str(model["path"]), _LONGEST_NAME)] if model.get("path") else []
+    if figures.get("runtime"):
+        stored, expected = (_types(figures, prefix) for prefix in _MIXES)
+        reasons = [listed(figures.get("in_float", ()))] if figures.get("in_float") else []
+        text = precision_text(stored, expected, str(figures["runtime"]), reasons)
+        said.append(f"contractions {cut(text, _LONGEST_FACT)}")
     said += [
         f"{words} {cut(listed(figures[key]), _LONGEST_FACT)}"
         for key, words in _SAID.items()
@@ -224,7 +250,9 @@ def processes_of(recording: Recording) -> tuple[str, list[Table]]:
         _in_order(families),
         row=lambda each, cells: Row(cells, each.depth, state=each.state),
         id="processes",
-        caption="Processes, slowest first",
+        caption="Processes, slowest first"
+        if len(families) == 1
+        else "Processes: below each those that it has started, slowest first",
     )
     tables.append(table.first(_MOST_PROCESSES, "process", "processes"))
     sentence = f"{len(processes):,} processes"

@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Final, TypeAlias
 
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import STATES, LastReading, RecordedRun, Recording, number
+from otel_quant.recordings.model import LastReading, RecordedRun, Recording, number
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import MODEL_FIGURES
-from otel_quant.schema.units import duration_text, share_text, size
+from otel_quant.schema.units import cut, duration_text, share_text, size
+from otel_quant.views.answer import outcome, sentences
 from otel_quant.views.document import (
-    Cell,
     Column,
     Document,
     Facts,
     Lines,
     Part,
-    Quantity,
     Section,
     Table,
 )
-from otel_quant.views.ending import ending_lines, forecast_lines
+from otel_quant.views.ending import advice_of, ending_facts, headline, is_worth_telling
+from otel_quant.views.report_tables import model_parts
 from otel_quant.views.steps import (
     COLUMNS,
     ShownRun,
+    StepRow,
     columns_of,
     message_of,
-    run_table,
     status_of,
+    step_table,
+    subject_of,
 )
 from otel_quant.views.text import listed
 
@@ -50,14 +52,34 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
 
 def _parts(recordings: Mapping[str, Recording], most_steps: int | None) -> Iterator[Part]:
     for name, recording in recordings.items():
-        if recording.path.is_dir():
-            yield from _summary_parts(recording)
-        runs = _titled_runs(name, recording)
-        for title, run in runs.items():
-            if len(recordings) > 1 or len(runs) > 1:
-                yield Section(title, run_parts(recording, run, most_steps))
-            else:
-                yield from run_parts(recording, run, most_steps)
+        parts = _recording_parts(name, recording, most_steps)
+        if len(recordings) > 1:
+            yield Section(name, parts)
+        else:
+            yield from parts
+
+
+def _recording_parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[Part]:
+    """Yields the answer first, then the steps of each run, then what made it."""
+    subject = subject_of(recording)
+    headed = outcome(recording, subject).replace("\u00a0", " ")  # which are for pages
+    yield Lines([f"{headed}.", *sentences(recording, subject)])
+    ending = recording.ending
+    if ending is not None and is_worth_telling(ending):
+        died = [("process", headline(ending))] if ending.process is not None else []
+        yield Facts([*died, *ending_facts(ending)])
+        if ending.advice:
+            yield Section("What would help:", (Lines(advice_of(ending), is_list=True),))
+    if recording.problems:
+        yield Lines(recording.problems)
+    runs = _titled_runs(name, recording)
+    for title, run in runs.items():
+        parts = _run_parts(recording, run, most_steps)
+        if len(runs) > 1:
+            yield Section(title, parts)
+        else:
+            yield from parts
+    yield from model_parts(recording)
 
 
 def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
@@ -72,30 +94,20 @@ def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:
     return found
 
 
-def _summary_parts(recording: Recording) -> Iterator[Part]:
-    """Yields how the whole stands, and how the launcher saw it end."""
-    state = f"{STATES[recording.state].verb}, {recording.duration:,.1f} s"
-    if recording.ending is not None and recording.ending.exit_code is not None:
-        state += f", exit code {recording.ending.exit_code}"
-    rows = [("recording", state)]
-    peak = summary.peak(recording) if len(recording.runs) != 1 else None
-    if peak is not None:
-        rows.append(("memory peak", _peak_text(peak.value, summary.limit(recording))))
-    yield Facts(rows, str(recording.path))
-    told = ending_lines(recording.ending)
-    for lines in (told, forecast_lines(recording), recording.problems):
-        if lines:
-            yield Lines(lines)
-    if not recording.runs:
-        yield Lines(("no run: the program has opened no step",))
+def block_parts(recording: Recording) -> Iterator[Part]:
+    """Yields the parts of a block that was measured."""
+    yield Lines(list(sentences(recording, subject_of(recording))))
+    yield from _run_parts(recording, recording.runs[0])
+    yield from model_parts(recording)
 
 
-def run_parts(
+def _run_parts(
     recording: Recording, run: RecordedRun, most_steps: int | None = None
 ) -> Iterator[Part]:
     """Yields the parts of one run."""
-    shown = ShownRun(recording, run)
-    yield run_table(shown, most_steps) if shown.rows else Lines(("no steps",))
+    table = step_table(recording, [run], most_steps)
+    if table.rows:
+        yield table
     if facts := list(_facts(recording, run)):
         yield Facts(facts)
     if run.summary:
@@ -104,12 +116,8 @@ def run_parts(
             for key, value in run.summary.items()
         }
         yield Facts([(key, str(value)) for key, value in rounded.items()])
-    yield from map(_cost_facts, _costs(run))
-    if run.end is None:
-        yield Lines(list(_missing(recording, run)))
-    elif _is_truncated(recording, run):
-        text = "truncated: all checkpoints are complete, but the text after them is not"
-        yield Lines((text,))
+    if run.end is not None and _is_truncated(recording, run):
+        yield Lines(("truncated: all checkpoints are complete, but the text after them is not",))
 
 
 def _is_truncated(recording: Recording, run: RecordedRun) -> bool:
@@ -121,6 +129,8 @@ def _is_truncated(recording: Recording, run: RecordedRun) -> bool:
 
 _LIMITS: Final = {"cgroup": " (of the control group)", "physical": " (physical memory)"}
 
+_LONGEST_FACT: Final = 300
+
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "GPUs": {"gpus": "{}"},
     "libraries": {"libraries": "{}"},
@@ -129,7 +139,6 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
         "calibration_samples": "{} samples (batches)",
         "calibration_items": "{} items",
     },
-    "ended": {"ended": "{}"},
     "command": {"command": "{}"},
     "host": {"host": "{}", "system": "{}"},
     "Python": {"python": "{}", "otel_quant": "otel-quant {}"},
@@ -170,30 +179,24 @@ def _run_data(recording: Recording, run: RecordedRun, peak: summary.Known | None
 
 def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
     peak, limit = summary.peak_of_run(recording, run), summary.limit(recording, run)
-    if peak is not None:
-        is_least = peak.is_least or (run.end is None and peak.source not in ("launcher", "ending"))
-        yield "memory peak", ("at least " if is_least else "") + _peak_text(peak.value, limit)
+    data = _run_data(recording, run, peak)
+    if peak is not None and len(recording.runs) > 1:  # of one, it stands above
+        yield "memory peak", ("at least " if peak.is_least else "") + size(peak.value)
     if limit is not None:
         yield "memory limit", f"{size(limit.value)}{_LIMITS.get(limit.source or '', '')}"
-    data = _run_data(recording, run, peak)
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
         yield "GPU memory peak", f"{share_text(gpu_share)} of the memory of the fullest GPU"
+    if run.last is not None and run.end is None and recording.ending is None:
+        yield "last reading", _reading_text(recording, run, run.last)
     for name, forms in _TEXTS.items():
         values = [form.format(listed(data[key])) for key, form in forms.items() if key in data]
         if values:
-            yield name, ", ".join(values)
-
-
-def _peak_text(peak: float, limit: summary.Limit | None) -> str:
-    of_limit = f", {share_text(peak / limit.value)} of the limit" if limit is not None else ""
-    return f"{size(peak)}{of_limit}"
+            yield name, cut(", ".join(values), _LONGEST_FACT)
 
 
 # --- models -------------------------------------------------------------------------------
 
 _RATIOS: Final = {"size": "size_ratio", "weight_bytes": "weight_bytes_ratio"}
-_PRECISION: Final = "precision."
-_FIGURES: Final = {figure.name: figure for figure in MODEL_FIGURES if figure.heading}
 
 
 def _costs(run: RecordedRun) -> Iterator[dict[str, Any]]:
@@ -213,74 +216,26 @@ def _costs(run: RecordedRun) -> Iterator[dict[str, Any]]:
         yield cost
 
 
-def _cost_facts(cost: Mapping[str, Any]) -> Facts:
-    """Returns the cost of one model, with one row for each figure."""
-    rows: list[tuple[str, Cell]] = []
-    for key, value in cost.items():
-        if key in ("role", *_RATIOS.values()) or isinstance(value, dict):
-            continue
-        figure, name, unit = _FIGURES.get(key), key, ""
-        if figure is not None:
-            name, unit = figure.heading, figure.unit
-        elif key.startswith(_PRECISION):
-            name, unit = f"contractions in {key.removeprefix(_PRECISION)}", "1"
-        ratio = cost.get(_RATIOS.get(key, ""))
-        more = f", {share_text(ratio)} of the float model's" if isinstance(ratio, float) else ""
-        if isinstance(value, int | float):
-            digits = 2 if unit == "1" else None
-            rows.append((name, Quantity(value, unit, after=more, digits=digits)))
-        else:
-            rows.append((name, f"{listed(value)}{more}"))
-    return Facts(rows, f"model cost: {cost.get('role') or cost.get('path') or 'model'}")
-
-
-# --- what is missing ----------------------------------------------------------------------
-
 _DAY: Final = 86_400.0
 _OF_READING: Final = {
-    semconv.READING_MEMORY_PEAK: "peak",
-    f"{semconv.READING_PREFIX}gpu_memory_peak": "peak on GPUs",
-    semconv.READING_MEMORY_LIMIT: "limit",
+    f"{semconv.READING_PREFIX}memory": "",
+    f"{semconv.READING_PREFIX}gpu_memory": "on GPUs ",
+    semconv.READING_MEMORY_PEAK: "peak ",
+    f"{semconv.READING_PREFIX}gpu_memory_peak": "peak on GPUs ",
+    semconv.READING_MEMORY_LIMIT: "limit ",
 }
 
 
-def _missing(recording: Recording, run: RecordedRun) -> Iterator[str]:
-    """Yields what a run without an end lacks, its open steps and its last figures."""
-    is_lost = run.state == "lost" and not recording.path.is_dir()
-    # Quark's profiler, which is still running, holds no lock on its file.
-    unknown = is_lost or run.state == "ended"
-    why = "is still running, or was killed" if unknown else STATES[run.state].verb
-    yield f"truncated: the run has no End: it {why}"
-    yield f"  open steps:      {' > '.join(_open_steps(run)) or 'none'}"
-    if run.checkpoints:
-        last = run.checkpoints[-1]
-        figures = _figures(last.attributes, semconv.CHECKPOINT_PREFIX)
-        text = ", ".join((f"{last.time - run.start:.2f} s", *figures))
-        yield f"  last checkpoint: {last.name} ({text})"
-    if run.last is not None:
-        read = [*_figures(run.last.attributes, semconv.READING_PREFIX)]
-        read += [
-            f"{words} {size(value)}"
-            for name, words in _OF_READING.items()
-            if (value := number(run.last.attributes, name)) is not None
-        ]
-        text = ", ".join((f"{run.last.time - run.start:.2f} s", *read))
-        age = _age(recording, run.last)
-        ago = f"{age / _DAY:.0f} days" if age >= 2 * _DAY else duration_text(age)
-        yield f"  last reading:    {ago} ago ({text})"
-
-
-def _figures(attributes: Mapping[str, Any], prefix: str) -> Iterator[str]:
-    for name, words in (("memory", ""), ("gpu_memory", " on GPUs")):
-        if (value := number(attributes, prefix + name)) is not None:
-            yield f"{size(value)}{words}"
-
-
-def _open_steps(run: RecordedRun) -> Iterator[str]:
-    for step in run.steps:
-        if step.end is None:
-            total = f" of {step.expected_samples}" if step.expected_samples is not None else ""
-            yield step.name + (f" ({step.samples}{total} samples)" if step.samples else "")
+def _reading_text(recording: Recording, run: RecordedRun, last: LastReading) -> str:
+    """Returns what was last known of a run that has no end."""
+    read = [
+        f"{words}{size(value)}"
+        for name, words in _OF_READING.items()
+        if (value := number(last.attributes, name)) is not None
+    ]
+    age = _age(recording, last)
+    ago = f"{age / _DAY:.0f} days" if age >= 2 * _DAY else duration_text(age)
+    return f"{ago} ago ({', '.join((f'{last.time - run.start:.2f} s', *read))})"
 
 
 def _age(recording: Recording, last: LastReading) -> float:
@@ -335,7 +290,7 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
                 "file": title,
                 "truncated": _is_truncated(recording, run),
                 "run": _run_data(recording, run, summary.peak_of_run(recording, run)),
-                "steps": list(_rows(ShownRun(recording, run))),
+                "steps": _rows(ShownRun(recording, run)),
                 "summary": run.summary,
                 "onnx_model_cost": list(_costs(run)),
                 **({"last_reading": _last_reading(recording, run, last)} if last else {}),
@@ -370,36 +325,49 @@ def _last_reading(recording: Recording, run: RecordedRun, last: LastReading) -> 
     }
 
 
-def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
-    """Yields figures as Quark's file has them: sizes in MiB."""
-    known = dict[str, Sequence[Any]]()
-    for column, values in columns_of(run):
-        is_size = column.unit == "By"
-        known[column.name] = [
-            _mebibytes(value) if is_size and value is not None else value for value in values
-        ]
+_Field: TypeAlias = Callable[[StepRow], Any]
+
+
+def _fields(run: ShownRun) -> dict[str, _Field]:
+    """Returns what programs get of each row, by name: figures as Quark's file has them, sizes in MiB."""
+    fields: dict[str, _Field] = {"step": lambda row: row.name, "depth": lambda row: row.depth}
+    for column in columns_of(run):
+        assert column.value is not None
+        fields[column.name] = _in_mebibytes(column.value) if column.unit == "By" else column.value
     for name, text_of in (("error_message", message_of), ("status", status_of)):
-        texts = list(map(text_of, run.rows))
-        known |= {name: texts} if any(text is not None for text in texts) else {}
-    for at, row in enumerate(run.rows):
-        yield {
-            "step": row.name,
-            "depth": row.depth,
-            **{name: values[at] for name, values in known.items()},
-        }
+        if any(text_of(row) is not None for row in run.rows):
+            fields[name] = text_of
+    return fields
+
+
+def _in_mebibytes(of: _Field) -> _Field:
+    return lambda row: None if (value := of(row)) is None else _mebibytes(value)
+
+
+def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
+    fields = _fields(run)
+
+    def of_row(row: StepRow) -> dict[str, Any]:
+        return {name: of(row) for name, of in fields.items()}
+
+    return map(of_row, run.rows)
 
 
 def _sheet(recordings: Mapping[str, Recording]) -> Table:
     """Returns the steps; what is known of a run is on each of its steps."""
-    rows: list[dict[str, Any]] = []
+    runs: list[tuple[ShownRun, dict[str, _Field], dict[str, str]]] = []
     for name, recording in recordings.items():
         for title, run in _titled_runs(name, recording).items():
-            data = _run_data(recording, run, summary.peak_of_run(recording, run))
-            known = {f"run_{key}": listed(each) for key, each in data.items()}
-            rows += ({"file": title, **row, **known} for row in _rows(ShownRun(recording, run)))
-    order = ["file", "step", "depth", *(column.key for column in COLUMNS), "status"]
-    present = {key for row in rows for key, value in row.items() if value is not None}
-    every = dict.fromkeys((*order, *(key for row in rows for key in row)))
-    names = [key for key in every if key in present]
-    columns = [Column[Any](name) for name in names]
-    return Table(columns, [[row.get(name) for name in names] for row in rows], is_exact=True)
+            if (shown := ShownRun(recording, run)).rows:
+                data = _run_data(recording, run, summary.peak_of_run(recording, run))
+                known = {f"run_{key}": listed(each) for key, each in data.items()}
+                runs.append((shown, _fields(shown), {"file": title, **known}))
+    order = dict.fromkeys(("file", "step", "depth", *(column.key for column in COLUMNS)))
+    present = dict.fromkeys(chain(*((*fields, *known) for _, fields, known in runs)))
+    names = [name for name in order | present if name in present]
+    rows = (
+        [fields[name](row) if name in fields else known.get(name) for name in names]
+        for shown, fields, known in runs
+        for row in shown.rows
+    )
+    return Table([Column[Any](name) for name in names], rows, is_exact=True)

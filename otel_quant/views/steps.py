@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -17,12 +17,12 @@ from otel_quant.recordings.model import (
     Recording,
     number,
 )
-from otel_quant.recordings.steps import PlacedStep, placed_steps
+from otel_quant.recordings.steps import PlacedStep, covered, placed_steps
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
 from otel_quant.schema.quantities import QUANTITIES
 from otel_quant.schema.units import counted, cut, duration_text
-from otel_quant.views.document import ONE, Column, Row, Table
+from otel_quant.views.document import ONE, Cell, Column, Quantity, Row, Table
 
 # --- which are shown ----------------------------------------------------------------------
 
@@ -115,8 +115,7 @@ def _end(runs: Sequence[RecordedRun], until: float) -> float:
 
 _DECIMALS: Final = 9  # of seconds, as in the profile
 _LONGEST_NAME: Final = 120
-_LONGEST_STATUS: Final = 72
-_LONGEST_ERROR: Final = 200
+_LONGEST_STATE: Final = 72
 
 _SPARE: Final = ("MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "OF LIMIT")
 """Columns that a narrow terminal does without."""
@@ -130,25 +129,26 @@ class StepRow:
     name: str
     depth: int  # Steps around it
     placed: PlacedStep | None = None  # None for a checkpoint
+    step: RecordedStep | None = None  # None for a checkpoint
     first: RecordedCheckpoint | None = None  # At its start; of a checkpoint, itself
     last: RecordedCheckpoint | None = None  # At its end
-
-    @property
-    def step(self) -> RecordedStep | None:
-        """The step; None for a checkpoint."""
-        return None if self.placed is None else self.placed.step
+    gap: tuple[float | None, float] | None = None  # Of time without a step: its start, and seconds
 
 
 class ShownRun:
-    """A run, and what its steps come to."""
+    """A run with rows of all its steps and other checkpoints, or of some of its steps alone."""
 
-    def __init__(self, recording: Recording, run: RecordedRun) -> None:
+    def __init__(
+        self, recording: Recording, run: RecordedRun, placed: Sequence[PlacedStep] | None = None
+    ) -> None:
         self.recording, self.run = recording, run
         self.steps = summary.StepSummary(recording, run)
         self.limit = summary.limit(recording, run)
         # The names of all attributes of its checkpoints
-        self.checkpoint_names = {name for each in run.checkpoints for name in each.attributes}
-        self.rows = list(self._rows())
+        self.checkpoint_names = dict.fromkeys(
+            name for each in run.checkpoints for name in each.attributes
+        )
+        self.rows = list(self._rows(placed))
 
     @property
     def seconds(self) -> float:
@@ -157,16 +157,19 @@ class ShownRun:
             return self.run.end - self.run.start
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
 
-    def _rows(self) -> Iterator[StepRow]:
+    def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepRow]:
+        every = placed_steps([self.run], self.recording.duration) if placed is None else placed
         rows = {
-            each.step.index: StepRow(self, each.step.name, each.depth, each)
-            for each in placed_steps([self.run], self.recording.duration)
+            each.step.index: StepRow(self, each.step.name, each.depth, each, each.step)
+            for each in every
+            if each.run is self.run
         }
         for point in self.run.checkpoints:
             row = rows.get(point.step) if point.step is not None else None
             if point.phase == "point":
-                depth = 0 if row is None else row.depth + 1
-                yield StepRow(self, point.name, depth, None, point, point)
+                if placed is None:
+                    depth = 0 if row is None else row.depth + 1
+                    yield StepRow(self, point.name, depth, None, None, point, point)
             elif row is not None and point.phase == "end":
                 row.last = point
             elif row is not None:
@@ -285,7 +288,7 @@ def _columns_of(figure: Figure) -> Iterator[Column[StepRow]]:
 
 
 _FIGURES: Final = tuple(
-    column
+    (column, figure)
     for resource in RESOURCES
     for figure in resource.figures
     if figure.heading
@@ -296,37 +299,34 @@ COLUMNS: Final = (
     _column("start_secs", "START", "s", _start),
     _column("duration_secs", "TIME", "s", _duration),
     _column("duration_share", "", "1", _share_of_time),
-    *_FIGURES,
+    *(column for column, _ in _FIGURES),
 )
 """The figures that every run may have, in the order of the table."""
 
-Known: TypeAlias = tuple[Column[StepRow], list[Any]]
-"""A column with the figure of each row."""
 
-
-def columns_of(run: ShownRun) -> list[Known]:
+def columns_of(run: ShownRun) -> list[Column[StepRow]]:
     """Returns the columns in which a row has a value; those of the program's own metrics come last."""
     return _known((*COLUMNS, *_custom_columns(run)), run.rows, with_seen=True)
 
 
 def _known(
-    columns: Sequence[Column[StepRow]], rows: Sequence[StepRow], *, with_seen: bool = False
-) -> list[Known]:
+    columns: Iterable[Column[StepRow]], rows: Sequence[StepRow], *, with_seen: bool = False
+) -> list[Column[StepRow]]:
     """Returns what is known; what was seen at checkpoints only where no peak is known."""
-    found: list[Known] = []
+    found: list[Column[StepRow]] = []
     for column in columns:
         peak = column.heading.replace(" SEEN", " PEAK")
-        has_peak = peak != column.heading and any(peak == each.heading for each, _ in found)
-        if column.value is None or (has_peak and not with_seen):
+        has_peak = peak != column.heading and any(peak == each.heading for each in found)
+        value = column.value
+        if value is None or (has_peak and not with_seen):
             continue
-        values = [column.value(row) for row in rows]
-        if any(value is not None for value in values):
-            found.append((column, values))
+        if any(value(row) is not None for row in rows):
+            found.append(column)
     return found
 
 
 def _custom_columns(run: ShownRun) -> Iterator[Column[StepRow]]:
-    for name in dict.fromkeys(name for each in run.run.checkpoints for name in each.attributes):
+    for name in run.checkpoint_names:
         if name.startswith(semconv.CUSTOM_PREFIX):
             key = name.removeprefix(semconv.CUSTOM_PREFIX)
             yield Column(key, "", _custom(name), key, absent="-")
@@ -340,110 +340,139 @@ def _custom(name: str) -> Value:
     return value
 
 
-# --- their tables -------------------------------------------------------------------------
+# --- their table --------------------------------------------------------------------------
 
 
-def _table(columns: Sequence[Column[StepRow]], rows: Sequence[StepRow], **fields: Any) -> Table:
-    """Returns a table of what is known."""
-    shown = _known(columns, rows)
-    cells = zip(*(values for _, values in shown), strict=True)
-    return Table(
-        [column for column, _ in shown],
-        [
-            Row(each, row.depth, row.step.state if row.step else "ended")
-            for each, row in zip(cells, rows, strict=True)
-        ],
+def step_table(
+    recording: Recording,
+    runs: Sequence[RecordedRun],
+    most: int | None = MOST_STEPS,
+    caption: str = "Steps",
+    *,
+    with_rates: bool = False,
+) -> Table:
+    """Returns the steps of runs; of more than ``most`` those that did not end well, then the longest.
+
+    With rates it has what a profile does not know: CPU time, and samples a second.
+    """
+    steps = placed_steps(runs, recording.duration)
+    points = sum(point.phase == "point" for run in runs for point in run.checkpoints)
+    notes, shown_steps = [], None
+    if most is not None and len(steps) + points > most:
+        shown_steps = most_telling(steps, most)
+        kept = {id(each) for each in shown_steps}
+        longest = max((each.duration for each in steps if id(each) not in kept), default=0.0)
+        notes.append(
+            f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
+            f"none took more than {duration_text(longest)}."
+        )
+    shown_runs = [ShownRun(recording, run, shown_steps) for run in runs]
+    rows = [row for run in shown_runs for row in run.rows]
+    if steps and len(runs) == len(recording.runs):
+        rows = _with_gaps(rows, steps, shown_runs[0])
+    custom = dict.fromkeys(each for run in shown_runs for each in _custom_columns(run))
+    rates = _RATES if with_rates else ()
+    columns = _known((*_SHOWN, *rates, *custom, _STATE), rows)
+    if any(column.heading.endswith(" SEEN") for column in columns):
+        has_reading = any(run.last and run.end is None for run in runs)
+        between = " and in the last reading" if has_reading else ", not between them"
+        notes.append(f"SEEN is the highest at the checkpoints{between}.")
+    return Table.of(
+        columns,
+        rows,
+        row=lambda row, cells: Row(cells, row.depth, row.step.state if row.step else "ended"),
         id="steps",
-        **fields,
+        caption=caption,
+        note=" ".join(notes),
     )
 
 
-def run_table(run: ShownRun, most: int | None = None) -> Table:
-    """Returns the steps of a run; with ``most`` those that did not end well, then the longest."""
-    rows = run.rows
-    if most is not None and len(rows) > most:
-        steps = [row.placed for row in rows if row.placed is not None]
-        kept = {each.step.index for each in most_telling(steps, most)}
-        rows = [row for row in rows if row.step is not None and row.step.index in kept]
-    table = _table((_STEP, *COLUMNS, *_custom_columns(run), _STATUS), rows, caption="Steps")
-    left_out = len(run.rows) - len(rows)
-    notes = [f"(shorter steps that are left out: {left_out:,})"] if left_out else []
-    if any(column.heading.endswith(" SEEN") for column in table.columns):
-        last = " and in the last reading" if run.run.last and run.run.end is None else ""
-        between = "" if last else ", not between them"
-        notes.append(f"(SEEN is the highest at the checkpoints{last}{between})")
-    return table._replace(note="\n".join(notes))
+def _with_gaps(
+    rows: Sequence[StepRow], steps: Sequence[PlacedStep], run: ShownRun
+) -> list[StepRow]:
+    """Adds the time in which no step was open, so that the times add up to the whole."""
+
+    def gap(name: str, start: float | None, seconds: float) -> list[StepRow]:
+        is_seen = seconds >= _LEAST_GAP * run.recording.duration > 0
+        return [StepRow(run, name, 0, gap=(start, seconds))] if is_seen else []
+
+    first, last = min(each.step.start for each in steps), max(each.end for each in steps)
+    return [
+        *gap("(before the first step)", 0.0, first),
+        *rows,
+        *gap("(between steps)", None, last - first - covered(steps)),
+        *gap("(after the last step)", last, run.recording.duration - last),
+    ]
 
 
-def step_table(recording: Recording, subject: Subject) -> Table:
-    """Returns the steps of what a report is about."""
-    rows = {
-        id(row.step): row
-        for run in subject.runs
-        for row in ShownRun(recording, run).rows
-        if row.step
-    }
-    shown = most_telling(subject.steps)
-    kept = {id(each.step) for each in shown}
-    cut_steps = [each.duration for each in subject.steps if id(each.step) not in kept]
-    note = ""
-    if cut_steps:
-        note = (
-            f"{counted(len(cut_steps), 'step')} of {len(subject.steps):,} left out, the shortest: "
-            f"none took more than {duration_text(max(cut_steps))}."
-        )
-    caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
-    return _table(_IN_REPORT, [rows[id(each.step)] for each in shown], caption=caption, note=note)
-
-
-def _status_text(row: StepRow) -> str:
-    message = message_of(row)
-    return f"{status_of(row)}: {message}" if message else status_of(row)
-
-
-_STEP: Final = Column[StepRow]("STEP", None, lambda row: row.name, "step")
-_STATUS: Final = Column[StepRow]("STATUS", None, _status_text, longest=_LONGEST_STATUS)
-
-# --- in the report ------------------------------------------------------------------------
+_LEAST_GAP: Final = 0.001
+"""Share of the whole below which a time without a step is not shown."""
 
 
 def _state_text(row: StepRow) -> str | None:
     if row.step is None:
         return None
     state, error = STATES[row.step.state].cell, row.step.error
+    if row.step.state == "lost" and not row.of.recording.path.is_dir():
+        return "open"  # a file does not say whether its process is alive
     if error is None:
         return state
-    message = f": {row.step.error_message}" if row.step.error_message else ""
-    return cut(f"{state}: {error}{message}", _LONGEST_ERROR)
+    return f"{state}: {error}{f': {row.step.error_message}' if row.step.error_message else ''}"
+
+
+def _start_of_recording(row: StepRow) -> float | None:
+    if row.gap is not None:
+        return row.gap[0]
+    return row.step.start if row.step else row.first.time if row.first else None
+
+
+def _known_duration(row: StepRow) -> float | None:
+    if row.gap is not None:
+        return row.gap[1]
+    return row.placed.duration if row.placed else None
 
 
 def _share_of_recording(row: StepRow) -> float | None:
-    total = row.of.recording.duration
-    return row.placed.duration / total if row.placed is not None and total else None
+    seconds, total = _known_duration(row), row.of.recording.duration
+    return seconds / total if seconds is not None and total else None
 
 
-_NOT_IN_REPORT: Final = frozenset(
-    {"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"}
-)
-_HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column in _FIGURES)}
+def _seen_of_open_steps(column: Column[StepRow], figure: Figure) -> Column[StepRow]:
+    """Returns the column of a peak, which of a step that is open is at least what was seen."""
+    peak, seen = column.value, _seen(figure)
+    if not column.heading.endswith(" PEAK") or peak is None:
+        return column
 
-_IN_REPORT: Final[tuple[Column[StepRow], ...]] = (
-    Column("Step", None, lambda row: cut(row.name, _LONGEST_NAME)),
-    Column("State", None, _state_text),
-    Column("START", "s", lambda row: row.step.start if row.step else None, shown_in=ONE),
-    Column("TIME", "s", lambda row: row.placed.duration if row.placed else None, shown_in=ONE),
-    Column("", "1", _share_of_recording, shown_in=ONE, title="share of the recording's time"),
-    *(column for column in _FIGURES if column.key not in _NOT_IN_REPORT),
-    Column(
-        "SAMPLES", "", lambda row: row.step.samples if row.step else None,
-        title="calibration samples: batches",
-    ),
+    def value(row: StepRow) -> Cell:
+        found = peak(row)
+        is_open = row.step is not None and row.step.end is None
+        at_least = seen(row) if found is None and is_open else None
+        return found if at_least is None else Quantity(at_least, before="≥ ")
+
+    return column._replace(value=value)
+
+
+_STATE: Final = Column[StepRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
+_NOT_SHOWN: Final = frozenset({"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"})
+_HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
+
+_SHOWN: Final[tuple[Column[StepRow], ...]] = (
+    Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
+    _column("", "START", "s", _start_of_recording, title="since the recording began"),
+    _column("", "TIME", "s", _known_duration),
+    _column("", "", "1", _share_of_recording, title="share of the recording's time"),
     *(
-        Column(
-            each.heading.removesuffix("/S"), each.unit, _quantity(each.name),
-            shown_in=ONE, title=each.brief,
-        )
-        for each in QUANTITIES
-        if each.heading and each.is_of_steps and each.heading not in _HAVE_A_COLUMN
+        _seen_of_open_steps(column, figure)
+        for column, figure in _FIGURES
+        if column.key not in _NOT_SHOWN
+    ),
+    Column(
+        "SAMPLES", "", lambda row: row.step.samples if row.step else None, title="calibration samples: batches", spare=1, absent="-"
     ),
 )  # fmt: skip
+
+_RATES: Final = tuple(
+    _column("", each.heading.removesuffix("/S"), each.unit, _quantity(each.name), title=each.brief)
+    for each in QUANTITIES
+    if each.heading and each.is_of_steps and each.heading not in _HAVE_A_COLUMN
+)

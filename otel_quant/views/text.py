@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from collections.abc import Mapping, Sequence
 from typing import Final, TextIO
 
 # Characters that move the cursor, change colours or reverse the text.
@@ -28,6 +29,20 @@ def shortened(text: str, longest: int) -> str:
 def listed(value: object) -> str:
     """Returns a value as a text; the items of a list with commas between them."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def types_text(shares: Mapping[str, float]) -> str:
+    """Returns the shares of some types, the largest first: ``int8 98.20 %, float32 1.80 %``."""
+    return ", ".join(f"{name} {100 * share:.2f} %" for name, share in shares.items())
+
+
+def precision_text(
+    stored: Mapping[str, float], expected: Mapping[str, float], runtime: str, reasons: Sequence[str]
+) -> str:
+    """Returns what contractions are stored in, what a runtime is expected to run them in, and why."""
+    why = f", because {'; '.join(reasons)}" if reasons else ""
+    of = f" by {runtime}" if runtime else ""
+    return f"stored in {types_text(stored)}, expected to run in {types_text(expected)}{of}{why}"
 
 
 def width_of(text: str) -> int:

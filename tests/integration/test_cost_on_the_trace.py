@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from otel_quant.cost import analyze
+from otel_quant.cost.graph import runtime_here
 from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop
@@ -115,8 +116,12 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
                 "input_shapes": ("x=1x3x16x16",),
                 "integer_mac_share": 1.0 if role == "quantized" else 0.0,
                 f"precision.{'int8' if role == 'quantized' else 'float32'}": 1.0,
+                "expected_integer_mac_share": 1.0 if role == "quantized" else 0.0,
+                f"expected_precision.{'int8' if role == 'quantized' else 'float32'}": 1.0,
             }.items()
         }
+        if role == "quantized":
+            totals["quant.model.quantized.runtime"] = runtime_here().title
         assert span.parent_id == root.span_id
         assert model_attributes(span.attributes) == {
             **totals, "quant.model.role": role, "quant.model.path": name

@@ -134,13 +134,12 @@ def test_a_file_that_is_asked_for_shows_the_table_that_the_run_prints(tmp_path: 
     )
 
     printed, _, shown = out.partition("=====\n")
-    assert printed == shown
+    assert printed == shown.partition("\n")[2]  # the name of the program is that of a file
     for expected in (
         "Quantization (Dynamic)",
-        "memory peak",
+        "Memory peaked at",
         "libraries     onnxruntime ",
-        "ended         without an exception",
-        "of the float model's",
+        "Before (float)  After (quantized)",
     ):
         assert expected in printed
 
@@ -167,10 +166,8 @@ print(run)
         **environ,
     )
 
-    lines = out.splitlines()
-    assert lines[3].startswith("a  ")
-    assert lines[3].endswith("  ok")
-    assert "ended         without an exception" in lines
+    [line] = [line for line in out.splitlines() if line.startswith("a  ")]
+    assert line.endswith("  ok")
     assert "truncated" not in out
 
 
@@ -193,11 +190,11 @@ try:
 except KeyError as error:
     assert error is raised and error.__context__ is error.__cause__ is None
 show(run)
-step, ended = (line.split() for line in str(run).splitlines() if "KeyError" in line)
-print(step[0], step[-4:], ended)
+said, step = (line.split() for line in str(run).splitlines() if "KeyError" in line)
+print(said[:3], step[0], step[-4:])
 """,
         """[('a', 'KeyError', "'no such layer'")] KeyError 'no such layer'
-a ['KeyError:', "'no", 'such', "layer'"] ['ended', 'with', 'KeyError']
+['a', 'raised', 'KeyError:'] a ['KeyError:', "'no", 'such', "layer'"]
 """,
     ),
     "nothing that was used is kept alive": (
@@ -306,7 +303,8 @@ print(otel_quant.Run())
     )
 
     assert "a     " in out
-    assert "open steps:      a" in out
+    [line] = [line for line in out.splitlines() if line.startswith("a  ")]
+    assert line.endswith("  open")
     assert out.splitlines()[-2:] == ["None None None 1", "the run has recorded nothing"]
 
 

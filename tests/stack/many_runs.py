@@ -28,7 +28,7 @@ def names(count: int) -> list[str]:
     return [f"program-{n % PROGRAMS} {MODELS[n % len(MODELS)]} run {n:04}" for n in range(count)]
 
 
-def send(port: int, count: int, *, ranks_share_an_id: bool = False) -> None:
+def send(port: int, count: int, *, steps: int = 1, ranks_share_an_id: bool = False) -> None:
     """Sends that many runs, each a second older than the next, to a Collector; or so many ranks of one."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stubs = (
@@ -47,7 +47,7 @@ def send(port: int, count: int, *, ranks_share_an_id: bool = False) -> None:
                 name = names(count)[0 if ranks_share_an_id else number]
                 process = "pod-7.main" if ranks_share_an_id else f"process-{number}"
                 began_ns = now - (count - number) * 10**9
-                _add(*requests, number, name, process, began_ns, now)
+                _add(*requests, number, name, process, steps, began_ns, now)
             for stub, request in zip(stubs, requests, strict=True):
                 stub.Export(request, timeout=60)
 
@@ -59,6 +59,7 @@ def _add(
     number: int,
     name: str,
     process: str,
+    steps: int,
     began_ns: int,
     now_ns: int,
 ) -> None:
@@ -88,14 +89,14 @@ def _add(
         gauge.data_points.add(as_double=value, time_unix_nano=now_ns, attributes=_pairs(attributes))
 
     records = logged.resource_logs.add(resource=resource).scope_logs.add()
-    step = dict.fromkeys((semconv.STEP_KIND, semconv.STEP_NAME), "Calibration")
-    step |= {semconv.STEP_INDEX: 0}
-    for sequence, (checkpoint, phase, of_step, at) in enumerate((
-        ("Start", "start", {}, began_ns),
-        ("Calibration Start", "start", step, began_ns),
-        ("Calibration End", "end", step, ended_ns),
-        ("End", "end", {}, ended_ns),
-    )):  # fmt: skip
+    kind = dict.fromkeys((semconv.STEP_KIND, semconv.STEP_NAME), "Calibration")
+    taken: list[tuple[str, str, dict[str, str | int], int]] = [("Start", "start", {}, began_ns)]
+    for index in range(steps):
+        step = kind | {semconv.STEP_INDEX: index}
+        taken.append(("Calibration Start", "start", step, began_ns + index))
+        taken.append(("Calibration End", "end", step, ended_ns + index))
+    taken.append(("End", "end", {}, ended_ns + steps))
+    for sequence, (checkpoint, phase, of_step, at) in enumerate(taken):
         attributes = of_run | of_step | {
             semconv.CHECKPOINT_NAME: checkpoint,
             semconv.CHECKPOINT_PHASE: phase,

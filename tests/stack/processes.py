@@ -167,11 +167,13 @@ def prometheus_flags() -> list[str]:
     return re.findall(r"^ +- (--(?:web\.enable|enable-feature)\S*)$", text, re.MULTILINE)
 
 
-def alertmanager(binary: str, folder: Path, ports: Backends, webhook: str) -> Server:
+def alertmanager(
+    binary: str, folder: Path, ports: Backends, webhook: str, kind: str = "webhook"
+) -> Server:
     """Returns an Alertmanager that tells a webhook of alerts after a second."""
     file = folder / "webhook"
     file.write_text(webhook)
-    text = (CONFIGS / "backends" / "alertmanager.yaml").read_text()
+    text = (CONFIGS / "backends" / f"alertmanager-{kind}.yaml").read_text()
     config = folder / "alertmanager.yaml"
     config.write_text(
         text.replace("/etc/alertmanager/webhook", str(file)).replace(
@@ -364,11 +366,13 @@ class Webhook:
 
     def __init__(self) -> None:
         told: set[tuple[str, str]] = set()
+        messages: list[str] = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                for alert in message["alerts"]:
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                messages.append(body)
+                for alert in json.loads(body).get("alerts", ()):
                     if alert["status"] == "firing":
                         told.add((alert["labels"]["alertname"], alert["labels"]["job"]))
                 self.send_response(200)
@@ -378,6 +382,7 @@ class Webhook:
                 pass
 
         self.told = told
+        self.messages = messages
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 
 from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Workshop
+from tests.fixtures.programs import PROGRAMS, Workshop, clean_environment, run
 from tests.stack.artificial_run import STEPS
 from tests.stack.processes import (
     CONFIGS,
@@ -131,7 +132,7 @@ with otel_quant.step("Model Quantization"), otel_quant.step("Calibration"):
 """
 
 
-def test_a_run_over_http_arrives_whole_in_every_store_with_the_name_of_its_host(
+def test_a_run_over_http_arrives_whole_in_every_store_and_once_if_it_is_sent_again(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
@@ -141,11 +142,13 @@ def test_a_run_over_http_arrives_whole_in_every_store_with_the_name_of_its_host(
     for server in (receiver, *stores):
         server.start()
     # As docker-compose.yml names the host; over HTTP, since the other tests use gRPC.
-    made = start("config", OTEL_RESOURCE_ATTRIBUTES="host.name=quant-host")
+    made = start("config", OTEL_RESOURCE_ATTRIBUTES="host.name=not-the-programs")
     signals = dict.fromkeys(
         (f"OTEL_{each}_EXPORTER" for each in ("TRACES", "METRICS", "LOGS")), "otlp"
     )
-    ended = workshop.script(PROGRAM).run({**signals, **made.over_http, "OTEL_SERVICE_NAME": JOB})
+    own = {**signals, **made.over_http, "OTEL_SERVICE_NAME": JOB}
+    recording = workshop.folder / "recording"
+    ended = workshop.script(PROGRAM).run({**own, "OTEL_QUANT_RECORD": str(recording)})
     assert ended.returncode == 0
     steps = ["Calibration", "Model Quantization"]
     names = [
@@ -158,12 +161,17 @@ def test_a_run_over_http_arrives_whole_in_every_store_with_the_name_of_its_host(
     eventually(lambda: checkpoints(ports, root.trace_id) == names, "the run's checkpoints")
     whole = [*steps, "quantization"]
     eventually(lambda: span_names(receiver, root.trace_id) == whole, "the run's spans")
-    # What the run left out about its host is filled in; nothing else is counted of its spans.
+    # Its host is the program's, not the Collector's; nothing else is counted of its spans.
     for query, value in (
         (f'sum(quant_step_duration_seconds_count{{job="{JOB}"}})', len(steps)),
-        ('count(quant_run_memory_usage_bytes{host_name="quant-host"})', 1),
+        (f'count(quant_run_memory_usage_bytes{{host_name="{platform.node()}"}})', 1),
     ):
         eventually(lambda q=query, v=value: sample(ports, q) == [v], f"{query} == {value}")
+    of_logs = 'sum(otelcol_exporter_sent_log_records{exporter="otlp_http/loki"})'
+    (logs,) = eventually(lambda: sample(ports, of_logs), "the count of what Loki has got")
+    run([PROGRAMS / "otel-quant", "send", recording], workshop.folder, clean_environment(own))
+    eventually(lambda: sample(ports, of_logs) == [2 * logs], "the same records once more")
+    assert checkpoints(ports, root.trace_id) == names
 
 
 def wait_for_failures(made: Collector, config: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from tests.stack.processes import (
     ROOT,
     Backends,
     Collector,
+    Webhook,
+    alertmanager,
     collector,
     eventually,
     fetch,
@@ -152,3 +156,35 @@ def test_a_full_disk_of_the_collector_is_an_alert_and_all_that_it_took_arrives(
     finally:
         for each in (made.server, store, logs):
             each.kill()
+
+
+@pytest.mark.parametrize("kind", ["webhook", "slack", "teams"])
+def test_a_message_says_what_to_do_and_links_to_the_dashboard(
+    binaries: dict[str, str], tmp_path: Path, kind: str
+) -> None:
+    ports, webhook = Backends(), Webhook()
+    server = alertmanager(binaries["alertmanager"], tmp_path, ports, webhook.url, kind)
+    dashboard = "http://grafana.example/d/quant-run/run?var-run=nightly+1"
+    alert = {
+        "labels": {"alertname": "QuantizationRunVanished", "job": "nightly"},
+        "annotations": {"summary": "nightly is silent", "runbook": "See dmesg.", "dashboard": dashboard},
+    }  # fmt: skip
+    try:
+        server.start()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{ports.alertmanager}/api/v2/alerts",
+            json.dumps([alert]).encode(),
+            {"Content-Type": "application/json"},
+        )
+        urllib.request.urlopen(request, timeout=20).close()
+        eventually(lambda: webhook.messages, "a message")
+    finally:
+        server.kill()
+        webhook.stop()
+    told = json.dumps(json.loads(webhook.messages[0]))
+    for part in (
+        dashboard,
+        *(each for each in alert["annotations"].values()),
+        "QuantizationRunVanished",
+    ):
+        assert part in told

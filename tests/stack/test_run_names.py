@@ -48,7 +48,7 @@ def start_ranks(made: Collector, folder: Path) -> subprocess.Popen[bytes]:
             "PYTHONPATH": str(ROOT),
             "OTEL_SERVICE_NAME": RANKS,
             # As the conventions for Kubernetes have it: of a container, whatever runs in it.
-            "OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=pod-7.main",
+            "OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=pod-7.main,k8s.pod.name=pod-7",
             "OMP_NUM_THREADS": "1",
         },
         cwd=folder,
@@ -181,6 +181,8 @@ def test_ranks_are_one_run_with_two_processes(world: World) -> None:
         for metric in ("quant_run_memory_peak_bytes", "quant_run_memory_limit_bytes")
     )
     assert len(peaks) == 2
+    pods = {each["metric"].get("k8s_pod_name") for each in world.ask(of_ranks("quant_step_active"))}
+    assert pods == {"pod-7"}
     table = {q.ref: q for q in QUERIES if q.place == ("Quantization runs", "Runs")}
     (whole,), (share,) = (world.ask(table[ref], **chosen) for ref in ("peak", "share"))
     assert float(whole["value"][1]) == sum(peaks)

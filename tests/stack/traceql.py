@@ -14,7 +14,7 @@ from tests.fixtures.otlp_messages import Span
 
 _FIELD: Final = r'(?:span|resource)\.(?:"[^"]+"|[\w.]+)|name'
 _CONDITION: Final = re.compile(rf'({_FIELD}) (=~|!=|=|>) (nil|"[^"]*"|`[^`]*`|[\d.]+)')
-_QUERY: Final = re.compile(r"\{ (.+?) \}(?: \| (.+))?")
+_QUERY: Final = re.compile(r"\{ (.+?) \}((?: \| by\(.+?\))*)(?: \| (.+))?")
 _STAGE: Final = re.compile(r"select\((.+)\)")
 
 _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -35,34 +35,34 @@ def answer(query: str, spans: Iterable[Span]) -> list[dict[str, Any]]:
     """Returns what Tempo's search answers: the traces with the spans that match.
 
     As Tempo does, it gives the attributes that the filter names too, and a span's name only if
-    that is selected.
+    that is selected; and of each group of spans those of one block, which here is one span.
     """
+    groups = re.findall(r"by\((.+?)\)", _parts(query)[1])
     wanted = [*re.findall(_FIELD, _parts(query)[0]), *fields(query)]
-    traces: dict[str, list[dict[str, Any]]] = {}
+    traces: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
     for span in found(query, spans):
         attributes = {
             field.split(".", 1)[1].strip('"'): value(span, field)
             for field in wanted
             if field != "name"
         }
-        traces.setdefault(span.trace_id, []).append(
-            {
-                "spanID": span.span_id,
-                **({"name": span.name} if "name" in fields(query) else {}),
-                "startTimeUnixNano": str(span.start_ns),
-                "durationNanos": str(span.end_ns - span.start_ns),
-                "attributes": [
-                    {"key": key, "value": _typed(each)}
-                    for key, each in attributes.items()
-                    if each is not None
-                ],
-            }
-        )
+        group = tuple(value(span, field) for field in groups)
+        traces.setdefault(span.trace_id, {})[group] = {
+            "spanID": span.span_id,
+            **({"name": span.name} if "name" in fields(query) else {}),
+            "startTimeUnixNano": str(span.start_ns),
+            "durationNanos": str(span.end_ns - span.start_ns),
+            "attributes": [
+                {"key": key, "value": _typed(each)}
+                for key, each in attributes.items()
+                if each is not None
+            ],
+        }
     return [
         {
             "traceID": trace,
-            "startTimeUnixNano": each[0]["startTimeUnixNano"],
-            "spanSets": [{"spans": each}],
+            "startTimeUnixNano": next(iter(each.values()))["startTimeUnixNano"],
+            "spanSets": [{"spans": [span]} for span in each.values()],
         }
         for trace, each in traces.items()
     ]
@@ -80,7 +80,7 @@ def _typed(each: Any) -> dict[str, Any]:
 
 def fields(query: str) -> list[str]:
     """Returns the fields that a query gives back, each as it is in the query."""
-    rest = _parts(query)[1] or ""
+    rest = _parts(query)[2] or ""
     stage = _STAGE.fullmatch(rest)
     if not stage:
         raise ValueError(f"{query}: no stage that is known here")
@@ -95,11 +95,11 @@ def value(span: Span, field: str) -> Any:
     return (span.attributes if scope == "span" else span.resource).get(key.strip('"'))
 
 
-def _parts(query: str) -> tuple[str, str | None]:
+def _parts(query: str) -> tuple[str, str, str | None]:
     parts = _QUERY.fullmatch(query)
     if not parts:
-        raise ValueError(f"{query}: no filter with at most one stage")
-    return parts[1], parts[2]
+        raise ValueError(f"{query}: no filter with groups and at most one stage more")
+    return parts[1], parts[2], parts[3]
 
 
 def _condition(text: str) -> Callable[[Span], bool]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS, Boundary
+from otel_quant.base.kernel_files import SELF
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.probes.cpu import CpuProbe
 from otel_quant.capture.probes.disk import DiskProbe
@@ -26,14 +27,15 @@ Probe: TypeAlias = Callable[[Collection[int]], Any]
 a record from which the figures are taken; None or an empty tuple if the resource cannot be
 measured. May raise. If it has a method ``sample``, that is called between checkpoints instead."""
 
-PROBES: Final[Mapping[str, Callable[[], Probe]]] = {
+PROBES: Final[Mapping[str, Callable[[int], Probe]]] = {
     "memory": MemoryProbe,
-    "gpu": GpuProbe,
+    "gpu": lambda _: GpuProbe(),
     "disk": DiskProbe,
     "cpu": CpuProbe,
-    "cache": CACHE_DIRECTORIES.for_new_run,
+    "cache": lambda _: CACHE_DIRECTORIES.for_new_run(),
 }
-"""By the name of the resource in :data:`otel_quant.schema.figures.RESOURCES`."""
+"""By the name of the resource in :data:`otel_quant.schema.figures.RESOURCES`: what makes the probe of the
+tree below a process, this one's or, for the launcher, the program's."""
 
 
 _LONGEST_GAP: Final = 20_000
@@ -83,7 +85,7 @@ class Probes:
 
     def __init__(self, resources: Sequence[Resource] = RESOURCES, **instead: Probe) -> None:
         self.resources = tuple(resources)
-        probes = {r.name: instead.get(r.name) or PROBES[r.name]() for r in self.resources}
+        probes = {r.name: instead.get(r.name) or PROBES[r.name](SELF) for r in self.resources}
         self._memory = probes.get("memory")
         self._serial = _sources([r for r in self.resources if r.reads_proc], probes)
         self._concurrent = _sources([r for r in self.resources if not r.reads_proc], probes)
@@ -119,10 +121,9 @@ class Probes:
     def _read(self, whole: bool, totals: bool = False) -> Reading:
         found: dict[str, Any] = {}
         pids: tuple[int, ...] = ()
-        with _TREE:
-            if may_have_children():
-                with _Turn(self._lock):
-                    pids = descendants()
+        if may_have_children():
+            with _TREE, _Turn(self._lock):
+                pids = descendants()
         # GPUs first: the first reading loads over 10 MB to reach the drivers, which must not
         # look like growth of the first step. Without the lock: a driver that hangs in one
         # thread must not stop the others.
@@ -152,7 +153,7 @@ def _read_into(found: dict[str, Any], sources: tuple[_Source, ...], pids: tuple[
     for name, boundary, read in sources:
         with boundary:
             record = read(pids)
-            if record is not None and not (type(record) is tuple and not record):
+            if record is not None and record != ():
                 found[name] = record
 
 

@@ -6,9 +6,10 @@ Nothing here has a lock: methods are called with the recorder's.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, Protocol
 
 from otel_quant.capture.forecast import StepForecast
@@ -23,6 +24,8 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
+
+_TRACKER_OF: Final[Callable[[Period | OpenStep], PeakTracker]] = attrgetter("tracker")
 
 _BETWEEN: Final = 1_000_000_000
 """Nanoseconds between two readings that the sinks are told of. With the sampler's longest pause the
@@ -191,14 +194,11 @@ class Ongoing:
         self._told_ns = reading.clock_ns
         return [(step, step.progress(reading.clock_ns)) for step in self.open.values()]
 
-    def _periods(self) -> Iterator[Period]:
-        if self.whole is not None:
-            yield self.whole
-        if self.unreported is not None and self.unreported is not self.whole:
-            yield self.unreported
+    def _periods(self) -> list[Period]:
+        if self.whole is None or self.unreported is None:
+            return []
+        return [self.whole] if self.unreported is self.whole else [self.whole, self.unreported]
 
-    def _trackers(self) -> Iterator[PeakTracker]:
-        for period in self._periods():
-            yield period.tracker
-        for step in tuple(self.open.values()):  # a signal handler may open or end one meanwhile
-            yield step.tracker
+    def _trackers(self) -> list[PeakTracker]:
+        steps = tuple(self.open.values())  # a signal handler may open or end one meanwhile
+        return [*map(_TRACKER_OF, self._periods()), *map(_TRACKER_OF, steps)]

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from opentelemetry._logs import Logger, LoggerProvider, LogRecord, SeverityNumber, get_logger
 from opentelemetry.context import Context
+from opentelemetry.trace import TraceFlags
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.otel.custom import custom_of
@@ -30,6 +31,7 @@ _MOVED: Final = 0.01
 """Part of the memory by which it has to change."""
 
 _INFO, _WARN, _ERROR = SeverityNumber.INFO, SeverityNumber.WARN, SeverityNumber.ERROR
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 _NAMES: Final = {severity: severity.name for severity in (_INFO, _WARN, _ERROR)}
 
 _IN_USE: Final = {
@@ -48,20 +50,25 @@ def emit_event(
     time_ns: int,
     severity: SeverityNumber = _INFO,
 ) -> None:
-    """Emits a log record that is an event: with a name, for what happened at a moment."""
+    """Emits a log record that is an event: with a name, for what happened at a moment.
+
+    All of it can be had from a recording: Loki takes the record that `otel-quant send` sends for the same.
+    """
     if None in attributes.values():
         attributes = present(attributes)
-    logger.emit(
-        LogRecord(
-            timestamp=time_ns,
-            context=context,
-            severity_number=severity,
-            severity_text=_NAMES[severity],
-            event_name=name,
-            body=body,
-            attributes=attributes,
-        )
+    record = LogRecord(
+        timestamp=time_ns,
+        observed_timestamp=time_ns,
+        context=context,
+        severity_number=severity,
+        severity_text=_NAMES[severity],
+        event_name=name,
+        body=body,
+        attributes=attributes,
     )
+    if record.trace_flags is not None and record.trace_flags.sampled:
+        record.trace_flags = _SAMPLED  # no recording has the other flags
+    logger.emit(record)
 
 
 class LogsSink(Sink):

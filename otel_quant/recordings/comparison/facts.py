@@ -6,7 +6,6 @@ between two machines of a CI system.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import PurePath
 from typing import Final, TypeAlias
 
 from otel_quant.recordings.comparison.runs import ComparedRun
+from otel_quant.recordings.model import script_of
 from otel_quant.recordings.summary import MEMORY_PEAK, is_of_program, outermost_runs, peak
 from otel_quant.schema import semconv
 from otel_quant.schema.quantities import QUANTITIES
@@ -172,22 +172,6 @@ def _when_read(run: ComparedRun) -> str | None:
     )
     all_the_time = sampled or known.source in ("launcher", "ending", "process", "sampled")
     return "all the time" if all_the_time else "at checkpoints"
-
-
-def script_of(command: str) -> str | None:
-    """Returns which program a command line runs."""
-    try:
-        words = shlex.split(command)
-    except ValueError:  # it has been cut
-        words = command.split()
-    for word in words:
-        if word.endswith((".py", ".sh", ".ipynb")):
-            return str(PurePath(word))
-    for option in ("-m", "-c"):
-        if option in words[1:-1]:
-            return f"{option} {words[words.index(option) + 1]}"
-    known = [word for word in words if word != "<path>"]
-    return PurePath(known[0]).name if len(known) == len(words) and known else None
 
 
 def _libraries(run: ComparedRun) -> Mapping[str, str]:

@@ -208,6 +208,9 @@ class Replay:
         self._peak = number(self._of_run, semconv.MEMORY_PEAK)
         self._infos = {step.index: _step_of(step) for step in run.steps}
         self._steps = {step.index: step for step in run.steps}
+        # When the run (None) and its steps began, by the wall clock: a process reads its two clocks one
+        # after the other, and telemetry has the one, the recording's times are by the other.
+        self._starts: dict[int | None, int] = {}
         resource = resource_of(run)
         self._next_ids = _RecordedIds()
         self._root: SpanContext | None = None
@@ -256,6 +259,7 @@ class Replay:
                 sinks = (spans, metrics, logs)
             for sink in sinks:
                 sink.receive(event)
+            metrics.flush()
             otel_context.detach(token)
         if not only_unended:
             self._add_points_of_run(metrics)
@@ -275,7 +279,7 @@ class Replay:
             root = ids.root_of(run, step) if step.parent is None else self._root
             if root is not None and root != self._root:
                 # A worker has ended its span after a task, and begins another.
-                self._spans.receive(self._event("run.reported", self._end_of_task(step)))
+                self._spans.receive(self._event("run.reported", self._ns(self._end_of_task(step))))
                 self._root = root
                 following.extend((root, ids.of_step(run, step)))
                 return ids.above_run(run)
@@ -289,6 +293,7 @@ class Replay:
             if step.end is None and step.samples:
                 self.meters.now_ns = self._ns(step.progress[-1][0] if step.progress else step.start)
                 metrics.samples_counted(self._infos[step.index], step.samples)
+                metrics.flush()
         if self._info.name:
             latest = max((step.start for step in run.steps), default=run.start)
             self.meters.now_ns = self._ns(latest if run.end is None else run.end)
@@ -309,8 +314,7 @@ class Replay:
                 yield event
         for position in self._costed():
             model = _model_of(run.models[position])
-            ended = (model.end_ns - self._began_ns) / 1e9
-            yield self._event("models.costed", ended, models=(model,), sequence=position)
+            yield self._event("models.costed", model.end_ns, models=(model,), sequence=position)
         if end is not None:
             yield end
         elif run.state != "running":
@@ -344,16 +348,19 @@ class Replay:
             )
         if kind.endswith("ended"):
             known |= {
-                "began_ns": self._ns(item.start),
+                "began_ns": self._starts.get(checkpoint.step, self._ns(item.start)),
                 "lasted_ns": self._ns(checkpoint.time) - self._ns(item.start),
                 "error": item.error,
                 "latest_custom": dict(run.custom if step is None else latest),
             }
         if kind == "step.ended" and step is not None:
             known |= {"samples": step.samples, "error_message": step.error_message}
+        time_ns = self._ns(checkpoint.time) if checkpoint.wall_ns is None else checkpoint.wall_ns
+        if checkpoint.phase == "start":
+            self._starts[checkpoint.step] = time_ns
         return self._event(
             kind,
-            checkpoint.time,
+            time_ns,
             step=None if step is None else self._infos[step.index],
             name=checkpoint.name,
             sequence=number,
@@ -372,7 +379,7 @@ class Replay:
         assert last is not None
         return self._event(
             "reading.taken",
-            last.time,
+            self._ns(last.time),
             step=self._infos.get(last.open_steps[-1]) if last.open_steps else None,
             attributes={**run_ids_of(self._info), **last.attributes},
         )
@@ -387,12 +394,11 @@ class Replay:
         of_run = {**run_ids_of(self._info), **present({semconv.PROCESS_PID: run.pid})}
         return self._event(
             "run.killed",
-            time,
+            self._ns(time),
             name="\n".join(self._ending_lines) if ending is not None else "",
             attributes={**of_run, **attributes},
             of_span={**self._of_run, **attributes},
             latest_custom=run.custom,
-            began_ns=self._ns(time),
             error=cause or "lost",
             error_message=lines[0],
             steps=tuple(
@@ -402,8 +408,7 @@ class Replay:
             ),
         )
 
-    def _event(self, kind: EventKind, time: float, **known: Any) -> Event:
-        time_ns = self._ns(time)
+    def _event(self, kind: EventKind, time_ns: int, **known: Any) -> Event:
         known.setdefault("began_ns", time_ns)
         return Event(kind=kind, time_ns=time_ns, clock_ns=time_ns, run=self._info, **known)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -33,39 +34,33 @@ def _image(opset: int = 17) -> tuple[Builder, str]:
     return graph, quantized_conv(graph, graph.quantized("x"), "c1", 16, 16)
 
 
+def _conv(graph: Builder, *bias: str, **weights: Any) -> str:
+    dequantized = graph.dequantized(graph.weights("w", 16, 16, 1, 1), **weights)
+    return graph.node("Conv", [graph.quantized("x"), dequantized, *bias], "m")
+
+
 def _along_channels(has_defect: bool) -> Builder:
     graph = Builder([1, 16, 16, 16])
-    how = np.zeros(16, np.int8), np.full(16, 0.02, np.float32)
-    weights = graph.dequantized(graph.weights("w", 16, 16, 1, 1), *how, axis=int(has_defect))
-    graph.output(graph.quantized(graph.node("Conv", [graph.quantized("x"), weights], "m")))
+    scales, zeros = np.full(16, 0.02, np.float32), np.zeros(16, np.int8)
+    result = _conv(graph, scale=scales, zero=zeros, axis=int(has_defect))
+    graph.output(graph.quantized(result))
     return graph
 
 
-def _bias_scale(has_defect: bool) -> Builder:
+def _bias(scale: float = 0.05 * 0.02, *, is_reshaped: bool = False) -> Builder:
     graph = Builder([1, 16, 16, 16])
-    weights = graph.dequantized(graph.weights("w", 16, 16, 1, 1), scale=0.02)
-    scale = 0.005 if has_defect else 0.05 * 0.02
-    bias = graph.dequantized(graph.weights("b", 16, dtype=np.int32), np.int32(0), scale)
-    graph.output(graph.quantized(graph.node("Conv", [graph.quantized("x"), weights, bias], "m")))
-    return graph
-
-
-def _bias_shape(has_defect: bool) -> Builder:
-    graph = Builder([1, 16, 16, 16])
-    weights = graph.dequantized(graph.weights("w", 16, 16, 1, 1), scale=0.02)
-    shape = (1, 16) if has_defect else (16,)
-    bias = graph.dequantized(graph.weights("b", *shape, dtype=np.int32), np.int32(0), 0.05 * 0.02)
-    if has_defect:
+    bias = graph.weights("b", *([1] if is_reshaped else []), 16, dtype=np.int32)
+    bias = graph.dequantized(bias, np.int32(0), scale)
+    if is_reshaped:
         bias = graph.node("Squeeze", [bias, graph.constant("first", np.array([0]))], "squeezed")
-    graph.output(graph.quantized(graph.node("Conv", [graph.quantized("x"), weights, bias], "m")))
+    graph.output(graph.quantized(_conv(graph, bias)))
     return graph
 
 
 def _quantized_twice(has_defect: bool) -> Builder:
     """Two QuantizeLinear of one scale, which onnxruntime does not join if the constants have two names."""
     graph = Builder([1, 16, 16, 16])
-    weights = graph.dequantized(graph.weights("w", 16, 16, 1, 1))
-    result = graph.node("Conv", [graph.quantized("x"), weights], "m")
+    result = _conv(graph)
     first = second = graph.quantized(result)
     if has_defect:
         how = graph.how("again", np.uint8(128), 0.05)
@@ -78,8 +73,7 @@ def _quantized_twice(has_defect: bool) -> Builder:
 
 def _also_an_output(has_defect: bool) -> Builder:
     graph = Builder([1, 16, 16, 16])
-    weights = graph.dequantized(graph.weights("w", 16, 16, 1, 1))
-    result = graph.node("Conv", [graph.quantized("x"), weights], "m")
+    result = _conv(graph)
     graph.output(graph.quantized(result))
     if has_defect:
         graph.output(result)
@@ -112,11 +106,14 @@ def _pool(opset: int = 17, scale: float = 0.05) -> Builder:
     return graph
 
 
-def _sum(has_defect: bool) -> Builder:
+def _product(has_defect: bool, *, by_constant: bool) -> Builder:
     graph, value = _image()
-    other = graph.node("Exp", ["x"], "exp")
-    operands = [value, other if has_defect else graph.quantized(other)]
-    graph.output(graph.quantized(graph.node("Add", operands, "m")))
+    floats = [graph.node("Exp", [value], "exp")]
+    if by_constant:
+        floats.append(graph.constant("half", np.float32(0.5)))
+    operands = floats if has_defect else [graph.quantized(each) for each in floats]
+    operands = operands if by_constant else [value, *operands]
+    graph.output(graph.quantized(graph.node("Mul", operands, "m")))
     return graph
 
 
@@ -137,8 +134,11 @@ _BY_COLUMNS: Final = Form("MatMul", "float", "int8", "float", "channels")
 
 REMEDIES: Final = [
     _of_forms("a bias of int32", Form("Gemm", bias="int8"), Form("Gemm", bias="int32")),
-    _of("that product", _bias_scale),
-    _of("a DequantizeLinear right in front of it", _bias_shape),
+    _of("that product", lambda has_defect: _bias(0.005) if has_defect else _bias()),
+    _of(
+        "a DequantizeLinear right in front of it",
+        lambda has_defect: _bias(is_reshaped=has_defect),
+    ),
     _of("axis 0, of the output channels", _along_channels),
     _of_forms("scales along axis 1", _BY_COLUMNS._replace(scales="rows"), _BY_COLUMNS),
     *(
@@ -167,7 +167,13 @@ REMEDIES: Final = [
         "QuantizeLinear and DequantizeLinear in front of its other operand",
         Form("Conv", "float"), Form("Conv"),
     ),
-    _of("QuantizeLinear and DequantizeLinear in front of it", _sum),
+    *(
+        _of(
+            "QuantizeLinear and DequantizeLinear in front of each",
+            partial(_product, by_constant=by_constant),
+        )
+        for by_constant in (False, True)
+    ),
     _of("a QuantizeLinear right behind that, with a range that makes it superfluous", _clamped),
     _of(_ALONE, _quantized_twice),
     _of(_ALONE, _also_an_output),

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_quant.cost.graph import runtime_here
 from tests.fixtures.onnx_builder import Builder
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import (
@@ -62,6 +63,7 @@ def test_two_models_stand_side_by_side(models: tuple[str, str], tmp_path: Path) 
         "providers": "CPUExecutionProvider",
         "threads": "1",
         "graph optimization": "all",
+        "rules of fusing": runtime_here().title,
         "runs": "4",
     }
     before, after = result["models"]

@@ -12,9 +12,11 @@ from pathlib import Path
 import onnx
 import pytest
 
+from otel_quant.cost.graph import ModelGraph, Runtime
 from otel_quant.inference.measure import measure_files
 from otel_quant.inference.results import Finding, ModelResult
 from otel_quant.inference.subjects import Options
+from scripts.onnxruntime_rules import Form, built
 from tests.integration.inference.planted import dynamic_shape, quantized_matmuls
 from tests.integration.inference.remedies import REMEDIES
 
@@ -96,11 +98,21 @@ def _fixed(path: Path, to: Path) -> Path:
     return to
 
 
+@pytest.mark.parametrize("version", ["1.31.1", "1.32.0"])
+def test_beside_16_bits_a_convolution_wants_8_in_every_version(
+    version: str, tmp_path: Path
+) -> None:
+    onnx.save(built(Form("Conv", "uint16", y="uint16")), tmp_path / "model.onnx")
+    graph = ModelGraph(str(tmp_path / "model.onnx"), {}, {}, Runtime(version))
+    [obstacle] = graph.fused.obstacles.values()
+    assert obstacle.remedy.startswith("8 bits")
+
+
 def test_every_remedy_in_the_code_is_tested() -> None:
     texts = {remedy.text for remedy in REMEDIES} | ELSEWHERE
     patterns = [
         pattern
-        for path in ("cost/fused.py", "inference/onnx_findings.py")
+        for path in ("cost/fused.py", "cost/runtimes.py", "inference/onnx_findings.py")
         for pattern in _remedies_in(_ROOM / path)
     ]
     assert len(patterns) > 20

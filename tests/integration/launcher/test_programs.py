@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import textwrap
 
 import pytest
 
+from otel_quant.recordings.reader import read
 from scripts.interpreters import find
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched, launcher
@@ -34,8 +36,10 @@ print(pages * 4096)
 """
 
 
-def at_the_end(launched: Launched, why: str) -> str:
-    return f"otel-quant: no step was recorded: {why}\nrecording: {launched.recording.name}\n"
+def at_the_end(launched: Launched, why: str, code: int = 0) -> str:
+    failed = f"the program failed with exit code {code}, and " if code else ""
+    why = f"otel-quant: {failed}no step was recorded: {why}\n"
+    return f"{why}recording: {launched.recording.name}\n"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +88,7 @@ def test_a_program_that_cannot_be_instrumented_runs_unchanged(
     command, why = OTHERS[kind]
     bare, ours = launched.run_bare(command), launched.run(command)
     assert (ours.returncode, ours.stdout) == (bare.returncode, bare.stdout)
-    assert ours.stderr == bare.stderr + at_the_end(launched, why)
+    assert ours.stderr == bare.stderr + at_the_end(launched, why, bare.returncode)
 
 
 LOOK = "import sys; print(sys.path, sorted(m for m in sys.modules if 'otel' in m or 'custom' in m))"
@@ -212,9 +216,9 @@ def test_of_many_steps_those_that_failed_and_the_longest_are_printed(launched: L
     rows = [line.split() for line in ours.stderr.splitlines() if line.startswith("  Layer")]
     assert len(rows) == 49
     assert {"7", "20", "40"} <= {row[1] for row in rows}
-    assert "(shorter steps that are left out: 11)" in ours.stderr
+    assert "11 steps of 61 left out, the shortest" in ours.stderr
     name = launched.recording.name
-    assert f"\nall steps: otel-quant show {name}\nrecording: {name}\n" in ours.stderr
+    assert f"\nmore steps: otel-quant show {name}\nrecording: {name}\n" in ours.stderr
     every = launched.run_bare(["otel-quant", "show", name])
     assert every.stdout.count("\n  Layer") == 60
 
@@ -222,5 +226,26 @@ def test_of_many_steps_those_that_failed_and_the_longest_are_printed(launched: L
 def test_a_report_is_made_at_the_end(launched: Launched) -> None:
     command = [command for command in launcher("--out", "made") if command != "--no-report"]
     ended = launched.run_bare([*command, sys.executable, "-c", STEP])
-    assert ended.stderr.endswith("recording: made\nreport:    made/report.html\n")
+    assert ended.stderr.endswith(
+        "recording: made\ncompare:   otel-quant compare made OTHER\nreport:    made/report.html\n"
+    )
     assert "A step" in (launched.folder / "made" / "report.html").read_text()
+
+
+def test_a_call_that_fails_before_its_first_step_is_a_failed_step_of_a_run_that_did_not_end_well(
+    launched: Launched,
+) -> None:
+    (launched.folder / "quantize.py").write_text(
+        "from onnxruntime.quantization import quantize_dynamic\n"
+        "quantize_dynamic('missing.onnx', 'out.onnx')\n"
+    )
+    ours = launched.run(["sh", "-c", "python quantize.py; exit 0"], "--out", "made")
+    assert ours.returncode == 0
+    outcome = re.findall(
+        "^.* finished in .*, but 1 run within it did not end well.$", ours.stderr, re.M
+    )
+    assert len(outcome) == 1
+    [run] = read(launched.folder / "made").runs
+    [step] = run.steps
+    assert (run.state, step.name, step.state) == ("failed", "quantize_dynamic", "failed")
+    assert "missing.onnx" in str(step.error_message)

@@ -17,6 +17,7 @@ import pytest
 from otel_quant.recordings import summary
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
+from tests.fixtures.figures import BEGINNINGS
 from tests.fixtures.otlp_messages import Point, Record, Span
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
 from tests.fixtures.programs import Launched
@@ -89,7 +90,7 @@ LIVE: Final = {
 """Metrics that are observed while a run goes on."""
 
 MEASURED: Final = (
-    "quant.memory.", "quant.disk.", "quant.cpu.", "quant.page_faults.", "quant.checkpoint.",
+    *BEGINNINGS, "quant.checkpoint.",
     "quant.calibration.sample_rate", "quant.run.id", "process.pid",
     "quant.libraries",  # the SDK is one of them,
 )  # fmt: skip
@@ -159,11 +160,6 @@ def differences(some: Any, other: Any, but: Iterable[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def close(some_ns: int, other_ns: int) -> bool:
-    """Whether two times are one: a process reads its two clocks one after the other."""
-    return abs(some_ns - other_ns) < 1e9
-
-
 def at_end(points: Iterable[Point]) -> dict[tuple[str, frozenset[tuple[str, Any]]], Point]:
     """Returns the last point of every series."""
     latest: dict[Any, Point] = {}
@@ -200,9 +196,7 @@ def test_a_run_that_was_sent_arrives_again_as_it_was(
     assert len(spans) == 10
     for span in map(without_stack_trace, spans):
         other = again[span.span_id]
-        assert differences(span, other, ("start_ns", "end_ns")) == {}
-        assert close(span.start_ns, other.start_ns)
-        assert span.end_ns - span.start_ns == other.end_ns - other.start_ns
+        assert differences(span, other, ()) == {}
         assert other.attributes.get(PEAK, 0) >= span.attributes.get(PEAK, 0)
     (root,) = (span for span in sent[0] if span.name == "quantization")
     assert root.attributes[PEAK] == summary.value(read(launched.recording), "memory.peak")
@@ -212,8 +206,7 @@ def test_a_run_that_was_sent_arrives_again_as_it_was(
 
     assert len(records) == len(sent[1])
     for record, copy in zip(in_order(records), in_order(sent[1]), strict=True):
-        assert differences(record, copy, ("time_ns",)) == {}
-        assert close(record.time_ns, copy.time_ns)
+        assert differences(record, copy, ()) == {}  # else Loki would have both
 
     assert exemplars(points) <= exemplars(sent[2])
     wanted = {key: point for key, point in at_end(points).items() if key[0] not in LIVE}

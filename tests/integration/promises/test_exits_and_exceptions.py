@@ -100,6 +100,27 @@ with step("outer"):
     assert profile_of(workshop) == (names, True)
 
 
+@pytest.mark.parametrize("length", [10, 5000])
+def test_of_a_long_stack_trace_the_innermost_frames_are_sent(
+    both: Both, otlp: OtlpReceiver, length: int
+) -> None:
+    calls = "\n".join(f"def f{n}(): f{n + 1}()  # {'~' * 60}" for n in range(60))
+    both(f"def f60(): fail('\u00e9' * {length})\n{calls}\nwith step('deep'):\n    f0()")
+    (event,) = otlp.span("deep").events
+    text = event.attributes["exception.stacktrace"]
+    assert len(text.encode()) <= 2048  # what Tempo keeps
+    first, *frames, last = text.strip().splitlines()
+    assert first == "... (outer frames left out)"
+    assert [each.split()[-1] for each in frames if each.startswith("  File")][-4:] == [
+        "f58",
+        "f59",
+        "f60",
+        "fail",
+    ]
+    assert last.startswith("ValueError: no such value: \u00e9\u00e9")
+    assert len(event.attributes["exception.message"]) == len("no such value: ") + length
+
+
 def test_a_handled_exception_is_the_same_object_and_fails_only_the_step(
     both: Both, otlp: OtlpReceiver
 ) -> None:

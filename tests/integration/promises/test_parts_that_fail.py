@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.fixtures.figures import ATTRIBUTES
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop
 
@@ -39,18 +40,8 @@ for number in range(3):
 print("done")
 sys.exit(5)
 """
-FIGURES = {
-    "memory": {
-        "quant.memory.start", "quant.memory.end", "quant.memory.delta", "quant.memory.peak",
-        "quant.memory.peak_source", "quant.memory.peak_ratio",
-    },
-    "disk": {
-        "quant.disk.read", "quant.disk.write", "quant.disk.read_chars", "quant.disk.write_chars",
-    },
-    "cpu": {"quant.cpu.user", "quant.cpu.system", "quant.cpu.wait", "quant.page_faults.major"},
-    "gpu": set(),
-    "cache": set(),
-}  # fmt: skip
+OF_PEAK = {"quant.memory.peak_source", "quant.memory.peak_ratio"}
+FIGURES = {**ATTRIBUTES, "memory": ATTRIBUTES["memory"] | OF_PEAK, "gpu": set(), "cache": set()}
 IDENTITY = {
     "quant.run.id", "quant.run.name", "quant.step.name", "quant.step.kind", "quant.step.index",
     "mine",

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from otel_quant.schema import catalog, semconv
+from tests.fixtures.figures import ATTRIBUTES
 from tests.integration.quark.conftest import FloatModels, QuarkRun
 from tests.integration.quark.expected import (
     USAGE,
@@ -36,6 +37,8 @@ LIBRARY = {
 
 
 GROWN = "quant.cache.disk.peak"
+FIGURES = set().union(*ATTRIBUTES.values())
+"""Those that are not in `USAGE` were added since."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def test_each_step_has_its_arguments_and_what_it_used(case: Case) -> None:
         measured = {**USAGE, **step.measured}
         if GROWN in span.attributes:  # only where a cache directory exists
             measured[GROWN] = int
-        found = {key: value for key, value in span.attributes.items() if key not in measured}
+        found = {k: value for k, value in span.attributes.items() if k not in {*measured, *FIGURES}}
         assert found == {**LIBRARY, **said, "quant.step.index": index, **ids}
         assert {key: type(span.attributes.get(key)) for key in measured} == measured
         assert span.name == step.name
@@ -119,7 +122,7 @@ def test_the_root_describes_the_run(case: Case) -> None:
     found = {
         key: value
         for key, value in root.items()
-        if key not in {*measured, *semconv.ORIGIN} and not key.startswith("quant.model.")
+        if key not in {*measured, *FIGURES, *semconv.ORIGIN} and not key.startswith("quant.model.")
     }
     assert any(library.startswith("amd-quark ") for library in root[semconv.LIBRARIES])
     assert found == {

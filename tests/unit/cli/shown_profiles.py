@@ -78,22 +78,27 @@ onnx_model_cost:
 """
 
 TABLE = """\
-STEP                START   TIME     %  MEM START  MEM END   MEM +/-  MEM SEEN  GPU START  GPU END  GPU SEEN  READ  accuracy  STATUS
-                        s      s               MB       MB        MB        MB         MB       MB        MB    MB
-------------------  -----  -----  ----  ---------  -------  --------  --------  ---------  -------  --------  ----  --------  ----------
-Model Quantization   1.00  13.50  84.4      106.4    158.9     +52.4   1,887.7      314.6    325.1     943.7  68.2      0.75  ok
-  Calibration        2.00  11.50  71.9      209.7  1,887.7  +1,678.0   1,887.7      943.7    838.9     943.7  67.6         -  ValueError
-Model Loaded        15.00      -     -      159.4        -         -     159.4      325.1        -     325.1     -         -  point
-(SEEN is the highest at the checkpoints, not between them)
+p.yaml finished in 16.0 s.
+Calibration raised ValueError.
+Memory peaked at 1.99 GB.
+2 steps took 13.5 s of 16.0 s, most of it Model Quantization > Calibration: 11.5 s, 85.2 % of it.
 
-memory peak  1.99 GB
-ended        without an exception
+STEP                     START   TIME     %  MEM START  MEM END  MEM SEEN  GPU SEEN  READ  accuracy  STATE
+                             s      s               MB       MB        MB        MB    MB
+-----------------------  -----  -----  ----  ---------  -------  --------  --------  ----  --------  ------------------
+(before the first step)   0.00   1.00   6.2          -        -         -         -     -         -
+Model Quantization        1.00  13.50  84.4      106.4    158.9   1,887.7     943.7  68.2      0.75  ok
+  Calibration             2.00  11.50  71.9      209.7  1,887.7   1,887.7     943.7  67.6         -  failed: ValueError
+Model Loaded             15.00      -     -      159.4        -     159.4     325.1     -         -
+(after the last step)    14.50   1.50   9.4          -        -         -         -     -         -
+SEEN is the highest at the checkpoints, not between them.
 
 total_quantization_time_seconds  16.0
 peak_memory_mb                   1900.12
 
-model cost: float
-MACs  4,089
+Model  Before (float)
+-----  --------------
+MACs            4,089
 """
 
 DESCRIBED = """\
@@ -162,29 +167,32 @@ onnx_model_cost:
 """
 
 DESCRIBED_TABLE = """\
-STEP         START  TIME     %  MEM START  MEM END  MEM +/-  MEM PEAK  OF LIMIT  STATUS
-                 s     s               MB       MB       MB        MB         %
------------  -----  ----  ----  ---------  -------  -------  --------  --------  ------------------------------------------------------------------------
-Calibration   1.00  3.00  60.0      209.7    314.6   +104.9   3,145.7      75.0  ValueError: no layer | named 'conv1' in <model>, which has more of them…
+quantize.py failed after 5.00 s in Calibration.
+Calibration raised ValueError: no layer | named 'conv1' in <model>, which has more of them than a line can show.
+Memory peaked at 3.15 GB in Calibration: 75.0 % of the limit of 4.19 GB.
+Calibration took 3.00 s of 5.00 s.
 
-memory peak      3.15 GB, 75.0 % of the limit
+STEP                     START  TIME     %  MEM START  MEM END  MEM PEAK  OF LIMIT  SAMPLES  STATE
+                             s     s               MB       MB        MB         %
+-----------------------  -----  ----  ----  ---------  -------  --------  --------  -------  ------------------------------------------------------------------------
+(before the first step)   0.00  1.00  20.0          -        -         -         -        -
+Calibration               1.00  3.00  60.0      209.7    314.6   3,145.7      75.0      128  failed: ValueError: no layer | named 'conv1' in <model>, which has more…
+(after the last step)     4.00  1.00  20.0          -        -         -         -        -
+
 memory limit     4.19 GB (of the control group)
 GPU memory peak  12.3 % of the memory of the fullest GPU
 GPUs             NVIDIA H200, NVIDIA H200
 libraries        amd-quark 0.13, onnxruntime 1.22.0
 calibration      Percentile, 128 samples (batches), 1024 items
-ended            with ValueError
 command          python quantize.py | tee log
 host             node7, Linux 6.1.0 x86_64
 Python           3.11.2, otel-quant 0.2.0
 
 peak_memory_mb  2900.0
 
-model cost: float
-file and external data  105 MB
-
-model cost: quantized
-file and external data  27.3 MB, 26.0 % of the float model's
+Model                   Before (float)  After (quantized)  Change
+----------------------  --------------  -----------------  ------
+File and external data          105 MB            27.3 MB  x 0.26
 """
 
 COST = """\
@@ -206,37 +214,47 @@ onnx_model_cost:
   integer_mac_share: 0.999712
   precision.int8: 0.999712
   precision.float32: 0.000288
+  expected_precision.float32: 1.0
+  runtime: onnxruntime 1.32.0 on an x86-64 CPU
+  in_float: ["the bias is int8 (Conv 53)"]
   uncosted_ops: ["Foo:1", "Bar:2"]
   colour: 1234567
 - path: "huge.onnx"
-  size: {huge}
+  size: 4096
   error: "cannot be costed"
-""".replace("{huge}", "9" * 400)
+"""
 
-COST_SHOWN = f"""\
-model cost: quantized
-path                       out/int8.onnx
-file and external data     26.7 MB
-parameters                 25,557,032
-MACs                       4,133,742,592
-MACs of contractions       4,089,284,608
-backward MACs              8,178,569,216
-weights                    25.6 MB
-memory                     134 MB
-peak of activations        6.42 MB
-nodes                      420
-(De)QuantizeLinear nodes   296
-node with the most memory  Conv_0
-contractions in integers   99.97 %
-contractions in int8       99.97 %
-contractions in float32    0.03 %
-nodes without known MACs   Foo:1, Bar:2
-colour                     1,234,567
+COST_SHOWN = """\
+Model Quantization        1.00  13.50  84.4      106.4    158.9   1,887.7     943.7  68.2      0.75  ok
+  Calibration             2.00  11.50  71.9      209.7  1,887.7   1,887.7     943.7  67.6         -  failed: ValueError
+Model Loaded             15.00      -     -      159.4        -     159.4     325.1     -         -
+(after the last step)    14.50   1.50   9.4          -        -         -         -     -         -
+SEEN is the highest at the checkpoints, not between them.
 
-model cost: huge.onnx
-path                    huge.onnx
-file and external data  {int("9" * 400):,}
-error                   cannot be costed
+total_quantization_time_seconds  16.0
+peak_memory_mb                   1900.12
+
+Model                            After (quantized)  huge.onnx
+-------------------------------  -----------------  ---------
+File and external data                     26.7 MB    4.10 kB
+Parameters                                  25.6 M
+MACs                                        4.13 G
+MACs of contractions                        4.09 G
+Backward MACs                               8.18 G
+Weights                                    25.6 MB
+Memory                                      134 MB
+Peak of activations                        6.42 MB
+Nodes                                          420
+(De)QuantizeLinear nodes                       296
+Contractions stored in integers            100.0 %
+
+MACs of the quantized model by type, as stored: int8 100.0 %, float32 0.03 %
+
+MACs of the quantized model by type, as expected to run: float32 100.0 %
+
+Quantized model: out/int8.onnx; contractions stored in int8 99.97 %, float32 0.03 %, expected to run in float32 100.00 % by onnxruntime 1.32.0 on an x86-64 CPU, because the bias is int8 (Conv 53); without known costs Foo:1, Bar:2.
+Huge.onnx model: huge.onnx.
+The huge.onnx model could not be costed: cannot be costed
 """
 
 RUN = {

@@ -8,6 +8,7 @@ import textwrap
 from pathlib import Path
 
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
@@ -85,6 +86,27 @@ def test_the_options_that_a_report_names_make_it_strict(
     again = run(capsys, "m.onnx", "--strict", "--by", "total", *options)
     assert (again[0], again[2]) == (0, "")
     assert again[1] == re.sub("assumed.*\n", "", out)
+
+
+def test_a_report_says_which_branch_of_an_if_it_takes_and_strict_refuses_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["": 21]> '
+        "g (float[100] x, bool flag) => (float[100] y) { [gate] y = If (flag) "
+        "<then_branch = t () => (float[100] p) { p = Exp (x) },"
+        " else_branch = e () => (float[100] q) { q = Neg (x) }> }"
+    )
+    Path("m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    line = (
+        "assumed that If 'gate' takes its then branch, with 3,200 MACs; the other has 100: --input "
+        "flag:bool::VALUE sets it"
+    )
+    code, out, err = run(capsys, "m.onnx", "--strict", "--by", "total")
+    assert (code, out.splitlines()[1], err) == (3, line, f"otel-quant: m.onnx: {line}\n")
+    given = ("--input", "flag:bool::0")
+    code, out, _ = run(capsys, "m.onnx", "--strict", "--format", "json", *given)
+    assert (code, json.loads(out)["models"][0]["total"]["macs"]) == (0, 100)
 
 
 def test_a_report_does_not_begin_with_a_thousand_lines(capsys: pytest.CaptureFixture[str]) -> None:

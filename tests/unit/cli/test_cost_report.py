@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_quant.cost.graph import runtime_here
 from tests.unit.cli.costed_models import HOSTILE, IN_CSV, printed, save
 
 
@@ -45,7 +46,7 @@ memory, bytes                  3,816
 peak of activations, bytes     1,024
 node with the most memory      head
 its memory, bytes              2,600
-precision of contractions      float32 100.00 %
+contractions stored in         float32 100.00 %
 nodes                          4
 """
     )
@@ -79,10 +80,10 @@ def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> N
     by_model = printed(capsys, "float.onnx", "--format", "csv", "--by", "total", error=IN_CSV)
     assert by_model == (
         "model,macs,macs_contraction,backward_macs,params,weight_bytes,file_bytes,memory_bytes,"
-        "peak_activation_bytes,max_memory_node,max_memory_node_bytes,precision,nodes,"
+        "peak_activation_bytes,max_memory_node,max_memory_node_bytes,precision,expected_precision,nodes,"
         "quantize_nodes,dequantize_nodes,symbolic_dims,overridden_dims,uncosted_ops,unsized_tensors,"
         "unused_params,unused_weight_bytes\n"
-        "float.onnx,2496,2368,4864,752,3008,3306,3816,1024,head,2600,float32 100.00 %,4,0,0,N = 1,,,"
+        "float.onnx,2496,2368,4864,752,3008,3306,3816,1024,head,2600,float32 100.00 %,,4,0,0,N = 1,,,"
         "0,0,0\n"
     )
 
@@ -230,6 +231,10 @@ def test_a_second_model_is_compared_with_the_first(capsys: pytest.CaptureFixture
                 "float32": {"before": 1.0, "after": 1728 / 2368},
                 "int8": {"before": 0.0, "after": 640 / 2368},
             },
+            "expected_precision": {
+                "float32": {"before": 1.0, "after": 1728 / 2368},
+                "int8": {"before": 0.0, "after": 640 / 2368},
+            },
         }
     ]
 
@@ -240,9 +245,12 @@ def test_a_comparison_without_the_models_is_printed_in_every_format(
 ) -> None:
     models = ("float.onnx", "quantized.onnx")
     table = printed(capsys, *models, "--by", "comparison")
+    types = "float32 72.97 %, int8 27.03 %"
     assumed = (
         "float.onnx: assumed N = 1: --dim N=1 sets it\n"
         "quantized.onnx: assumed N = 1: --dim N=1 sets it\n"
+        f"quantized.onnx: contractions: stored in {types}, expected to run in {types} by "
+        f"{runtime_here().title}\n"
     )
     assert table.startswith(f"float.onnx -> quantized.onnx (view: fused)\n{assumed}\n")
     table = table.replace(assumed, "")
@@ -268,6 +276,8 @@ float.onnx,quantized.onnx,dequantize_nodes,0,2,
 float.onnx,quantized.onnx,uncosted_nodes,0,0,
 float.onnx,quantized.onnx,precision.float32,1,0.72973,
 float.onnx,quantized.onnx,precision.int8,0,0.27027,
+float.onnx,quantized.onnx,expected_precision.float32,1,0.72973,
+float.onnx,quantized.onnx,expected_precision.int8,0,0.27027,
 """
     )
 

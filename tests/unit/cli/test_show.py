@@ -43,11 +43,11 @@ def test_the_steps_are_shown_as_a_table(complete: Path, capsys: pytest.CaptureFi
     assert show(capsys, complete) == TABLE
 
 
-def test_the_cost_of_models_is_shown_with_units(
+def test_models_are_shown_side_by_side_with_units(
     complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     complete.write_text(COMPLETE.partition("\nonnx_model_cost:")[0] + COST)
-    assert show(capsys, complete).partition("model cost:")[1:] == ("model cost:", COST_SHOWN[11:])
+    assert show(capsys, complete).partition("\nModel ")[2] == COST_SHOWN.removeprefix("Model ")
 
 
 def test_several_files_are_headed_by_their_paths(
@@ -55,7 +55,10 @@ def test_several_files_are_headed_by_their_paths(
 ) -> None:
     other = complete.with_name("q.yaml")
     other.write_text(COMPLETE)
-    assert show(capsys, complete, other) == f"{complete}\n\n{TABLE}\n{other}\n\n{TABLE}"
+    assert (
+        show(capsys, complete, other)
+        == f"{complete}\n{TABLE}\n{other}\n{TABLE.replace('p.yaml', 'q.yaml')}"
+    )
 
 
 def test_a_file_says_how_near_the_limit_it_came_what_made_it_and_how_it_ended(
@@ -152,18 +155,16 @@ def test_a_killed_run_shows_its_open_steps_and_last_figures(
     complete.write_text(COMPLETE[: COMPLETE.index('- step: "Calibration End"') + 40])
 
     assert show(capsys, complete) == (
-        "STEP                START  MEM START  MEM SEEN  GPU START  GPU SEEN  STATUS\n"
-        "                        s         MB        MB         MB        MB\n"
-        "------------------  -----  ---------  --------  ---------  --------  ------\n"
-        "Model Quantization   1.00      106.4     209.7      314.6     943.7  open\n"
-        "  Calibration        2.00      209.7     209.7      943.7     943.7  open\n"
-        "(SEEN is the highest at the checkpoints, not between them)\n"
+        "p.yaml has no end record (killed, or still running); last seen after 2.00 s in Calibration.\n"
+        "Memory reached at least 210 MB in Model Quantization > Calibration, 0:02 after the start.\n"
+        "2 steps took 1.00 s of 2.00 s, most of it Model Quantization: 1.00 s, 100.0 % of it.\n"
         "\n"
-        "memory peak  at least 210 MB\n"
-        "\n"
-        "truncated: the run has no End: it is still running, or was killed\n"
-        "  open steps:      Model Quantization > Calibration\n"
-        "  last checkpoint: Calibration Start (2.00 s, 210 MB, 944 MB on GPUs)\n"
+        "STEP                     START  TIME     %  MEM START  MEM PEAK  GPU PEAK  STATE\n"
+        "                             s     s               MB        MB        MB\n"
+        "-----------------------  -----  ----  ----  ---------  --------  --------  -----\n"
+        "(before the first step)   0.00  1.00  50.0          -         -         -\n"
+        "Model Quantization        1.00  1.00  50.0      106.4   ≥ 209.7   ≥ 943.7  open\n"
+        "  Calibration             2.00  0.00   0.0      209.7   ≥ 209.7   ≥ 943.7  open\n"
     )
 
 
@@ -173,11 +174,8 @@ def test_a_run_without_steps_shows_no_steps(
     complete.write_text('memory_usage:\n- step: "Start"\n  timestamp: 100.0\n')
 
     assert show(capsys, complete) == (
-        "no steps\n"
-        "\n"
-        "truncated: the run has no End: it is still running, or was killed\n"
-        "  open steps:      none\n"
-        "  last checkpoint: Start (0.00 s)\n"
+        "p.yaml has no end record (killed, or still running); last seen after 0 ms.\n"
+        "No step was recorded.\n"
     )
 
 
@@ -210,7 +208,11 @@ def test_a_file_truncated_at_any_byte_shows_its_complete_records(
     path = tmp_path / "p.yaml"
     for cut in range(97, len(COMPLETE), 97):
         path.write_text(COMPLETE[:cut])
-        assert "truncated" in show(capsys, path) or cut >= undetectable
+        assert (
+            "no end record" in (text := show(capsys, path))
+            or "truncated" in text
+            or cut >= undetectable
+        )
 
 
 def test_names_that_quark_does_not_escape_are_read_correctly() -> None:
@@ -367,22 +369,20 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def end_of(text: str) -> str:
-    return text[text.index("truncated:") :]
-
-
 @pytest.mark.parametrize(("seconds", "age"), [(300, "5 min 00 s"), (400 * 86_400, "400 days")])
 def test_the_last_reading_is_printed_with_its_age_and_the_samples(
     killed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     seconds: float, age: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(time, "time", lambda: 1700000062.5 + seconds)
-    assert end_of(show(capsys, killed)) == (
-        "truncated: the run has no End: it is still running, or was killed\n"
-        "  open steps:      Model Quantization > Calibration (37 of 512 samples)\n"
-        "  last checkpoint: Calibration Start (2.00 s, 160 MB)\n"
-        f"  last reading:    {age} ago (62.00 s, 423 MB, 36.7 MB on GPUs, peak 430 MB, "
-        "peak on GPUs 41.9 MB, limit 8.39 GB)\n"
+    out = show(capsys, killed)
+    assert out.startswith(
+        "profile.1.yaml has no end record (killed, or still running); last seen after "
+        "1 min 02 s in Calibration, sample 37 of 512.\n"
+    )
+    assert out.splitlines()[-2] == (
+        f"last reading  {age} ago (62.00 s, 423 MB, on GPUs 36.7 MB, peak 430 MB, "
+        "peak on GPUs 41.9 MB, limit 8.39 GB)"
     )
 
 
@@ -392,16 +392,15 @@ def test_a_step_that_was_open_is_as_large_as_the_last_reading_saw_it(
     limit = 'run:\n  id: "0123456789abcdef"\n  memory_limit_mb: 8000.0\n\nmemory_usage:'
     killed.write_text(KILLED.replace("memory_usage:", limit))
 
-    table, _, _ = show(capsys, killed).partition("memory peak")
-    assert table == (
-        "STEP                START  MEM START  MEM SEEN  OF LIMIT  GPU SEEN  STATUS\n"
-        "                        s         MB        MB         %        MB\n"
-        "------------------  -----  ---------  --------  --------  --------  ------\n"
-        "Model Quantization   1.00      106.4     422.8       5.0      36.7  open\n"
-        "  Calibration        2.00      160.4     422.8       5.0      36.7  open\n"
-        "(SEEN is the highest at the checkpoints and in the last reading)\n"
-        "\n"
-    )
+    table = show(capsys, killed).split("\n\n")[1]
+    assert table.splitlines() == [
+        "STEP                     START   TIME     %  MEM START  MEM PEAK  OF LIMIT  GPU PEAK  SAMPLES  STATE",
+        "                             s      s               MB        MB         %        MB",
+        "-----------------------  -----  -----  ----  ---------  --------  --------  --------  -------  -----",
+        "(before the first step)   0.00   1.00   1.6          -         -         -         -        -",
+        "Model Quantization        1.00  61.00  98.4      106.4   ≥ 422.8       5.0    ≥ 36.7        -  open",
+        "  Calibration             2.00  60.00  96.8      160.4   ≥ 422.8       5.0    ≥ 36.7       37  open",
+    ]
 
 
 def test_values_of_another_type_are_left_out(
@@ -409,6 +408,6 @@ def test_values_of_another_type_are_left_out(
 ) -> None:
     odd = {**READING, "cpu_memory_mb": "\x1b[31m", "open_steps": ["x", {"step": "\x1b[31m"}]}
     (killed.parent / "profile.0123456789abcdef.last_reading.json").write_text(json.dumps(odd))
-    text = end_of(show(capsys, killed))
+    text = show(capsys, killed)
     assert "\x1b" not in text
-    assert "(62.00 s, 36.7 MB on GPUs, peak 430 MB" in text
+    assert "(62.00 s, on GPUs 36.7 MB, peak 430 MB" in text

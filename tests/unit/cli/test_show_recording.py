@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -69,35 +71,31 @@ def test_a_killed_run_says_where_it_was_what_it_held_and_how_it_ended(
     )
     monkeypatch.setattr("time.time", lambda: 1_700_000_061.0 + 300)
     assert show(capsys, str(folder.path)).splitlines() == [
-        str(folder.path),
-        "recording  was killed, 62.0 s",
+        "x.py was killed by SIGKILL after 1 min 02 s in Calibration, sample 37 of 512: out of memory.",
+        "Load Model raised ValueError: no.",
+        "Memory peaked at 8.07 GB: 96.2 % of the limit of 8.39 GB.",
+        "2 steps took 59.0 s of 1 min 02 s, most of it Calibration: 58.0 s, 98.3 % of it.",
+        "Calibration: memory would be 103 GB after the last sample (estimated); the limit is 8.39 GB.",
         "",
-        "the program was killed by SIGKILL: out of memory, in Calibration, sample 37 of 512",
-        "  known from: oom_kill rose from 0 to 1",
-        "  memory: 8.07 GB, 96.2 % of the limit of 8.39 GB (cgroup), 210 MB more with each sample",
-        "  largest: python (4711) 7.97 GB",
-        "  would help: fewer samples [a table]",
+        "known from  oom_kill rose from 0 to 1",
+        "memory      8.07 GB, 96.2 % of the limit of 8.39 GB (cgroup), 210 MB more with each sample",
+        "largest     python (4711) 7.97 GB",
         "",
-        "Calibration: memory would be 103 GB after the last sample (estimated); the limit is 8.39 GB",
+        "What would help:",
+        "- fewer samples [a table]",
         "",
-        "STEP         START  TIME     %  MEM START  MEM END  MEM +/-  MEM PEAK  OF LIMIT  STATUS",
-        "                 s     s               MB       MB       MB        MB         %",
-        "-----------  -----  ----  ----  ---------  -------  -------  --------  --------  "
-        "--------------",
-        "Load Model    1.00  1.00  33.3      105.9    157.3    +51.4     167.8       2.0  "
-        "ValueError: no",
-        "Calibration   3.00     -     -      160.4        -        -         -      93.8  open",
+        "STEP                     START   TIME     %  MEM START  MEM END   MEM PEAK  OF LIMIT  SAMPLES  STATE",
+        "                             s      s               MB       MB         MB         %",
+        "-----------------------  -----  -----  ----  ---------  -------  ---------  --------  -------  ----------------------",
+        "(before the first step)   0.00   2.00   3.2          -        -          -         -        -",
+        "Load Model                2.00   1.00   1.6      105.9    157.3      167.8       2.0        -  failed: ValueError: no",
+        "Calibration               4.00  58.00  93.5      160.4        -  ≥ 7,864.3      93.8       37  killed",
+        "(between steps)              -   1.00   1.6          -        -          -         -        -",
         "",
-        "memory peak   8.07 GB, 96.2 % of the limit",
         "memory limit  8.39 GB (of the control group)",
         "calibration   37 samples (batches)",
         "command       x.py --n 1",
         "host          box",
-        "",
-        "truncated: the run has no End: it was killed",
-        "  open steps:      Calibration (37 of 512 samples)",
-        "  last checkpoint: Calibration Start (3.00 s, 160 MB)",
-        "  last reading:    5 min 00 s ago (60.00 s, 7.86 GB, peak 7.97 GB)",
     ]
 
 
@@ -146,10 +144,53 @@ def test_a_recording_without_a_run_says_so(
     folder = RecordedFolder(tmp_path / "r", by_launcher=True)
     folder.ended(Ending(time=2.0, exit_code=3))
     assert show(capsys, str(folder.path)).splitlines() == [
-        str(folder.path),
-        "recording  has failed, 2.0 s, exit code 3",
-        "",
-        "no run: the program has opened no step",
+        "r failed with exit code 3 after 2.00 s.",
+        "No step was recorded.",
     ]
     (document,) = json.loads(show(capsys, str(folder.path), "--format", "json"))
     assert document["recording"]["state"] == "failed"
+
+
+def test_of_many_steps_people_get_a_thousand_that_tell_most_and_programs_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    process = folder.process().begin(0)
+    checkpoint = {"checkpoint": {"quant.checkpoint.memory": 100 * MIB}}
+    for number in range(1200):
+        step = process.step(f"Layer {number}", number, **checkpoint)
+        error = {"error": "ValueError"} if number == 7 else {}
+        process.close(step, number + 0.1 + number / 9999, samples=number, **checkpoint, **error)
+    process.end(1200)
+    process.gone()
+    shown = show(capsys, str(folder.path))
+    lines = [line.split() for line in shown.splitlines() if line.startswith("Layer ")]
+    names = [line[1] for line in lines if line[2] != "raised"]
+    assert names == ["7", *map(str, range(201, 1200))]
+    assert "200 steps of 1,200 left out, the shortest: none took more than 120 ms." in shown
+    (document,) = json.loads(show(capsys, str(folder.path), "--format", "json"))
+    rows = list(csv.DictReader(io.StringIO(show(capsys, str(folder.path), "--format", "csv"))))
+    assert len(rows) == len(document["steps"]) == 1200
+    for row, step in zip(rows, document["steps"], strict=True):
+        assert {name: row[name] for name in step if step[name] is not None} == {
+            name: str(value) for name, value in step.items() if value is not None
+        }
+
+
+@pytest.mark.parametrize("at", [0, 300, 511])
+def test_a_line_that_is_damaged_hides_none_of_those_that_are_read_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], at: int
+) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    process = folder.process().begin(0)
+    for number in range(255):
+        process.close(process.step(f"Layer {number}", number), number + 1)
+    process.end(255)
+    process.gone()
+    path = folder.path / "events.4711.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines.insert(at, b'{"schema":1,"kind"\n')
+    path.write_bytes(b"".join(lines))
+    shown = show(capsys, str(folder.path))
+    assert shown.count("\nLayer ") == 255
+    assert "events.4711.jsonl: not readable and left out: line" in shown

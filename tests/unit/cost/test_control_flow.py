@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx.parser
 import pytest
 
-from otel_quant.cost import ModelCost, analyze
+from otel_quant.cost import AssumedBranch, ModelCost, analyze, parse_inputs
 
 
-def text_cost(text: str) -> ModelCost:
+def text_cost(text: str, **given: Any) -> ModelCost:
     head = '<ir_version: 10, opset_import: ["": 21]> '
-    return analyze(onnx.parser.parse_model(head + text).SerializeToString())
+    return analyze(onnx.parser.parse_model(head + text).SerializeToString(), **given)
 
 
 def counted(trips: str, condition: str) -> ModelCost:
@@ -52,14 +54,13 @@ BRANCHES = """
 """
 
 
-def branches(condition: str | None) -> ModelCost:
-    return text_cost(
-        BRANCHES.format(
-            flag=", bool flag" if condition is None else "",
-            constant="" if condition is None else f"bool flag = {{{condition}}}",
-            hundred=", ".join(["1"] * 100),
-        )
+def branches(condition: str | None, **given: Any) -> ModelCost:
+    text = BRANCHES.format(
+        flag=", bool flag" if condition is None else "",
+        constant="" if condition is None else f"bool flag = {{{condition}}}",
+        hundred=", ".join(["1"] * 100),
     )
+    return text_cost(text, **given)
 
 
 def test_parameters_of_both_branches_count_whether_or_not_the_condition_is_known() -> None:
@@ -70,6 +71,10 @@ def test_parameters_of_both_branches_count_whether_or_not_the_condition_is_known
         300, 301, 301,
     ]  # fmt: skip
     assert [cost.macs for cost in (unknown, taken, left)] == [200, 100, 200]
+    assert [cost.assumed_branches for cost in (unknown, taken, left)] == [
+        (AssumedBranch("If_0", "else", 200, 100, "--input flag:bool::VALUE"),), (), ()
+    ]  # fmt: skip
+    assert branches(None, inputs=parse_inputs(["flag:bool::1"])).macs == taken.macs
 
 
 def test_a_branchs_result_is_in_memory_once() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from otel_quant.cli import main
 from otel_quant.cost import InFloat, ModelCost, analyze
+from otel_quant.cost.graph import runtime_here
 
 CONSTANTS = {
     "s": "float s = {0.5}", "z": "uint8 z = {3}", "zw": "int8 zw = {0}", "z16": "uint16 z16 = {3}",
@@ -75,17 +76,20 @@ def test_the_report_begins_with_it_and_json_has_it(
     path, other = tmp_path / "int8_bias.onnx", tmp_path / "int32_bias.onnx"
     path.write_bytes(model(INT8_BIAS))
     other.write_bytes(model(INT32_BIAS))
+    runs = "contractions: stored in int8 100.00 %, expected to run in"
     line = (
-        "1 of 1 quantized contractions are expected to run in float in onnxruntime, with memory "
-        "for floats: Conv 1, the first 'op', because the bias is int8; a bias of int32 would "
-        "change it"
+        f"{runs} float32 100.00 % by {runtime_here().title}, because the bias is int8 (Conv 1, the "
+        "first 'op'; a bias of int32 would change it)"
     )
     assert main(["cost", str(path), "--by", "total"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == line
     assert main(["cost", str(other), str(path), "--by", "comparison"]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == f"{path}: {line}"
+    assert capsys.readouterr().out.splitlines()[1:3] == [
+        f"{other}: {runs} int8 100.00 % by {runtime_here().title}", f"{path}: {line}"
+    ]  # fmt: skip
     assert main(["cost", str(other), str(path), "--format", "json"]) == 0
     models = json.loads(capsys.readouterr().out)["models"]
+    assert [found["expected_precision"] for found in models] == [{"int8": 1.0}, {"float32": 1.0}]
     assert [found.get("in_float") for found in models] == [
         None,
         {

@@ -17,6 +17,7 @@ from otel_quant.launcher.post_mortem import ending_in
 from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.program import Program
 from otel_quant.recordings.model import Ending
+from otel_quant.schema.series import TOTALS
 from otel_quant.views.curves import grid_of
 
 MB = 1_000_000
@@ -126,7 +127,7 @@ last.wait()
     found = [highest(curve, name) for name in names]
     assert [found[0], *sorted(found[1:])] == pytest.approx(held, abs=5 * MB)
     last = list(curve.curve.buckets.values())[-2]
-    assert set(last.totals) == {"disk.read", "disk.write", "cpu", "cpu.wait", "cpu.waits"}
+    assert set(last.totals) == TOTALS
     grid = grid_of({"launcher": curve}, curve.began_ns)
     assert grid is not None
     shown = grid.last[next(iter(names))]  # the program, before its first child too
@@ -143,8 +144,7 @@ def test_the_memory_of_a_killed_child_of_a_shell_is_known(tmp_path: Path, empty:
     assert (ending.exit_code, ending.signal, ending.process_signal) == (137, None, "SIGKILL")
     assert ending.memory == pytest.approx(empty + 600 * MB, rel=CLOSE)
     assert [name.partition(" (")[0] for name, _ in ending.processes] == [PYTHON, "sh -c"]
-    totals = {"disk.read", "disk.write", "cpu", "cpu.wait", "cpu.waits"}
-    assert set(observer.summary()) == {"memory", *totals}
+    assert set(observer.summary()) == {"memory", *TOTALS}
 
 
 def test_a_child_that_nobody_has_waited_for_says_which_signal_ended_it(tmp_path: Path) -> None:

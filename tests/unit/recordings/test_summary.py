@@ -20,9 +20,8 @@ from otel_quant.recordings.reader import read
 from otel_quant.recordings.sending.replay import Identifiers, Replay
 from otel_quant.recordings.steps import path_text
 from otel_quant.schema.units import size
+from otel_quant.views import report
 from otel_quant.views.ending import ending_facts
-from otel_quant.views.report import answer_of
-from otel_quant.views.steps import subject_of
 from otel_quant.views.watch import Looked
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import COMPLETE
@@ -131,7 +130,8 @@ def test_every_command_has_the_same_peak_and_limit(
     assert [side["values"] for side in compared["sides"]] == [[expected], [expected]]
     live = Looked(recording).memory()
     assert (live.peak, live.limit) == (expected, limit.value if limit else None)
-    _, *meter = answer_of(recording, subject_of(recording), ())[1].rows[0]
+    _, meters = next(iter(report.document(recording).parts)).parts
+    _, *meter = meters.rows[0]
     assert meter == [expected, limit.value if limit else None]
     sent = [sent_of(recording, run) for run in recording.runs]
     assert max(peak for peak, _ in sent) <= expected
@@ -284,7 +284,13 @@ def test_a_folder_and_the_profile_in_it_are_shown_with_the_same_columns(
     for path in (RECORDINGS / "good", RECORDINGS / "good" / "quark_profile.yaml"):
         assert main(["show", str(path)]) == 0
         text = capsys.readouterr().out
-        shown.append(re.findall(r"^STEP .*\n.*\n.*\n|^(?:memory|ended|command) .*", text, re.M))
+        shown.append(
+            re.findall(
+                r"^STEP .*\n.*\n.*\n|^(?:Memory peaked at [0-9.]+ .B|(?:memory|command) .*)",
+                text,
+                re.M,
+            )
+        )
     assert shown[0][0] == shown[1][0]
     assert [re.sub(r"[0-9.]+", "N", line) for line in shown[0]] == [
         re.sub(r"[0-9.]+", "N", line) for line in shown[1]

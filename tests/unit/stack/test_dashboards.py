@@ -196,7 +196,7 @@ def test_rates_are_made_for_the_interval_at_which_the_sdk_exports() -> None:
 # What is not ours: OpenTelemetry's resource attributes and what the stores add themselves.
 RESOURCE = {"service.name", "service.instance.id"}
 PROMETHEUS_LABELS = {"job", "instance", "host_name", "le"}
-ALERTS = {"ALERTS_FOR_STATE", "alertname", "severity"}
+ALERTS = {"ALERTS", "ALERTS_FOR_STATE", "alertname", "alertstate", "severity"}
 OF_MENUS = {"process"}
 OF_THE_STACK = {"up", "exporter"}
 """And what begins with `otelcol_` or `loki_`: what the servers say of themselves."""
@@ -299,3 +299,5 @@ def test_every_alert_says_what_to_do() -> None:
     for rule in (rule for group in RULES for rule in group["rules"] if "alert" in rule):
         assert len(rule["annotations"]["runbook"].split()) >= 10, rule["alert"]
         assert "\n" not in rule["annotations"]["runbook"].strip()
+        dashboard = "quant-runs/runs" if rule["alert"].startswith("Stack") else "quant-run/run?"
+        assert rule["annotations"]["dashboard"].startswith(f"{{{{ $externalURL }}}}/d/{dashboard}")

@@ -58,10 +58,14 @@ def test_each_figure_of_a_step_has_one_column(tmp_path: Path) -> None:
     head = [
         re.sub("<[^>]*>", "", cell).strip() for cell in CELL.findall(table.partition("<tbody>")[0])
     ]
-    ((row),) = rows(page, "steps")
-    assert head[-2:] == ["Memory peak MB", "Caches MB"]
-    assert [re.sub("<[^>]*>", "", cell) for cell in row[-2:]] == ["300.0", "200.0"]
+    before, row, after = rows(page, "steps")
+    assert head[-3:] == ["Memory peak MB", "Caches MB", "State"]
+    assert [re.sub("<[^>]*>", "", cell) for cell in row[-3:]] == ["300.0", "200.0", "ok"]
     assert len(set(head)) == len(head) == len(row)
+    assert [each[:4] for each in (before, after)] == [
+        ["(before the first step)", "0.00", "1.00", "33.3"],
+        ["(after the last step)", "2.00", "1.00", "33.3"],
+    ]
 
 
 def test_a_good_run_says_how_it_ended_what_peaked_how_long_and_what_it_wrote(
@@ -97,7 +101,8 @@ def test_a_failed_run_says_its_error_first(tmp_path: Path) -> None:
 def test_a_killed_run_says_signal_step_and_sample_and_what_would_help(tmp_path: Path) -> None:
     html = render(built.killed(tmp_path))
     assert answer(html)[:2] == [
-        "quantize.py was killed by SIGKILL after 6 min 36 s in Calibration, sample 37 of 512",
+        "quantize.py was killed by SIGKILL after 6 min 36 s in Calibration, sample 37 of 512: "
+        "out of memory",
         "Memory peaked at 7.95 GB in Calibration > Collecting ranges, 6:36 after the start: "
         "99.4 % of the limit of 8.00 GB.",
     ]
@@ -177,11 +182,17 @@ def test_the_models_are_compared_and_their_heaviest_layers_named(tmp_path: Path)
         ["Weights", "97.5 MB", "25.1 MB", "x 0.257"],
         ["Peak of activations", "9.63 MB", "2.41 MB", "x 0.25"],
         ["Nodes", "122", "465", "x 3.81"],
-        ["Contractions in integers", "0.0 %", "99.8 %", ""],
+        ["Contractions stored in integers", "0.0 %", "99.8 %", ""],
     ]
-    assert "MACs of the quantized model by type: int8 99.8 %, float32 0.20 %" in html
-    assert rows(html, "layers-quantized-macs")[0] == ["/layer1/conv1/Conv", "Conv", "int8", "222.0"]
-    assert rows(html, "layers-float-memory_bytes")[0][3] == "20.00"
+    assert "MACs of the quantized model by type, as stored: int8 99.8 %, float32 0.20 %" in html
+    assert "MACs of the quantized model by type, as expected to run: float32 100.0 %" in html
+    assert "MACs of the float model by type, as stored and as expected to run: float32" in html
+    assert (
+        "contractions stored in int8 99.80 %, float32 0.20 %, expected to run in float32 100.00 % by "
+        "onnxruntime 1.31.1 on an x86-64 CPU, because the bias is int8 (Conv 53, the first"
+    ) in html
+    assert rows(html, "layers-quantized-macs")[0][:3] == ["/layer1/conv1/Conv", "Conv", "int8"]
+    assert rows(html, "layers-float-memory_bytes")[0][4] == "20.00"
 
 
 def test_a_local_file_gives_what_there_is(tmp_path: Path) -> None:
@@ -189,7 +200,7 @@ def test_a_local_file_gives_what_there_is(tmp_path: Path) -> None:
     assert answer(html)[0] == "quark_profile.yaml finished in 1 min 00 s"
     assert [chart["id"] for chart in data(html)["charts"]] == ["memory"]
     assert "Read at checkpoints only" in html
-    assert len(rows(html, "steps")) == 20
+    assert len(rows(html, "steps")) == 21
 
 
 def test_nothing_recorded_is_a_page_that_says_so(tmp_path: Path) -> None:
@@ -254,9 +265,10 @@ def test_thousands_of_steps_and_a_long_name_are_cut_with_a_count_of_what_was_cut
     run = replace(whole.runs[0], steps=(*whole.runs[0].steps, *layers[:-1], bad))
     html = render(replace(whole, runs=(run,)))
     shown = rows(html, "steps")
-    assert len(shown) == 250
-    assert [row[:2] for row in shown if row[1] != "ok"] == [
-        ["x" * 120 + "… (99,880 more characters)", "failed: ValueError"]
+    assert len(shown) == 251
+    assert [(row[0], row[-1]) for row in shown if row[-1] != "ok"] == [
+        ("x" * 120 + "… (99,880 more characters)", "failed: ValueError"),
+        ("(after the last step)", ""),
     ]
     assert ("4,770 steps of 5,020 left out, the shortest: none took more than 5 ms.") in html
     assert len(html.encode()) <= 300_000
@@ -349,8 +361,8 @@ def test_a_step_that_was_open_when_it_was_killed_has_its_peak_from_the_curve(
 ) -> None:
     html = render(built.killed(tmp_path))
     highest = data(html)["charts"][0]["mark"]["value"]
-    open_steps = [row for row in rows(html, "steps") if row[1] == "killed"]
-    assert [(row[0], row[7]) for row in open_steps] == [
+    open_steps = [row for row in rows(html, "steps") if row[-1] == "killed"]
+    assert [(row[0], row[6]) for row in open_steps] == [
         (name, f"{highest / 1e6:,.1f}")
         for name in ("Model Quantization", "Calibration", "Collecting ranges")
     ]
@@ -366,8 +378,11 @@ def test_processes_that_a_script_starts_one_after_another_have_their_steps_in_on
         process.end(begins + 3.0)
     html = render(read(tmp_path / "r"))
     assert [row[:3] for row in rows(html, "steps")] == [
-        ["Calibration", "ok", "1.50"],
-        ["Model Quantization", "ok", "5.50"],
+        ["(before the first step)", "0.00", "1.50"],
+        ["Calibration", "1.50", "2.00"],
+        ["Model Quantization", "5.50", "2.00"],
+        ["(between steps)", "", "2.00"],
+        ["(after the last step)", "7.50", "0.50"],
     ]
     assert "The bands are the steps of" not in html
     assert "2 processes: process 11 took longest with 3.00 s." in html

@@ -21,7 +21,9 @@ from otel_quant.schema.records import AttributeValue, CostedModel
 HEAVIEST: Final = 10
 """Nodes that are named of a model by their MACs, and as many by their memory."""
 
-_SHOWN: Final = ("name", "op_type", "params", "macs", "memory_bytes", "precision")
+_SHOWN: Final = (
+    "name", "op_type", "params", "macs", "memory_bytes", "precision", "expected_precision",
+)  # fmt: skip
 """What is shown of such a node."""
 
 _INTEGER: Final = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
@@ -90,18 +92,23 @@ def figures_of(
         "qdq_nodes": cost.quantize_nodes + cost.dequantize_nodes,
         "max_memory_node": cost.max_memory_node,
     }
-    if cost.precision:
-        shares = cost.precision
-        figures["integer_mac_share"] = round(
-            sum((share for kind, share in shares.items() if kind in _INTEGER), 0.0), 6
-        )
-        figures |= {f"precision.{kind}": round(share, 6) for kind, share in shares.items()}
+    for before, shares in (("", cost.precision), ("expected_", cost.expected_precision)):
+        if shares:
+            integers = sum((share for kind, share in shares.items() if kind in _INTEGER), 0.0)
+            figures[f"{before}integer_mac_share"] = round(integers, 6)
+        figures |= {f"{before}precision.{kind}": round(it, 6) for kind, it in shares.items()}
+    if cost.runtime:
+        figures["runtime"] = cost.runtime
+    if cost.in_float:
+        figures["in_float"] = tuple(each.text for each in cost.in_float)
     if cost.uncosted_ops:
         figures["uncosted_ops"] = tuple(
             f"{op}:{count}" for op, count in sorted(cost.uncosted_ops.items())
         )
-    if cost.assumed:
-        figures["assumed"] = tuple(f"{each.name}={each.length}" for each in cost.assumed)
+    if cost.assumed or cost.assumed_branches:
+        lengths = (f"{each.name}={each.length}" for each in cost.assumed)
+        branches = (f"{each.node}: {each.taken} branch" for each in cost.assumed_branches)
+        figures["assumed"] = (*lengths, *branches)
     calibrated = tuple(
         f"{name}={'x'.join(map(str, shape))}"
         for name, shape in shapes.items()

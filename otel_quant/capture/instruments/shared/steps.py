@@ -31,7 +31,7 @@ from otel_quant.capture.instruments.shared.hooks import (
 )
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
-from otel_quant.capture.scope import Activation, as_step, qualified_name
+from otel_quant.capture.scope import Activation, as_step, is_failure, qualified_name
 from otel_quant.schema import semconv
 from otel_quant.schema.records import AttributeValue
 from otel_quant.schema.step_names import ProfileStep
@@ -366,7 +366,17 @@ def _as_operation(
         with operating(
             library.distribution, attributes, costs_models=find is not None
         ) as operation:
-            result = function(*args, **kwargs)
+            recorder = RUNTIME.recorder
+            before = recorder.opened
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as error:
+                with FAULTS.kept_in("failed call"):
+                    if (
+                        HOOKS.active and is_failure(error) and recorder.opened == before
+                    ):  # nothing else would tell of it
+                        recorder.close(open_library_step(hook.target, library), error)
+                raise
             if find is not None:
                 with FAULTS.kept_in("model cost"):
                     _report_models(functools.partial(find, bound, result), operation)

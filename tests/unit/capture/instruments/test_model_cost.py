@@ -37,6 +37,8 @@ def test_record_has_the_totals_and_the_heaviest_nodes(model: Path) -> None:
             "max_memory_node": cost.heaviest[0]["name"],
             "integer_mac_share": 0.0,
             "precision.float32": 1.0,
+            "expected_integer_mac_share": 0.0,
+            "expected_precision.float32": 1.0,
         },
         heaviest=(
             {
@@ -46,6 +48,7 @@ def test_record_has_the_totals_and_the_heaviest_nodes(model: Path) -> None:
                 "params": 12,
                 "memory_bytes": 80,
                 "precision": "float32",
+                "expected_precision": "float32",
             },
         ),
     )

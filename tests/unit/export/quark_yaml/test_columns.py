@@ -22,7 +22,7 @@ from otel_quant.export.quark_yaml.metrics import (
     SummaryMetric,
     TotalTimeMetric,
 )
-from otel_quant.schema.figures import DISK, GPU, MEMORY, Figure, Resource, YamlColumn
+from otel_quant.schema.figures import Figure, Resource, YamlColumn
 from otel_quant.schema.records import (
     CpuReading,
     DiskReading,
@@ -32,10 +32,10 @@ from otel_quant.schema.records import (
     Reading,
     RunInfo,
 )
+from tests.fixtures.figures import OF_QUARK
 from tests.fixtures.sent import SentRun
 
 MIB = 1024 * 1024
-MEASURED_BY_QUARK = (MEMORY, GPU, DISK)
 
 BASELINE = Reading(
     time_ns=1_700_000_000_250_000_000,
@@ -84,9 +84,7 @@ def _fresh_faults(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_checkpoint_has_the_keys_order_units_and_rounding_of_quark() -> None:
-    columns, custom = at_checkpoint(
-        ProgramMetrics(MEASURED_BY_QUARK), "Calibration Start", LATER, BASELINE
-    )
+    columns, custom = at_checkpoint(ProgramMetrics(OF_QUARK), "Calibration Start", LATER, BASELINE)
 
     assert list(columns.items()) == [
         ("step", "Calibration Start"),
@@ -101,7 +99,7 @@ def test_a_checkpoint_has_the_keys_order_units_and_rounding_of_quark() -> None:
 
 
 def test_the_summary_has_the_keys_order_units_and_rounding_of_quark() -> None:
-    columns = ProgramMetrics(MEASURED_BY_QUARK)
+    columns = ProgramMetrics(OF_QUARK)
     grown = 13 * MIB + MIB // 8
     peaks = Peaks({"gpu.memory": 310 * MIB, "cache.disk": grown}, process_memory=205 * MIB)
 
@@ -121,12 +119,12 @@ def test_the_summary_has_the_keys_order_units_and_rounding_of_quark() -> None:
 def test_what_was_not_measured_is_absent_and_never_zero() -> None:
     nothing = Reading(time_ns=1_700_000_000_000_000_000, clock_ns=0)
 
-    assert at_checkpoint(ProgramMetrics(MEASURED_BY_QUARK), "Start", nothing, nothing)[0] == {
+    assert at_checkpoint(ProgramMetrics(OF_QUARK), "Start", nothing, nothing)[0] == {
         "step": "Start",
         "timestamp": 1700000000.0,
         "relative_time_secs": 0.0,
     }
-    assert at_end(ProgramMetrics(MEASURED_BY_QUARK), nothing, nothing, Peaks())[0] == {
+    assert at_end(ProgramMetrics(OF_QUARK), nothing, nothing, Peaks())[0] == {
         "total_quantization_time_seconds": 0.0
     }
 
@@ -136,9 +134,7 @@ def test_the_peak_survives_a_reset_of_the_kernels_mark() -> None:
         resources={"memory": MemoryReading(rss=50 * MIB, tree_rss=50 * MIB, high_water=51 * MIB)},
     )
 
-    values, _ = at_end(
-        ProgramMetrics(MEASURED_BY_QUARK), reset, BASELINE, Peaks(process_memory=90 * MIB)
-    )
+    values, _ = at_end(ProgramMetrics(OF_QUARK), reset, BASELINE, Peaks(process_memory=90 * MIB))
 
     assert values["peak_memory_mb"] == 110.0
 
@@ -180,7 +176,7 @@ class Broken(CheckpointMetric):
 
 
 def test_custom_metrics_keep_their_position_and_are_returned_separately() -> None:
-    columns = ProgramMetrics(MEASURED_BY_QUARK)
+    columns = ProgramMetrics(OF_QUARK)
     columns.checkpoint_metrics.insert(1, Accuracy())
     columns.checkpoint_metrics.reverse()
     del columns.checkpoint_metrics[:3]
@@ -209,7 +205,7 @@ def test_custom_metrics_keep_their_position_and_are_returned_separately() -> Non
 def test_a_metric_that_raises_is_logged_once_and_the_others_are_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    columns = ProgramMetrics(MEASURED_BY_QUARK)
+    columns = ProgramMetrics(OF_QUARK)
     columns.checkpoint_metrics[1:] = [Broken(), Accuracy()]
 
     with caplog.at_level(logging.WARNING, logger="otel_quant"):
@@ -237,7 +233,7 @@ def test_a_metric_needs_no_base_class_of_ours() -> None:
         def collect(self, context: Any) -> Any:
             return [context.base_memory, isinstance(context.process, psutil.Process)]
 
-    columns = ProgramMetrics(MEASURED_BY_QUARK)
+    columns = ProgramMetrics(OF_QUARK)
     columns.checkpoint_metrics.append(Duck())
 
     _, custom = at_checkpoint(columns, "a", LATER, BASELINE)
@@ -250,7 +246,7 @@ def test_of_two_metrics_with_the_same_name_the_last_one_counts() -> None:
         def collect(self, context: MetricContext) -> float:
             return 0.5
 
-    columns = ProgramMetrics(MEASURED_BY_QUARK)
+    columns = ProgramMetrics(OF_QUARK)
     columns.checkpoint_metrics[:] = [Accuracy(), Other()]
 
     assert at_checkpoint(columns, "a", LATER, BASELINE)[0] == {"accuracy": 0.5}

@@ -13,7 +13,7 @@ from otel_quant.export.quark_yaml.metrics import CheckpointMetric, MetricContext
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.recordings.profile_reader import parse
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import DISK, GPU, MEMORY
+from otel_quant.schema.figures import GPU
 from otel_quant.schema.records import (
     CostedModel,
     DiskReading,
@@ -27,10 +27,10 @@ from otel_quant.schema.records import (
     StepInfo,
 )
 from otel_quant.version import VERSION
+from tests.fixtures.figures import OF_QUARK
 from tests.fixtures.sent import SentRun
 
 MIB = 1024 * 1024
-MEASURED_BY_QUARK = (MEMORY, GPU, DISK)
 RUN = RunInfo(
     id="0123456789abcdef",
     pid=1,
@@ -57,7 +57,7 @@ class Script:
     """Sends a run to a sink, with one checkpoint each second."""
 
     def __init__(self, path: Path, *, strict: bool = False) -> None:
-        self.metrics = ProgramMetrics(MEASURED_BY_QUARK)
+        self.metrics = ProgramMetrics(OF_QUARK)
         self.sink = QuarkYamlSink(path, self.metrics, strict=strict)
         self.sent = SentRun(RUN, reading(0), self.sink, metrics=self.metrics)
         self.second = 0

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.recordings.comparison.facts import script_of
 from otel_quant.recordings.comparison.runs import common_time, compared_run
 from otel_quant.recordings.comparison.side_by_side import Sample, Side, side_by_side
-from otel_quant.recordings.model import Ending
+from otel_quant.recordings.model import Ending, script_of
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.steps import path_text
 from otel_quant.recordings.summary import values

@@ -360,7 +360,7 @@ class StepSummary:
         self._is_the_program = _is_the_program(recording, run)
         self._is_alone = all(each.process == run.process for each in outermost_runs(recording))
         self._checkpoints: dict[str, list[float | None]] = {}
-        self._windows: dict[str, _Windows] = {}
+        self._windows: dict[str, Windows] = {}
 
     def values(self, step: RecordedStep) -> dict[str, float]:
         """Returns the quantities of a step that are known."""
@@ -429,9 +429,9 @@ class StepSummary:
         if (highest := self._window(name).highest(step.start, end)) is not None:
             yield Known(highest, "launcher", None, self._run, step)
 
-    def _window(self, name: str) -> _Windows:
+    def _window(self, name: str) -> Windows:
         if name not in self._windows:
-            self._windows[name] = _Windows(self._recording, name)
+            self._windows[name] = Windows(self._recording, name)
         return self._windows[name]
 
 
@@ -447,7 +447,7 @@ def _is_the_program(recording: Recording, run: RecordedRun) -> bool:
     return recording.launcher is not None and run.parent_pid == recording.launcher
 
 
-class _Windows:
+class Windows:
     """A series of the launcher's curve between any two moments, in seconds since the recording began."""
 
     def __init__(self, recording: Recording, name: str) -> None:
@@ -471,6 +471,11 @@ class _Windows:
         # A reading's time is cut to milliseconds: it may have been taken one later.
         first, until = bisect_left(self._times, start), bisect_right(self._times, end - 1e-3)
         return _highest(self._levels[first:until])
+
+    def at(self, time: float) -> float | None:
+        """Returns the highest value of the newest reading at a moment."""
+        before = bisect_right(self._times, time)
+        return self._levels[before - 1] if before else None
 
     def rise(self, start: float, end: float) -> float | None:
         """Returns by how much a total rose, at most."""

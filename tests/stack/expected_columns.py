@@ -73,7 +73,7 @@ COLUMNS = {
         "Samples/s [short], Caches [bytes]"
     ),
     ("Quantization runs", "Alerts that fire"): (
-        "Since [dateTimeAsIso], Severity, Alert, Job, Run, Step"
+        "Since [dateTimeAsIso], Severity, Alert, Job, Run"
     ),
     ("Quantization runs", "Runs"): (
         "Began [dateTimeAsIso], Run, State [none], Job, Model, Method, Configuration, Duration "

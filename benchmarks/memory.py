@@ -44,12 +44,16 @@ def report(steps: int | None, profile: Path) -> None:
         note_automatic_providers()  # as under opentelemetry-instrument
         otel_quant.QuantInstrumentor().instrument()
         if steps:
-            with otel_quant.run(str(profile)):
-                for _ in range(steps):
-                    with otel_quant.step("Calibration"):
-                        pass
             from opentelemetry import trace
             from opentelemetry._logs import get_logger_provider
+
+            from otel_quant.capture.runtime import RUNTIME
+
+            os.environ["OTEL_QUANT_PROFILE"] = str(profile)  # not `run`, which keeps each step
+            for _ in range(steps):
+                with otel_quant.step("Calibration"):
+                    pass
+            RUNTIME.end_run()
 
             providers: tuple[Any, Any] = (trace.get_tracer_provider(), get_logger_provider())
             for provider in providers:  # of the SDK: the API's own have nothing to flush

@@ -25,8 +25,8 @@ _CHUNK: Final = 16384
 _MOST_OPEN: Final = 200
 """Files that stay open, at most. Those of further child processes are opened for each reading."""
 
-# By path: the descriptor, and the file's identity, for programs that close what they do not know.
-_OPEN: Final[dict[str, tuple[int, tuple[int, int]]]] = {}
+# By path: the descriptor, and the file's device and inode, for programs that close what they do not know.
+_OPEN: Final[dict[str, tuple[int, int, int]]] = {}
 
 # By thread id: each thread changes only its own entry, so no lock is needed.
 _BYTES_READ: Final[dict[int, int]] = {}
@@ -42,14 +42,17 @@ def read_kept(path: str) -> bytes:
     kept = _OPEN.get(path)
     if kept is not None:
         content = b""
-        if _is_still(*kept):
-            try:
-                content = os.pread(kept[0], _CHUNK, 0)
-            except ProcessLookupError:
-                _close(path)
-                raise
-            except OSError:
-                pass  # the program has closed it meanwhile
+        descriptor, device, inode = kept
+        try:
+            # The program may have closed it, and another file have got its number.
+            status = os.fstat(descriptor)
+            if status.st_ino == inode and status.st_dev == device:
+                content = os.pread(descriptor, _CHUNK, 0)
+        except ProcessLookupError:
+            _close(path)
+            raise
+        except OSError:
+            pass  # the program has closed it
         if content:
             return _counted(content)
         _close(path)
@@ -62,11 +65,11 @@ def _kept_open(path: str) -> bytes:
     descriptor = open_apart(path, os.O_RDONLY)
     try:
         content = os.pread(descriptor, _CHUNK, 0)
-        identity = _identity(descriptor)
+        status = os.fstat(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
-    already = _OPEN.setdefault(path, (descriptor, identity))
+    already = _OPEN.setdefault(path, (descriptor, status.st_dev, status.st_ino))
     if already[0] != descriptor:
         os.close(descriptor)  # another thread has just opened it
     return _counted(content)
@@ -91,24 +94,13 @@ def _close(path: str) -> None:
     kept = _OPEN.pop(path, None)
     if kept is None:
         return
-    if _is_still(*kept):
-        try:
-            os.close(kept[0])
-        except OSError:
-            pass  # the program has closed it meanwhile
-
-
-def _is_still(descriptor: int, identity: tuple[int, int]) -> bool:
-    """Whether a descriptor is still that of a file: the program may close it, and another get its number."""
+    descriptor, device, inode = kept
     try:
-        return _identity(descriptor) == identity
+        status = os.fstat(descriptor)
+        if (status.st_dev, status.st_ino) == (device, inode):
+            os.close(descriptor)
     except OSError:
-        return False
-
-
-def _identity(descriptor: int) -> tuple[int, int]:
-    status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino
+        pass  # the program has closed it
 
 
 def threads_of(pid: int) -> list[str]:

@@ -15,7 +15,6 @@ process leaves is on disk already: each checkpoint, and a last reading that is a
 
 from __future__ import annotations
 
-import atexit
 import builtins
 import os
 import sys
@@ -31,6 +30,7 @@ from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
+from otel_quant.capture.exit_order import ExitOrder
 from otel_quant.capture.instruments.processes import PARENT
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.readers import Probes
@@ -83,7 +83,7 @@ class Runtime:
         self._gpu: GpuProbe | None = None
         self.operations: list[Any] = []  # calls of entry points that are under way
         self._exiting = False
-        self._watches_exit = False
+        self.exit_order = ExitOrder(self.at_process_end)
 
     # --- the run --------------------------------------------------------------------------
 
@@ -232,12 +232,6 @@ class Runtime:
         ):  # Python would print a stack trace of ours and go on with the exit
             LOG.warning("telemetry that has not been delivered is given up: interrupted")
 
-    def watch_exit(self) -> None:
-        """Has the run end at exit: after what registers later, before what has registered."""
-        if not self._watches_exit:
-            self._be_first_at_exit()
-            self._watches_exit = True
-
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
         self._lock = threading.RLock()
@@ -309,7 +303,7 @@ class Runtime:
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
             )
-            self.watch_exit()
+            self.exit_order.take_place()
             return recorder
         return _no_run()
 
@@ -356,15 +350,6 @@ class Runtime:
     def _path_of(request: ProfileRequest, info: RunInfo) -> Path:
         return profile_path(request, info.rank, PARENT.is_worker, quark_own_path())
 
-    def _be_first_at_exit(self) -> None:
-        """Has the run end before the program's providers shut themselves down.
-
-        At exit the last registered comes first, and providers register when they are
-        made: most likely before the first step, else this is called again.
-        """
-        atexit.unregister(self.at_process_end)
-        atexit.register(self.at_process_end)
-
     def _probes(self, settings: Settings) -> Probes:
         if not settings.gpu:
             return Probes(tuple(resource for resource in RESOURCES if resource.name != "gpu"))
@@ -377,7 +362,7 @@ class Runtime:
             use = PROVIDERS.current
             logs = LogsSink(self.delivery.soon, self._context_of, use.logger)
             spans = self._spans = SpansSink(
-                self._be_first_at_exit, logs.run_span_started, use.tracer
+                self.exit_order.be_first, logs.run_span_started, use.tracer
             )
             self._sinks = (spans, self._metrics_sink(use.meter), logs)
         return self._sinks

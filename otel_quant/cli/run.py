@@ -15,7 +15,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.cli.command import Command, UserError
 from otel_quant.launcher.program import Program, end_as
-from otel_quant.launcher.start import make_folder, program_environment, take_notes
+from otel_quant.launcher.start import (
+    let_it_start,
+    make_folder,
+    program_environment,
+    take_notes,
+)
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
@@ -110,6 +115,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.out is None:
             os.rmdir(made)  # noqa: PTH106 - likewise
         raise _not_started(arguments[0], error) from error
+    let_it_start(made)
     from pathlib import Path
 
     from otel_quant.base.log import LOG
@@ -213,7 +219,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     if has_steps or (recording.ending is not None and is_worth_telling(recording.ending)):
         lines += ["", terminal_text(shown, terminal_width(sys.stderr))]
     if any(len(run.steps) > most for run in runs):
-        lines.append(f"all steps: otel-quant show {where}")
+        lines.append(f"more steps: otel-quant show {where}")
     if not has_steps:
         # A process that has begun a run makes its file before it writes the first event.
         is_lost = not runs and bool(processes_in(recording.path))

@@ -9,6 +9,9 @@ from typing import Final
 
 from otel_quant.cli.command import Command, add_format, read_recording
 
+_MOST_STEPS: Final = 1000
+"""Steps of a run that are shown to people; programs get all."""
+
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -27,7 +30,7 @@ def _run(options: argparse.Namespace) -> int:
 
     gc.disable()  # all that is read stays to the end: to look through it for garbage took a fifth
     try:
-        shown = document({name: read_recording(name) for name in options.files})
+        shown = document({name: read_recording(name) for name in options.files}, _MOST_STEPS)
         lines = iter(written(shown, options.format, terminal_width(sys.stdout)))
         while text := "".join(islice(lines, 1000)):  # standard output may be unbuffered
             sys.stdout.write(text)

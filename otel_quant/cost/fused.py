@@ -127,16 +127,16 @@ class _Graph:
         """How many nodes read integers, each with a DequantizeLinear of its own."""
         found: dict[Value, int] = {}
         for op in self._ops:
-            for i, value in enumerate(op.inputs):
-                if value is None or i:
-                    continue
-                integers = self._twins.get(value, value)
-                count = 1
+            if op.has(0):
+                integers, count = self._twins.get(op.input(0), op.input(0)), 1
                 if op.kind in DEQUANTIZES and op.outputs:
-                    floats = op.outputs[0]
-                    count = self._edges.get(floats, 0) + (floats in self._kept)
+                    count = self._reads(op.outputs[0])
                 found[integers] = found.get(integers, integers in self._kept) + count
         return found
+
+    def _reads(self, value: Value) -> int:
+        """How many operands read a value, those outside the graph as one."""
+        return self._edges.get(value, 0) + (value in self._kept)
 
     def _dtype(self, integers: Value, zero_point: Value | None, readers: int) -> int:
         """The type of the results of a QuantizeLinear when they are run.
@@ -163,8 +163,7 @@ class _Graph:
     def _moved(self, held: Quantized, value: Value) -> Quantized:
         """What stands for another tensor with the same scale."""
         integers = Value(held.value.dtype, value.shape, name=value.name)
-        readers = self._edges.get(value, 0) + (value in self._kept)
-        dtype = self._dtype(integers, held.zero_point, readers)
+        dtype = self._dtype(integers, held.zero_point, self._reads(value))
         return Quantized(integers, dtype, held.scale, held.zero_point, node=False)
 
     def kernels(self) -> dict[Operation, Kernel]:
@@ -177,7 +176,7 @@ class _Graph:
 
     def _alone(self, value: Value) -> bool:
         """Whether one operand, and nothing outside, reads a value."""
-        return self._edges.get(value) == 1 and value not in self._kept
+        return value in self._edges and self._reads(value) == 1
 
     def _look_behind(self, op: Operation) -> None:
         """Finds what is quantized as soon as it is made."""

@@ -15,6 +15,7 @@ from otel_quant.cost.graph import (
     NOT_QUANTIZED,
     QDQ,
     QUANTIZES,
+    Fusion,
     Obstacle,
     Operation,
     Value,
@@ -65,8 +66,8 @@ def listed(names: Sequence[str]) -> str:
 
 
 _KINDS: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_CLAMPS: Final = frozenset({"Clip", "Relu"})
 _QUARK: Final = "com.amd.quark:"
-_FLOATS: Final = frozenset({dtypes.FLOAT, dtypes.FLOAT16, dtypes.DOUBLE, dtypes.BFLOAT16})
 
 _NOT_HERE: Final = Obstacle("onnxruntime has no kernel on integers for it as it is", "")
 
@@ -114,7 +115,8 @@ def _islands(
             if (reason := _reason(evidence, op)) is not None:
                 groups.setdefault(reason, []).append(kernel)
             continue
-        for op in kernel.nodes:
+        weighted = [op for op in kernel.nodes if _integer_weights(evidence.file, op) is not None]
+        for op in weighted or kernel.nodes:
             if _ran_in_float(kernel, op):
                 own.setdefault(op, []).append(kernel)
                 weights = _integer_weights(evidence.file, op)
@@ -156,7 +158,12 @@ def _reason(evidence: Evidence, op: Operation) -> tuple[Operation, Obstacle] | N
     file = evidence.file
     beside: Sequence[Operation | None] = ()
     if op.kind in QUANTIZES and not file.is_input(op.input(0)):
-        beside = [file.maker(op.input(0))]
+        maker = file.maker(op.input(0))
+        if (
+            maker is not None and maker.kind in _CLAMPS
+        ):  # part of the kernel in front, if there is one
+            maker = file.maker(maker.input(0)) or maker
+        beside = [maker]
     elif op.kind not in QUANTIZES and not file.is_given_out(op.outputs[0]):
         # A constant is taken for an operand of what reads it in another shape.
         read = file.users if op.input(0).constant else file.readers
@@ -197,7 +204,7 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
             return Obstacle(other, NOT_QUANTIZED.remedy)
         if at in fused.by_weights:
             return _NOT_HERE
-    return _of_operands(file, at, rule.bias)
+    return _of_operands(file, at, rule)
 
 
 def _dequantizer(file: FileGraph, value: Value) -> Operation | None:
@@ -220,22 +227,24 @@ def _also_read(file: FileGraph, op: Operation) -> str:
     return "its result is quantized twice" if len(readers) > 1 else ""
 
 
-def _of_operands(file: FileGraph, at: Operation, bias: int | None) -> Obstacle:
+def _of_operands(file: FileGraph, at: Operation, rule: Fusion) -> Obstacle:
     """Why there is no kernel for what operands are."""
-    missing = _NOT_HERE
-    for i, value in enumerate(at.inputs):
-        if value is None or value.dtype not in _FLOATS:
+    missing = []
+    for i in (*rule.operands(at), *(() if rule.bias is None else (rule.bias,))):
+        if not at.has(i):
             continue
+        value = at.input(i)
         maker, dequantizer = file.maker(value), _dequantizer(file, value)
-        if maker is None and i == bias:
-            continue  # a constant of floats, which is quantized when the model is loaded
         if maker is not dequantizer and maker is not None and dequantizer is not None:
             why = f"{title(maker)} stands between it and the DequantizeLinear of operand {i}"
             return Obstacle(why, "a DequantizeLinear right in front of it")
-        if dequantizer is None and missing is _NOT_HERE:
-            why = f"operand {i}, `{value.name}`, does not come from a DequantizeLinear"
-            missing = Obstacle(why, "QuantizeLinear and DequantizeLinear in front of it")
-    return missing
+        # A bias of floats is quantized when the model is loaded.
+        if dequantizer is None and i != rule.bias:
+            missing.append(value.name)
+    if not missing:
+        return _NOT_HERE
+    why = f"{listed(missing)} {'do' if missing[1:] else 'does'} not come from a DequantizeLinear"
+    return Obstacle(why, "QuantizeLinear and DequantizeLinear in front of each")
 
 
 def _channel_axis(op: Operation) -> int | None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.export.recording.curve import Level
 from otel_quant.launcher.advice import Situation, Where, advice_for, shortage_in
 from otel_quant.launcher.causes import Known, cause_of
 from otel_quant.launcher.observer import LastSeen, Observation, with_mark
@@ -65,7 +64,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     limit, source = _limit(seen, victim, shortage, recording)
     growth = _forecast(victim, step, semconv.FORECAST_MEMORY_PER_SAMPLE)
     if growth is None and step is not None:
-        growth = _growth(step, _first(step, victim, seen, recording), memory, recording)
+        growth = _growth(step, memory, recording)
     situation = Situation(
         step=step or (victim.steps[-1] if victim.steps else None),
         run=victim.run,
@@ -158,18 +157,17 @@ def _memory_then(
 ) -> int | None:
     """Returns RSS of the process tree when it happened."""
     if victim.run is not None and victim.run.end is not None:
-        return _highest_before(victim.time, recording)  # the exception has freed it since
+        # The exception has freed it since.
+        held = summary.Windows(recording, series.MEMORY).highest(
+            victim.time - 1.0, victim.time + 0.1
+        )
+        return None if held is None else int(held)
     ended = (seen.time_ns - recording.began_ns) / 1e9
     if seen.mark is not None and ended - victim.time < _SOON:
         return with_mark(last, seen.mark)
     if last is None:
         return None
     return last.highest if seen.oom_kills is not None and seen.oom_kills.kills else last.memory
-
-
-def _highest_before(time: float, recording: Recording) -> int | None:
-    levels = [level for at, level in _memory_curve(recording) if time - 1.0 <= at <= time + 0.1]
-    return max((int(level.highest) for level in levels), default=None)
 
 
 def _limit(
@@ -180,11 +178,12 @@ def _limit(
         full = max((gpu for gpu in seen.gpus if gpu.limit), key=lambda gpu: gpu.used, default=None)
         return (full.limit, f"gpu {full.index}") if full is not None else (None, None)
     use = seen.uses.get(victim.pid or seen.pid)
+    is_short = shortage is not None or victim.signal == signal.SIGABRT  # of addresses, it may be
     known = [
         Limit(value, source)
         for value, source in (
             (seen.limits.memory, seen.limits.memory_source),
-            (use.address_space if use is not None else None, "RLIMIT_AS"),
+            (use.address_space if use is not None and is_short else None, "RLIMIT_AS"),
             summary.limit(recording) or (None, None),
         )
         if value is not None
@@ -193,44 +192,25 @@ def _limit(
     return (None, None) if smallest is None else (int(smallest.value), smallest.source)
 
 
-def _first(
-    step: RecordedStep, victim: Victim, seen: Observation, recording: Recording
-) -> int | None:
-    """Returns RSS at the beginning of a step, if its process is the whole program; else None."""
-    run = victim.run
-    if run is None or victim.pid != seen.pid or len(recording.runs) > 1:
-        return None
-    found = (each for each in run.checkpoints if (each.step, each.time) == (step.index, step.start))
-    memory = next((each.attributes.get(semconv.CHECKPOINT_MEMORY) for each in found), None)
-    return memory if isinstance(memory, int) else None
-
-
-def _growth(
-    step: RecordedStep, first: int | None, memory: int | None, recording: Recording
-) -> int | None:
+def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int | None:
     """Returns the growth of memory with each sample: the median slope between any two readings."""
-    curve = _memory_curve(recording)
-    samples = step.samples or 0
-    if not curve or memory is None or samples < _FEWEST_SAMPLES:
+    curve, samples = summary.Windows(recording, series.MEMORY), step.samples or 0
+    if memory is None or samples < _FEWEST_SAMPLES:
         return None
     # The newest number of samples is that of the end, whenever the figures beside it were read.
     known = [(time, count) for time, count in step.progress if count < samples]
     every = max(1, -(-len(known) // _MOST_POINTS))
-    points: list[tuple[int, float]] = []
-    position = 0
-    for time, count in ((step.start, 0), *known[::every]):
-        while position + 1 < len(curve) and curve[position + 1][0] <= time:
-            position += 1
-        # The curve's reading at the beginning may be one of 50 ms later.
-        at_start = first if count == 0 and first is not None else curve[position][1].last
-        points.append((count, float(at_start)))
-    points.append((samples, float(memory)))
-    slopes = [
-        (after[1] - before[1]) / (after[0] - before[0])
-        for before, after in combinations(points, 2)
-        if after[0] > before[0]
+    points = [
+        (count, level)
+        for time, count in ((step.start, 0), *known[::every])
+        if (level := curve.at(time)) is not None
     ]
-    return round(statistics.median(slopes))
+    slopes = [
+        (after - before) / (later - earlier)
+        for (earlier, before), (later, after) in combinations([*points, (samples, memory)], 2)
+        if later > earlier
+    ]
+    return round(statistics.median(slopes)) if slopes else None
 
 
 def _forecast(victim: Victim, step: RecordedStep | None, name: str) -> int | None:
@@ -239,20 +219,6 @@ def _forecast(victim: Victim, step: RecordedStep | None, name: str) -> int | Non
         return None
     found = forecast_of(victim.run, step).get(name)
     return found if isinstance(found, int) else None
-
-
-def _memory_curve(recording: Recording) -> list[tuple[float, Level]]:
-    """Returns time in seconds since the recording began, and memory, of each bucket."""
-    curve = recording.curves.get("launcher")
-    if curve is None:
-        return []
-    began = (curve.began_ns - recording.began_ns) / 1e9
-    length = curve.curve.length / 1000
-    return [
-        (began + bucket.position * length, bucket.levels[series.MEMORY])
-        for bucket in curve.curve.buckets.values()
-        if series.MEMORY in bucket.levels
-    ]
 
 
 def _disk(seen: Observation, victim: Victim, recording: Recording) -> tuple[tuple[str, int], ...]:

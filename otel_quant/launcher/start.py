@@ -10,8 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 
 from otel_quant.base.initial_environment import environment_at_start
@@ -36,6 +38,9 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 _NOTES: Final = ".pythons"
 """As in otel_quant/capture/on_pythonpath/sitecustomize.py, which can import nothing of ours."""
+
+_START_LASTS: Final = 0.1
+"""Seconds that the program is left alone at most; a Python starts in a fifth of that."""
 
 _NOT_CALLED: Final = "no quantization library that otel-quant knows was called"
 _UNSENT: Final = "unsent"
@@ -107,6 +112,19 @@ def program_environment(folder: str, settings: Mapping[str, str]) -> Mapping[str
     environ[LAUNCHER_PID] = str(os.getpid())
     environ.update(settings)
     return environ
+
+
+def let_it_start(folder: str) -> None:
+    """Waits until a Python of the program has started, or the program has ended, for a tenth of a second at most.
+
+    What the launcher loads next takes as long as the start of a Python, and may be on the same processor.
+    """
+    ends = time.monotonic() + _START_LASTS
+    with suppress(OSError):  # it has removed the folder
+        while not os.path.getsize(_notes_in(folder)) and time.monotonic() < ends:
+            if signal.SIGCHLD in signal.sigpending():
+                break
+            time.sleep(_START_LASTS / 50)
 
 
 def take_notes(folder: str) -> Sequence[str]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Attributes: TypeAlias = "Mapping[str, AttributeValue]"
 
+_NOTHING: Final[Attributes] = {}
+
 State = Literal["running", "ended", "failed", "killed", "lost"]
 """How a run or a step stands. ``failed``: ended by an exception or a non-zero exit code. ``killed``:
 ended by a signal, as the launcher saw. ``lost``: its process stopped without an end record."""
@@ -77,8 +79,7 @@ class RecordedStep:
     parent_span_id: str | None = None  # The span above
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedCheckpoint:
+class RecordedCheckpoint(NamedTuple):
     """A checkpoint."""
 
     name: str  # Its name: ``Start``, ``Calibration Start``, ..
@@ -86,7 +87,7 @@ class RecordedCheckpoint:
     # Index of its step, of a ``point`` the innermost that was open; None for the run's
     step: int | None = None
     phase: Phase = "point"  # ``start`` or ``end`` of its step or of the run; else ``point``
-    attributes: Attributes = field(default_factory=dict)  # The attributes of its log record
+    attributes: Attributes = _NOTHING  # The attributes of its log record
     # By the wall clock, as telemetry has it: nanoseconds since the epoch; None of a profile
     wall_ns: int | None = None
 
@@ -197,6 +198,8 @@ class Recording:
     ending: Ending | None = None  # How the program ended; None while it runs and without a launcher
     launcher: int | None = None  # Process id of the launcher; None without one
     problems: tuple[str, ...] = ()  # What could not be read, one sentence each
+    # What its readers have worked out of all that is above, and ask for more than once
+    memo: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
 
 def number(attributes: Attributes, name: str) -> float | None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+from sys import intern
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_quant.base.files import open_regular
@@ -30,6 +33,8 @@ _MOST_POINTS: Final = 300
 _Event = Mapping[str, Any]
 
 _SPAN: Final = ("trace_id", "span_id", "parent_span_id")
+_OF_STEP: Final = ("parent", *_SPAN)
+_OUTCOME: Final = ("devices", "error", "error_message")
 _OF_RUN: Final = ("rank", "world_size", "resource", *_SPAN)
 
 
@@ -140,13 +145,7 @@ def _events(
     path: Path, lines: Iterable[bytes], left_out: LeftOut
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the events of lines; a last line that a kill has cut is none, and nothing is left out."""
-    for line in lines:
-        try:
-            event = _DECODE(line.decode())
-        except (ValueError, RecursionError):
-            if line.endswith(b"\n"):
-                left_out["line"] += 1
-            continue
+    for event in _decoded(lines, left_out):
         refuse_newer(path, event)
         kind = event.get("kind") if type(event) is dict else None
         if type(kind) is not str or (fields := EVENTS.get(kind)) is None:
@@ -155,6 +154,29 @@ def _events(
             yield kind, known
         else:
             left_out[kind] += 1
+
+
+_AT_ONCE: Final = 256
+"""Lines that are decoded together: each name is one object then, of 20 in every line of a long run."""
+
+
+def _decoded(lines: Iterable[bytes], left_out: LeftOut) -> Iterator[Any]:
+    """Yields what lines hold."""
+    every = iter(lines)
+    while some := list(islice(every, _AT_ONCE)):
+        with suppress(ValueError, RecursionError):
+            found = _DECODE(f"[{b','.join(some).decode()}]")
+            if len(found) == len(some):
+                yield from found
+                continue
+        for line in some:
+            try:
+                event = _DECODE(line.decode())
+            except (ValueError, RecursionError):
+                if line.endswith(b"\n"):
+                    left_out["line"] += 1
+            else:
+                yield event
 
 
 class ReadRun:
@@ -168,7 +190,8 @@ class ReadRun:
         self._known: dict[str, Any] = {
             "id": run, "process": process, "pid": _pid(process), "parent_pid": parent, "start": at,
         }  # fmt: skip
-        self._steps: dict[int, dict[str, Any]] = {}
+        self._open: dict[int, dict[str, Any]] = {}
+        self._closed: dict[int, RecordedStep] = {}
         self._attributes: dict[str, Any] = {}
         self._custom: dict[str, Any] = {}
         self._checkpoints: list[RecordedCheckpoint] = []
@@ -179,32 +202,33 @@ class ReadRun:
         _HANDLERS[kind](self, event, at)
 
     def _on_started(self, event: _Event, at: float) -> None:
-        self._known |= {name: event[name] for name in _OF_RUN if name in event}
+        self._known |= _known(event, _OF_RUN)
         self._attributes |= event.get("attributes", {})
         self._checkpoint("Start", "start", event, at)
 
     def _on_step_started(self, event: _Event, at: float) -> None:
         index = event["index"]
-        self._steps[index] = {
+        self._open[index] = {
             "index": index, "name": event["name"], "kind": event["step_kind"], "start": at,
-            "attributes": event.get("attributes", {}), "progress": [],
-            **{name: event.get(name) for name in ("parent", *_SPAN)},
+            "attributes": event.get("attributes", {}), **_known(event, _OF_STEP),
         }  # fmt: skip
         self._checkpoint(f"{event['name']} Start", "start", event, at, index)
 
     def _on_step_ended(self, event: _Event, at: float) -> None:
-        step, error = self._steps[event["index"]], event.get("error")
-        step["attributes"].update(event.get("attributes", {}))
-        step |= {"end": at, "state": "failed" if error else "ended", **_outcome(event)}
         if event.get("samples") is not None:
             self._on_samples_consumed(event, at)
-        self._checkpoint(f"{step['name']} End", "end", event, at, event["index"])
+        index = event["index"]
+        step, error = self._open.pop(index), event.get("error")
+        step["attributes"].update(event.get("attributes", {}))
+        step |= _known(event, _OUTCOME)
+        self._closed[index] = _recorded_step(step, "failed" if error else "ended", at)
+        self._checkpoint(f"{step['name']} End", "end", event, at, index)
 
     def _on_samples_expected(self, event: _Event, at: float) -> None:
-        self._steps[event["index"]]["expected_samples"] = event["total"]
+        self._open[event["index"]]["expected_samples"] = event["total"]
 
     def _on_samples_consumed(self, event: _Event, at: float) -> None:
-        self._consumed(self._steps[event["index"]], event["samples"], at)
+        _consumed(self._open[event["index"]], event["samples"], at)
 
     def _on_checkpoint(self, event: _Event, at: float) -> None:
         self._checkpoint(event["name"], "point", event, at, event.get("step"))
@@ -220,9 +244,9 @@ class ReadRun:
         self._known |= {name: event[name] for name in names if name in event}
 
     def _on_heartbeat(self, event: _Event, at: float) -> None:
-        steps = {str(index): step for index, step in self._steps.items()}
+        steps = {str(index): step for index, step in self._open.items()}
         for index, samples in event.get("samples", {}).items():
-            self._consumed(steps[index], samples, at)
+            _consumed(steps[index], samples, at)
         self.last = LastReading(
             time=at, attributes=event.get("attributes", {}), open_steps=tuple(self.open_steps)
         )
@@ -230,7 +254,7 @@ class ReadRun:
     def _on_ended(self, event: _Event, at: float) -> None:
         self.end = at
         self.state = "failed" if event.get("error") else "ended"
-        self._known |= _outcome(event)
+        self._known |= _known(event, _OUTCOME)
         self._attributes.update(event.get("attributes", {}))
         self._custom.update(event.get("custom", {}))
         self._checkpoint("End", "end", event, at)
@@ -239,14 +263,14 @@ class ReadRun:
         """Takes what the state file says: the newest reading, and samples of open steps."""
         steps = state.get("steps", ())
         for each in steps:
-            step = self._steps.get(each["index"])
-            if step is None or "end" in step:
+            step = self._open.get(each["index"])
+            if step is None:
                 continue
             if each.get("expected") is not None:
                 step["expected_samples"] = each["expected"]
             if each.get("samples"):
                 # The samples are newer than the reading beside them: they are written at once.
-                self._consumed(step, each["samples"], max(at, step["start"]))
+                _consumed(step, each["samples"], max(at, step["start"]))
         attributes = state.get("attributes", {})
         if attributes:
             named = tuple(each["index"] for each in steps)
@@ -256,46 +280,27 @@ class ReadRun:
     @property
     def open_steps(self) -> dict[int, str]:
         """The names of the steps that are open, by index."""
-        return {index: step["name"] for index, step in self._steps.items() if "end" not in step}
+        return {index: step["name"] for index, step in self._open.items()}
 
     def recorded(self, state_of_open: State = "lost") -> RecordedRun:
         """Returns what has been read."""
         state = self.state or state_of_open
+        still_open = {index: _recorded_step(step, state) for index, step in self._open.items()}
+        steps = tuple(step for _, step in sorted((self._closed | still_open).items()))
         return RecordedRun(
             **{
                 **self._known,
                 "resource": self._known.get("resource", {}),
                 "end": self.end,
                 "state": state,
-                "attributes": {**self._of_models(), **self._of_steps(), **self._attributes},
-                "steps": tuple(
-                    RecordedStep(
-                        **{"state": state, **step, "progress": tuple(_selection(step["progress"]))}
-                    )
-                    for _, step in sorted(self._steps.items())
-                ),
+                "attributes": {**self._of_models(), **_of_steps(steps), **self._attributes},
+                "steps": steps,
                 "checkpoints": tuple(self._checkpoints),
                 "models": tuple(self._models),
                 "custom": self._custom,
                 "last": self.last,
             }
         )
-
-    @staticmethod
-    def _consumed(step: dict[str, Any], samples: int, at: float) -> None:
-        """Notes how many samples have been consumed by a time."""
-        if samples > (step.get("samples") or 0):
-            step["samples"] = samples
-            step["progress"].append((at, samples))
-
-    def _of_steps(self) -> dict[str, Any]:
-        """Returns what the run's span has of its steps: the first value of each."""
-        found: dict[str, Any] = {}
-        for _, step in sorted(self._steps.items()):
-            for name in semconv.COPIED_TO_RUN:
-                if name in step["attributes"]:
-                    found.setdefault(name, step["attributes"][name])
-        return found
 
     def _of_models(self) -> dict[str, Any]:
         """Returns what the run's span has of its models: the last of each role."""
@@ -320,7 +325,7 @@ class ReadRun:
             figures = {**figures, **prefixed}
         self._checkpoints.append(
             RecordedCheckpoint(
-                name=name,
+                name=intern(name),
                 time=at,
                 step=step,
                 phase=phase,
@@ -330,13 +335,30 @@ class ReadRun:
         )
 
 
-def _outcome(event: _Event) -> dict[str, Any]:
-    """Returns what the end of a run or a step says of it."""
-    return {
-        "devices": event.get("devices", ()),
-        "error": event.get("error"),
-        "error_message": event.get("error_message"),
-    }
+def _recorded_step(step: dict[str, Any], state: State, end: float | None = None) -> RecordedStep:
+    progress = tuple(_selection(step.pop("progress"))) if "progress" in step else ()
+    return RecordedStep(**step, state=state, end=end, progress=progress)
+
+
+def _consumed(step: dict[str, Any], samples: int, at: float) -> None:
+    """Notes how many samples have been consumed by a time."""
+    if samples > (step.get("samples") or 0):
+        step["samples"] = samples
+        step.setdefault("progress", []).append((at, samples))
+
+
+def _of_steps(steps: Iterable[RecordedStep]) -> dict[str, Any]:
+    """Returns what the run's span has of its steps: the first value of each."""
+    found: dict[str, Any] = {}
+    for step in steps:
+        for name in semconv.COPIED_TO_RUN:
+            if name in step.attributes:
+                found.setdefault(name, step.attributes[name])
+    return found
+
+
+def _known(event: _Event, names: Iterable[str]) -> dict[str, Any]:
+    return {name: event[name] for name in names if name in event}
 
 
 _HANDLERS: Final[Mapping[str, Callable[[ReadRun, _Event, float], None]]] = {

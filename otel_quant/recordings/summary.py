@@ -14,6 +14,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from heapq import nlargest
+from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 
 from otel_quant.export.recording.curve import RecordedCurve
@@ -25,7 +27,7 @@ from otel_quant.recordings.model import (
     Recording,
     number,
 )
-from otel_quant.recordings.steps import PlacedStep, StepPath, placed_steps, step_at
+from otel_quant.recordings.steps import PlacedStep, StepPath, step_at, steps_in
 from otel_quant.schema import semconv
 from otel_quant.schema.quantities import QUANTITIES, Quantity
 
@@ -116,7 +118,11 @@ def value(recording: Recording, name: str) -> float | None:
 
 def peak(recording: Recording, name: str = MEMORY_PEAK) -> Known | None:
     """Returns the highest value of the whole, and where it was: as :func:`value` has it."""
-    return _placed(_everywhere(recording, BY_NAME[name]), recording, recording.runs)
+    if ("peak", name) not in recording.memo:
+        every = _everywhere(recording, BY_NAME[name])
+        recording.memo["peak", name] = _placed(every, recording, recording.runs)
+    found: Known | None = recording.memo["peak", name]
+    return found
 
 
 def peak_of_run(recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK) -> Known | None:
@@ -268,9 +274,14 @@ def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Itera
             if (read := number(run.last.attributes, name)) is not None:
                 yield Known(read, "last reading", run=run)
     if quantity.checkpoint:
-        for point in run.checkpoints:
-            if (seen := number(point.attributes, quantity.checkpoint)) is not None:
-                yield Known(seen, "checkpoints", point.time, run)
+        points = (
+            (seen, point.time)
+            for point in run.checkpoints
+            if (seen := number(point.attributes, quantity.checkpoint)) is not None
+        )
+        # Of no more than these it is looked up where they were.
+        for highest, time in nlargest(_MOST_PLACES, points, key=itemgetter(0)):
+            yield Known(highest, "checkpoints", time, run)
     # A run that has ended has said itself what its process's curve has.
     curve = recording.curves.get(run.process) if LAUNCHER not in recording.curves else None
     if run.end is None and curve is not None and quantity.curve:
@@ -314,7 +325,7 @@ def _placed(
         return None
     sources = [each.source for each in found if each.value == highest]
     source = "kernel" if "kernel" in sources else sources[0]
-    steps = placed_steps(runs, recording.duration)
+    steps = steps_in(recording, runs)
     near = [each for each in found if each.value >= _NEAR * highest]
     timed = [each for each in near if each.time is not None]
     for each in sorted(timed, key=lambda each: -each.value)[:_MOST_PLACES]:
@@ -349,7 +360,7 @@ class StepSummary:
         self._is_the_program = _is_the_program(recording, run)
         self._is_alone = all(each.process == run.process for each in outermost_runs(recording))
         self._checkpoints: dict[str, list[float | None]] = {}
-        self._windows: dict[str, _Windows] = {}
+        self._windows: dict[str, Windows] = {}
 
     def values(self, step: RecordedStep) -> dict[str, float]:
         """Returns the quantities of a step that are known."""
@@ -418,9 +429,9 @@ class StepSummary:
         if (highest := self._window(name).highest(step.start, end)) is not None:
             yield Known(highest, "launcher", None, self._run, step)
 
-    def _window(self, name: str) -> _Windows:
+    def _window(self, name: str) -> Windows:
         if name not in self._windows:
-            self._windows[name] = _Windows(self._recording, name)
+            self._windows[name] = Windows(self._recording, name)
         return self._windows[name]
 
 
@@ -436,7 +447,7 @@ def _is_the_program(recording: Recording, run: RecordedRun) -> bool:
     return recording.launcher is not None and run.parent_pid == recording.launcher
 
 
-class _Windows:
+class Windows:
     """A series of the launcher's curve between any two moments, in seconds since the recording began."""
 
     def __init__(self, recording: Recording, name: str) -> None:
@@ -460,6 +471,11 @@ class _Windows:
         # A reading's time is cut to milliseconds: it may have been taken one later.
         first, until = bisect_left(self._times, start), bisect_right(self._times, end - 1e-3)
         return _highest(self._levels[first:until])
+
+    def at(self, time: float) -> float | None:
+        """Returns the highest value of the newest reading at a moment."""
+        before = bisect_right(self._times, time)
+        return self._levels[before - 1] if before else None
 
     def rise(self, start: float, end: float) -> float | None:
         """Returns by how much a total rose, at most."""

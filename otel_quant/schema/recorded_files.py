@@ -8,6 +8,7 @@ after need not expect one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from sys import intern
 from typing import Any, Final, TypeAlias
 
 from otel_quant.schema.catalog import FORMER
@@ -62,11 +63,14 @@ class Fields:
         """Returns the fields that are known and right; None if one is missing that must be there."""
         if type(value) is not dict:
             return None
-        found = {}
+        found: dict[str, Any] = {}
         for name, each in value.items():
             if each is None or (check := self.checks.get(name)) is None:
                 continue
-            if check is text and type(each) is str:  # half of all fields, without a call
+            if check is text and type(each) is str:  # most fields, without a call
+                found[name] = intern(each)  # names of steps recur
+                continue
+            if check is whole and type(each) is int and 0 <= each < _END:
                 found[name] = each
                 continue
             taken = check(each, left_out)
@@ -132,9 +136,11 @@ def attributes(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
     wrong = []
     for name, each in value.items():
         kind = type(each)
+        if kind is str:
+            value[name] = intern(each)
+            continue
         if (
-            kind is str
-            or (kind is int and -_END <= each < _END)
+            (kind is int and -_END <= each < _END)
             or (kind is float and -_HIGHEST < each < _HIGHEST)
             or kind is bool
         ):

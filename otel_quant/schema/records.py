@@ -146,9 +146,9 @@ class Limits:
     memory_source: Literal["cgroup", "physical"] | None = None  # Which of the two it is
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StepInfo:
-    """A step, as known when it opens."""
+    """A step, as known when it opens. Nobody changes it; frozen, it would take four times as long to make."""
 
     index: int  # Position in the run, from 0, in order of opening
     label: str  # Name of the step: its kind, or the user's message
@@ -245,7 +245,7 @@ class Origin:
     gpu_drivers: tuple[str, ...] = ()  # Each GPU driver with its version: ``nvidia 550.54.15``
     revision: str | None = None  # Commit of the git repository that the current folder is in
     ref: str | None = None  # Its branch
-    # What the CI system says, by the names of :mod:`otel_quant.capture.recorder.origin`
+    # What the CI system says, by the names of attributes
     ci: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Final
@@ -31,10 +31,10 @@ def csv_lines(document: Document) -> Iterator[str]:
     table = document.sheet() if document.sheet else first_table(document.parts)
     if table is None:
         return iter(())
-    written = _exact if table.is_exact else _neutral
+    written: Callable[[Cell], str | float] = _exact if table.is_exact else _neutral
     moments = [at for at, column in enumerate(table.columns) if column.unit == "time"]
 
-    def row_of(cells: Sequence[Cell]) -> list[str | int]:
+    def row_of(cells: Sequence[Cell]) -> list[str | float]:
         if moments:
             cells = [_moment(cell) if at in moments else cell for at, cell in enumerate(cells)]
         return list(map(written, cells))
@@ -43,7 +43,7 @@ def csv_lines(document: Document) -> Iterator[str]:
     return _lines(chain((names,), map(row_of, map(cells_of, table.rows))))
 
 
-def _lines(rows: Iterable[list[str | int]]) -> Iterator[str]:
+def _lines(rows: Iterable[Sequence[str | float]]) -> Iterator[str]:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     for row in rows:
@@ -81,7 +81,9 @@ def _neutral(cell: Cell) -> str | int:
     return _FORMULA.sub(r"\1'", value) if isinstance(value, str) else value
 
 
-def _exact(cell: Cell) -> str | int:
+def _exact(cell: Cell) -> str | float:
+    if type(cell) is int or type(cell) is float:
+        return cell
     number = cell.value if isinstance(cell, Quantity) else cell
     return _verbatim(cell) if isinstance(number, float) else _neutral(cell)
 

@@ -140,6 +140,12 @@ def exceeded(run: RecordedRun, step: RecordedStep) -> str:
 
 def forecast_lines(recording: Recording) -> list[str]:
     """Returns a line for each step whose forecast is above the limit, or that has time left."""
-    steps = [(run, step) for run in recording.runs for step in run.steps]
+    # A forecast is made of samples; of an open step the last reading has it.
+    steps = [
+        (run, step)
+        for run in recording.runs
+        for step in run.steps
+        if step.end is None or step.samples is not None
+    ]
     said = ((each[1].name, [*filter(None, (time_left(*each), exceeded(*each)))]) for each in steps)
     return [printable(f"{name}: {', '.join(texts)}") for name, texts in said if texts]

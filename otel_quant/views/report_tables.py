@@ -255,7 +255,9 @@ def processes_of(recording: Recording) -> tuple[str, list[Table]]:
         _in_order(families),
         row=lambda each, cells: Row(cells, each.depth, state=each.state),
         id="processes",
-        caption="Processes, slowest first",
+        caption="Processes, slowest first"
+        if len(families) == 1
+        else "Processes: below each those that it has started, slowest first",
     )
     tables.append(table.first(_MOST_PROCESSES, "process", "processes"))
     sentence = f"{len(processes):,} processes"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Final, TypeAlias
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import LastReading, RecordedRun, Recording, number
@@ -28,6 +29,7 @@ from otel_quant.views.report_tables import model_parts
 from otel_quant.views.steps import (
     COLUMNS,
     ShownRun,
+    StepRow,
     columns_of,
     message_of,
     status_of,
@@ -288,7 +290,7 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
                 "file": title,
                 "truncated": _is_truncated(recording, run),
                 "run": _run_data(recording, run, summary.peak_of_run(recording, run)),
-                "steps": list(_rows(ShownRun(recording, run))),
+                "steps": _rows(ShownRun(recording, run)),
                 "summary": run.summary,
                 "onnx_model_cost": list(_costs(run)),
                 **({"last_reading": _last_reading(recording, run, last)} if last else {}),
@@ -323,36 +325,49 @@ def _last_reading(recording: Recording, run: RecordedRun, last: LastReading) -> 
     }
 
 
-def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
-    """Yields figures as Quark's file has them: sizes in MiB."""
-    known = dict[str, Sequence[Any]]()
-    for column, values in columns_of(run):
-        is_size = column.unit == "By"
-        known[column.name] = [
-            _mebibytes(value) if is_size and value is not None else value for value in values
-        ]
+_Field: TypeAlias = Callable[[StepRow], Any]
+
+
+def _fields(run: ShownRun) -> dict[str, _Field]:
+    """Returns what programs get of each row, by name: figures as Quark's file has them, sizes in MiB."""
+    fields: dict[str, _Field] = {"step": lambda row: row.name, "depth": lambda row: row.depth}
+    for column in columns_of(run):
+        assert column.value is not None
+        fields[column.name] = _in_mebibytes(column.value) if column.unit == "By" else column.value
     for name, text_of in (("error_message", message_of), ("status", status_of)):
-        texts = list(map(text_of, run.rows))
-        known |= {name: texts} if any(text is not None for text in texts) else {}
-    for at, row in enumerate(run.rows):
-        yield {
-            "step": row.name,
-            "depth": row.depth,
-            **{name: values[at] for name, values in known.items()},
-        }
+        if any(text_of(row) is not None for row in run.rows):
+            fields[name] = text_of
+    return fields
+
+
+def _in_mebibytes(of: _Field) -> _Field:
+    return lambda row: None if (value := of(row)) is None else _mebibytes(value)
+
+
+def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
+    fields = _fields(run)
+
+    def of_row(row: StepRow) -> dict[str, Any]:
+        return {name: of(row) for name, of in fields.items()}
+
+    return map(of_row, run.rows)
 
 
 def _sheet(recordings: Mapping[str, Recording]) -> Table:
     """Returns the steps; what is known of a run is on each of its steps."""
-    rows: list[dict[str, Any]] = []
+    runs: list[tuple[ShownRun, dict[str, _Field], dict[str, str]]] = []
     for name, recording in recordings.items():
         for title, run in _titled_runs(name, recording).items():
-            data = _run_data(recording, run, summary.peak_of_run(recording, run))
-            known = {f"run_{key}": listed(each) for key, each in data.items()}
-            rows += ({"file": title, **row, **known} for row in _rows(ShownRun(recording, run)))
-    order = ["file", "step", "depth", *(column.key for column in COLUMNS), "status"]
-    present = {key for row in rows for key, value in row.items() if value is not None}
-    every = dict.fromkeys((*order, *(key for row in rows for key in row)))
-    names = [key for key in every if key in present]
-    columns = [Column[Any](name) for name in names]
-    return Table(columns, [[row.get(name) for name in names] for row in rows], is_exact=True)
+            if (shown := ShownRun(recording, run)).rows:
+                data = _run_data(recording, run, summary.peak_of_run(recording, run))
+                known = {f"run_{key}": listed(each) for key, each in data.items()}
+                runs.append((shown, _fields(shown), {"file": title, **known}))
+    order = dict.fromkeys(("file", "step", "depth", *(column.key for column in COLUMNS)))
+    present = dict.fromkeys(chain(*((*fields, *known) for _, fields, known in runs)))
+    names = [name for name in order | present if name in present]
+    rows = (
+        [fields[name](row) if name in fields else known.get(name) for name in names]
+        for shown, fields, known in runs
+        for row in shown.rows
+    )
+    return Table([Column[Any](name) for name in names], rows, is_exact=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
@@ -17,7 +17,7 @@ from otel_quant.recordings.model import (
     Recording,
     number,
 )
-from otel_quant.recordings.steps import PlacedStep, covered, placed_steps
+from otel_quant.recordings.steps import PlacedStep, covered, steps_in
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
 from otel_quant.schema.quantities import QUANTITIES
@@ -83,7 +83,7 @@ def subject_of(recording: Recording) -> Subject:
     if _one_after_another(above, recording.duration):
         above = [[run for runs in above for run in runs]]
     runs, why = _most_telling(above or list(processes.values()), recording.duration)
-    return Subject(process_name(runs[0]), runs, placed_steps(runs, recording.duration), why)
+    return Subject(process_name(runs[0]), runs, steps_in(recording, runs), why)
 
 
 def _one_after_another(processes: list[list[RecordedRun]], until: float) -> bool:
@@ -129,26 +129,26 @@ class StepRow:
     name: str
     depth: int  # Steps around it
     placed: PlacedStep | None = None  # None for a checkpoint
+    step: RecordedStep | None = None  # None for a checkpoint
     first: RecordedCheckpoint | None = None  # At its start; of a checkpoint, itself
     last: RecordedCheckpoint | None = None  # At its end
     gap: tuple[float | None, float] | None = None  # Of time without a step: its start, and seconds
 
-    @property
-    def step(self) -> RecordedStep | None:
-        """The step; None for a checkpoint."""
-        return None if self.placed is None else self.placed.step
-
 
 class ShownRun:
-    """A run, and what its steps come to."""
+    """A run with rows of all its steps and other checkpoints, or of some of its steps alone."""
 
-    def __init__(self, recording: Recording, run: RecordedRun) -> None:
+    def __init__(
+        self, recording: Recording, run: RecordedRun, placed: Sequence[PlacedStep] | None = None
+    ) -> None:
         self.recording, self.run = recording, run
         self.steps = summary.StepSummary(recording, run)
         self.limit = summary.limit(recording, run)
         # The names of all attributes of its checkpoints
-        self.checkpoint_names = {name for each in run.checkpoints for name in each.attributes}
-        self.rows = list(self._rows())
+        self.checkpoint_names = dict.fromkeys(
+            chain.from_iterable(each.attributes for each in run.checkpoints)
+        )
+        self.rows = list(self._rows(placed))
 
     @property
     def seconds(self) -> float:
@@ -157,16 +157,19 @@ class ShownRun:
             return self.run.end - self.run.start
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
 
-    def _rows(self) -> Iterator[StepRow]:
+    def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepRow]:
+        every = steps_in(self.recording, [self.run]) if placed is None else placed
         rows = {
-            each.step.index: StepRow(self, each.step.name, each.depth, each)
-            for each in placed_steps([self.run], self.recording.duration)
+            each.step.index: StepRow(self, each.step.name, each.depth, each, each.step)
+            for each in every
+            if each.run is self.run
         }
         for point in self.run.checkpoints:
             row = rows.get(point.step) if point.step is not None else None
             if point.phase == "point":
-                depth = 0 if row is None else row.depth + 1
-                yield StepRow(self, point.name, depth, None, point, point)
+                if placed is None:
+                    depth = 0 if row is None else row.depth + 1
+                    yield StepRow(self, point.name, depth, None, None, point, point)
             elif row is not None and point.phase == "end":
                 row.last = point
             elif row is not None:
@@ -300,33 +303,30 @@ COLUMNS: Final = (
 )
 """The figures that every run may have, in the order of the table."""
 
-Known: TypeAlias = tuple[Column[StepRow], list[Any]]
-"""A column with the figure of each row."""
 
-
-def columns_of(run: ShownRun) -> list[Known]:
+def columns_of(run: ShownRun) -> list[Column[StepRow]]:
     """Returns the columns in which a row has a value; those of the program's own metrics come last."""
     return _known((*COLUMNS, *_custom_columns(run)), run.rows, with_seen=True)
 
 
 def _known(
-    columns: Sequence[Column[StepRow]], rows: Sequence[StepRow], *, with_seen: bool = False
-) -> list[Known]:
+    columns: Iterable[Column[StepRow]], rows: Sequence[StepRow], *, with_seen: bool = False
+) -> list[Column[StepRow]]:
     """Returns what is known; what was seen at checkpoints only where no peak is known."""
-    found: list[Known] = []
+    found: list[Column[StepRow]] = []
     for column in columns:
         peak = column.heading.replace(" SEEN", " PEAK")
-        has_peak = peak != column.heading and any(peak == each.heading for each, _ in found)
-        if column.value is None or (has_peak and not with_seen):
+        has_peak = peak != column.heading and any(peak == each.heading for each in found)
+        value = column.value
+        if value is None or (has_peak and not with_seen):
             continue
-        values = [column.value(row) for row in rows]
-        if any(value is not None for value in values):
-            found.append((column, values))
+        if any(value(row) is not None for row in rows):
+            found.append(column)
     return found
 
 
 def _custom_columns(run: ShownRun) -> Iterator[Column[StepRow]]:
-    for name in dict.fromkeys(name for each in run.run.checkpoints for name in each.attributes):
+    for name in run.checkpoint_names:
         if name.startswith(semconv.CUSTOM_PREFIX):
             key = name.removeprefix(semconv.CUSTOM_PREFIX)
             yield Column(key, "", _custom(name), key, absent="-")
@@ -355,35 +355,32 @@ def step_table(
 
     With rates it has what a profile does not know: CPU time, and samples a second.
     """
-    shown_runs = [ShownRun(recording, run) for run in runs]
-    rows = [row for run in shown_runs for row in run.rows]
-    steps = [row.placed for row in rows if row.placed is not None]
-    notes = []
-    if most is not None and len(rows) > most:
-        kept = {id(each) for each in most_telling(steps, most)}
-        rows = [row for row in rows if id(row.placed) in kept]
+    steps = steps_in(recording, runs)
+    points = sum(point.phase == "point" for run in runs for point in run.checkpoints)
+    notes, shown_steps = [], None
+    if most is not None and len(steps) + points > most:
+        shown_steps = most_telling(steps, most)
+        kept = {id(each) for each in shown_steps}
         longest = max((each.duration for each in steps if id(each) not in kept), default=0.0)
         notes.append(
             f"{counted(len(steps) - len(kept), 'step')} of {len(steps):,} left out, the shortest: "
             f"none took more than {duration_text(longest)}."
         )
+    shown_runs = [ShownRun(recording, run, shown_steps) for run in runs]
+    rows = [row for run in shown_runs for row in run.rows]
     if steps and len(runs) == len(recording.runs):
         rows = _with_gaps(rows, steps, shown_runs[0])
     custom = dict.fromkeys(each for run in shown_runs for each in _custom_columns(run))
     rates = _RATES if with_rates else ()
-    shown = _known((*_SHOWN, *rates, *custom, _STATE), rows)
-    columns = [column for column, _ in shown]
+    columns = _known((*_SHOWN, *rates, *custom, _STATE), rows)
     if any(column.heading.endswith(" SEEN") for column in columns):
         has_reading = any(run.last and run.end is None for run in runs)
         between = " and in the last reading" if has_reading else ", not between them"
         notes.append(f"SEEN is the highest at the checkpoints{between}.")
-    cells = zip(*(values for _, values in shown), strict=True)
-    return Table(
+    return Table.of(
         columns,
-        [
-            Row(each, row.depth, row.step.state if row.step else "ended")
-            for each, row in zip(cells, rows, strict=True)
-        ],
+        rows,
+        row=lambda row, cells: Row(cells, row.depth, row.step.state if row.step else "ended"),
         id="steps",
         caption=caption,
         note=" ".join(notes),

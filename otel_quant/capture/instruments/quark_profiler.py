@@ -155,7 +155,7 @@ def initialize(original: Function, hook: Hook, library: Library) -> Function:
         is_new = not self._initialized
         if is_new and os.environ.get(QUARK_PROFILING) == "1":
             RUNTIME.move_profile_off(output_path)
-            RUNTIME.watch_exit()  # before Quark does: at exit, its last record is made first
+            RUNTIME.exit_order.take_place()  # before Quark does: at exit, its last record is made first
         original(self, output_path)
         if is_new:
             with FAULTS.kept_in("Quark's profiler"), RUNTIME.metrics.adopted(self):

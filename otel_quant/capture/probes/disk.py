@@ -34,11 +34,12 @@ class DiskProbe:
         return DiskReading(*self._totals.read(pids)) if _AVAILABLE else None
 
     def _own(self) -> Figures:
+        ours = bytes_read() - self._read_before  # without this read, which the counter lacks too
         read, write, *chars = _counters(SELF)
         if not chars:
             return read, write
         read_chars, write_chars = chars
-        return read, write, read_chars - (bytes_read() - self._read_before), write_chars
+        return read, write, read_chars - ours, write_chars
 
 
 def _counters(pid: int) -> Figures:

@@ -170,12 +170,12 @@ class Cumulative:
         self._of_child = of_child
         self._list = list_descendants
         self._highest: Figures = ()
-        self._lost: Figures = ()
+        self._lost: Figures = ()  # empty until something is
         self._last: dict[int, Figures] = {}
 
     def read(self, pids: Collection[int]) -> Figures:
         """Reads the totals. No total is lower than at the previous reading."""
-        if not pids and not self._last and self._highest and not any(self._lost):
+        if not pids and not self._last and self._highest and not self._lost:
             # Most programs have no child, and this takes half as long.
             sums = self._own()
             if not any(map(operator.lt, sums, self._highest)):
@@ -183,16 +183,16 @@ class Cumulative:
                 return sums
         for remaining in reversed(range(_PASSES)):
             sums, is_complete = self._pass(pids)
-            if not self._highest:
-                self._highest, self._lost = sums, (0,) * len(sums)
-            totals = _added(sums, self._lost)
+            self._highest = self._highest or sums
+            totals = _added(sums, self._lost) if self._lost else sums
             if is_complete and not any(map(operator.lt, totals, self._highest)):
                 break
             if remaining:
                 pids = self._list()
             elif is_complete:
                 higher = tuple(map(max, self._highest, totals))
-                self._lost = _added(self._lost, map(operator.sub, higher, totals))
+                missing = tuple(map(operator.sub, higher, totals))
+                self._lost = _added(self._lost, missing) if self._lost else missing
         self._highest = tuple(map(max, self._highest, totals))
         return self._highest
 

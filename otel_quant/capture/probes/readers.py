@@ -121,10 +121,9 @@ class Probes:
     def _read(self, whole: bool, totals: bool = False) -> Reading:
         found: dict[str, Any] = {}
         pids: tuple[int, ...] = ()
-        with _TREE:
-            if may_have_children():
-                with _Turn(self._lock):
-                    pids = descendants()
+        if may_have_children():
+            with _TREE, _Turn(self._lock):
+                pids = descendants()
         # GPUs first: the first reading loads over 10 MB to reach the drivers, which must not
         # look like growth of the first step. Without the lock: a driver that hangs in one
         # thread must not stop the others.
@@ -154,7 +153,7 @@ def _read_into(found: dict[str, Any], sources: tuple[_Source, ...], pids: tuple[
     for name, boundary, read in sources:
         with boundary:
             record = read(pids)
-            if record is not None and not (type(record) is tuple and not record):
+            if record is not None and record != ():
                 found[name] = record
 
 

@@ -7,7 +7,7 @@ were set first, which identify it. Figures by device are on metrics and on a log
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -25,8 +25,16 @@ from otel_quant.schema.records import (
 )
 from otel_quant.version import VERSION
 
-_Row: TypeAlias = tuple[Figure, bool, tuple[tuple[Part, str], ...]]
-"""A figure, whether it only rises, and the attribute of each of its parts."""
+_Of: TypeAlias = Callable[[Any], Number | None]
+"""Takes a figure from a probe's record."""
+
+_Totals: TypeAlias = tuple[tuple[str, _Of], ...]
+_Levels: TypeAlias = tuple[tuple[str, _Of, tuple[tuple[Part, str], ...]], ...]
+"""Of figures that only rise, the attribute of their difference. Of others, their name and the attribute of
+each of their parts."""
+
+_OnRecords: TypeAlias = tuple[tuple[str, str, Figure], ...]
+"""An attribute of log records, the resource and the figure that it shows."""
 
 _DIGITS: Final = 6
 """Decimals that are kept of seconds and of other fractions."""
@@ -52,30 +60,14 @@ def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
     )
 
 
-_OF_CI: Final = {
-    "pipeline": semconv.CI_PIPELINE,
-    "run": semconv.CI_RUN,
-    "run_url": semconv.CI_RUN_URL,
-    "task": semconv.CI_TASK,
-    "task_run": semconv.CI_TASK_RUN,
-    "worker": semconv.CI_WORKER,
-    "revision": semconv.VCS_REVISION,
-    "ref": semconv.VCS_REF,
-    "change": semconv.VCS_CHANGE,
-    "repository": semconv.VCS_REPOSITORY,
-}
-"""The names of what :mod:`otel_quant.capture.recorder.origin` reads."""
-
-
 def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
     """Returns the attributes that say what made a run."""
     origin = run.origin
     if origin is None:
         return {}
-    ci = {_OF_CI[field]: value for field, value in origin.ci.items()}
     return present(
         {
-            **ci,
+            **origin.ci,
             semconv.PROCESS_COMMAND_LINE: origin.command or None,
             semconv.PYTHON_VERSION: origin.python,
             semconv.HOST_NAME: origin.host,
@@ -88,8 +80,8 @@ def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
             semconv.OTEL_QUANT_VERSION: VERSION,
             semconv.GPU_NAMES: tuple(gpu.name for gpu in first.gpus if gpu.name) or None,
             semconv.GPU_DRIVERS: origin.gpu_drivers or None,
-            semconv.VCS_REVISION: origin.revision or ci.get(semconv.VCS_REVISION),
-            semconv.VCS_REF: origin.ref or ci.get(semconv.VCS_REF),
+            semconv.VCS_REVISION: origin.revision or origin.ci.get(semconv.VCS_REVISION),
+            semconv.VCS_REF: origin.ref or origin.ci.get(semconv.VCS_REF),
             semconv.LIBRARIES: origin.libraries or None,
         }
     )
@@ -227,66 +219,63 @@ def _warn_of_attributes() -> None:
     )
 
 
-def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Row, ...]:
-    return tuple(
-        (figure, figure.parts == TOTAL, tuple((p, figure.attribute(p, stem)) for p in figure.parts))
-        for figure in figures
-        if figure.parts
+def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Totals, _Levels]:
+    totals = tuple((f.attribute("delta", stem), f.of) for f in figures if f.parts == TOTAL)
+    levels = tuple(
+        (f.name, f.of, tuple((part, f.attribute(part, stem)) for part in f.parts))
+        for f in figures
+        if f.parts and f.parts != TOTAL
     )
+    return totals, levels
 
 
 def _add(
     found: dict[str, AttributeValue],
-    rows: tuple[_Row, ...],
+    rows: tuple[_Totals, _Levels],
     first: Any,
     last: Any,
     peaks: Mapping[str, Number],
 ) -> None:
     """Adds the parts of figures between two records of a probe. It runs at the end of each step."""
-    for figure, is_total, names in rows:
-        before = None if first is None else figure.of(first)
-        after = None if last is None else figure.of(last)
-        delta = None if before is None or after is None else after - before
-        if is_total:
-            if delta is not None:
-                found[names[0][1]] = delta if type(delta) is int else round(delta, _DIGITS)
-            continue
-        parts: dict[Part, Number | None] = {
+    totals, levels = rows
+    if first is not None and last is not None:
+        for attribute, of in totals:
+            before, after = of(first), of(last)
+            if before is not None and after is not None:
+                found[attribute] = _rounded(after - before)
+    for name, of, parts in levels:
+        before = None if first is None else of(first)
+        after = None if last is None else of(last)
+        values = {
             "start": before,
             "end": after,
-            "delta": delta,
-            "peak": peaks.get(figure.name),
+            "delta": None if before is None or after is None else after - before,
+            "peak": peaks.get(name),
         }
-        for part, name in names:
-            value = parts[part]
+        for part, attribute in parts:
+            value = values[part]
             if value is not None:
-                found[name] = value if type(value) is int else round(value, _DIGITS)
+                found[attribute] = _rounded(value)
 
 
-def _on_records(
-    resources: Sequence[Resource], prefix: str
-) -> tuple[tuple[str, tuple[tuple[str, Figure], ...]], ...]:
+def _rounded(value: Number) -> Number:
+    return value if type(value) is int else round(value, _DIGITS)
+
+
+def _on_records(resources: Sequence[Resource], prefix: str) -> _OnRecords:
     return tuple(
-        (resource.name, rows)
+        (prefix + figure.checkpoint, resource.name, figure)
         for resource in resources
-        for rows in (tuple((prefix + f.checkpoint, f) for f in resource.figures if f.checkpoint),)
-        if rows
+        for figure in resource.figures
+        if figure.checkpoint
     )
 
 
-def _since(
-    baseline: Reading,
-    reading: Reading,
-    rows: tuple[tuple[str, tuple[tuple[str, Figure], ...]], ...],
-) -> dict[str, AttributeValue]:
+def _since(baseline: Reading, reading: Reading, rows: _OnRecords) -> dict[str, AttributeValue]:
+    first, now = baseline.resources, reading.resources
     found: dict[str, AttributeValue] = {}
-    for resource, figures in rows:
-        now = reading.resources.get(resource)
-        if now is None:
-            continue
-        first = baseline.resources.get(resource)
-        for name, figure in figures:
-            value = figure.since(first, now) if figure.is_total else figure.of(now)
-            if value is not None:
-                found[name] = value
+    for attribute, resource, figure in rows:
+        value = figure.since(first.get(resource), now.get(resource))
+        if value is not None:
+            found[attribute] = value
     return found

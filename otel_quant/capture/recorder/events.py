@@ -273,6 +273,6 @@ class EventMaker:
 
     def _copy_to_run(self, attributes: Attributes) -> None:
         for name in semconv.COPIED_TO_RUN:
-            if name in attributes:
+            if name in attributes and name not in self._of_period:
                 self._of_run.setdefault(name, attributes[name])
-                self._of_period.setdefault(name, attributes[name])
+                self._of_period[name] = attributes[name]

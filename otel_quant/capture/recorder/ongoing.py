@@ -191,14 +191,11 @@ class Ongoing:
         self._told_ns = reading.clock_ns
         return [(step, step.progress(reading.clock_ns)) for step in self.open.values()]
 
-    def _periods(self) -> Iterator[Period]:
-        if self.whole is not None:
-            yield self.whole
-        if self.unreported is not None and self.unreported is not self.whole:
-            yield self.unreported
+    def _periods(self) -> list[Period]:
+        if self.whole is None or self.unreported is None:
+            return []
+        return [self.whole] if self.unreported is self.whole else [self.whole, self.unreported]
 
-    def _trackers(self) -> Iterator[PeakTracker]:
-        for period in self._periods():
-            yield period.tracker
-        for step in tuple(self.open.values()):  # a signal handler may open or end one meanwhile
-            yield step.tracker
+    def _trackers(self) -> list[PeakTracker]:
+        steps = tuple(self.open.values())  # a signal handler may open or end one meanwhile
+        return [each.tracker for each in self._periods()] + [each.tracker for each in steps]

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from otel_quant.schema import semconv
+
 _LONGEST: Final = 1000
 """Characters that are kept."""
 
@@ -81,64 +83,64 @@ def _value(text: str, paths: bool) -> str:
 
 SYSTEMS: Final[Mapping[str, Mapping[str, str]]] = {
     "GITHUB_ACTIONS": {
-        "pipeline": "{GITHUB_WORKFLOW}",
-        "run": "{GITHUB_RUN_ID}",
-        "run_url": "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/actions/runs/{GITHUB_RUN_ID}",
-        "task": "{GITHUB_JOB}",
-        "worker": "{RUNNER_NAME}",
-        "revision": "{GITHUB_SHA}",
-        "ref": "{GITHUB_REF_NAME}",
-        "repository": "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}",
+        semconv.CI_PIPELINE: "{GITHUB_WORKFLOW}",
+        semconv.CI_RUN: "{GITHUB_RUN_ID}",
+        semconv.CI_RUN_URL: "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/actions/runs/{GITHUB_RUN_ID}",
+        semconv.CI_TASK: "{GITHUB_JOB}",
+        semconv.CI_WORKER: "{RUNNER_NAME}",
+        semconv.VCS_REVISION: "{GITHUB_SHA}",
+        semconv.VCS_REF: "{GITHUB_REF_NAME}",
+        semconv.VCS_REPOSITORY: "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}",
     },
     "GITLAB_CI": {
-        "pipeline": "{CI_PROJECT_PATH}",
-        "run": "{CI_PIPELINE_ID}",
-        "run_url": "{CI_PIPELINE_URL}",
-        "task": "{CI_JOB_NAME}",
-        "task_run": "{CI_JOB_ID}",
-        "worker": "{CI_RUNNER_DESCRIPTION}",
-        "revision": "{CI_COMMIT_SHA}",
-        "ref": "{CI_COMMIT_REF_NAME}",
-        "change": "{CI_MERGE_REQUEST_IID}",
-        "repository": "{CI_PROJECT_URL}",
+        semconv.CI_PIPELINE: "{CI_PROJECT_PATH}",
+        semconv.CI_RUN: "{CI_PIPELINE_ID}",
+        semconv.CI_RUN_URL: "{CI_PIPELINE_URL}",
+        semconv.CI_TASK: "{CI_JOB_NAME}",
+        semconv.CI_TASK_RUN: "{CI_JOB_ID}",
+        semconv.CI_WORKER: "{CI_RUNNER_DESCRIPTION}",
+        semconv.VCS_REVISION: "{CI_COMMIT_SHA}",
+        semconv.VCS_REF: "{CI_COMMIT_REF_NAME}",
+        semconv.VCS_CHANGE: "{CI_MERGE_REQUEST_IID}",
+        semconv.VCS_REPOSITORY: "{CI_PROJECT_URL}",
     },
     "JENKINS_URL": {
-        "pipeline": "{JOB_NAME}",
-        "run": "{BUILD_NUMBER}",
-        "run_url": "{BUILD_URL}",
-        "task": "{STAGE_NAME}",
-        "worker": "{NODE_NAME}",
-        "revision": "{GIT_COMMIT}",
-        "ref": "{GIT_BRANCH}",
-        "change": "{CHANGE_ID}",
-        "repository": "{GIT_URL}",
+        semconv.CI_PIPELINE: "{JOB_NAME}",
+        semconv.CI_RUN: "{BUILD_NUMBER}",
+        semconv.CI_RUN_URL: "{BUILD_URL}",
+        semconv.CI_TASK: "{STAGE_NAME}",
+        semconv.CI_WORKER: "{NODE_NAME}",
+        semconv.VCS_REVISION: "{GIT_COMMIT}",
+        semconv.VCS_REF: "{GIT_BRANCH}",
+        semconv.VCS_CHANGE: "{CHANGE_ID}",
+        semconv.VCS_REPOSITORY: "{GIT_URL}",
     },
     "TF_BUILD": {
-        "pipeline": "{BUILD_DEFINITIONNAME}",
-        "run": "{BUILD_BUILDID}",
-        "run_url": "{SYSTEM_COLLECTIONURI}{SYSTEM_TEAMPROJECT}/_build/results"
+        semconv.CI_PIPELINE: "{BUILD_DEFINITIONNAME}",
+        semconv.CI_RUN: "{BUILD_BUILDID}",
+        semconv.CI_RUN_URL: "{SYSTEM_COLLECTIONURI}{SYSTEM_TEAMPROJECT}/_build/results"
         "?buildId={BUILD_BUILDID}",
-        "task": "{SYSTEM_JOBDISPLAYNAME}",
-        "task_run": "{SYSTEM_JOBID}",
-        "worker": "{AGENT_NAME}",
-        "revision": "{BUILD_SOURCEVERSION}",
-        "ref": "{BUILD_SOURCEBRANCHNAME}",
-        "change": "{SYSTEM_PULLREQUEST_PULLREQUESTID}",
-        "repository": "{BUILD_REPOSITORY_URI}",
+        semconv.CI_TASK: "{SYSTEM_JOBDISPLAYNAME}",
+        semconv.CI_TASK_RUN: "{SYSTEM_JOBID}",
+        semconv.CI_WORKER: "{AGENT_NAME}",
+        semconv.VCS_REVISION: "{BUILD_SOURCEVERSION}",
+        semconv.VCS_REF: "{BUILD_SOURCEBRANCHNAME}",
+        semconv.VCS_CHANGE: "{SYSTEM_PULLREQUEST_PULLREQUESTID}",
+        semconv.VCS_REPOSITORY: "{BUILD_REPOSITORY_URI}",
     },
     "BUILDKITE": {
-        "pipeline": "{BUILDKITE_PIPELINE_SLUG}",
-        "run": "{BUILDKITE_BUILD_ID}",
-        "run_url": "{BUILDKITE_BUILD_URL}",
-        "task": "{BUILDKITE_LABEL}",
-        "task_run": "{BUILDKITE_JOB_ID}",
-        "worker": "{BUILDKITE_AGENT_NAME}",
-        "revision": "{BUILDKITE_COMMIT}",
-        "ref": "{BUILDKITE_BRANCH}",
-        "repository": "{BUILDKITE_REPO}",
+        semconv.CI_PIPELINE: "{BUILDKITE_PIPELINE_SLUG}",
+        semconv.CI_RUN: "{BUILDKITE_BUILD_ID}",
+        semconv.CI_RUN_URL: "{BUILDKITE_BUILD_URL}",
+        semconv.CI_TASK: "{BUILDKITE_LABEL}",
+        semconv.CI_TASK_RUN: "{BUILDKITE_JOB_ID}",
+        semconv.CI_WORKER: "{BUILDKITE_AGENT_NAME}",
+        semconv.VCS_REVISION: "{BUILDKITE_COMMIT}",
+        semconv.VCS_REF: "{BUILDKITE_BRANCH}",
+        semconv.VCS_REPOSITORY: "{BUILDKITE_REPO}",
     },
 }
-"""By the variable that says which system it is, the fields. A field is left out if one of the
+"""By the variable that says which system it is, the attributes. One is left out if one of the
 variables in braces is unset. They are those that the systems document: GitHub Actions ("Variables
 reference"), GitLab ("Predefined CI/CD variables reference"), Jenkins ("Using environment variables"),
 Azure Pipelines ("Predefined variables"), Buildkite ("Environment variables")."""
@@ -147,15 +149,15 @@ _VARIABLE: Final = re.compile(r"\{(\w+)\}")
 
 
 def ci_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns what the CI system says of the run."""
+    """Returns the attributes that the CI system gives of the run."""
     system = next((name for name in SYSTEMS if environ.get(name)), None)
     if system is None:
         return {}
     found = {}
-    for field, template in SYSTEMS[system].items():
+    for attribute, template in SYSTEMS[system].items():
         if all(environ.get(name) for name in _VARIABLE.findall(template)):
             value = _VARIABLE.sub(lambda match: environ[match[1]], template)
-            found[field] = _CREDENTIALS.sub("", value)
+            found[attribute] = _CREDENTIALS.sub("", value)
     return found
 
 

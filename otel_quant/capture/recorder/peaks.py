@@ -1,4 +1,4 @@
-"""Highest figures of a step: from the kernel's marks if they rose, and from readings.
+"""Highest figures of a step, and which are exact (``kernel``: a mark rose) or what was seen (``sampled``).
 
 The kernel remembers the peak of each process and not when it was, so the peak of a process tree is the
 kernel's only if there was no child during the step. A child's mark counts only above every mark of this

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from otel_quant.base.fault_boundary import FAULTS
@@ -39,6 +39,9 @@ from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
 
 _LONGEST_WAIT: Final = 1.0
 """Seconds that the end of a run waits for other threads: a driver may hang."""
+
+_LOOKS: Final = 0.001
+"""Seconds between two looks whether they are done."""
 
 
 class UnfinishedStepError(Exception):
@@ -75,7 +78,7 @@ class Recorder:
         self._lock = threading.RLock()
         # Reentrant: a signal handler may end the run while it is being ended.
         self._end_lock = threading.RLock()
-        self._under_way = UnderWay(self._lock)
+        self._under_way = UnderWay()
         self._ongoing = Ongoing(probes.resources)
         self._next_step = 0
 
@@ -120,7 +123,11 @@ class Recorder:
 
     def reading_now(self) -> Reading:
         """Takes a reading between checkpoints, for metrics that show the run live."""
-        return self._take(self._probes.read)
+        reading = self._probes.read()
+        with self._lock:
+            if not self.ended:
+                self._ongoing.fold(reading)
+        return reading
 
     def start(self, attributes: Mapping[str, AttributeValue] | None = None) -> None:
         """Begins the run. Does nothing if it has begun."""
@@ -156,8 +163,8 @@ class Recorder:
                     return
                 self._ending = True
             self._sampler.stop()
+            self._under_way.wait_for_others()
             with self._lock:
-                self._under_way.wait_for_others()
                 unfinished = sorted(self._ongoing.open.values(), key=lambda step: -step.info.index)
             with self._boundary:
                 for step in unfinished:
@@ -194,7 +201,6 @@ class Recorder:
         self.ended = self._ending = True
         self._lock = threading.RLock()
         self._end_lock = threading.RLock()
-        self._under_way.use(self._lock)
         self._ongoing.open.clear()
         self._sinks.forget()
 
@@ -394,13 +400,6 @@ class Recorder:
         told = tuple(progress for _, progress in steps)
         self._sinks.send(self._events.reading_taken(reading, self.peaks, told))
 
-    def _take(self, read: Callable[[], Reading]) -> Reading:
-        reading = read()
-        with self._lock:
-            if not self.ended:
-                self._ongoing.fold(reading)
-        return reading
-
     def _drop(self, step: OpenStep) -> None:
         with self._lock:  # another thread may be going through the open steps
             self._ongoing.open.pop(step.info.index, None)
@@ -424,38 +423,27 @@ class Recorder:
 class UnderWay:
     """Which threads are taking a checkpoint: a run does not end before they have.
 
-    Entered by each with ``with``; a thread may nest them.
+    Entered by each with ``with``; a thread may nest them. Without a lock: the list changes in one
+    operation, and the end of a run, which waits, is rare.
     """
 
-    def __init__(self, lock: threading.RLock) -> None:
+    def __init__(self) -> None:
         self._threads: list[int] = []
-        self.use(lock)
-
-    def use(self, lock: threading.RLock) -> None:
-        """Uses another lock: in a forked child a thread that does not exist may hold the first."""
-        self._one_is_over = threading.Condition(lock)
 
     def __enter__(self) -> None:
-        with self._one_is_over:
-            self._threads.append(threading.get_ident())
+        self._threads.append(threading.get_ident())
 
     def __exit__(self, *_: object) -> None:
-        with self._one_is_over:
-            self._threads.remove(threading.get_ident())
-            self._one_is_over.notify_all()
+        self._threads.remove(threading.get_ident())
 
     def __bool__(self) -> bool:
         return bool(self._threads)
 
     def wait_for_others(self) -> None:
-        """Waits until no other thread takes a checkpoint, or a second. Called with the run's lock.
-
-        The lock is free meanwhile.
-        """
-        own = threading.get_ident()
-        self._one_is_over.wait_for(
-            lambda: all(each == own for each in self._threads), _LONGEST_WAIT
-        )
+        """Waits until no other thread takes a checkpoint, or a second."""
+        own, ends = threading.get_ident(), time.monotonic() + _LONGEST_WAIT
+        while any(each != own for each in self._threads) and time.monotonic() < ends:
+            time.sleep(_LOOKS)
 
 
 def _now() -> tuple[int, int]:

@@ -32,15 +32,20 @@ _Observe: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
 _WRITES: Final = {"histogram": "record", "counter": "add", "gauge": "set"}
 """The method that writes a value, for each kind of instrument that is not observed."""
 
+_SAMPLES: Final = catalog.METRIC_BY_NAME[semconv.CALIBRATION_SAMPLES]
+
 _MODEL_GAUGES: Final = (
     semconv.MODEL_SIZE, semconv.MODEL_PARAMS, semconv.MODEL_MACS_CONTRACTION,
 )  # fmt: skip
 """Each shows the figure of a costed model that is named as the last part of its name."""
 
+_Labels: TypeAlias = Mapping[str, str]
+"""Attributes of a metric's point."""
+
 _Kind: TypeAlias = tuple[str, str | None, str | None]
 """What the points of a step's metrics are told apart by: values of `semconv.STEP_LABELS`."""
 
-_Row: TypeAlias = tuple[str, Callable[..., None], Mapping[str, str]]
+_Row: TypeAlias = tuple[str, Callable[..., None], _Labels]
 """An attribute of an event (empty for its duration), what writes it to the metric that shows it, and the
 point's labels."""
 
@@ -91,6 +96,7 @@ class MetricsSink(Sink):
             for series in figure.steps
         )
         self._rows: dict[tuple[_Kind, str | None], tuple[_Row, ...]] = {}
+        self._series: dict[tuple[object, ...], _UntilCollected] = {}
         self._readings = _OnePerCollection(read_now)
         self._context_of = context_of
         get = metrics.get_meter if provider is None else provider.get_meter
@@ -186,7 +192,7 @@ class MetricsSink(Sink):
             calibration = self._calibrations.get(_kind_of(step))
             if calibration is not None and calibration.step == step.index:
                 calibration.samples += count
-        self._write[semconv.CALIBRATION_SAMPLES](count, _labels_of(_kind_of(step)), None)
+        self._writer_of(_SAMPLES, _labels_of(_kind_of(step)))(count)
 
     def reading_taken(self, event: Event) -> None:
         """Starts to observe the newest forecasts."""
@@ -211,10 +217,16 @@ class MetricsSink(Sink):
             kind = _kind_of(event.step)[:2] if event.step is not None else None
             self._custom.set(event.custom, _labels_of((*kind, None)) if kind is not None else {})
 
+    def flush(self) -> None:
+        """Gives the SDK what steps have written to counters and gauges since the last time."""
+        for each in tuple(self._series.values()):
+            each.flush()
+
     def run_ended(self, event: Event) -> None:
         """Records the last values of custom metrics, and when the run ended."""
         self._runs.ended(event)
         self._custom.set(event.latest_custom, {})
+        self.flush()
 
     def forget(self) -> None:
         """Drops the run. In a forked child, a thread that does not exist may hold the lock."""
@@ -223,6 +235,7 @@ class MetricsSink(Sink):
         self._active = Counter()
         self._calibrations = {}
         self._forecasts = {}
+        self._rows, self._series = {}, {}
         self._custom.forget()
         self._runs.forget()
 
@@ -240,15 +253,25 @@ class MetricsSink(Sink):
 
     def _rows_of(self, kind: _Kind, error: str | None) -> tuple[_Row, ...]:
         labels = _labels_of(kind, error)
-        return (
-            ("", self._write[semconv.STEP_DURATION], labels),
-            *(
-                (name, self._write[series.metric.name], {**labels, **series.labels})
-                for name, series in self._of_steps
-            ),
-        )
+        rows: list[_Row] = [("", self._write[semconv.STEP_DURATION], labels)]
+        for name, series in self._of_steps:
+            its_labels = {**labels, **series.labels}
+            rows.append((name, self._writer_of(series.metric, its_labels), its_labels))
+        return tuple(rows)
+
+    def _writer_of(self, metric: Metric, labels: _Labels) -> Callable[..., None]:
+        """Returns what writes to one series of a metric."""
+        write = self._write[metric.name]
+        if metric.instrument == "histogram":
+            return write
+        with self._lock:
+            known = metric.name, *labels.items()
+            if known not in self._series:
+                self._series[known] = _UntilCollected(metric, write, labels)
+            return self._series[known].write
 
     def _observe_active(self, options: CallbackOptions) -> Iterable[Observation]:
+        self.flush()  # a callback runs before the SDK collects what it was given
         with self._lock:
             active = dict(self._active)
         for kind, count in active.items():
@@ -316,6 +339,38 @@ def _labels_of(kind: _Kind, error: str | None = None) -> dict[str, str]:
     if error is not None:
         labels[semconv.ERROR_TYPE] = error
     return labels
+
+
+class _UntilCollected:
+    """One series of a counter or a gauge: what steps write between two collections is given to the SDK at once.
+
+    The SDK takes 9 us for a value, and a step has five of these. A counter gets its first value immediately:
+    that is when the series begins, and rates are computed from there.
+    """
+
+    def __init__(self, metric: Metric, write: Callable[..., None], labels: _Labels) -> None:
+        self._write, self._labels = write, labels
+        self._adds_up = self._is_new = metric.instrument == "counter"
+        self._value: Number | None = None
+        self._context: Context | None = None  # Of the last step, for an exemplar
+        self._lock = threading.RLock()
+
+    def write(self, value: Number, labels: object = None, context: Context | None = None) -> None:
+        """Takes a value; called as the method of an instrument is."""
+        with self._lock:
+            before = self._value if self._adds_up else None
+            self._value = value if before is None else before + value
+            self._context = context
+        if self._is_new:
+            self._is_new = False
+            self.flush()
+
+    def flush(self) -> None:
+        """Gives the SDK what has been written since the last time."""
+        with self._lock:
+            value, self._value = self._value, None
+        if value is not None:
+            self._write(value, self._labels, self._context)
 
 
 class _OnePerCollection:

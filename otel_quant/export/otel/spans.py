@@ -40,8 +40,6 @@ class SpanIds(NamedTuple):
     resource: Attributes | None = None
 
 
-_NONE: Final[Attributes] = {}
-
 _LONGEST_TRACE: Final = 2048
 """Bytes of a stack trace: Tempo keeps as many of an attribute, the first, which are the outermost frames."""
 _CUT: Final = "... (outer frames left out)\n"
@@ -55,6 +53,16 @@ class _RunSpan:
     context: Context  # The context whose current span it is
     # Whether a provider has made it. Without one, it stands for the parent or nothing.
     is_own: bool
+    baggage: Mapping[str, object]  # Of that context
+
+
+@dataclass(frozen=True, slots=True)
+class _StepSpan:
+    """The span of an open step."""
+
+    span: Span
+    context: Context  # That of the run's span, with this one as the current span
+    known: Attributes  # What it has since its start
 
 
 class SpansSink(Sink):
@@ -85,8 +93,7 @@ class SpansSink(Sink):
         self._started_ns = 0
         # Reentrant: starting a span may call user code that opens a step.
         self._root_lock = threading.RLock()
-        self._spans: dict[int, Span] = {}
-        self._set: dict[int, Attributes] = {}  # What each has since its start
+        self._spans: dict[int, _StepSpan] = {}
         self._costs: list[tuple[CostedModel, Span]] = []
 
     def run_started(self, event: Event) -> None:
@@ -104,18 +111,19 @@ class SpansSink(Sink):
         memory = event.checkpoint.get(semconv.CHECKPOINT_MEMORY)
         if memory is not None:
             known[semconv.MEMORY_START] = memory
-        context = self._context_for(step)
         span = self._tracer.start_span(
-            step.label, context, attributes=known, start_time=event.time_ns
+            step.label, self._context_for(step), attributes=known, start_time=event.time_ns
         )
-        self._spans[step.index], self._set[step.index] = span, event.attributes
+        root = self._root
+        context = trace.set_span_in_context(span, root.context if root is not None else None)
+        self._spans[step.index] = _StepSpan(span, context, event.attributes)
 
     def step_entered(self, step: StepInfo) -> Token[Any] | None:
         """Makes the step's span the current one."""
-        span = self._spans.get(step.index)
-        if span is None:
+        known = self._spans.get(step.index)
+        if known is None:
             return None
-        return otel_context.attach(trace.set_span_in_context(span, self._context_for(step)))
+        return otel_context.attach(trace.set_span_in_context(known.span, self._context_for(step)))
 
     def step_left(self, step: StepInfo, token: Token[Any] | None) -> None:
         """Makes the previous span the current one again."""
@@ -125,10 +133,10 @@ class SpansSink(Sink):
     def step_ended(self, event: Event) -> None:
         """Sets the figures on the step's span and ends it."""
         step = event.step
-        span = self._spans.pop(step.index, None) if step is not None else None
-        if span is None or step is None:
+        ended = self._spans.pop(step.index, None) if step is not None else None
+        if ended is None or step is None:
             return
-        known = self._set.pop(step.index, _NONE)
+        span, known = ended.span, ended.known
         if span.is_recording():
             new = {
                 name: value for name, value in event.attributes.items() if known.get(name) != value
@@ -167,14 +175,14 @@ class SpansSink(Sink):
         self._end_root(event, event.attributes if event.of_span is None else event.of_span)
         self._run = None
         self._spans.clear()
-        self._set.clear()
 
     def run_killed(self, event: Event) -> None:
         """Ends the spans that were open, the innermost first."""
         status = Status(StatusCode.ERROR, event.error_message)
         for step in reversed(event.steps):
-            span = self._spans.pop(step.info.index, None)
-            if span is not None:
+            known = self._spans.pop(step.info.index, None)
+            if known is not None:
+                span = known.span
                 found = {
                     semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
                     semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
@@ -190,7 +198,7 @@ class SpansSink(Sink):
         """Drops the parent's spans; the parent ends them."""
         self._run = self._root = None
         self._root_lock = threading.RLock()  # a thread of the parent may hold it
-        self._spans, self._set = {}, {}
+        self._spans = {}
 
     def ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
         """Returns the identifiers of the span of a step or a costed model, or of the run's if None.
@@ -201,11 +209,12 @@ class SpansSink(Sink):
         root = self._root
         if root is None or not root.is_own:
             return None
-        span: Span | None
+        span: Span | None = root.span
         if isinstance(item, CostedModel):
             span = next((span for cost, span in self._costs if cost is item), None)
-        else:
-            span = root.span if item is None else self._spans.get(item.index)
+        elif item is not None:
+            known = self._spans.get(item.index)
+            span = known.span if known is not None else None
         if span is None:
             return None
         made, parent = span.get_span_context(), getattr(span, "parent", None)
@@ -280,17 +289,16 @@ class SpansSink(Sink):
             semconv.ROOT_SPAN, parent, attributes=known, start_time=start_ns
         )
         context = trace.set_span_in_context(span, parent)
-        return _RunSpan(span, context, _is_own(span, parent))
+        return _RunSpan(span, context, _is_own(span, parent), baggage.get_all(context))
 
     def context_of(self, step: StepInfo | None) -> Context | None:
         """Returns the context whose current span is a step's, or the run's if ``step`` is None.
 
         None if the span does not exist or has ended.
         """
-        span = self._spans.get(step.index) if step is not None else None
-        root = self._root
-        context = root.context if root is not None else None
-        return context if span is None else trace.set_span_in_context(span, context)
+        known = self._spans.get(step.index) if step is not None else self._root
+        known = known or self._root
+        return known.context if known is not None else None
 
     def _context_for(self, step: StepInfo) -> Context:
         """Returns the context in which a step's span starts.
@@ -305,7 +313,7 @@ class SpansSink(Sink):
             step.parent is not None and trace.get_current_span(context).get_span_context().is_valid
         ):
             return context
-        for name, value in baggage.get_all(root.context).items():
+        for name, value in root.baggage.items():
             if baggage.get_baggage(name, context) is None:
                 context = baggage.set_baggage(name, value, context)
         return trace.set_span_in_context(root.span, context)

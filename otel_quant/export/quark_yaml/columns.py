@@ -64,8 +64,10 @@ class ProgramMetrics:
 
     def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Returns the values of the program's own metrics at a checkpoint, by name."""
-        added = [metric for metric in self.checkpoint_metrics if _is_added(metric)]
-        values = _collect(added, self._context(name, reading, baseline)) if added else {}
+        values = {}
+        if not _BUILT_IN.issuperset(map(type, self.checkpoint_metrics)):
+            added = filter(_is_added, self.checkpoint_metrics)
+            values = _collect(added, self._context(name, reading, baseline))
         checkpoint, adopted = _ADOPTED.get()
         if name == ProfileStep.END:
             adopted, self._adopted_at_end = self._adopted_at_end, _NOTHING
@@ -143,9 +145,6 @@ class ProgramMetrics:
         context = _context_of(reading, baseline)
         context.step_name = name
         context.current_time = reading.time_ns / _SECOND
-        if total_used(reading.gpus) is not None:
-            context.gpu_available = True
-            context.gpu_baseline_memory = total_used(baseline.gpus) or 0
         if self._figures:
             now, first = reading.resources, baseline.resources
             values = {
@@ -162,7 +161,6 @@ def _context_at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> Metric
     gpu_peak, grown = peaks.figures.get("gpu.memory"), peaks.figures.get("cache.disk")
     context.end_time = reading.time_ns / _SECOND
     context.gpu_available = gpu_peak is not None
-    context.gpu_baseline_memory = total_used(baseline.gpus) or 0
     context.gpu_peak_memory = int(gpu_peak or 0)
     context.cache_dir_peak_disk_mb = grown / _MIB if grown else None
     # In exact mode the kernel's mark is lowered during the run, so the last mark alone would be
@@ -174,13 +172,15 @@ def _context_at_end(reading: Reading, baseline: Reading, peaks: Peaks) -> Metric
 
 
 def _context_of(reading: Reading, baseline: Reading) -> MetricContext:
-    before, now = baseline.resources, reading.resources
+    before, now, used = baseline.resources, reading.resources, total_used(reading.gpus)
     context = MetricContext(
         start_time=baseline.time_ns / _SECOND,
         base_memory=before["memory"].tree_rss if "memory" in before else 0,
         process=_process(os.getpid()),
         current_memory=now["memory"].tree_rss if "memory" in now else 0,
-        gpu_current_memory=total_used(reading.gpus) or 0,
+        gpu_available=used is not None,
+        gpu_baseline_memory=total_used(baseline.gpus) or 0,
+        gpu_current_memory=used or 0,
         elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
     )
     first, disk = before.get("disk"), now.get("disk")

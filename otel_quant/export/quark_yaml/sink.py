@@ -164,6 +164,8 @@ class ProfileTextSink(Sink):
             return ""
         with self._lock:  # steps of several threads may begin and end at the same time
             new = self._facts.add(event)
+        if not new:
+            return ""
         return "".join(f"  # {name}: {inline(value)}\n" for name, value in new.items())
 
     def _definitions(self, kind: Kind) -> str:

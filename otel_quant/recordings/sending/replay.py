@@ -259,6 +259,7 @@ class Replay:
                 sinks = (spans, metrics, logs)
             for sink in sinks:
                 sink.receive(event)
+            metrics.flush()
             otel_context.detach(token)
         if not only_unended:
             self._add_points_of_run(metrics)
@@ -292,6 +293,7 @@ class Replay:
             if step.end is None and step.samples:
                 self.meters.now_ns = self._ns(step.progress[-1][0] if step.progress else step.start)
                 metrics.samples_counted(self._infos[step.index], step.samples)
+                metrics.flush()
         if self._info.name:
             latest = max((step.start for step in run.steps), default=run.start)
             self.meters.now_ns = self._ns(latest if run.end is None else run.end)

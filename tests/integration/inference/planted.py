@@ -41,13 +41,13 @@ def unsupported_operator_between() -> Builder:
     return graph
 
 
-def float_bias() -> Builder:
+def int8_bias() -> Builder:
     graph = Builder([8, 64])
     value = graph.quantized("x")
     weights = graph.dequantized(graph.weights("w", 64, 64))
-    graph.output(
-        graph.node("Gemm", [value, weights, graph.weights("bias", 64, dtype=np.float32)], "g1")
-    )
+    bias = graph.dequantized(graph.weights("bias", 64), np.int8(0), 0.02)
+    value = graph.node("Relu", [graph.node("Gemm", [value, weights, bias], "g1")], "relu")
+    graph.output(graph.quantized(value, np.uint8(0)))
     return graph
 
 
@@ -115,9 +115,9 @@ DEFECTS: dict[str, Planted] = {
         unsupported_operator_between,
         "unfused", "exp", "there is no kernel on integers for it", frozenset({"c1_DQ", "exp", "exp_Q"}),
     ),
-    "float bias": Planted(
-        float_bias, "in_float", "g1", "its weights are int8: the bias is float32",
-        frozenset({"g1", "w_DQ", "x_DQ"}),
+    "bias of 8 bits": Planted(
+        int8_bias, "in_float", "g1", "its weights are int8: the bias is int8",
+        frozenset({"g1", "bias_DQ", "w_DQ", "x_DQ", "relu_Q"}),
     ),
     "cast": Planted(
         cast, "inserted", "m1", "put in a Cast in front of MatMul `m1`",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -105,11 +106,14 @@ def _pool(opset: int = 17, scale: float = 0.05) -> Builder:
     return graph
 
 
-def _sum(has_defect: bool) -> Builder:
+def _product(has_defect: bool, *, by_constant: bool) -> Builder:
     graph, value = _image()
-    other = graph.node("Exp", ["x"], "exp")
-    operands = [value, other if has_defect else graph.quantized(other)]
-    graph.output(graph.quantized(graph.node("Add", operands, "m")))
+    floats = [graph.node("Exp", [value], "exp")]
+    if by_constant:
+        floats.append(graph.constant("half", np.float32(0.5)))
+    operands = floats if has_defect else [graph.quantized(each) for each in floats]
+    operands = operands if by_constant else [value, *operands]
+    graph.output(graph.quantized(graph.node("Mul", operands, "m")))
     return graph
 
 
@@ -163,7 +167,13 @@ REMEDIES: Final = [
         "QuantizeLinear and DequantizeLinear in front of its other operand",
         Form("Conv", "float"), Form("Conv"),
     ),
-    _of("QuantizeLinear and DequantizeLinear in front of it", _sum),
+    *(
+        _of(
+            "QuantizeLinear and DequantizeLinear in front of each",
+            partial(_product, by_constant=by_constant),
+        )
+        for by_constant in (False, True)
+    ),
     _of("a QuantizeLinear right behind that, with a range that makes it superfluous", _clamped),
     _of(_ALONE, _quantized_twice),
     _of(_ALONE, _also_an_output),

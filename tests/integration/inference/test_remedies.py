@@ -112,7 +112,7 @@ def test_every_remedy_in_the_code_is_tested() -> None:
     texts = {remedy.text for remedy in REMEDIES} | ELSEWHERE
     patterns = [
         pattern
-        for path in ("cost/fused.py", "inference/onnx_findings.py")
+        for path in ("cost/fused.py", "cost/runtimes.py", "inference/onnx_findings.py")
         for pattern in _remedies_in(_ROOM / path)
     ]
     assert len(patterns) > 20

@@ -218,7 +218,7 @@ def test_of_many_steps_those_that_failed_and_the_longest_are_printed(launched: L
     assert {"7", "20", "40"} <= {row[1] for row in rows}
     assert "11 steps of 61 left out, the shortest" in ours.stderr
     name = launched.recording.name
-    assert f"\nall steps: otel-quant show {name}\nrecording: {name}\n" in ours.stderr
+    assert f"\nmore steps: otel-quant show {name}\nrecording: {name}\n" in ours.stderr
     every = launched.run_bare(["otel-quant", "show", name])
     assert every.stdout.count("\n  Layer") == 60
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -147,3 +149,48 @@ def test_a_recording_without_a_run_says_so(
     ]
     (document,) = json.loads(show(capsys, str(folder.path), "--format", "json"))
     assert document["recording"]["state"] == "failed"
+
+
+def test_of_many_steps_people_get_a_thousand_that_tell_most_and_programs_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    process = folder.process().begin(0)
+    checkpoint = {"checkpoint": {"quant.checkpoint.memory": 100 * MIB}}
+    for number in range(1200):
+        step = process.step(f"Layer {number}", number, **checkpoint)
+        error = {"error": "ValueError"} if number == 7 else {}
+        process.close(step, number + 0.1 + number / 9999, samples=number, **checkpoint, **error)
+    process.end(1200)
+    process.gone()
+    shown = show(capsys, str(folder.path))
+    lines = [line.split() for line in shown.splitlines() if line.startswith("Layer ")]
+    names = [line[1] for line in lines if line[2] != "raised"]
+    assert names == ["7", *map(str, range(201, 1200))]
+    assert "200 steps of 1,200 left out, the shortest: none took more than 120 ms." in shown
+    (document,) = json.loads(show(capsys, str(folder.path), "--format", "json"))
+    rows = list(csv.DictReader(io.StringIO(show(capsys, str(folder.path), "--format", "csv"))))
+    assert len(rows) == len(document["steps"]) == 1200
+    for row, step in zip(rows, document["steps"], strict=True):
+        assert {name: row[name] for name in step if step[name] is not None} == {
+            name: str(value) for name, value in step.items() if value is not None
+        }
+
+
+@pytest.mark.parametrize("at", [0, 300, 511])
+def test_a_line_that_is_damaged_hides_none_of_those_that_are_read_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], at: int
+) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    process = folder.process().begin(0)
+    for number in range(255):
+        process.close(process.step(f"Layer {number}", number), number + 1)
+    process.end(255)
+    process.gone()
+    path = folder.path / "events.4711.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines.insert(at, b'{"schema":1,"kind"\n')
+    path.write_bytes(b"".join(lines))
+    shown = show(capsys, str(folder.path))
+    assert shown.count("\nLayer ") == 255
+    assert "events.4711.jsonl: not readable and left out: line" in shown

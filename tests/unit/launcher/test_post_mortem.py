@@ -14,7 +14,6 @@ from otel_quant.recordings.model import (
     Advice,
     Ending,
     LastReading,
-    RecordedCheckpoint,
     RecordedStep,
 )
 from otel_quant.schema.records import GpuReading
@@ -93,26 +92,6 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
             ),
         ),
     )
-
-
-def test_the_growth_in_a_short_calibration_is_from_the_memory_at_its_beginning() -> None:
-    # The curve has read 2,900 MB 50 ms before; at the beginning there were 3,000 MB.
-    short = step(start=2.05, samples=10, expected_samples=64, progress=((2.25, 4), (2.45, 8)))
-    start = RecordedCheckpoint(
-        name="Calibration Start",
-        time=2.05,
-        step=0,
-        attributes={"quant.checkpoint.memory": 3000 * MB},
-    )
-    killed = seen(signal=signal.SIGKILL, last_seen={PROGRAM: last_seen(4000 * MB)})
-    alone = recording(run(short, checkpoints=(start,)))
-    assert ending_of(killed, alone).memory_per_sample == 100 * MB
-    # Of several processes the curve has the sum.
-    several = recording(run(short, checkpoints=(start,)), run(pid=200, id="b"))
-    assert ending_of(killed, several).memory_per_sample == 105 * MB
-    of_child = seen(exit_code=137, last_seen={CHILD: last_seen(4000 * MB)})
-    child = recording(run(short, checkpoints=(start,), pid=CHILD))
-    assert ending_of(of_child, child).memory_per_sample == 105 * MB
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from otel_quant.recordings.model import (
     Recording,
 )
 from otel_quant.recordings.reader import read
-from tests.fixtures.recorded import BEGAN, RecordedFolder, RecordedProcess
+from tests.fixtures.recorded import BEGAN_NS, RecordedFolder, RecordedProcess
 
 MIB = 1 << 20
 
@@ -55,7 +55,7 @@ def test_a_killed_run_says_what_it_was_doing_and_using(tmp_path: Path) -> None:
     folder.ended(ending)
     assert read(folder.path) == Recording(
         path=folder.path,
-        began_ns=round(BEGAN * 1e9),
+        began_ns=BEGAN_NS,
         state="killed",
         duration=40.0,
         origin={"process.command_line": "x.py"},
@@ -93,15 +93,24 @@ def test_a_killed_run_says_what_it_was_doing_and_using(tmp_path: Path) -> None:
                     ),
                 ),
                 checkpoints=(
-                    RecordedCheckpoint(name="Start", time=0.5, phase="start"),
+                    RecordedCheckpoint(
+                        name="Start", time=0.5, phase="start", wall_ns=BEGAN_NS + 500_000_000
+                    ),
                     RecordedCheckpoint(
                         name="Model Quantization Start",
                         time=1.0,
                         step=0,
                         phase="start",
                         attributes={"quant.checkpoint.memory": 100},
+                        wall_ns=BEGAN_NS + 10**9,
                     ),
-                    RecordedCheckpoint(name="Calibration Start", time=2.0, step=1, phase="start"),
+                    RecordedCheckpoint(
+                        name="Calibration Start",
+                        time=2.0,
+                        step=1,
+                        phase="start",
+                        wall_ns=BEGAN_NS + 2 * 10**9,
+                    ),
                 ),
                 last=LastReading(
                     time=39.5, attributes={"quant.reading.memory": 300}, open_steps=(0, 1)

@@ -65,7 +65,7 @@ def test_of_each_ci_system_only_the_variables_of_its_table_are_read(system: str)
 
 def test_an_address_with_a_password_is_shown_without() -> None:
     environ = {"JENKINS_URL": "x", "GIT_URL": "https://me:secret@example.com/a.git"}
-    assert ci_of(environ) == {"repository": "https://example.com/a.git"}
+    assert ci_of(environ) == {"vcs.repository.url.full": "https://example.com/a.git"}
 
 
 def test_outside_of_ci_there_is_nothing_of_it() -> None:

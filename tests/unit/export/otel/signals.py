@@ -73,6 +73,17 @@ class Signals:
             )
         ]
 
+    def began_ns(self, metric: str) -> list[int]:
+        """Returns when the series of a counter begin, by a collection of now."""
+        data: Any = self._reader.get_metrics_data()
+        (scope,) = data.resource_metrics[0].scope_metrics
+        return [
+            point.start_time_unix_nano
+            for each in scope.metrics
+            if each.name == metric
+            for point in each.data.data_points
+        ]
+
     def points(self) -> Points:
         """Returns attributes and value of all points, by metric and unit; sums of histograms."""
         data = self._reader.get_metrics_data()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.unit.capture.recorder.received import recorder_of
 from tests.unit.export.otel.literal_run import (
     LATER,
     NAME,
+    PEAKS,
     RUN,
     START,
     STEP,
@@ -71,6 +73,26 @@ def test_live_metrics_end_with_the_run_and_the_others_stay() -> None:
         ("quant.run.memory.peak", "By"): [(NAME, 4000)],
         ("quant.run.end", "s"): [(NAME, 1_700_000_002.0)],
     }
+
+
+def test_counters_and_gauges_have_what_all_steps_wrote_and_begin_with_the_first_of_them() -> None:
+    # The SDK gets it at a collection.
+    signals = Signals()
+    run = SentRun(RUN, START, signals.metrics_sink())
+    run.began()
+    written = []
+    for steps in (1, 3, 2):
+        for _ in range(steps):
+            run.opened(STEP)
+            run.closed(STEP, LATER, PEAKS)
+            ended_ns = time.time_ns()
+        if not written:
+            first_ended_ns = ended_ns
+        points = signals.points()
+        written.append([value for _, value in points["quant.step.disk.io", "By"]])
+        assert points["quant.step.memory.growth", "By"] == [(STEP_LABELS, 200)]
+    assert written == [[3, 1000], [12, 4000], [18, 6000]]
+    assert all(began <= first_ended_ns for began in signals.began_ns("quant.step.disk.io"))
 
 
 def test_live_metrics_show_the_present_figures_of_a_run() -> None:

@@ -77,9 +77,7 @@ COLUMNS = {
         "Written [bytes], CPU user [s], CPU system [s], Major faults [short], Batches [short], "
         "Samples/s [short], Caches [bytes]"
     ),
-    ("Quantization runs", "Alerts that fire"): (
-        "Since [dateTimeAsIso], Severity, Alert, Job, Run"
-    ),
+    ("Quantization runs", "Alerts that fire"): ("Since [dateTimeAsIso], Severity, Alert, Job, Run"),
     ("Quantization runs", "Runs"): (
         "Began [dateTimeAsIso], Run, State [none], Job, Model, Method, Configuration, Duration "
         "[ns], Peak memory [bytes], Share of limit [percentunit], GPU peak [bytes], Disk [bytes], "

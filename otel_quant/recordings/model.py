@@ -198,6 +198,8 @@ class Recording:
     ending: Ending | None = None  # How the program ended; None while it runs and without a launcher
     launcher: int | None = None  # Process id of the launcher; None without one
     problems: tuple[str, ...] = ()  # What could not be read, one sentence each
+    # What its readers have worked out of all that is above, and ask for more than once
+    memo: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
 
 def number(attributes: Attributes, name: str) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from otel_quant.recordings.model import RecordedRun, RecordedStep
+from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
 
 StepPath: TypeAlias = tuple[tuple[str, int], ...]
 """The steps around a step and the step itself: the name of each, and which of that name it is within
@@ -36,17 +36,30 @@ class PlacedStep:
         return tuple(name for name, _ in self.path)
 
 
+def steps_in(
+    recording: Recording, runs: Sequence[RecordedRun] | None = None
+) -> Sequence[PlacedStep]:
+    """Returns the steps of a recording, or of some of its runs, as :func:`placed_steps` does."""
+    every = recording.memo.get("steps")
+    if every is None:
+        every = recording.memo["steps"] = placed_steps(recording.runs, recording.duration)
+    if runs is None or len(runs) == len(recording.runs):
+        return every
+    wanted = set(map(id, runs))
+    return [each for each in every if id(each.run) in wanted]
+
+
 def placed_steps(runs: Iterable[RecordedRun], until: float) -> list[PlacedStep]:
     """Returns the steps of runs: run by run, in the order in which they opened."""
     placed: list[PlacedStep] = []
-    seen: dict[tuple[str, StepPath, str], int] = {}
+    seen: dict[tuple[str, StepPath], dict[str, int]] = {}
     for run in runs:
         places: dict[int | None, PlacedStep] = {}
         for step in sorted(run.steps, key=lambda each: each.index):
             above = places.get(step.parent)
             depth, around = (0, ()) if above is None else (above.depth + 1, above.path)
-            named = run.process, around, step.name
-            number = seen[named] = seen.get(named, 0) + 1
+            names = seen.setdefault((run.process, around), {})
+            number = names[step.name] = names.get(step.name, 0) + 1
             end = step.end if step.end is not None else max(until, step.start)
             seconds = max(0.0, end - step.start)
             place = PlacedStep(step, run, depth, (*around, (step.name, number)), end, seconds)

@@ -27,7 +27,7 @@ from otel_quant.recordings.model import (
     Recording,
     number,
 )
-from otel_quant.recordings.steps import PlacedStep, StepPath, placed_steps, step_at
+from otel_quant.recordings.steps import PlacedStep, StepPath, step_at, steps_in
 from otel_quant.schema import semconv
 from otel_quant.schema.quantities import QUANTITIES, Quantity
 
@@ -118,7 +118,11 @@ def value(recording: Recording, name: str) -> float | None:
 
 def peak(recording: Recording, name: str = MEMORY_PEAK) -> Known | None:
     """Returns the highest value of the whole, and where it was: as :func:`value` has it."""
-    return _placed(_everywhere(recording, BY_NAME[name]), recording, recording.runs)
+    if ("peak", name) not in recording.memo:
+        every = _everywhere(recording, BY_NAME[name])
+        recording.memo["peak", name] = _placed(every, recording, recording.runs)
+    found: Known | None = recording.memo["peak", name]
+    return found
 
 
 def peak_of_run(recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK) -> Known | None:
@@ -321,7 +325,7 @@ def _placed(
         return None
     sources = [each.source for each in found if each.value == highest]
     source = "kernel" if "kernel" in sources else sources[0]
-    steps = placed_steps(runs, recording.duration)
+    steps = steps_in(recording, runs)
     near = [each for each in found if each.value >= _NEAR * highest]
     timed = [each for each in near if each.time is not None]
     for each in sorted(timed, key=lambda each: -each.value)[:_MOST_PLACES]:

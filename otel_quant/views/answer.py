@@ -19,14 +19,13 @@ from otel_quant.schema.units import (
     share_text,
     size,
 )
-from otel_quant.views.ending import ended_as, forecast_lines
+from otel_quant.views.ending import ended_as, forecast_lines, why
 from otel_quant.views.steps import Subject, memory_limit, process_name
 from otel_quant.views.text import listed
 
 _LONGEST_NAME: Final = 120
 _LONGEST_MESSAGE: Final = 400
 _MOST_PATHS: Final = 3
-_CAUSES: Final = {"known": ": out of memory", "guessed": ": out of memory, probably"}
 
 
 def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
@@ -64,8 +63,7 @@ def outcome(recording: Recording, subject: Subject) -> str:
         seen = f"last seen after {length}{f' in {where}' if where else ''}"
         return f"{program} has no end record (killed, or still running); {seen}"
     how = f"{'was ' if recording.state == 'killed' else ''}{ended_as(recording)}"
-    certainty = recording.ending.out_of_memory if recording.ending is not None else None
-    cause = _CAUSES[certainty] if certainty is not None else ""
+    cause = why(recording.ending) if recording.ending is not None else ""
     return f"{program} {how} after {length}{f' in {where}' if where else ''}{cause}"
 
 

@@ -48,18 +48,19 @@ def is_worth_telling(ending: Ending) -> bool:
 
 def headline(ending: Ending) -> str:
     """Returns what happened: ``the program was killed by SIGKILL: out of memory, in Calibration``."""
-    why = _why(ending)
+    cause = why(ending)
     if ending.where is not None:
-        why += f", in {cut(ending.where, _LONGEST)}"
+        cause += f", in {cut(ending.where, _LONGEST)}"
     if ending.process is not None:
         by = f" was killed by {ending.process_signal}" if ending.process_signal else " died"
-        return f"{cut(ending.process, _LONGEST)}{by}{why}; the program {_exit(ending)}"
+        return f"{cut(ending.process, _LONGEST)}{by}{cause}; the program {_exit(ending)}"
     if ending.signal is None and ending.error is not None:
-        return f"the program failed with {cut(ending.error, _LONGEST)}{why}"
-    return f"the program {_exit(ending)}{why}"
+        return f"the program failed with {cut(ending.error, _LONGEST)}{cause}"
+    return f"the program {_exit(ending)}{cause}"
 
 
-def _why(ending: Ending) -> str:
+def why(ending: Ending) -> str:
+    """Returns the cause, to be put behind what happened; empty if it is not known."""
     if ending.out_of_memory is not None:
         return f": out of memory{', probably' if ending.out_of_memory == 'guessed' else ''}"
     return f": {cut(ending.cause, _LONGEST_NAME)}" if ending.cause is not None else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
@@ -17,7 +17,7 @@ from otel_quant.recordings.model import (
     Recording,
     number,
 )
-from otel_quant.recordings.steps import PlacedStep, covered, placed_steps
+from otel_quant.recordings.steps import PlacedStep, covered, steps_in
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
 from otel_quant.schema.quantities import QUANTITIES
@@ -83,7 +83,7 @@ def subject_of(recording: Recording) -> Subject:
     if _one_after_another(above, recording.duration):
         above = [[run for runs in above for run in runs]]
     runs, why = _most_telling(above or list(processes.values()), recording.duration)
-    return Subject(process_name(runs[0]), runs, placed_steps(runs, recording.duration), why)
+    return Subject(process_name(runs[0]), runs, steps_in(recording, runs), why)
 
 
 def _one_after_another(processes: list[list[RecordedRun]], until: float) -> bool:
@@ -146,7 +146,7 @@ class ShownRun:
         self.limit = summary.limit(recording, run)
         # The names of all attributes of its checkpoints
         self.checkpoint_names = dict.fromkeys(
-            name for each in run.checkpoints for name in each.attributes
+            chain.from_iterable(each.attributes for each in run.checkpoints)
         )
         self.rows = list(self._rows(placed))
 
@@ -158,7 +158,7 @@ class ShownRun:
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
 
     def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepRow]:
-        every = placed_steps([self.run], self.recording.duration) if placed is None else placed
+        every = steps_in(self.recording, [self.run]) if placed is None else placed
         rows = {
             each.step.index: StepRow(self, each.step.name, each.depth, each, each.step)
             for each in every
@@ -355,7 +355,7 @@ def step_table(
 
     With rates it has what a profile does not know: CPU time, and samples a second.
     """
-    steps = placed_steps(runs, recording.duration)
+    steps = steps_in(recording, runs)
     points = sum(point.phase == "point" for run in runs for point in run.checkpoints)
     notes, shown_steps = [], None
     if most is not None and len(steps) + points > most:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import LAUNCHER, RecordedStep, Recording, number
-from otel_quant.recordings.steps import PlacedStep, placed_steps
+from otel_quant.recordings.steps import PlacedStep, steps_in
 from otel_quant.schema import semconv, series
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import duration_text, share_text, size
@@ -45,7 +45,7 @@ class Looked:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        placed = placed_steps(recording.runs, recording.duration)
+        placed = steps_in(recording)
         # The steps of all runs, in the order in which they opened
         self.steps = sorted(placed, key=lambda each: each.step.start)
         self._summaries = summary.steps_of(recording)

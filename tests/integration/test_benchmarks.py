@@ -21,6 +21,8 @@ RATIO = re.compile(r"^ratio: \d+\.\d+ ", re.MULTILINE)
         ("sampler.py", "--rounds", "1", "--seconds", "0.2", "--interval", "10"),
         ("memory.py", "--rounds", "1", "--steps", "1", "20"),
         ("many_runs.py", "--rounds", "1", "--runs", "20"),
+        ("many_steps.py", "--rounds", "1", "--steps", "200"),
+        ("gate.py", "--gates", "2"),
         ("startup.py", "--rounds", "1"),
     ],
     ids=lambda command: command[0],

@@ -6,10 +6,9 @@ Nothing here has a lock: methods are called with the recorder's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Final, Protocol
 
 from otel_quant.capture.forecast import StepForecast
@@ -24,8 +23,6 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
-
-_TRACKER_OF: Final[Callable[[Period | OpenStep], PeakTracker]] = attrgetter("tracker")
 
 _BETWEEN: Final = 1_000_000_000
 """Nanoseconds between two readings that the sinks are told of. With the sampler's longest pause the
@@ -201,4 +198,4 @@ class Ongoing:
 
     def _trackers(self) -> list[PeakTracker]:
         steps = tuple(self.open.values())  # a signal handler may open or end one meanwhile
-        return [*map(_TRACKER_OF, self._periods()), *map(_TRACKER_OF, steps)]
+        return [each.tracker for each in self._periods()] + [each.tracker for each in steps]

@@ -253,14 +253,11 @@ class MetricsSink(Sink):
 
     def _rows_of(self, kind: _Kind, error: str | None) -> tuple[_Row, ...]:
         labels = _labels_of(kind, error)
-        return (
-            ("", self._write[semconv.STEP_DURATION], labels),
-            *(
-                (name, self._writer_of(series.metric, of_series), of_series)
-                for name, series in self._of_steps
-                for of_series in ({**labels, **series.labels},)
-            ),
-        )
+        rows: list[_Row] = [("", self._write[semconv.STEP_DURATION], labels)]
+        for name, series in self._of_steps:
+            its_labels = {**labels, **series.labels}
+            rows.append((name, self._writer_of(series.metric, its_labels), its_labels))
+        return tuple(rows)
 
     def _writer_of(self, metric: Metric, labels: _Labels) -> Callable[..., None]:
         """Returns what writes to one series of a metric."""

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from otel_quant.cli import main
-from tests.fixtures.programs import run_script
+from tests.fixtures.programs import run_script, steps_in
 
 pytestmark = pytest.mark.quark
 
@@ -154,10 +154,6 @@ def read(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def names(path: Path) -> list[str]:
-    return [record["step"] for record in read(path)["memory_usage"]]
-
-
 @pytest.fixture(scope="module")
 def quarks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The file of Quark's own profiler alone, and what the script printed."""
@@ -175,7 +171,7 @@ def test_a_script_with_only_its_import_changed_gives_the_same_file(
 
     ours, of_quark = shape(tmp_path / "ours.yaml"), shape(quarks[0])
     assert printed == quarks[1]
-    assert names(tmp_path / "ours.yaml") == STEPS
+    assert steps_in(tmp_path / "ours.yaml") == STEPS
     assert "  cpu_memory_mb: 2 DECIMALS AT MOST" in ours
     if strict == "true":
         assert ours == of_quark
@@ -207,7 +203,7 @@ def test_beside_quarks_profiler_each_writes_the_same_figures_to_a_file_of_its_ow
         "total_disk_read_mb": 1.0, "total_disk_write_mb": 1.0, "peak_cache_dir_disk_usage_mb": 0.0,
         "model_size_mb": 0.0, "depth": 0,
     }  # fmt: skip
-    assert names(paths[1]) == STEPS
+    assert steps_in(paths[1]) == STEPS
     pairs = list(zip(ours.pop("memory_usage"), quarks.pop("memory_usage"), strict=True))
     # Of two clocks only the order is sure: between two readings a busy machine may do something else.
     times = [sorted((mine["timestamp"], theirs.pop("timestamp"))) for mine, theirs in pairs]
@@ -241,10 +237,10 @@ def test_a_file_begun_before_quark_was_loaded_is_moved_aside_for_quarks(tmp_path
     )
 
     own = "Not a step of Quark"
-    assert names(tmp_path / "quark_profile.otel.yaml") == [
+    assert steps_in(tmp_path / "quark_profile.otel.yaml") == [
         "Start", f"{own} Start", f"{own} End", "After Start", "After End", "End",
     ]  # fmt: skip
-    assert names(tmp_path / "quark_profile.yaml") == ["Start", "After Start", "After End", "End"]
+    assert steps_in(tmp_path / "quark_profile.yaml") == ["Start", "After Start", "After End", "End"]
 
 
 QUANTIZES = """
@@ -289,7 +285,7 @@ def test_the_steps_that_quark_reports_itself_are_in_the_file_too(tmp_path: Path)
     assert len(fills) <= len(text) // 4096  # of a page, what has no room for another line
     assert re.findall(r"\S[ \t]+\n|\n\n\n", text) == []
     # Quark's own profiler wrote as well, at its default path: the steps that it reports itself.
-    ours, quarks = names(tmp_path / "ours.yaml"), names(tmp_path / "quark_profile.yaml")
+    ours, quarks = steps_in(tmp_path / "ours.yaml"), steps_in(tmp_path / "quark_profile.yaml")
     prepared = ["Model Preparation Start", "Model Preparation End"]
     assert ours == [quarks[0], *prepared, *quarks[1:]]
     assert "Calibration Start" in quarks
@@ -326,7 +322,7 @@ def test_cache_directories_count_from_before_the_first_step_until_they_are_remov
 
     assert grown(tmp_path / "ours.yaml") == 7.0
     assert main(["show", str(tmp_path / "ours.yaml")]) == 0
-    shown = dict(line.split() for line in capsys.readouterr().out.splitlines() if "cache" in line)
+    shown = dict(line.split() for line in capsys.readouterr().out.splitlines() if "cache_" in line)
     assert shown == {"peak_cache_dir_disk_usage_mb": "7.0"}
 
 
@@ -347,7 +343,7 @@ def test_metrics_of_quarks_profiler_do_not_run_while_it_is_switched_off(tmp_path
     )
 
     records = read(tmp_path / "ours.yaml")["memory_usage"]
-    assert names(tmp_path / "ours.yaml") == STEPS
+    assert steps_in(tmp_path / "ours.yaml") == STEPS
     assert "depth" not in {key for record in records for key in record}
 
 

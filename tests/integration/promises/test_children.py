@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol, Tree
-from tests.fixtures.programs import PROGRAMS, Finished, Ran, Workshop, clean_environment
+from tests.fixtures.programs import PROGRAMS, Finished, Ran, Workshop, clean_environment, steps_in
 from tests.fixtures.programs import run as run_command
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -110,12 +109,12 @@ def test_child_reports_below_the_step_that_started_it_and_writes_a_file_of_its_o
     assert len({span.span_id for span in otlp.spans}) == len(otlp.spans)
     roots = [span for span in otlp.spans_named("quantization") if span.parent_id]
     assert [root.attributes["quant.run.steps"] for root in roots] == [2] * children
-    assert _steps(tmp_path / "profile.yaml") == ["Start", "main Start", "main End", "End"]
+    assert steps_in(tmp_path / "profile.yaml") == ["Start", "main Start", "main End", "End"]
     # The worker of a pool writes one however many its tasks, and may have had all of them.
     files = list(tmp_path.glob("profile.*.yaml"))
     pids = {root.attributes["process.pid"] for root in roots}
     assert {path.name for path in files} == {f"profile.{pid}.yaml" for pid in pids}
-    steps = [step for path in files for step in _steps(path)]
+    steps = [step for path in files for step in steps_in(path)]
     assert [step for step in steps if step not in ("Start", "End")] == TASK * children
 
 
@@ -265,7 +264,3 @@ def test_ranks_of_torchrun_are_roots_in_the_trace_with_files_of_their_own(
     assert sorted(path.name for path in tmp_path.glob("*.yaml")) == [
         "profile.rank0.yaml", "profile.rank1.yaml"
     ]  # fmt: skip
-
-
-def _steps(path: Path) -> list[str]:
-    return [record["step"] for record in yaml.safe_load(path.read_text())["memory_usage"]]

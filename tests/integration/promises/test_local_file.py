@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from otel_quant.recordings.profile_reader import parse
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Workshop, run_script
+from tests.fixtures.programs import Workshop, run_script, steps_in
 
 SCRIPT = """
 import os, resource, sys
@@ -43,16 +42,12 @@ BEGUN = RECORDS[:2]
 CLOSED_AND_USED = "os.dup2(os.open('mine.txt', os.O_RDWR | os.O_CREAT), number_of('profile.yaml'))"
 
 
-def records_of(path: Path) -> list[str]:
-    return [record["step"] for record in yaml.safe_load(path.read_text())["memory_usage"]]
-
-
 def check(path: Path, expected: list[str] | None) -> None:
     """Checks the records of a file; of `SOME` there are as many as had room, in order."""
     if expected is None:
         assert not os.path.isfile(path)
         return
-    written = records_of(path)
+    written = steps_in(path)
     if expected is SOME:
         # A record that is shorter than one before it may have room when that had none.
         expected = [name for name in RECORDS if name in written]
@@ -196,7 +191,7 @@ def test_the_folders_of_a_runs_own_file_are_made(tmp_path: Path) -> None:
     run_script(
         tmp_path, f"import otel_quant\nwith otel_quant.run('out/p.yaml'):\n    exec('''{NESTED}''')"
     )
-    assert records_of(tmp_path / "out" / "p.yaml") == STEPS
+    assert steps_in(tmp_path / "out" / "p.yaml") == STEPS
 
 
 @pytest.mark.parametrize(("sampler", "spans"), [("always_on", 3), ("always_off", 0)])
@@ -208,7 +203,7 @@ def test_beside_otlp_the_file_does_not_depend_on_sampling(
     assert (done.returncode, done.stderr) == (0, "")
     assert len(otlp.spans) == spans
     assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == STEPS
-    assert records_of(workshop.folder / "quark_profile.yaml") == STEPS
+    assert steps_in(workshop.folder / "quark_profile.yaml") == STEPS
 
 
 def test_two_runs_that_want_one_path_at_once_write_one_file_each(workshop: Workshop) -> None:
@@ -229,5 +224,5 @@ def test_two_runs_that_want_one_path_at_once_write_one_file_each(workshop: Works
     assert len(files) == 4
     assert workshop.folder / "profile.yaml" in files
     for file in files:
-        assert records_of(file) == RECORDS
+        assert steps_in(file) == RECORDS
         assert "# Summary Metrics" in file.read_text()

@@ -7,7 +7,8 @@ from importlib.util import find_spec
 import pytest
 
 from otel_quant.recordings.profile_reader import parse
-from tests.integration.export.test_quark_file import names, shape
+from tests.fixtures.programs import steps_in
+from tests.integration.export.test_quark_file import shape
 from tests.integration.quark.conftest import QuarkRun
 
 pytestmark = [
@@ -53,7 +54,7 @@ def test_quarks_own_file_is_the_same_with_otel_quant(pair: tuple[QuarkRun, Quark
         "quark_profile.otel.yaml",
         "quark_profile.yaml",
     ]
-    assert names(beside.cwd / "quark_profile.yaml") == names(alone.cwd / "quark_profile.yaml")
+    assert steps_in(beside.cwd / "quark_profile.yaml") == steps_in(alone.cwd / "quark_profile.yaml")
     assert definitions(beside) == definitions(alone)
 
 
@@ -62,7 +63,7 @@ def test_otel_quant_show_reads_all_of_quarks_own_file(onnx_quark_alone: QuarkRun
 
     profile = parse(text)
     assert profile.complete
-    assert [record["step"] for record in profile.records] == names(
+    assert [record["step"] for record in profile.records] == steps_in(
         onnx_quark_alone.cwd / "quark_profile.yaml"
     )
 

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.export.test_quark_file import names, read
+from tests.fixtures.programs import steps_in
+from tests.integration.export.test_quark_file import read
 from tests.integration.quark.conftest import FloatModels, Run
 from tests.integration.quark.expected import (
     checkpoints_of,
@@ -91,7 +92,7 @@ def test_the_release_before_reports_the_same_steps_and_the_file_holds_them(
     assert {span.attributes["quant.library.version"] for span in spans} == {VERSION}
 
     path = done.cwd / "ours.yaml"
-    assert names(path) == [name for name, _ in checkpoints_of(operations)]
+    assert steps_in(path) == [name for name, _ in checkpoints_of(operations)]
     assert [cost["role"] for cost in read(path).get("onnx_model_cost", [])] == [
         role for operation in operations for role in operation.costs
     ]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.fixtures.programs import run_script
+from tests.fixtures.programs import run_script, steps_in
 
 SUPPRESSED = """
 import sys
@@ -72,10 +71,6 @@ with otel_quant.run(), otel_quant.step("step"):
 """
 
 
-def steps_of(profile: Path) -> list[str]:
-    return [record["step"] for record in yaml.safe_load(profile.read_text())["memory_usage"]]
-
-
 def test_a_suppressed_step_is_in_no_signal_and_not_in_the_file(tmp_path: Path) -> None:
     output, errors = run_script(
         tmp_path, SUPPRESSED, "within a step", OTEL_QUANT_PROFILE="profile.yaml"
@@ -87,7 +82,7 @@ def test_a_suppressed_step_is_in_no_signal_and_not_in_the_file(tmp_path: Path) -
         "['quantization started', 'Start', 'outer Start', 'outer End', 'End']",
         "['User-Defined']",
     ]
-    assert steps_of(tmp_path / "profile.yaml") == ["Start", "outer Start", "outer End", "End"]
+    assert steps_in(tmp_path / "profile.yaml") == ["Start", "outer Start", "outer End", "End"]
 
 
 def test_a_run_with_nothing_but_suppressed_steps_has_none(tmp_path: Path) -> None:
@@ -97,7 +92,7 @@ def test_a_run_with_nothing_but_suppressed_steps_has_none(tmp_path: Path) -> Non
     assert output.splitlines() == [
         "['quantization']", "['quantization started', 'Start', 'End']", "[]"
     ]  # fmt: skip
-    assert steps_of(tmp_path / "profile.yaml") == ["Start", "End"]
+    assert steps_in(tmp_path / "profile.yaml") == ["Start", "End"]
 
 
 def test_a_suppressed_step_begins_no_run(tmp_path: Path) -> None:
@@ -118,4 +113,4 @@ def test_a_disabled_sdk_leaves_the_file_that_was_asked_for(tmp_path: Path) -> No
     )
 
     assert (output, errors) == ("['otel-quant-sampler']\n['otel-quant-sampler']\n", "")
-    assert steps_of(tmp_path / "profile.yaml") == ["Start", "step Start", "step End", "End"]
+    assert steps_in(tmp_path / "profile.yaml") == ["Start", "step Start", "step End", "End"]

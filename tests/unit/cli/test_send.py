@@ -50,12 +50,15 @@ def test_a_recording_that_is_being_made_is_not_sent(
     going_on.gone()
 
 
-def test_a_protocol_alone_is_no_endpoint(
+@pytest.mark.parametrize("settings", [{}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}])
+def test_without_an_endpoint_it_says_which_setting_to_make(
     recording: RecordedFolder,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, str],
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
     assert said(capsys, "recording") == (
         "recording: no endpoint is set; expected one in OTEL_EXPORTER_OTLP_ENDPOINT, "
         "such as http://localhost:4317, or other settings of OpenTelemetry"
@@ -70,14 +73,4 @@ def test_without_the_sdk_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     assert said(capsys, "recording") == (
         "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"
-    )
-
-
-def test_without_a_setting_it_says_which_one_to_make(
-    recording: RecordedFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert said(capsys, "recording") == (
-        "recording: no endpoint is set; expected one in "
-        "OTEL_EXPORTER_OTLP_ENDPOINT, such as http://localhost:4317, or other settings of "
-        "OpenTelemetry"
     )

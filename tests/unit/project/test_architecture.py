@@ -1,16 +1,26 @@
-"""Imports between parts go one way, one module suppresses exceptions, loading is cheap."""
+"""Imports between parts go one way, one module suppresses exceptions, loading is cheap; sinks take events."""
 
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import onnx.parser
+import pytest
+
+from otel_quant.capture.measured_run import KeptRun
+from otel_quant.export.otel.logs import LogsSink
+from otel_quant.export.otel.metrics import MetricsSink
+from otel_quant.export.otel.spans import SpansSink
+from otel_quant.export.quark_yaml.sink import QuarkYamlSink
+from otel_quant.export.recording.sink import RecordingSink
+from otel_quant.schema.events import EventKind, Sink, method_of
 
 PACKAGE: Final = Path(__file__).resolve().parents[3] / "otel_quant"
 MODULES: Final = {
@@ -208,3 +218,18 @@ def test_costing_a_model_loads_no_other_command_no_logging_and_no_rules_of_other
         "windows",
     }  # fmt: skip
     assert loaded & {"csv", "dataclasses", "json", "logging", "pathlib", "threading"} == set()
+
+
+@pytest.mark.parametrize(
+    "sink", [KeptRun, LogsSink, MetricsSink, QuarkYamlSink, RecordingSink, SpansSink]
+)
+def test_each_method_that_receives_an_event_has_the_name_of_a_kind(sink: type[Sink]) -> None:
+    receiving = {
+        name
+        for name, method in inspect.getmembers(sink, inspect.isfunction)
+        if name[0] != "_" and "event" in inspect.signature(method).parameters
+    }
+    assert receiving <= {method_of(kind) for kind in get_args(EventKind)} | {
+        "receive",
+        "send_reading",
+    }

@@ -100,7 +100,10 @@ def test_every_name_of_semconv_is_in_its_tables() -> None:
         for name, value in vars(semconv).items()
         if name.isupper() and isinstance(value, str) and value.startswith("quant.")
     }
-    assert named - events - prefixes - listed == set()
+    outside = named - events - prefixes - listed
+    assert not outside, (
+        f"not in a table: {outside}; expected their lines in semconv.py with the others of a kind"
+    )
 
 
 def test_every_variable_that_the_package_reads_is_documented() -> None:

@@ -1,4 +1,4 @@
-"""`scripts/test.py` runs every stage, those that fail soonest first, and says what it leaves out.
+"""What runs by itself, before a commit and on GitHub; `scripts/test.py` runs every stage in its order.
 
 The real command runs here, with an interpreter that writes down what it is asked to run.
 """
@@ -6,17 +6,23 @@ The real command runs here, with an interpreter that writes down what it is aske
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from otel_quant.capture.instruments.shared.hooks import libraries
 from scripts import interpreters
 from scripts.test import ALIKE
+from scripts.tested_libraries import TESTED
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = ROOT / "scripts" / "servers" / "build.py"
@@ -123,9 +129,11 @@ def test_what_the_other_pythons_leave_out_exists() -> None:
 
 
 def test_the_summary_names_each_part_and_the_missing_pythons(
-    run: RunTests, capsys: pytest.CaptureFixture[str]
+    run: RunTests, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, missing = OTHERS
+    monkeypatch.delenv("TEMPO_BIN", raising=False)
+    monkeypatch.setattr("shutil.which", lambda _: None)
     run(pythons={found: found})
     table = capsys.readouterr().out.split("\n\n")[-1].splitlines()
     assert [re.sub(r"( +\d+){2}$", "", line) for line in table[2:-1]] == [
@@ -134,6 +142,8 @@ def test_the_summary_names_each_part_and_the_missing_pythons(
         f"oldest versions, Python {found}",
         "tests/integration and tests/stack",
         "integration tests, one at a time",
+        "queries of traces to a Tempo: left out, TEMPO_BIN names none",
+        "dashboard-linter: left out, none on PATH",
     ]
 
 
@@ -204,10 +214,6 @@ def program(path: Path, script: str) -> str:
 THIS_PYTHON = f'exec {sys.executable} "$@"'
 
 
-def test_the_classifiers_name_the_versions() -> None:
-    assert interpreters.supported() == ["3.11", "3.12", "3.13"]
-
-
 def test_the_interpreter_on_path_is_found_or_if_it_does_not_run_the_newest_of_pyenv(
     nowhere: Path,
 ) -> None:
@@ -238,3 +244,59 @@ def test_a_slow_test_runs_only_if_asked_for(
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1].startswith(passed), done.stdout + done.stderr
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def job(workflow: str) -> dict[str, Any]:
+    """Returns the only job of a workflow."""
+    content = yaml.safe_load((ROOT / ".github" / "workflows" / workflow).read_text())
+    [only] = content["jobs"].values()
+    assert isinstance(only, dict)
+    return only
+
+
+def test_the_checks_before_a_commit_are_programs_of_the_environment() -> None:
+    [repository] = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repository["repo"] == "local"
+    assert [(hook["language"], hook["entry"]) for hook in repository["hooks"]] == [
+        ("system", ".venv/bin/ruff check"),
+        ("system", ".venv/bin/ruff format --check"),
+        ("system", ".venv/bin/mypy"),
+    ]
+
+
+def test_ci_runs_on_github_with_every_python_that_the_classifiers_name() -> None:
+    assert (ROOT / ".ci" / "run").read_text().endswith(" scripts/test.py --lint --servers\n")
+    *prepared, last = job("ci.yml")["steps"]
+    assert last == {"run": ".ci/run"}
+    [pythons] = [step["with"]["python-version"] for step in prepared if "python" in step["uses"]]
+    named = {
+        classifier.rpartition(" ")[2]
+        for classifier in PROJECT["classifiers"]
+        if classifier.startswith("Programming Language :: Python :: 3.")
+    }
+    assert set(pythons.split()) == named
+
+
+def test_every_library_is_tested_every_week() -> None:
+    names = [*(library.name for library in libraries()), "openvino"]
+    assert list(TESTED) == names
+    printed = subprocess.run(
+        [sys.executable, "scripts/tested_libraries.py", "--list"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(printed.stdout) == names
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "libraries.yml").read_text())
+    assert "tested_libraries.py --list" in workflow["jobs"]["names"]["steps"][-1]["run"]
+    matrix = workflow["jobs"]["library"]["strategy"]["matrix"]["library"]
+    assert matrix == "${{ fromJSON(needs.names.outputs.libraries) }}"
+
+
+def test_every_library_s_test_exists_and_installs_the_library() -> None:
+    for library in libraries():
+        tested = TESTED[library.name]
+        assert (ROOT / tested.tests).exists()
+        installed = {requirement.partition("[")[0] for requirement in tested.requirements}
+        assert library.distribution in installed

@@ -15,7 +15,7 @@ import yaml
 from otel_quant import quark
 from otel_quant.quark import GlobalProfiler
 from otel_quant.schema.step_names import ProfileStep
-from tests.fixtures.programs import run_script
+from tests.fixtures.programs import run_script, steps_in
 
 
 def run(folder: Path, script: str, **environ: str) -> str:
@@ -23,10 +23,6 @@ def run(folder: Path, script: str, **environ: str) -> str:
     out, err = run_script(folder, blocked + script, **{"QUARK_PROFILING": "1", **environ})
     assert err == ""
     return out
-
-
-def steps(path: Path) -> list[str]:
-    return [record["step"] for record in read(path)["memory_usage"]]
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -98,7 +94,7 @@ second()
 """,
     )
 
-    assert steps(tmp_path / "quark_profile.yaml") == [
+    assert steps_in(tmp_path / "quark_profile.yaml") == [
         "Start", "First Start", "Second Start", "Second Start", "First End", "Second End",
         "Second End", "End",
     ]  # fmt: skip
@@ -126,7 +122,7 @@ assert items.__name__ == "items"
 """,
     )
 
-    assert steps(tmp_path / "quark_profile.yaml") == [
+    assert steps_in(tmp_path / "quark_profile.yaml") == [
         "Start", "Task Start", "Items Start", "Items End", "Task End", "End",
     ]  # fmt: skip
 
@@ -150,7 +146,7 @@ assert [record["step"] for record in profiler.records] == ["Start", "End"]
     )
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.yaml", "script.py"]
-    assert steps(tmp_path / "first.yaml") == ["Start", "End"]
+    assert steps_in(tmp_path / "first.yaml") == ["Start", "End"]
 
 
 def test_a_program_that_resets_the_singleton_gets_a_second_file_with_the_metrics_of_the_start(
@@ -180,7 +176,7 @@ for name in ("first", "second", "second"):
     )
 
     files = {path.name: read(path) for path in tmp_path.glob("*.yaml")}
-    assert {name: steps(tmp_path / name) for name in files} == {
+    assert {name: steps_in(tmp_path / name) for name in files} == {
         "first.yaml": ["Start", "first Start", "first End", "End"],
         "second.1.yaml": ["Start", "second Start", "second End", "End"],
         "second.yaml": ["Start", "second Start", "second End", "End"],
@@ -207,7 +203,7 @@ with GlobalProfiler("mine.yaml").scope("After"):
     )
 
     assert [path.name for path in tmp_path.glob("*.yaml")] == ["mine.yaml"]
-    assert steps(tmp_path / "mine.yaml") == [
+    assert steps_in(tmp_path / "mine.yaml") == [
         "Start", "Before Start", "Before End", "After Start", "After End", "End",
     ]  # fmt: skip
 
@@ -340,7 +336,7 @@ if __name__ == "__main__":
 """.replace("METHOD", method),
     )
 
-    assert steps(tmp_path / "mine.yaml") == ["Start", "Parent Start", "Parent End", "End"]
+    assert steps_in(tmp_path / "mine.yaml") == ["Start", "Parent Start", "Parent End", "End"]
     child = read(tmp_path / f"mine.{out.strip()}.yaml")
     assert [record["step"] for record in child["memory_usage"]] == [
         "Start", "Child Start", "Child End", "End",

@@ -1,7 +1,8 @@
-"""What the Collector's files say must agree with each other."""
+"""What the Collector's files and the compose file say agrees, is bound to this host and forgets nothing."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,125 @@ def test_an_agent_shows_its_token_and_checks_the_gateways_certificate() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_only_the_queues_batch(name: str) -> None:
     assert not any(re.match(r"batch(/|$)", key) for key in load(name)["processors"])
+
+
+SERVERS = ROOT / "scripts" / "servers"
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+
+
+def version_of(image: str) -> str:
+    """Returns the version that an image is pinned to; a digest may follow it."""
+    (version,) = re.findall(r":(v?\d+\.\d+\.\d+)(?:@sha256:[0-9a-f]{64})?$", image)
+    return str(version)
+
+
+def required(server: str, module: str) -> str:
+    """Returns the version of a Go module that a server of the tests is built from."""
+    text = (SERVERS / server / "go.mod").read_text()
+    (version,) = re.findall(rf"^require {re.escape(module)} v(\S+)$", text, re.MULTILINE)
+    return version
+
+
+def test_tested_and_composed_versions_are_the_same(compose: dict[str, Any]) -> None:
+    manifest = yaml.safe_load((ROOT / "collector" / "builder.yaml").read_text())
+    package = json.loads((SERVERS / "grafana" / "package.json").read_text())
+    # Prometheus' module has the version 0.XYY.Z for the release X.YY.Z.
+    _, minor, patch = required("prometheus", "github.com/prometheus/prometheus").split(".")
+    prometheus = f"{int(minor) // 100}.{int(minor) % 100}.{patch}"
+    images = {name: version_of(service["image"]) for name, service in compose["services"].items()}
+    assert {
+        "otelcol": manifest["dist"]["version"],
+        "prometheus": f"v{prometheus}",
+        "loki": required("loki", "github.com/grafana/loki/v3"),
+        "alertmanager": f"v{required('alertmanager', 'github.com/prometheus/alertmanager')}",
+    }.items() <= images.items()
+    # Panels are shown by the library of the composed Grafana.
+    library = package["dependencies"]["@grafana/data"].rsplit(".", 1)[0]
+    assert library == images["grafana"].rsplit(".", 1)[0]
+    provisioned = ROOT / "grafana" / "provisioning" / "datasources" / "datasources.yaml"
+    sources = {s["type"]: s for s in yaml.safe_load(provisioned.read_text())["datasources"]}
+    assert sources["prometheus"]["jsonData"]["prometheusVersion"] == prometheus
+
+
+def test_every_port_is_bound_to_this_host(compose: dict[str, Any]) -> None:
+    ports = {name: each["ports"] for name, each in compose["services"].items() if "ports" in each}
+    # No store: a GET of any web page could stop one.
+    assert ports.keys() == {"otelcol", "grafana"}
+    published = [port for each in ports.values() for port in each]
+    assert [port for port in published if not port.startswith("127.0.0.1:")] == []
+
+
+def test_the_collector_is_open_to_its_container_alone(compose: dict[str, Any]) -> None:
+    collector = compose["services"]["otelcol"]
+    opened = {key: value for key, value in collector["environment"].items() if "0.0.0.0" in value}
+    assert opened == {
+        "OTELCOL_OTLP_GRPC": "0.0.0.0:4317",
+        "OTELCOL_OTLP_HTTP": "0.0.0.0:4318",
+        "OTELCOL_HEALTH": "0.0.0.0:13133",
+        "OTELCOL_METRICS_HOST": "0.0.0.0",
+    }
+
+
+def test_every_mounted_path_exists_and_every_volume_is_named(compose: dict[str, Any]) -> None:
+    texts = [text for s in compose["services"].values() for text in s.get("volumes", [])]
+    mounts = [re.sub(r"\$\{\w+:-(\w+)\}", r"\1", text).split(":") for text in texts]
+    paths = [source for source, *_ in mounts if source.startswith(".")]
+    volumes = {source for source, *_ in mounts if not source.startswith(".")}
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert volumes == set(compose["volumes"])
+    assert [m for m in mounts if m[0].startswith(".") and m[-1] != "ro"] == []
+
+
+def test_every_server_restarts_has_limits_and_no_more_rights_than_it_needs(
+    compose: dict[str, Any],
+) -> None:
+    for name, service in compose["services"].items():
+        if name == "otelcol-storage":  # hands over a volume and exits
+            continue
+        assert service["restart"] == "unless-stopped", name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert {"mem_limit", "cpus"} <= service.keys(), name
+        assert ("healthcheck" in service) == (name != "otelcol"), name
+
+
+def test_grafana_needs_no_internet_and_changes_none_of_its_plugins(compose: dict[str, Any]) -> None:
+    grafana = compose["services"]["grafana"]
+    version = tuple(map(int, version_of(grafana["image"]).split(".")))
+    assert version >= (13, 2, 3)  # before, a data source whose update failed was not registered
+    environment = grafana["environment"]
+    assert {
+        key: value for key, value in environment.items() if re.match("GF_(PLUGINS|ANALYTICS|NEWS)", key)
+    } == {
+        "GF_PLUGINS_PREINSTALL_AUTO_UPDATE": "false",
+        "GF_PLUGINS_PREINSTALL_DISABLED": "true",
+        "GF_PLUGINS_PUBLIC_KEY_RETRIEVAL_DISABLED": "true",
+        "GF_ANALYTICS_REPORTING_ENABLED": "false",
+        "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+        "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
+        "GF_NEWS_NEWS_FEED_ENABLED": "false",
+    }  # fmt: skip
+    assert environment["GF_SECURITY_DISABLE_GRAVATAR"] == "true"
+
+
+def test_alerts_go_to_a_webhook_that_the_environment_names(compose: dict[str, Any]) -> None:
+    (mounted,) = compose["services"]["alertmanager"]["configs"]
+    files = {"webhook": "url_file", "slack": "api_url_file", "teams": "webhook_url_file"}
+    for kind, file in files.items():
+        config = yaml.safe_load((ROOT / f"collector/backends/alertmanager-{kind}.yaml").read_text())
+        (receiver,) = config["receivers"]
+        assert receiver["name"] == config["route"]["receiver"] == kind
+        ((settings,),) = (value for key, value in receiver.items() if key != "name")
+        assert settings[file] == mounted["target"]
+    assert "${ALERT_WEBHOOK:-" in compose["configs"][mounted["source"]]["content"]
+
+
+def test_visitors_of_grafana_can_only_view(compose: dict[str, Any]) -> None:
+    environment = compose["services"]["grafana"]["environment"]
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert not [key for key in environment if "PASSWORD" in key]

@@ -100,11 +100,6 @@ def test_shapes_are_kept_of_the_first_sample_that_has_some() -> None:
     assert (outer.input_shapes, inner.input_shapes) == (expected, expected)
 
 
-def test_paths_can_be_kept_out(model: Path) -> None:
-    [cost] = cost_models([("float", model)], time_limit=10, paths=False)
-    assert cost.path is None
-
-
 def test_a_file_is_hashed_on_request(model: Path) -> None:
     [cost] = cost_models([("float", model)], time_limit=10, paths=True, hashes=True)
     assert cost.figures["sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
-import yaml
 
 from otel_quant.export.otel.default_exporters import defaults_in
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Finished, Workshop
+from tests.fixtures.programs import Finished, Workshop, steps_in
 
 DISTRIBUTION = {
     "OTEL_TRACES_EXPORTER": "otlp",
@@ -61,10 +59,6 @@ def run(workshop: Workshop, source: str, *arguments: str, variables: Mapping[str
 STEPS = ["Start", "step Start", "step End", "End"]
 
 
-def steps_of(profile: Path) -> list[str]:
-    return [record["step"] for record in yaml.safe_load(profile.read_text())["memory_usage"]]
-
-
 @pytest.mark.parametrize(
     ("variables", "file"),
     [
@@ -86,7 +80,7 @@ def test_a_file_without_an_endpoint_is_written_in_silence_by_child_processes_too
     assert len(files) == 2
     assert workshop.folder / f"{file}.yaml" in files
     for each in files:
-        assert steps_of(each) == STEPS
+        assert steps_in(each) == STEPS
 
 
 @pytest.mark.parametrize(
@@ -183,7 +177,7 @@ def test_all_signals_and_the_file_come_as_the_configuration_says_and_settings_fr
     assert otlp.tree() == [("quantization", [("step", [])])]
     assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == STEPS
     assert otlp.point("quant.step.duration", quant__step__kind="User-Defined").count == 1
-    assert steps_of(workshop.folder / "declared.yaml") == STEPS
+    assert steps_in(workshop.folder / "declared.yaml") == STEPS
 
 
 def test_a_setting_in_the_configuration_is_refused_with_the_place_where_it_belongs(

@@ -31,6 +31,7 @@ from otel_quant.schema.settings import Settings
         (None, 3, False, None, "quark_profile.rank3.yaml"),
         (None, 0, True, None, "quark_profile.rank0.<pid>.yaml"),
         ("out/", None, False, None, "out/quark_profile.yaml"),
+        ("..", None, False, None, "../quark_profile.yaml"),  # a folder that is there
         (None, None, False, "quark_profile.yaml", "quark_profile.otel.yaml"),
         (None, None, False, "./elsewhere.yaml", "quark_profile.yaml"),
         (None, 3, False, "quark_profile.yaml", "quark_profile.rank3.yaml"),
@@ -44,12 +45,6 @@ def test_each_process_has_a_path_of_its_own(
     assert profile_path(ProfileRequest(named), rank, is_child, quarks) == Path(path)
 
 
-def test_a_folder_gets_a_file_with_the_default_name(tmp_path: Path) -> None:
-    request = ProfileRequest(str(tmp_path))
-
-    assert profile_path(request, None, False, None) == tmp_path / "quark_profile.yaml"
-
-
 def test_an_exact_path_is_used_unchanged() -> None:
     request = ProfileRequest("mine.yaml", is_exact=True)
 
@@ -57,10 +52,6 @@ def test_an_exact_path_is_used_unchanged() -> None:
 
 
 ENVIRONMENT = Settings(profile_path="env.yaml", yaml_strict=True)
-
-
-def test_the_environment_requests_a_file_and_its_folders() -> None:
-    assert requested_by(ENVIRONMENT, None) == ProfileRequest("env.yaml", True, True)
 
 
 def test_the_programs_request_is_used_before_the_environments() -> None:

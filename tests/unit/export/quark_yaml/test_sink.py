@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 
@@ -57,11 +56,10 @@ def reading(second: int) -> Reading:
 class Script:
     """Sends a run to a sink, with one checkpoint each second."""
 
-    def __init__(self, path: Path, *, strict: bool = False, paths: bool = True) -> None:
+    def __init__(self, path: Path, *, strict: bool = False) -> None:
         self.metrics = ProgramMetrics(OF_QUARK)
         self.sink = QuarkYamlSink(path, self.metrics, strict=strict)
-        run = dataclasses.replace(RUN, paths=paths)
-        self.sent = SentRun(run, reading(0), self.sink, metrics=self.metrics)
+        self.sent = SentRun(RUN, reading(0), self.sink, metrics=self.metrics)
         self.second = 0
 
     def now(self) -> Reading:
@@ -320,19 +318,6 @@ def test_the_exception_that_ended_the_run_is_written_unless_strict(
     assert (last["step"], last.get("error")) == ("End", None if strict else "RuntimeError")
     ended = content.get("run_end", {}).get("ended")
     assert ended == (None if strict else "with RuntimeError")
-
-
-def test_no_message_of_an_exception_is_written_where_paths_are_switched_off(
-    tmp_path: Path,
-) -> None:
-    script = Script(tmp_path / "p.yaml", paths=False)
-    script.start()
-    script.open("Calibration")
-    script.close("Calibration", error=FileNotFoundError("/home/me/model.onnx"))
-
-    error = '  error: "FileNotFoundError"\n'
-    text = (tmp_path / "p.yaml").read_text()
-    assert text == HEADER + MADE_BY + CALIBRATION + CALIBRATION_ENDED + error
 
 
 class Sizes(CheckpointMetric):

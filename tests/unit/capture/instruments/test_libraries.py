@@ -1,14 +1,17 @@
-"""The version of a library is known under whatever name the package index has its build."""
+"""Libraries: which of them are instrumented, and the version of each."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.instruments.shared.steps import version_of
 from otel_quant.capture.instruments.tables import NEURAL_COMPRESSOR
 
@@ -47,3 +50,38 @@ def test_a_build_that_no_table_names_has_the_version_that_its_package_says(
     package.__version__ = "3.10+own"
     monkeypatch.setitem(sys.modules, "neural_compressor", package)
     assert version_of(unknown) == "3.10+own"
+
+
+NAMES = ", ".join(sorted(PACKAGES))
+
+
+UNKNOWN = "environment variable OTEL_QUANT_LIBRARIES names 'quack'; expected names out of " + NAMES
+
+
+@pytest.mark.parametrize(
+    ("libraries", "warnings"),
+    [
+        ("hqq", []),
+        ("hqq,quack", [UNKNOWN]),
+        (
+            "quack",
+            [
+                UNKNOWN,
+                "no library is instrumented: environment variable OTEL_QUANT_LIBRARIES is 'quack'; "
+                f"expected one or more of {NAMES}; unset it to instrument all",
+            ],
+        ),
+    ],
+)
+def test_a_name_that_is_none_is_logged_with_those_that_are_expected(
+    libraries: str, warnings: list[str]
+) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-c", "import otel_quant; otel_quant.QuantInstrumentor().instrument()"],
+        env={**os.environ, "OTEL_QUANT_LIBRARIES": libraries},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert finished.stderr.splitlines() == warnings

@@ -132,7 +132,7 @@ def _heaviest() -> panels.Panel:
 
 
 def _precision(role: str, mix: str) -> panels.Panel:
-    figures = [f"{mix}.{precision}" for precision in PRECISIONS]
+    figures = {f"{mix}.{each.replace(' ', '_').replace('-', '_')}": each for each in PRECISIONS}
     does = "are stored in" if mix == "precision" else "onnxruntime is expected to run in"
     selected = ", ".join(names.model(role, figure) for figure in figures)
     prefix = f"quant.model.{role}."
@@ -147,6 +147,6 @@ def _precision(role: str, mix: str) -> panels.Panel:
         .with_transformation(panels.numbers(*(prefix + figure for figure in figures))),
         panels.columns(
             {semconv.RUN_NAME: "Run", semconv.MODEL_PATH: "Model"}
-            | {f"{prefix}{mix}.{precision}": precision for precision in PRECISIONS}
+            | {f"{prefix}{figure}": precision for figure, precision in figures.items()}
         ),
     ).override_by_regexp("(Run|Model)", panels.looks(panels.TEXT))  # fmt: skip

@@ -7,8 +7,6 @@ each metric what `prometheus` returns.
 
 from __future__ import annotations
 
-import re
-
 from otel_quant.schema import catalog, semconv
 
 _UNITS = {
@@ -92,8 +90,7 @@ def model(role: str, figure: str) -> str:
     name = f"quant.model.<role>.{figure}"
     mix, dot, _ = figure.partition("precision.")
     _check(f"quant.model.<role>.{mix}precision.<type>" if dot else name)
-    full = name.replace("<role>", role)
-    return f"span.{full}" if re.fullmatch(r"[\w.]+", full) else f'span."{full}"'
+    return f"span.{name.replace('<role>', role)}"
 
 
 def _check(attribute: str) -> None:

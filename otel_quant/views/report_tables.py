@@ -103,8 +103,13 @@ def _change(before: float | None, after: float | None) -> str:
 
 def _types(figures: Mapping[str, Any], prefix: str) -> dict[str, float]:
     """Returns the shares of a model's MACs by type, the largest first."""
+
+    def shown(name: str) -> str:
+        words = name.removeprefix(prefix).replace("_", " ")  # names of attributes have no blanks
+        return cut(words.replace("weight only", "weight-only"), 20)
+
     found = {
-        cut(str(name).removeprefix(prefix), 20): share
+        shown(str(name)): share
         for name in figures
         if str(name).startswith(prefix) and (share := number(figures, name)) is not None
     }

@@ -275,6 +275,11 @@ class ArtificialRun:
                 semconv.CALIBRATION_METHOD: arguments.method,
             })  # fmt: skip
             self.checkpoint("End", "point", None)
+        if arguments.speedup_of:
+            of_model = {semconv.MODEL_NAME: "int8", semconv.MODEL_ROLE: "quantized"}
+            provider = {semconv.INFERENCE_PROVIDER: "CPUExecutionProvider"}
+            labels = {semconv.RUN_NAME: arguments.speedup_of, **of_model, **provider}
+            self.instruments[semconv.INFERENCE_SPEEDUP].set(2.7, labels)
         self.ended.append(time.time())
         for provider in (self.spans, self.metrics, self.logs):
             provider.shutdown()
@@ -300,6 +305,7 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--began", type=float, default=0.0, metavar="SECONDS_AGO")
+    parser.add_argument("--speedup-of", metavar="RUN", help="an inference that cannot tell one")
     parser.add_argument("--limit-gib", type=int, default=24)
     ArtificialRun(parser.parse_args()).send()
 

@@ -20,8 +20,9 @@ UNORDERED = (
 _COSTED_MODELS = (
     "Costed, Run, Model, File and external data [bytes], Parameters [short], MACs [short], MACs of "
     "contractions [short], Weights [bytes], Memory [bytes], Peak of activations [bytes], Nodes "
-    "[short], (De)QuantizeLinear nodes [short], Node with the most memory, Contractions in "
-    "integers [percentunit], Shapes of inputs, Assumed lengths, Nodes without known MACs"
+    "[short], (De)QuantizeLinear nodes [short], Node with the most memory, Contractions stored in "
+    "integers [percentunit], Contractions expected to run in integers [percentunit], Expected of, "
+    "Contractions expected in float, Shapes of inputs, Assumed, Nodes without known MACs"
 )
 
 COLUMNS = {
@@ -45,6 +46,10 @@ COLUMNS = {
         "Run, Model, float32 [percentunit], int8 [percentunit]"
     ),
     ("Model cost", "Precision of the quantized models"): "Run, Model, int8 [percentunit]",
+    ("Model cost", "Expected precision of the float models"): (
+        "Run, Model, float32 [percentunit], int8 [percentunit]"
+    ),
+    ("Model cost", "Expected precision of the quantized models"): "Run, Model, int8 [percentunit]",
     ("Model cost", "Heaviest nodes"): "Run, Model, Node, MACs [short]",
     ("Inference", "Latency"): "Run, float [s], quantized [s]",
     ("Inference", "Peak memory"): "Run, float [bytes], quantized [bytes]",
@@ -72,9 +77,7 @@ COLUMNS = {
         "Written [bytes], CPU user [s], CPU system [s], Major faults [short], Batches [short], "
         "Samples/s [short], Caches [bytes]"
     ),
-    ("Quantization runs", "Alerts that fire"): (
-        "Since [dateTimeAsIso], Severity, Alert, Job, Run, Step"
-    ),
+    ("Quantization runs", "Alerts that fire"): ("Since [dateTimeAsIso], Severity, Alert, Job, Run"),
     ("Quantization runs", "Runs"): (
         "Began [dateTimeAsIso], Run, State [none], Job, Model, Method, Configuration, Duration "
         "[ns], Peak memory [bytes], Share of limit [percentunit], GPU peak [bytes], Disk [bytes], "

@@ -25,7 +25,7 @@ from tests.stack.artificial_run import READ_BETWEEN, STEPS
 from tests.stack.conftest import NO_TEMPO
 from tests.stack.expected_columns import BASELINE, COLUMNS, RUN, UNORDERED
 from tests.stack.grafana_panels import TIME_RANGE, Opened, Shown
-from tests.stack.models_at_work import SHOWN, measure, rows_in
+from tests.stack.models_at_work import MEASURED, SHOWN, measure, rows_in
 from tests.stack.processes import (
     CONFIGS,
     JOB,
@@ -44,7 +44,7 @@ from tests.unit.stack.dashboards import FILES, QUERIES, Query, load
 pytestmark = [pytest.mark.servers, pytest.mark.quark]
 
 
-BIG = ("--gpu", "--seconds=2", "--limit-gib=1")
+BIG = ("--gpu", "--seconds=2", "--limit-gib=1", f"--speedup-of={MEASURED}")
 """The artificial run: it begins with 1 GiB."""
 
 # Queries that have nothing to show after these runs, and why that is right.
@@ -57,7 +57,9 @@ RIGHTLY_EMPTY = {
     },
 }
 # Fields that no span has after these runs, and why that is right.
-RIGHTLY_ABSENT = {"precision": "a model has the types that it has; each column is one of them all"}
+RIGHTLY_ABSENT = dict.fromkeys(
+    ("precision", "expected_precision"), "each column is a type of them all"
+)
 # A run counts as vanished after five minutes' silence; for the alert, tests/stack/test_outages.py waits.
 VANISHED = ("Quantization runs", "Vanished")
 MINUTE = 60

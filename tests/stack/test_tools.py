@@ -7,6 +7,7 @@ programs, and these are here.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.stack.processes import (
     prometheus,
     tempo,
 )
+from tests.unit.stack.dashboards import FILES
 
 pytestmark = pytest.mark.servers
 
@@ -55,6 +57,19 @@ def test_the_tool_finds_no_error(command: tuple[str, ...], binaries: dict[str, s
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert said == "" or tool == "promtool"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_grafanas_linter_finds_nothing_but_what_the_file_beside_them_gives_reasons_for(
+    file: Path,
+) -> None:
+    linter = shutil.which("dashboard-linter")
+    if linter is None:
+        pytest.skip("no dashboard-linter on PATH")
+    done = subprocess.run(
+        [linter, "lint", "--strict", file], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_compose_file_is_as_the_schema_of_docker_compose_says(binaries: dict[str, str]) -> None:

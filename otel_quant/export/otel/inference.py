@@ -25,6 +25,7 @@ from otel_quant.export.otel.service_name import made_name, model_name
 from otel_quant.inference.results import InferenceResult, ModelResult, OperatorTime, RanKernel
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import METRIC_BY_NAME
+from otel_quant.schema.events import present
 from otel_quant.version import VERSION
 
 MOST_OPERATORS: Final = 10
@@ -132,9 +133,10 @@ class _Report:
                 semconv.FINDING_SHARE: finding.share,
             }
             self._emit(semconv.FINDING_EVENT, finding.sentence, told, context)
-        keyed = _present({**labels, semconv.INFERENCE_PROVIDER: model.main_provider})
-        for metric, value in _present(figures).items():
-            self._set(metric, value, keyed, context)
+        keyed = present({**labels, semconv.INFERENCE_PROVIDER: model.main_provider})
+        for metric, value in figures.items():
+            if value is not None:
+                self._set(metric, value, keyed, context)
         return span
 
     def _timed(
@@ -159,7 +161,7 @@ class _Report:
     def _span(
         self, name: str, above: Context | None, attributes: Mapping[str, Any]
     ) -> tuple[Span, Context]:
-        given, began_ns = _present(attributes), self._began_ns
+        given, began_ns = present(attributes), self._began_ns
         span = self._tracer.start_span(name, above, attributes=given, start_time=began_ns)
         return span, trace.set_span_in_context(span, above)
 
@@ -221,7 +223,3 @@ def _figures_of(model: ModelResult) -> dict[str, float | None]:
         semconv.INFERENCE_FINDINGS: None if ran is None else len(model.findings),
         semconv.INFERENCE_CONVERSIONS: model.converting,
     }
-
-
-def _present(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None}

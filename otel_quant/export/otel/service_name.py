@@ -57,7 +57,7 @@ def of_this_process(resource: Any) -> Any:
     name = str(known.get(_KEY) or _UNNAMED)
     own = {
         _KEY: (name_of_program() or name) if name.startswith(_UNNAMED) else name,
-        semconv.SERVICE_INSTANCE: _INSTANCE.of(known.get(semconv.SERVICE_INSTANCE), type(resource)),
+        semconv.SERVICE_INSTANCE: _instance(known.get(semconv.SERVICE_INSTANCE), type(resource)),
         semconv.PROCESS_PID: process[semconv.PROCESS_PID],  # not that of a forked child's parent
     }
     return type(resource)({**process, **known, **own}, resource.schema_url)
@@ -77,37 +77,30 @@ def process_attributes() -> dict[str, AttributeValue]:
     }
 
 
-class _Instance:
-    """The identifier of this process, and of no other.
+_INSTANCES: Final[dict[int, str]] = {}
+"""The identifier of this process, by process id; in a forked child those of its parents are first."""
+
+
+def _instance(known: Any, resource_class: type) -> str:
+    """Returns the identifier of this process, and of no other; `known` is what the resource has.
 
     One that the environment gives is that of a container (as the conventions of Kubernetes have it),
     and all processes in it inherit it: ranks would be one series in Prometheus. It is kept as the
     beginning of each one's own.
     """
-
-    def __init__(self) -> None:
-        self._given = ""
-        self._made: tuple[int, str] | None = None  # process id, and what was made for it
-
-    def of(self, known: Any, resource_class: type) -> str:
-        """Returns it; `known` is what the resource has."""
-        made, pid = self._made, os.getpid()
-        if made is None or made[0] != pid:
-            # Newer SDKs make one too, for each process.
-            module = sys.modules[resource_class.__module__]
-            detector = getattr(module, "ServiceInstanceIdResourceDetector", None)
-            unique = str(
-                detector().detect().attributes[semconv.SERVICE_INSTANCE]
-                if detector
-                else uuid.uuid4()
-            )
-            if made is None and known not in (None, unique):
-                self._given = f"{known}."
-            made = self._made = pid, self._given + (unique[:8] if self._given else unique)
-        return made[1]
-
-
-_INSTANCE: Final = _Instance()
+    pid = os.getpid()
+    if pid not in _INSTANCES:
+        # Newer SDKs make one too, for each process.
+        module = sys.modules[resource_class.__module__]
+        detector = getattr(module, "ServiceInstanceIdResourceDetector", None)
+        made = (
+            detector().detect().attributes[semconv.SERVICE_INSTANCE] if detector else uuid.uuid4()
+        )
+        unique = str(made)
+        first = next(iter(_INSTANCES.values()), unique if known is None else str(known))
+        given = first.rpartition(".")[0] if _INSTANCES else first.removesuffix(unique)
+        _INSTANCES[pid] = f"{given}.{unique[:8]}" if given else unique
+    return _INSTANCES[pid]
 
 
 def service_name() -> str:

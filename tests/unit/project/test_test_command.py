@@ -129,9 +129,11 @@ def test_what_the_other_pythons_leave_out_exists() -> None:
 
 
 def test_the_summary_names_each_part_and_the_missing_pythons(
-    run: RunTests, capsys: pytest.CaptureFixture[str]
+    run: RunTests, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, missing = OTHERS
+    monkeypatch.delenv("TEMPO_BIN", raising=False)
+    monkeypatch.setattr("shutil.which", lambda _: None)
     run(pythons={found: found})
     table = capsys.readouterr().out.split("\n\n")[-1].splitlines()
     assert [re.sub(r"( +\d+){2}$", "", line) for line in table[2:-1]] == [
@@ -140,6 +142,8 @@ def test_the_summary_names_each_part_and_the_missing_pythons(
         f"oldest versions, Python {found}",
         "tests/integration and tests/stack",
         "integration tests, one at a time",
+        "queries of traces to a Tempo: left out, TEMPO_BIN names none",
+        "dashboard-linter: left out, none on PATH",
     ]
 
 

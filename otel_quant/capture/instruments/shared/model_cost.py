@@ -96,7 +96,11 @@ def figures_of(
         if shares:
             integers = sum((share for kind, share in shares.items() if kind in _INTEGER), 0.0)
             figures[f"{before}integer_mac_share"] = round(integers, 6)
-        figures |= {f"{before}precision.{kind}": round(it, 6) for kind, it in shares.items()}
+        # Names of attributes have neither blanks nor hyphens.
+        figures |= {
+            f"{before}precision.{kind.replace(' ', '_').replace('-', '_')}": round(it, 6)
+            for kind, it in shares.items()
+        }
     if cost.runtime:
         figures["runtime"] = cost.runtime
     if cost.in_float:

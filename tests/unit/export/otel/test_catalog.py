@@ -16,7 +16,7 @@ from otel_quant.schema.step_names import ALL_STEPS
 
 VARIABLE_PARTS: Final = {
     "<role>": ("float", "quantized"),
-    "<type>": ("int8", "int8 weight-only"),
+    "<type>": ("int8", "int8_weight_only"),
     "<name>": ("accuracy",),
 }
 EVENTS: Final = {event.name: event.brief for event in semconv.EVENTS}

@@ -138,7 +138,7 @@ def test_a_value_that_cannot_be_sent_does_not_stop_the_metrics_after_it(
 
 CUSTOM = {f"metric {number}": number for number in range(200)}
 OF_STEP = {f"mine.{number}": number for number in range(200)}
-PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int8 weight-only", "int4", "int2")
+PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int8_weight_only", "int4", "int2")
 FIGURES = (
     "size", "params", "macs", "macs_contraction", "backward_macs", "weight_bytes", "memory",
     "peak_activation_bytes", "nodes", "qdq_nodes", "integer_mac_share", "max_memory_node",

@@ -322,7 +322,7 @@ def test_cache_directories_count_from_before_the_first_step_until_they_are_remov
 
     assert grown(tmp_path / "ours.yaml") == 7.0
     assert main(["show", str(tmp_path / "ours.yaml")]) == 0
-    shown = dict(line.split() for line in capsys.readouterr().out.splitlines() if "cache" in line)
+    shown = dict(line.split() for line in capsys.readouterr().out.splitlines() if "cache_" in line)
     assert shown == {"peak_cache_dir_disk_usage_mb": "7.0"}
 
 

@@ -180,6 +180,8 @@ def test_an_out_of_memory_kill_is_known_and_reported(
     assert done.returncode == -signal.SIGKILL
     ending = ending_in(launched.recording)
     assert (ending.signal, ending.out_of_memory) == ("SIGKILL", "known")
+    assert " of 512: out of memory.\n" in done.stderr
+    assert "the kernel has counted 1 out-of-memory kill: oom_kill in " in done.stderr
     sample, total = sample_in(ending)
     assert abs(sample - int((launched.folder / "given").read_text())) <= 1
     assert total == 512

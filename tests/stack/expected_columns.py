@@ -46,10 +46,9 @@ COLUMNS = {
         "Run, Model, float32 [percentunit], int8 [percentunit]"
     ),
     ("Model cost", "Precision of the quantized models"): "Run, Model, int8 [percentunit]",
-    ("Model cost", "Expected precision of the float models"): (
+    ("Model cost", "Expected precision of the quantized models"): (
         "Run, Model, float32 [percentunit], int8 [percentunit]"
     ),
-    ("Model cost", "Expected precision of the quantized models"): "Run, Model, int8 [percentunit]",
     ("Model cost", "Heaviest nodes"): "Run, Model, Node, MACs [short]",
     ("Inference", "Latency"): "Run, float [s], quantized [s]",
     ("Inference", "Peak memory"): "Run, float [bytes], quantized [bytes]",

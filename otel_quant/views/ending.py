@@ -68,9 +68,13 @@ def why(ending: Ending) -> str:
 
 def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
     """Yields what is known beside that, each with its name, without the advice."""
-    if ending.evidence is not None:
-        name = _CERTAIN.get(ending.out_of_memory or "", "because")
-        yield name, cut(ending.evidence, _LONGEST)
+    # Of a program that has failed by itself, the exception is told before.
+    is_known = (
+        ending.signal or ending.process or ending.cause or ending.out_of_memory or ending.error
+    )
+    if ending.evidence is not None and is_known:
+        otherwise = "because" if ending.cause or ending.process or ending.error else "evidence"
+        yield _CERTAIN.get(ending.out_of_memory or "", otherwise), cut(ending.evidence, _LONGEST)
     if len(ending.open_steps) > 1:
         yield "open steps", _listed(ending.open_steps, WITHIN)
     if ending.memory is not None or ending.memory_limit is not None:

@@ -181,7 +181,7 @@ def test_of_a_recording_that_is_removed_the_end_is_told(launched: Launched, prog
     assert (
         "otel-quant: gone was removed while the program ran: there is no recording" in done.stderr
     )
-    assert "the program was killed by SIGKILL\n  because: memory was at " in done.stderr
+    assert "the program was killed by SIGKILL\n  evidence: memory was at " in done.stderr
 
 
 def test_the_limit_of_a_batch_system_is_told_as_evidence(launched: Launched, program: Path) -> None:

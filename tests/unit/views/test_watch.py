@@ -134,7 +134,7 @@ def test_a_run_that_was_killed_shows_where_and_what_would_help(tmp_path: Path) -
     assert lines[0] == "✗ killed by SIGKILL  6 min 40 s  python quantize.py"
     assert lines[-3:] == [
         f"the program was killed by SIGKILL, in {where}",
-        "  because: oom_kill rose",
+        "  evidence: oom_kill rose",
         "  would help: Fewer samples. [here]",
     ]
 

@@ -19,7 +19,7 @@ A notebook needs nothing else::
     run              # a table of its steps
     run.memory_peak  # bytes
 
-PyTorch models at work, float against quantized::
+Inference of PyTorch models, float beside quantized::
 
     print(otel_quant.measure_inference({"float": model, "int8": quantized}, inputs))
 

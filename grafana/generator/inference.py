@@ -1,4 +1,4 @@
-"""Inference: models at work, float against quantized: how fast, how big, how far off, and why."""
+"""Inference: float beside quantized: how fast, how big, how far off, and why."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def dashboard() -> builders.Dashboard:
     return (
         panels.board(
             "quant-inference", "Inference",
-            "Models at work, float against quantized: how fast, in how much memory, how far off, and what takes the time.",
+            "Inference of models, float beside quantized: how fast, in how much memory, how far off, and what takes the time.",
             panels.runs(START),
             start=START,
         )

@@ -348,7 +348,7 @@ TO_RUN = (
 )
 """Address of the dashboard of the run of a table's row. The name of the column is the store's."""
 TO_INFERENCE = "/d/quant-inference/inference?${__url_time_range}&var-run="
-"""Address of the dashboard of models at work, without the run: another service may have measured them."""
+"""Address of the dashboard of inference, without the run: another service may have measured them."""
 
 
 class _Marks(AnnotationQuery):

@@ -96,7 +96,7 @@ def dashboard() -> builders.Dashboard:
             .datasource(panels.PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         )
         .link(
-            builders.DashboardLink("Its models at work").type(DashboardLinkType.LINK)
+            builders.DashboardLink("Inference of its models").type(DashboardLinkType.LINK)
             .url("/d/quant-inference/inference?var-run=${run:percentencode}").keep_time(True).icon("bolt")
             .tooltip("What was measured of the models that this run has made, where it has the run's name")
         )

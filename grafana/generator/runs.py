@@ -139,7 +139,7 @@ def _table() -> panels.Panel:
     table = (
         panels.grid(
             "Runs",
-            f"One row for each run, newest first, the newest {figures.MOST_RUNS}; click a run to open it, a model for what was measured of it at work. Children and ranks count for their run: the peaks of the ranks on one host are added up. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is known by its checkpoints alone.",
+            f"One row for each run, newest first, the newest {figures.MOST_RUNS}; click a run to open it, a model for its inference. Children and ranks count for their run: the peaks of the ranks on one host are added up. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is known by its checkpoints alone.",
             panels.TEXT,
             panels.promql_table(figures.BEGAN, "began"),
             panels.promql_table(_of_newest(figures.STATE), "state"),
@@ -176,5 +176,5 @@ def _table() -> panels.Panel:
         .override_by_name("Share of limit", panels.looks("percentunit", thresholds={"mode": "absolute", "steps": [{"value": None, "color": panels.GREEN}, {"value": 0.8, "color": panels.YELLOW}, {"value": 0.9, "color": panels.RED}]}, **panels.coloured()))
         .override_by_name("State", panels.looks("none", mappings=panels.states(), **panels.coloured()))
         .override_by_name("Run", panels.looks(links=[panels.link("Open this run", panels.TO_RUN)], custom__width=360))
-        .override_by_name("Model", panels.looks(links=[panels.link("Its models at work", panels.TO_INFERENCE + "${__data.fields." + figures.RUN + ":percentencode}")]))
+        .override_by_name("Model", panels.looks(links=[panels.link("Inference of its models", panels.TO_INFERENCE + "${__data.fields." + figures.RUN + ":percentencode}")]))
     )  # fmt: skip

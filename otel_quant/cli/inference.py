@@ -145,7 +145,7 @@ def _refuse_what_is_for_files(options: argparse.Namespace) -> None:
 
 COMMAND: Final = Command(
     name="inference",
-    brief="measure models at work: latency, memory, kernels, what went wrong",
+    brief="benchmark models: latency, memory, kernels, findings",
     description=(
         "Runs ONNX models with onnxruntime, each in a process of its own, and says side by side how "
         "fast they are, in how much memory, which kernels ran, what went wrong, and how far off "

@@ -1,4 +1,4 @@
-"""Models at work, for ``otel-quant inference`` and ``bench``: latency, memory, kernels, findings, error.
+"""Inference, for ``otel-quant inference`` and ``bench``: latency, memory, kernels, findings, error.
 
 ``measure.py`` has models run in turn, in rounds (``rounds.py``), each in processes of its own
 (``subjects.py``, ``model_process.py``, ``child.py``); ``torch_models.py`` does the same in the process

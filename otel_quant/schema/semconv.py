@@ -203,7 +203,7 @@ MEMORY_LIMIT_SOURCE: Final = _attribute("quant.memory.limit_source", "string", "
 MEMORY_PEAK_RATIO: Final = _attribute("quant.memory.peak_ratio", "double", "1", "Peak as a share of the limit.", _RUN_STEP, "0.073")
 GPU_COUNT: Final = _attribute("quant.gpu.count", "int", "{gpu}", "GPUs that the process can see.", ("run",), "1")
 GPU_MEMORY_LIMIT: Final = _attribute("quant.gpu.memory.limit", "int", "By", "Size of the memory of all visible GPUs.", ("run",), "150754820096")
-MODEL_ROLE: Final = _attribute("quant.model.role", "string", "", "`float` or `quantized`. At work a model is quantized if it converts to or from integers, or multiplies numbers of 8 bits or fewer.", ("cost", "measured model", "operator", "finding", "metric"), "quantized")
+MODEL_ROLE: Final = _attribute("quant.model.role", "string", "", "`float` or `quantized`. In inference a model is quantized if it converts to or from integers, or multiplies numbers of 8 bits or fewer.", ("cost", "measured model", "operator", "finding", "metric"), "quantized")
 MODEL_PATH: Final = _attribute("quant.model.path", "string", "", "File that was costed or measured. Absent when OTEL_QUANT_PATHS is off.", ("cost", "measured model"), "models/resnet50_int8.onnx")
 MODEL_NAME: Final = _attribute("quant.model.name", "string", "", "What the program calls the model, else the last part of its path without `.onnx`; by its position, `model 2`, when OTEL_QUANT_PATHS is off.", ("measured model", "operator", "finding", "metric"), "resnet50_int8")
 for _each in MODEL_FIGURES:
@@ -255,7 +255,7 @@ _OF_MODELS: Final = tuple(
         (INFERENCE_CONVERSIONS, "1", "Share of the time of all kernels in those that only convert: quantize, dequantize, cast, reorder or copy.", "0.12"),
     )
 )
-"""The gauges of a model at work, which are attributes of its span as well, each with an example."""
+"""The gauges of an inference, which are attributes of its span as well, each with an example."""
 for _gauge, _example in _OF_MODELS:
     _attribute(_gauge.name, "int" if _gauge.unit in ("By", "{finding}") else "double", _gauge.unit, _gauge.brief, ("measured model",), _example)
 
@@ -301,8 +301,8 @@ DEVICE_EVENT: Final = _event("quant.device.used", "What a step, or the run, used
 IMPAIRED_EVENT: Final = _event("quant.device.impaired", "A warning: something has begun to slow a GPU down, or its memory has failed.")
 MODEL_COST_EVENT: Final = _event("quant.model.cost", "The nodes of a costed model with the most MACs, and those with the largest memory.")
 ENDING_EVENT: Final = _event("quant.run.killed", "How a program has ended that was killed or ran out of memory, with what would help; sent by `otel-quant run`, in the span that was open.")
-OPERATOR_EVENT: Final = _event("quant.inference.operator.timed", "One of the operators, or of the kernels, that a model at work spends most time in: of each the ten slowest.")
-FINDING_EVENT: Final = _event("quant.inference.finding.made", "Something that went wrong while a model was at work: of each model the twenty that take most time.")
+OPERATOR_EVENT: Final = _event("quant.inference.operator.timed", "One of the operators, or of the kernels, that an inference spends most time in: of each the ten slowest.")
+FINDING_EVENT: Final = _event("quant.inference.finding.made", "Something that went wrong in an inference: of each model the twenty that take most time.")
 INFERENCE_FAILED_EVENT: Final = _event("quant.inference.failed", "A warning: a model could not be measured, and why.")
 COST_FAILED_EVENT: Final = _event("quant.model.cost_failed", "A warning: why a model could not be costed (`message`). The model's span has an event of that name too.")
 
@@ -346,7 +346,7 @@ _metric(FORECAST_GPU_MEMORY, "observable_gauge", "By", "Estimate of all memory i
 MODEL_SIZE: Final = _metric("quant.model.size", "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,))
 MODEL_PARAMS: Final = _metric("quant.model.params", "gauge", "{element}", "Elements of the model's static tensors, each counted once.", (MODEL_ROLE,))
 MODEL_MACS_CONTRACTION: Final = _metric("quant.model.macs_contraction", "gauge", "{mac}", "Forward MACs of contractions only (Conv, Gemm, MatMul, recurrent, attention).", (MODEL_ROLE,))
-INFERENCE_START: Final = _metric("quant.inference.start", "gauge", "s", "When models at work began to be measured, in seconds since the epoch.", (RUN_NAME,))
+INFERENCE_START: Final = _metric("quant.inference.start", "gauge", "s", "When the measurement of inference began, in seconds since the epoch.", (RUN_NAME,))
 _METRICS.extend(_gauge for _gauge, _ in _OF_MODELS)
 _metric(CUSTOM_PREFIX + "<name>", "gauge", "", _CUSTOM, (STEP_KIND, STEP_NAME))
 

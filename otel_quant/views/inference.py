@@ -50,7 +50,7 @@ _OF_PAGE: Final = 100
 """Rows of a table, and findings of a model, on a page."""
 
 _ABSENT: Final = "-"
-_TITLES: Final = {INFERENCE: "Models at work", BENCH: "Variants side by side"}
+_TITLES: Final = {INFERENCE: "Inference", BENCH: "Variants side by side"}
 
 
 def document(result: InferenceResult, top: int | None = None) -> Document:
@@ -206,7 +206,7 @@ _LATENCY: Final[Sequence[Column[ModelResult]]] = (
     _numbers("first run", "s", _latency("first"), "ms", spare=2),
     _numbers("noise", "1", _latency("noise")),
     _numbers("profiled", "x", _latency("profiled"), spare=1),
-    Column("against the first", value=_ratio),
+    Column("vs. baseline", value=_ratio),
 )
 
 _MEMORY: Final[Sequence[Column[ModelResult]]] = (
@@ -237,7 +237,7 @@ def _sqnr(error: OutputError | None) -> Cell:
 
 _ERRORS: Final[Sequence[Column[tuple[str, OutputError]]]] = (
     Column(
-        "output, against the first model's",
+        "output, vs. baseline",
         value=lambda of: f"{of[0]}: {of[1].name}",
         longest=_LONGEST,
     ),

@@ -1,4 +1,4 @@
-"""``measure_inference``: PyTorch models at work, as tables, JSON and a page."""
+"""``measure_inference``: inference of PyTorch models, as tables, JSON and a page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FORMS: Final = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MeasuredInference(InferenceResult):
-    """What was measured of models at work.
+    """What was measured of the inference of models.
 
     Made by :func:`otel_quant.measure_inference`. ``print(result)`` is the table of ``otel-quant
     inference``; a notebook shows it as HTML. Its data is in ``models`` and in ``to_json()``.
@@ -74,7 +74,7 @@ def measure_inference(
     seconds: float = 3.0,
     warmup: int = 3,
 ) -> MeasuredInference:
-    """Measures PyTorch models at work, side by side, in this process.
+    """Measures the inference of PyTorch models, side by side, in this process.
 
     Each model runs in turn with the others, without a profiler, and then under torch's profiler.
     Models are as they were afterwards: modules are in eval mode and without gradients meanwhile,

@@ -1,4 +1,4 @@
-"""Spans, log records and metrics of models at work.
+"""Spans, log records and metrics of inference.
 
 In a program that has providers, :func:`report` is all that is needed: the span belongs to the current
 trace. Commands have none; :mod:`otel_quant.recordings.sending.inference` makes them where an endpoint is configured.
@@ -54,7 +54,7 @@ def report(
     belongs: RunContext | None = None,
     providers: Providers | None = None,
 ) -> None:
-    """Tells of models at work what they came to, the baseline first. Never raises."""
+    """Sends what was measured of each model, the baseline first. Never raises."""
     with FAULTS.kept_in("telemetry of an inference"):
         report = _Report(result, began_ns, belongs or RunContext(), providers or PROVIDERS.current)
         report.send(ended_ns)

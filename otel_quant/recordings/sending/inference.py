@@ -1,4 +1,4 @@
-"""Spans, log records and metrics of models at work, given to the exporters that are configured."""
+"""Spans, log records and metrics of inference, given to the configured exporters."""
 
 from __future__ import annotations
 

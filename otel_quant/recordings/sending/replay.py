@@ -51,7 +51,7 @@ _KNOWN_AT_START: Final = semconv.ORIGIN | {
 _DIGITS: Final = 6
 """Of a share."""
 
-_LOST: Final = ("the process is gone and has not said why",)
+_LOST: Final = ("the process stopped without an end record (killed or crashed)",)
 
 _NAME: Final = "service.name"
 

@@ -155,7 +155,7 @@ def test_the_json_has_all_that_is_known_and_is_read_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "title"), [("bench", "Variants side by side"), ("inference", "Models at work")]
+    ("name", "title"), [("bench", "Variants side by side"), ("inference", "Inference")]
 )
 def test_the_page_and_the_report_of_a_recording_show_results_and_run_none_of_their_texts(
     name: str, title: str, tmp_path: Path

@@ -1,4 +1,4 @@
-"""What people, spreadsheets and pages are shown of models at work."""
+"""What people, spreadsheets and pages are shown of inference."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_the_table_has_all_that_was_measured_of_each_model() -> None:
         "nodes by provider of int8.onnx   CPU 3",
         "nodes by provider of again.onnx  CPU 3",
         "",
-        "model       median   p10   p90   runs  first run   noise  profiled  against the first",
+        "model       median   p10   p90   runs  first run   noise  profiled  vs. baseline",
         "                ms    ms    ms                ms",
         "----------  ------  ----  ----  -----  ---------  ------  --------  ----------------------",
         "float.onnx    12.5  12.0  13.1  1,200       20.0   1.0 %         -",
@@ -159,11 +159,11 @@ def test_the_table_has_all_that_was_measured_of_each_model() -> None:
         "int8.onnx                    -                    510 MB          2.00 MB",
         "again.onnx                   -                    510 MB          2.00 MB",
         "",
-        "output, against the first model's   SQNR    cosine  largest difference",
-        "                                      dB",
-        "---------------------------------  -----  --------  ------------------",
-        "int8.onnx: y                        30.2  0.999000               0.125",
-        "int8.onnx: z                       equal  1.000000                0.00",
+        "output, vs. baseline   SQNR    cosine  largest difference",
+        "                         dB",
+        "--------------------  -----  --------  ------------------",
+        "int8.onnx: y           30.2  0.999000               0.125",
+        "int8.onnx: z          equal  1.000000                0.00",
         "",
         "int8.onnx: only one of the two has an output 'w'",
         "",

@@ -48,7 +48,7 @@ def test_a_process_that_is_gone_without_having_said_why_ends_with_what_is_known_
     process.gone()
     ended = {
         "to": 5.0,
-        "status": ("ERROR", "the process is gone and has not said why"),
+        "status": ("ERROR", "the process stopped without an end record (killed or crashed)"),
         "events": [],
     }
     assert list(map(told, spans_in(folder))) == [

@@ -22,8 +22,10 @@ from otel_quant.recordings.comparison.side_by_side import (
 )
 from otel_quant.recordings.steps import name_text, path_text
 from otel_quant.recordings.summary import (
+    CPU_TIME,
     CPU_WAITS,
     DURATION,
+    GPU_PEAK,
     MEMORY_PEAK,
     MEMORY_SEEN,
     PROCESS_PEAK,
@@ -33,7 +35,7 @@ from otel_quant.recordings.summary import (
 from otel_quant.schema.figures import PREFIX
 from otel_quant.schema.quantities import QUANTITIES
 from otel_quant.schema.quantities import Quantity as Figure
-from otel_quant.schema.units import binary_sizes, counted, cut, duration_text
+from otel_quant.schema.units import binary_sizes, counted, cut, duration_text, share_text
 from otel_quant.views.cells import cell_text, number_text
 from otel_quant.views.document import (
     Cell,
@@ -83,6 +85,8 @@ def document(
     """Returns a comparison as a document; ``with_curves`` for a page, which has the verdict as title."""
     names = [side.name for side in comparison.sides]
     title = f"{', '.join(names[:-1])} and {names[-1]} side by side"
+    if len(names) == 2:
+        title = next(_headlines(comparison), title)
     if verdict is not None:
         title = outcome_text(verdict).capitalize()
     return Document(
@@ -100,6 +104,8 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
         if not with_curves:
             yield Lines((outcome_text(verdict),))
         yield from _gate(comparison, verdict)
+    if headlines := [f"{line}." for line in _headlines(comparison)]:
+        yield Lines(headlines)
     yield Facts(
         [
             (side.name if not number else "", f"{run.name} ({run.why})" if run.why else run.name)
@@ -146,17 +152,70 @@ def _is_doubtful(check: Check) -> bool:
     return is_time and is_single and check.new is not None and check.new.bounds == check.new.values
 
 
+_HEADLINED: Final = (MEMORY_PEAK, GPU_PEAK, DURATION, CPU_TIME)
+
+
+def _headlines(comparison: Comparison) -> Iterator[str]:
+    """Yields for each side but the base a sentence on the figures that matter most."""
+    base, *others = comparison.sides
+    for at, side in enumerate(others):
+        clear: list[str] = []
+        equal: list[str] = []
+        unclear: list[str] = []
+        for name in _HEADLINED:
+            row = comparison.rows[0].figures.get(name)
+            change = row.differences[at] if row is not None else None
+            if change is None or change.ratio is None:
+                continue
+            words = name.replace(".", " ")
+            if not change.is_clear:
+                (unclear if change.change else equal).append(words)
+                continue
+            amount = share_text(abs(change.ratio - 1))
+            clear.append(f"{words} {amount} {'more' if change.change > 0 else 'less'}")
+            if (where := _where_most(comparison, name, at)) is not None:
+                clear[-1] += f" (most in {cut(name_text(where.path), _LONGEST_NAME)})"
+        texts = [*clear]
+        texts += [f"{', '.join(unclear)} not significantly different"] if unclear else []
+        texts += [f"{', '.join(equal)} equal"] if equal else []
+        if texts:
+            yield f"{side.name} against {base.name}: {'; '.join(texts)}"
+
+
+def _where_most(comparison: Comparison, name: str, at: int) -> StepRow | None:
+    """Returns the step that differs most from the base, the innermost that has half of it."""
+    found = [
+        (abs(change.change), row)
+        for row in comparison.rows[1:]
+        if name in row.figures
+        and (change := row.figures[name].differences[at]) is not None
+        and change.is_clear
+    ]
+    most = max((change for change, _ in found), default=0.0)
+    steps = [row for change, row in found if change >= most / 2]
+    return max(steps, key=lambda row: len(row.path), default=None)
+
+
 def _total(comparison: Comparison) -> Table:
     telling = [each for row in comparison.rows for each in _telling_figures(row)]
     notes = [_NOISE_MEANS] if any(_NOISE in _noise_text(each) for each in telling) else []
     programs = {is_of_program(run.recording) for side in comparison.sides for run in side.runs}
     if len(programs) == 2:
         notes.append(_RUNS_ALONE)
+    rows = list(_telling_figures(comparison.rows[0]))
+    equal = [
+        row
+        for row in rows
+        if row.figure.kind == "cost" and all(each and not each.change for each in row.differences)
+    ]
+    if equal:
+        notes.append(f"equal: {', '.join(each.figure.name for each in equal)}")
     return Table(
         (Column("TOTAL", title="figure"), *_columns(comparison, ""), Column("NOTE")),
         [
             (each.figure.name, *_cells(each), _noise_text(each))
-            for each in _telling_figures(comparison.rows[0])
+            for each in rows
+            if each not in equal
         ],
         id="total",
         caption="Total",

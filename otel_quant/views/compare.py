@@ -104,7 +104,9 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
         if not with_curves:
             yield Lines((outcome_text(verdict),))
         yield from _gate(comparison, verdict)
-    if headlines := [f"{line}." for line in _headlines(comparison)]:
+    headlines = [f"{line}." for line in _headlines(comparison)]
+    # Of two sides without limits, it is the title of the page.
+    if headlines and not (with_curves and verdict is None and len(headlines) == 1):
         yield Lines(headlines)
     yield Facts(
         [

@@ -250,7 +250,7 @@ class _Graph:
         """
         operands = [self._operand(op, i) for i in rule.operands(op)]
         held = [item for item in operands if item is not None]
-        if any(op.inputs[i] in self._foreign for i in rule.operands(op)):
+        if any(op.has(i) and op.input(i) in self._foreign for i in rule.operands(op)):
             return runtimes.FOREIGN
         if not held or len(held) != len(operands):
             return None

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -153,14 +152,17 @@ def runtime_here() -> Runtime:
 
 def _installed_version() -> str | None:
     """Reads it from the package's file: to import the package takes longer than all else."""
-    for folder in sys.path:
-        try:
-            with open(os.path.join(folder, "onnxruntime", "__init__.py"), encoding="utf-8") as file:  # noqa: PTH118, PTH123  # pathlib takes 2 ms to import
-                found = re.search(r'(?m)^__version__ = "([^"]+)"', file.read())
-        except (OSError, ValueError):
-            continue
-        return found[1] if found else None
-    return None
+    from importlib.machinery import PathFinder  # it opens no file that is not there
+
+    spec = PathFinder.find_spec("onnxruntime")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        with open(spec.origin, encoding="utf-8") as file:  # noqa: PTH123 - pathlib takes 2 ms to import
+            found = re.search(r'(?m)^__version__ = "([^"]+)"', file.read())
+    except (OSError, ValueError):
+        return None
+    return found[1] if found else None
 
 
 def _key(version: str) -> tuple[int, ...]:

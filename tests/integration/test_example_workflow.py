@@ -31,7 +31,7 @@ def test_the_example_workflow_fails_a_change_that_needs_more_memory(tmp_path: Pa
     limits.write_text(text)
     steps = yaml.safe_load((EXAMPLE / "quantization.yml").read_text())["jobs"]["compare"]["steps"]
     commands = {step["name"]: step["run"] for step in steps if "name" in step}
-    assert list(commands) == ["Install", "Record", "Compare"]
+    assert list(commands) == ["Install", "Record", "Compare", "Comment"]
     summary = tmp_path / "summary.md"
     environment = Launched(tmp_path).environment({"GITHUB_STEP_SUMMARY": str(summary)})
 

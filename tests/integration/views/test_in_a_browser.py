@@ -226,7 +226,7 @@ def test_without_javascript_the_outline_and_the_tables_are_there(
     assert page.page.locator("#chart-memory .outline .band text").first.text_content() == (
         "Model Loading"
     )
-    assert page.page.locator("#steps tbody tr").count() == 20
+    assert page.page.locator("#steps tbody tr").count() == 21
     assert not page.page.locator("#keys").is_visible()
 
 

@@ -122,6 +122,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
+@pytest.mark.slow  # seconds as a rule; now and then the Collector takes minutes until it sends what it kept
 def test_a_full_disk_of_the_collector_is_an_alert_and_all_that_it_took_arrives(
     binaries: dict[str, str], tmp_path: Path, small_disk: Path
 ) -> None:
@@ -151,7 +152,7 @@ def test_a_full_disk_of_the_collector_is_an_alert_and_all_that_it_took_arrives(
         eventually(lambda: firing() == {"StackDiskFull", "StackDataRefused"}, "the alerts")
         logs.start()
         queue = 'max(otelcol_exporter_queue_size{exporter="otlp_http/loki"}) == 0'
-        eventually(lambda: fetch(alerts, query=queue)["data"]["result"], "an empty queue")
+        eventually(lambda: fetch(alerts, query=queue)["data"]["result"], "an empty queue", 600)
         send(made.grpc, 1)
     finally:
         for each in (made.server, store, logs):

@@ -8,6 +8,7 @@ It needs root, for a control group whose memory limit the first run exceeds, and
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pty
 import shutil
@@ -114,7 +115,7 @@ def control_group(limit: int) -> Iterator[Path]:
 
 def moving(command: str, lines: list[tuple[float, str]]) -> str:
     """Draws a terminal in which each line appears when the program printed it."""
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(f"$ {command}", style="bold", highlight=False)
     at, before, waits = 0.8, 0.0, [0.0]
     for seconds, line in lines:

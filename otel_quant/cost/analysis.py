@@ -274,7 +274,7 @@ class _Analysis:
         return expected
 
     def _branch(self, op: Operation, taken: int, macs: Sequence[int | None]) -> AssumedBranch:
-        condition, option = op.inputs[0], ""
+        condition, option = op.input(0) if op.has(0) else None, ""
         if condition is not None and self._bound.values.get(condition.name) is condition:
             shape = "x".join(map(str, condition.shape or ()))
             option = option_text("--input", f"{condition.name}:bool:{shape}:VALUE")

@@ -94,6 +94,7 @@ def test_a_real_model_with_bytes_changed_is_a_result_or_an_error(
 
 @MANY
 @example(seed=1153231, rules="corrected", sparsity=False)  # fewer inputs than the operator has
+@example(seed=10000, rules="corrected", sparsity=False)  # an If without its condition
 @given(st.integers(0, 1 << 62), st.sampled_from(("corrected", "onnx_tool")), st.booleans())
 def test_a_graph_that_breaks_every_contract_is_a_result_or_an_error(
     limited: Limited, tmp_path: Path, seed: int, rules: str, sparsity: bool

@@ -24,13 +24,14 @@ from otel_quant.recordings.comparison.side_by_side import (
     StepRow,
     difference,
 )
+from otel_quant.recordings.model import State
 from otel_quant.recordings.steps import StepPath
-from otel_quant.schema.quantities import QUANTITIES
+from otel_quant.recordings.summary import BY_NAME
 
 SLOWER: StepPath = (("step 0", 1),)
 """The step that is slower in the new runs."""
 
-_DURATION = next(each for each in QUANTITIES if each.name == "duration")
+_DURATION = BY_NAME["duration"]
 
 
 def worse(
@@ -52,8 +53,8 @@ def worse(
 def _row(path: StepPath, sides: Sequence[Sequence[float]]) -> StepRow:
     base, new = (Sample(tuple(side)) for side in sides)
     figure = FigureRow(_DURATION, (base, new), (difference(base, new, _DURATION.matters),))
-    ended = frozenset({"ended"})
-    return StepRow(path, (len(base.values), len(new.values)), (ended, ended), {"duration": figure})  # type: ignore[arg-type]
+    ended: frozenset[State] = frozenset({"ended"})
+    return StepRow(path, (len(base.values), len(new.values)), (ended, ended), {"duration": figure})
 
 
 def main() -> None:

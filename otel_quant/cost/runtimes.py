@@ -315,14 +315,9 @@ def against_scales(
 
 def is_plain_gemm(op: Operation, weights: Value) -> bool:
     """Whether a Gemm is a MatMul, and perhaps adds a bias."""
-    return (
-        not op.attr("transA", 0)
-        and not op.attr("transB", 0)
-        and op.attr_float("alpha", 1.0) == 1.0
-        and (
-            not op.has(2)
-            or (
-                op.attr_float("beta", 1.0) == 1.0 and op.input(2).shape == (weights.shape or ())[1:]
-            )
-        )
-    )
+    given = op.attributes
+    if given.get("transA") or given.get("transB") or given.get("alpha", 1.0) != 1.0:
+        return False
+    if not op.has(2):
+        return True
+    return given.get("beta", 1.0) == 1.0 and op.input(2).shape == (weights.shape or ())[1:]

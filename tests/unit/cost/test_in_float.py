@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx.helper
 import onnx.parser
 import pytest
 
 from otel_quant.cli import main
 from otel_quant.cost import InFloat, ModelCost, analyze
 from otel_quant.cost.graph import runtime_here
+from scripts.onnxruntime_rules import Form, built
 
 CONSTANTS = {
     "s": "float s = {0.5}", "z": "uint8 z = {3}", "zw": "int8 zw = {0}", "z16": "uint16 z16 = {3}",
@@ -68,6 +70,28 @@ def test_what_keeps_a_quantized_contraction_from_running_on_integers_is_said(
 def test_contractions_that_run_on_integers_and_float_ones_are_not_said_to_run_in_float() -> None:
     assert in_float(INT32_BIAS) == (1, ())
     assert in_float("y = Conv <pads = [1, 1, 2, 2]> (x, x)") == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("form", "attribute"),
+    [
+        (Form("Gemm", "float", y="float", scales="channels"), "alpha"),
+        (Form("Gemm", bias="int32"), "beta"),
+    ],
+)
+def test_a_factor_that_is_no_number_is_no_error(form: Form, attribute: str) -> None:
+    broken = built(form)
+    [gemm] = (node for node in broken.graph.node if node.op_type == "Gemm")
+    gemm.attribute.append(onnx.helper.make_attribute(attribute, "two"))
+    cost = analyze(broken.SerializeToString())
+    assert (cost.quantized_contractions, len(cost.in_float)) == (1, 1)
+
+
+def test_a_relu_without_a_result_is_no_error() -> None:
+    broken = built(Form("MatMul", y="float", then="Relu"))
+    [relu] = (node for node in broken.graph.node if node.op_type == "Relu")
+    del relu.output[:]
+    assert analyze(broken.SerializeToString()).quantized_contractions == 1
 
 
 def test_the_report_begins_with_it_and_json_has_it(

@@ -70,6 +70,8 @@ def test_what_keeps_a_quantized_contraction_from_running_on_integers_is_said(
 def test_contractions_that_run_on_integers_and_float_ones_are_not_said_to_run_in_float() -> None:
     assert in_float(INT32_BIAS) == (1, ())
     assert in_float("y = Conv <pads = [1, 1, 2, 2]> (x, x)") == (0, ())
+    without_contractions = analyze(model(f"{QUANTIZED} a = Sigmoid (d) {BEHIND}"))
+    assert (without_contractions.quantized_contractions, without_contractions.runtime) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +155,13 @@ def test_the_report_begins_with_it_and_json_has_it(
         "first 'op'; a bias of int32 would change it)"
     )
     assert main(["cost", str(path), "--by", "total"]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == line
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1] == line
+    rows = [row.split("  ") for row in printed if row.startswith("contractions ")]
+    assert [(row[0], row[-1].strip()) for row in rows] == [
+        ("contractions stored in", "int8 100.00 %"),
+        ("contractions expected to run in", "float32 100.00 %"),
+    ]
     assert main(["cost", str(other), str(path), "--by", "comparison"]) == 0
     assert capsys.readouterr().out.splitlines()[1:3] == [
         f"{other}: {runs} int8 100.00 % by {runtime_here().title}", f"{path}: {line}"

@@ -218,8 +218,6 @@ NOT_QUANTIZED: Final = Obstacle(
 OTHER_SCALE: Final = Obstacle(
     "its result has another scale or zero point than its operand", "the same ones"
 )
-
-
 EIGHT_BITS: Final = "8 bits, all unsigned with int8 weights or all int8"
 SIGNED: Final = Obstacle(
     "its operand or result is int8, which onnxruntime on x86-64 fuses only where it can make it "
@@ -283,7 +281,7 @@ def is_product(bias: Quantized, x: Quantized, weight: Quantized) -> bool:
     of_bias, of_x, of_weight = (item.scale and item.scale.data for item in (bias, x, weight))
     if not of_bias or not of_x or not of_weight:
         return True
-    for i in range(max(map(len, (of_bias, of_weight)))):
+    for i in range(max(len(of_bias), len(of_weight))):
         found, one, other = (each[i % len(each)] for each in (of_bias, of_x, of_weight))
         if found is None or one is None or other is None:
             return True

@@ -525,7 +525,7 @@ def test_a_profile_and_the_recording_of_its_run_are_compared_from_the_first_step
         process.end(13.0, **peak)
         process.gone()
     folder.curve([(at, {"memory": 900 * MIB}, {"cpu": at}) for at in (0.1, 11.0, 13.4)])
-    folder.ended(Ending(time=13.5, exit_code=0), pid=1)
+    folder.ended(Ending(time=13.5, exit_code=0, memory=900 * MIB), pid=1)
     Path("profile.yaml").write_text(f"{PROFILE}\nrun_end:\n  tree_peak_memory_mb: 310.0\n")
     gate = ["--fail-over", "duration=1%", "--fail-over", "memory.peak=1%"]
     for runs in (("recording", "profile.yaml"), ("profile.yaml", "recording")):

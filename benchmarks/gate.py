@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from otel_quant.recordings.comparison.gate import judge
 from otel_quant.recordings.comparison.limits import parse
@@ -24,13 +24,14 @@ from otel_quant.recordings.comparison.side_by_side import (
     StepRow,
     difference,
 )
+from otel_quant.recordings.model import State
 from otel_quant.recordings.steps import StepPath
-from otel_quant.schema.quantities import QUANTITIES
+from otel_quant.recordings.summary import BY_NAME
 
 SLOWER: StepPath = (("step 0", 1),)
 """The step that is slower in the new runs."""
 
-_DURATION = next(each for each in QUANTITIES if each.name == "duration")
+_DURATION = BY_NAME["duration"]
 
 
 def worse(
@@ -42,18 +43,24 @@ def worse(
         for _ in range(2)
     ]
     sides[1][0] = [factor * seconds for seconds in sides[1][0]]
-    rows = [_row(TOTAL, [[sum(run) for run in zip(*side, strict=True)] for side in sides])]
-    rows += [_row(((f"step {at}", 1),), [side[at] for side in sides]) for at in range(steps)]
-    comparison = Comparison((Side("base", ()), Side("new", ())), tuple(rows), (), (False,))
-    verdict = judge(comparison, [parse(limit)], force=False)
+    rows = {TOTAL: [[sum(run) for run in zip(*side, strict=True)] for side in sides]}
+    rows |= {((f"step {at}", 1),): [side[at] for side in sides] for at in range(steps)}
+    return worse_of(rows, limit)
+
+
+def worse_of(rows: Mapping[StepPath, Sequence[Sequence[float]]], limit: str) -> set[StepPath]:
+    """Returns what a gate calls worse, of the durations of both sides' runs by step."""
+    sides = Side("base", ()), Side("new", ())
+    compared = tuple(_row(path, *map(tuple, values)) for path, values in rows.items())
+    verdict = judge(Comparison(sides, compared, (), (False,)), [parse(limit)], force=False)
     return {check.path for check in verdict.checks if check.outcome == "worse"}
 
 
-def _row(path: StepPath, sides: Sequence[Sequence[float]]) -> StepRow:
-    base, new = (Sample(tuple(side)) for side in sides)
+def _row(path: StepPath, *sides: tuple[float, ...]) -> StepRow:
+    base, new = map(Sample, sides)
     figure = FigureRow(_DURATION, (base, new), (difference(base, new, _DURATION.matters),))
-    ended = frozenset({"ended"})
-    return StepRow(path, (len(base.values), len(new.values)), (ended, ended), {"duration": figure})  # type: ignore[arg-type]
+    ended: frozenset[State] = frozenset({"ended"})
+    return StepRow(path, (len(base.values), len(new.values)), (ended, ended), {"duration": figure})
 
 
 def main() -> None:

@@ -67,10 +67,7 @@ def make(folder: Path, runs: int) -> tuple[Path, Path]:
         return recordings, profiles
     one = folder / "one"
     shutil.rmtree(one, ignore_errors=True)
-    command = (*COMMAND, "run", "--quiet", "--no-report", "--out", str(one), "--")
-    subprocess.run(
-        (*command, sys.executable, "-c", PROGRAM), cwd=folder, check=True, env=_environment()
-    )
+    record(one, PROGRAM)
     texts = {path.name: path.read_bytes() for path in one.iterdir()}
     whole = sum(map(len, texts.values())) / 1000
     print(f"a recording: {whole:.0f} kB, its profile {len(texts['quark_profile.yaml']) / 1000:.0f}")
@@ -89,6 +86,14 @@ def make(folder: Path, runs: int) -> tuple[Path, Path]:
         beside.mkdir(parents=True)
         (beside / "quark_profile.yaml").write_bytes(changed["quark_profile.yaml"])
     return recordings, profiles
+
+
+def record(into: Path, program: str, *arguments: str) -> None:
+    """Records a Python program, which runs in the folder that its recording is put into."""
+    command = (*COMMAND, "run", "--quiet", "--no-report", "--out", str(into), "--", sys.executable)
+    subprocess.run(
+        (*command, "-c", program, *arguments), cwd=into.parent, check=True, env=_environment()
+    )
 
 
 def measure(arguments: tuple[str, ...]) -> Taken:

@@ -11,13 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from many_runs import COMMAND, _environment, measure
+from many_runs import measure, record
 from measuring import print_table
 
 PROGRAM = """
@@ -35,9 +33,7 @@ def make(folder: Path, steps: int) -> Path:
     """Records a program with so many steps, unless that is there."""
     recording = folder / f"steps-{steps}"
     if not recording.exists():
-        command = (*COMMAND, "run", "--quiet", "--no-report", "--out", str(recording), "--")
-        program = (sys.executable, "-c", PROGRAM, str(steps))
-        subprocess.run((*command, *program), cwd=folder, check=True, env=_environment())
+        record(recording, PROGRAM, str(steps))
     return recording
 
 

@@ -112,7 +112,7 @@ def _alerts() -> panels.Panel:
     labels = f"alertname, severity, job, {figures.RUN}, {STEP}"
     table = panels.grid(
         "Alerts that fire",
-        "What the rules of grafana/alerts say of the chosen jobs now, newest first; click a run to open it. Prometheus shows what to do about each, under Alerts.",
+        "What the rules of grafana/alerts say of the chosen jobs now, newest first; click a run to open it. What to do about each is in its message and in grafana/alerts/quant.yaml.",
         panels.TEXT,
         panels.promql_table(f'1000 * max by ({labels}) (ALERTS_FOR_STATE{{{names.OF_JOB}}} and ignoring (alertstate) ALERTS{{{names.OF_JOB}, alertstate="firing"}})'),
     ).no_value("No alert fires").height(6)  # fmt: skip

@@ -25,7 +25,7 @@ class ExitOrder:
             self.be_first()
 
     def be_first(self) -> None:
-        """Does so again: providers are most likely made before the first step, else when a span begins."""
+        """Moves the end before what has registered since: providers that were made after the first step."""
         self._is_registered = True
         atexit.unregister(self._end)
         atexit.register(self._end)

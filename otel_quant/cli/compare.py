@@ -149,7 +149,8 @@ def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
 def _write_all(
     options: argparse.Namespace, comparison: Comparison, verdict: Verdict | None
 ) -> None:
-    from otel_quant.views.compare import as_action_benchmark, as_bencher, as_junit, document
+    from otel_quant.views.compare import document
+    from otel_quant.views.compare_in_ci import as_action_benchmark, as_bencher, as_junit
     from otel_quant.views.writers import written
 
     shown = document(comparison, verdict, with_curves=options.format == "html")

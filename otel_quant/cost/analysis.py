@@ -22,7 +22,7 @@ from otel_quant.cost.execution import (
 )
 from otel_quant.cost.inputs import InputShape, bind_inputs, names_in_shapes
 from otel_quant.cost.model_reader import read_model, structure_of
-from otel_quant.cost.operation import RULE_ERRORS, Operation, Shape, Value
+from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Operation, Shape, Value
 from otel_quant.cost.operators import CustomRule, custom_operators, operator_of
 from otel_quant.cost.operators.record import NO_PRECISION
 from otel_quant.cost.results import (
@@ -42,9 +42,6 @@ from otel_quant.cost.walk import MAX_NODES, Walk
 if TYPE_CHECKING:
     from otel_quant.cost.fused import Fused
     from otel_quant.cost.runtimes import Obstacle
-
-_SHOWN: Final = 80
-"""Characters of a name that a reason shows."""
 
 _MAX_LOCATIONS: Final = 10_000
 """External files that are asked for their size; beyond that, what the model declares counts."""
@@ -157,8 +154,8 @@ class _Analysis:
                 excluded[run.op.kind] += 1
             else:
                 nodes.append(self._node(run))
-                if run.assumed is not None:
-                    branches.append(self._branch(run.op, *run.assumed))
+            if run.assumed is not None:  # the nodes of that branch may count where the If does not
+                branches.append(self._branch(run.op, *run.assumed))
         met = walk.constants.met
         unused = set(_never_read(self._model, [each for each in met if each not in self._read]))
         read = [value.weight for value in met if value.weight and value not in unused]
@@ -314,7 +311,7 @@ class _Analysis:
             if found is None:
                 return None
             value = found
-        result = f"{op.title}: its result '{printable(value.name, _SHOWN)}'"
+        result = f"{op.title}: its result '{printable(value.name, SHOWN)}'"
         if value.kind in ("tensor", "unknown") and value.unknown is not None:
             return value.unknown
         if value.kind != "tensor":

@@ -132,11 +132,7 @@ def executions(
             taken = op.taken
             if taken is None:
                 taken = max(range(len(costed)), key=lambda i: _total(costed[i]))
-                unsure = [any(run.macs is None for run in runs) for runs in costed]
-                totals = [
-                    None if lacks else _total(it) for it, lacks in zip(costed, unsure, strict=True)
-                ]
-                assumed = taken, totals
+                assumed = taken, [_known_total(runs) for runs in costed]
             inner += costed.pop(taken)
             idle = [idle_op for runs in costed for run in runs for idle_op in (run.op, *run.idle)]
         if endless is not None and not op.inlined:
@@ -157,6 +153,11 @@ def _run(op: Operation, corrected: bool, times: int | None, unknown: str | None)
 
 def _total(runs: list[Run]) -> int:
     return sum((run.times or 0) * run.macs.total for run in runs if run.macs is not None)
+
+
+def _known_total(runs: list[Run]) -> int | None:
+    known = all(run.macs is not None and run.times is not None for run in runs)
+    return _total(runs) if known else None
 
 
 def _unsized(op: Operation) -> str | None:

@@ -327,7 +327,8 @@ class _Graph:
         onnxruntime takes it for a part of the QuantizeLinear behind, and finds none.
         """
         reader = self._readers.get(op.outputs[0]) if self._alone(op.outputs[0]) else None
-        return reader is not None and reader.kind in _CLAMPS and self._alone(reader.outputs[0])
+        clamped = reader.outputs[:1] if reader is not None and reader.kind in _CLAMPS else ()
+        return any(map(self._alone, clamped))
 
     def _weighted(self, op: Operation, otherwise: Obstacle | None) -> Obstacle | None:
         """Finds whether a contraction of floats by integers has a kernel; why it has none."""
@@ -386,7 +387,7 @@ class _Graph:
         dtype = op.dtype(rule.bias) if bias is None else bias.dtype
         if bias is None or dtype != dtypes.INT32:
             return Obstacle(f"the bias is {dtypes.name_of(dtype)}", "a bias of int32")
-        if op.kind == "Gemm" and op.attr_float("beta", 1.0) != 1.0:
+        if op.kind == "Gemm" and op.attributes.get("beta", 1.0) != 1.0:
             return runtimes.BETA
         if (
             op.kind == "Conv"

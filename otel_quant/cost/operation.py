@@ -118,7 +118,7 @@ def common_shape(shapes: list[Shape | None]) -> Shape | None:
     return tuple(column[0] if len(set(column)) == 1 else None for column in columns)
 
 
-_SHOWN: Final = 80
+SHOWN: Final = 80
 """Characters of a name that a reason shows."""
 
 
@@ -219,7 +219,7 @@ class Operation:
     @property
     def title(self) -> str:
         """The node's name and operator, for reasons."""
-        return f"node '{printable(self.name, _SHOWN)}' ({printable(self.kind, _SHOWN)})"
+        return f"node '{printable(self.name, SHOWN)}' ({printable(self.kind, SHOWN)})"
 
     def has(self, i: int) -> bool:
         """Returns whether operand ``i`` is there."""
@@ -311,7 +311,7 @@ class Operation:
         """An attribute, None if it is not given."""
         value = self.attributes.get(name)
         if value is not None and type(value) not in kinds:  # records are tuples, too
-            raise UnknownError(f"attribute '{printable(name, _SHOWN)}' is not {expected}")
+            raise UnknownError(f"attribute '{printable(name, SHOWN)}' is not {expected}")
         return value
 
     def attr(self, name: str, default: int) -> int:
@@ -349,7 +349,7 @@ class Operation:
         value = self.attr_str(name, default)
         if value not in choices:
             raise UnknownError(
-                f"attribute '{name}' is '{printable(value, _SHOWN)}'; "
+                f"attribute '{name}' is '{printable(value, SHOWN)}'; "
                 f"expected one of {', '.join(choice or 'none' for choice in choices)}"
             )
         return choices[value]
@@ -396,7 +396,7 @@ def reason_of(error: Exception, op: Operation, rule: str) -> str:
 
 
 def _named(i: int, value: Value) -> str:
-    return f"operand {i} '{printable(value.name, _SHOWN)}'"
+    return f"operand {i} '{printable(value.name, SHOWN)}'"
 
 
 def _unknown_axis(shape: Shape, what: str) -> str:

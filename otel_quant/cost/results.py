@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from otel_quant.cost.operation import Shape
+from otel_quant.cost.operation import SHOWN, Shape
 from otel_quant.cost.structure import printable
 
 JsonObject: TypeAlias = dict[str, Any]
-
-_SHOWN: Final = 80
-"""Characters of a name that a text shows."""
 
 
 def option_text(option: str, value: str) -> str:
@@ -116,10 +113,10 @@ class InFloat(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The reason, of how many, and the remedy."""
+        """The reason, the nodes that it is of, and the remedy."""
         nodes = ", ".join(f"{op} {count}" for op, count in self.ops.items())
         remedy = f"{self.remedy} would change it" if self.remedy else "cannot be fixed in the model"
-        return f"{self.reason} ({nodes}, the first '{printable(self.first, _SHOWN)}'; {remedy})"
+        return f"{self.reason} ({nodes}, the first '{printable(self.first, SHOWN)}'; {remedy})"
 
 
 class NodeCost(NamedTuple):

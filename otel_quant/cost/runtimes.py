@@ -217,8 +217,6 @@ NOT_QUANTIZED: Final = Obstacle(
 OTHER_SCALE: Final = Obstacle(
     "its result has another scale or zero point than its operand", "the same ones"
 )
-
-
 EIGHT_BITS: Final = "8 bits, all unsigned with int8 weights or all int8"
 SIGNED: Final = Obstacle(
     "its operand or result is int8, which onnxruntime on x86-64 fuses only where it can make it "
@@ -282,7 +280,7 @@ def is_product(bias: Quantized, x: Quantized, weight: Quantized) -> bool:
     of_bias, of_x, of_weight = (item.scale and item.scale.data for item in (bias, x, weight))
     if not of_bias or not of_x or not of_weight:
         return True
-    for i in range(max(map(len, (of_bias, of_weight)))):
+    for i in range(max(len(of_bias), len(of_weight))):
         found, one, other = (each[i % len(each)] for each in (of_bias, of_x, of_weight))
         if found is None or one is None or other is None:
             return True
@@ -314,14 +312,9 @@ def against_scales(
 
 def is_plain_gemm(op: Operation, weights: Value) -> bool:
     """Whether a Gemm is a MatMul, and perhaps adds a bias."""
-    return (
-        not op.attr("transA", 0)
-        and not op.attr("transB", 0)
-        and op.attr_float("alpha", 1.0) == 1.0
-        and (
-            not op.has(2)
-            or (
-                op.attr_float("beta", 1.0) == 1.0 and op.input(2).shape == (weights.shape or ())[1:]
-            )
-        )
-    )
+    given = op.attributes
+    if given.get("transA") or given.get("transB") or given.get("alpha", 1.0) != 1.0:
+        return False
+    if not op.has(2):
+        return True
+    return given.get("beta", 1.0) == 1.0 and op.input(2).shape == (weights.shape or ())[1:]

@@ -126,12 +126,12 @@ class FileGraph(ModelGraph):
         for op in self.ops:
             if op.kind not in _LOOKED_UP or not (op.has(0) and op.has(1)):
                 continue
-            index, shape = op.input(1), op.input(0).shape
-            while (maker := self.maker(index)) is not None and maker.kind in _THROUGH:
+            index, axis = op.input(1), op.attributes.get("axis", 0)
+            while (maker := self.maker(index)) and maker.kind in _THROUGH and maker.has(0):
                 index = maker.input(0)
-            axis = op.attributes.get("axis", 0)
-            if self.is_input(index) and shape and isinstance(axis, int) and shape[axis]:
-                found[index.name] = int(shape[axis] or 1)
+            lengths = (op.input(0).shape or ())[axis:] if isinstance(axis, int) else ()
+            if self.is_input(index) and lengths and lengths[0]:
+                found[index.name] = lengths[0]
         return found
 
 

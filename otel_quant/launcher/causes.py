@@ -146,11 +146,8 @@ def _out_of_memory(known: Known) -> Cause | None:
             group = " (memory.oom.group: every process of the group)" if kills.of_groups else ""
             return Cause(None, f"the kernel has counted {told}{group}", "known")
         if not is_unseen:
-            return Cause(
-                None,
-                f"the kernel has counted {told}; of which process of this machine it does not tell",
-                "guessed",
-            )
+            every = "which counts all processes of the machine"
+            return Cause(None, f"the kernel has counted {told}, {every}", "guessed")
     if known.memory is None or not seen.limits.memory or is_unseen:
         return None
     share = f"memory was at {share_text(known.memory / seen.limits.memory)} of the limit"

@@ -90,10 +90,7 @@ class Surroundings:
         """Reads the limits of processes, between two looks of those that have one or are new."""
         processes = frozenset(processes)
         for pid in processes - self._known | processes & self.uses.keys():
-            before = self.uses.get(pid)
-            if before is not None and before.is_over:
-                continue
-            use = _use_of(pid)
+            before, use = self.uses.get(pid), _use_of(pid)
             if use is not None:
                 self.uses[pid] = use._replace(
                     addresses=max(use.addresses, before.addresses if before is not None else 0)
@@ -180,7 +177,7 @@ def batch_job(environ: Mapping[str, str], lasted: float) -> str | None:
     elif (most := number("PBS_WALLTIME")) is not None:
         told = f"may run for {duration_text(most)} (PBS_WALLTIME); the program ran for {duration_text(lasted)}"
     else:
-        told = f"has a limit of time that its environment does not tell; the program ran for {duration_text(lasted)}"
+        told = f"has an unknown time limit; the program ran for {duration_text(lasted)}"
     memory = number("SLURM_MEM_PER_NODE")  # MiB
     limit = f"; {size(memory << 20)} of memory a node (SLURM_MEM_PER_NODE)" if memory else ""
     return f"{system} job {job} {told}{limit}"

@@ -1,14 +1,13 @@
-"""A comparison as a document, what a gate finds in words, and both in the formats of other tools."""
+"""A comparison as a document, and what a gate finds in words."""
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from operator import itemgetter
 from typing import Any, Final
-from xml.etree import ElementTree
 
 from otel_quant.recordings.comparison.facts import FactDifference
 from otel_quant.recordings.comparison.gate import Check, Outcome, Verdict
@@ -50,7 +49,6 @@ from otel_quant.views.document import (
     Section,
     Table,
 )
-from otel_quant.views.text import printable
 
 _MOST_ROWS: Final = 60
 _MOST_CHECKS: Final = 40
@@ -136,13 +134,14 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
 def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
     found = [check for check in verdict.checks if check.outcome != "within"]
     if found:
-        lines = list(dict.fromkeys(_check_lines(comparison, found)))
+        lines = list(dict.fromkeys(check_lines(comparison, found)))
         yield Lines(lines, is_bad=True).first(_MOST_CHECKS)
     if any(map(_is_doubtful, found)):
         yield Lines((_DOUBT,))
 
 
-def _check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str]:
+def check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str]:
+    """Returns each check in one line."""
     numbers = {side.name: at for at, side in enumerate(comparison.sides)}
     return (check_text(check, numbers[check.side.name]) for check in checks)
 
@@ -154,7 +153,12 @@ def _is_doubtful(check: Check) -> bool:
     return is_time and is_single and check.new is not None and check.new.bounds == check.new.values
 
 
-_HEADLINED: Final = (MEMORY_PEAK, GPU_PEAK, DURATION, CPU_TIME)
+_HEADLINED: Final = {
+    MEMORY_PEAK: "memory peak",
+    GPU_PEAK: "GPU memory peak",
+    DURATION: "duration",
+    CPU_TIME: "CPU time",
+}
 
 
 def _headlines(comparison: Comparison) -> Iterator[str]:
@@ -164,18 +168,17 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
         clear: list[str] = []
         equal: list[str] = []
         unclear: list[str] = []
-        for name in _HEADLINED:
+        for name, words in _HEADLINED.items():
             row = comparison.rows[0].figures.get(name)
             change = row.differences[at] if row is not None else None
             if change is None or change.ratio is None:
                 continue
-            words = name.replace(".", " ")
             if not change.is_clear:
                 (unclear if change.change else equal).append(words)
                 continue
             amount = share_text(abs(change.ratio - 1))
             clear.append(f"{words} {amount} {'more' if change.change > 0 else 'less'}")
-            if (where := _where_most(comparison, name, at)) is not None:
+            if (where := _where_most(comparison, name, at, change.change)) is not None:
                 clear[-1] += f" (most in {cut(name_text(where.path), _LONGEST_NAME)})"
         texts = [*clear]
         texts += [f"{', '.join(unclear)} not significantly different"] if unclear else []
@@ -184,18 +187,25 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
             yield f"{side.name} against {base.name}: {'; '.join(texts)}"
 
 
-def _where_most(comparison: Comparison, name: str, at: int) -> StepRow | None:
-    """Returns the step that differs most from the base, the innermost that has half of it."""
+def _where_most(comparison: Comparison, name: str, at: int, total: float) -> StepRow | None:
+    """Returns the step that differs most in the direction of the total: the innermost with half of it."""
     found = [
         (abs(change.change), row)
         for row in comparison.rows[1:]
         if name in row.figures
         and (change := row.figures[name].differences[at]) is not None
         and change.is_clear
+        and change.change * total > 0
     ]
-    most = max((change for change, _ in found), default=0.0)
-    steps = [row for change, row in found if change >= most / 2]
-    return max(steps, key=lambda row: len(row.path), default=None)
+    if not found:
+        return None
+    most, outer = max(found, key=itemgetter(0))
+    within = (
+        (len(row.path), change, row)
+        for change, row in found
+        if change >= most / 2 and row.path[: len(outer.path)] == outer.path
+    )
+    return max(within, key=itemgetter(0, 1))[2]
 
 
 def _total(comparison: Comparison) -> Table:
@@ -448,7 +458,7 @@ def verdict_text(comparison: Comparison, verdict: Verdict) -> str:
     led = [check for check in verdict.checks if check.outcome == verdict.outcome]
     if verdict.outcome == "within":
         return f"within the limits: {counted(len(led), 'check')}"
-    named = list(dict.fromkeys(_check_lines(comparison, led)))
+    named = list(dict.fromkeys(check_lines(comparison, led)))
     first = [text.removeprefix(f"{verdict.outcome}: ") for text in named[:_MOST_NAMED]]
     more = len(named) - len(first)
     rest = f"; and {more:,} more" if more > 0 else ""
@@ -501,7 +511,7 @@ def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
         ],
     }
     if verdict is not None:
-        texts = _check_lines(comparison, verdict.checks)
+        texts = check_lines(comparison, verdict.checks)
         data["gate"] = {
             "outcome": verdict.outcome,
             "exit_code": verdict.exit_code,
@@ -554,80 +564,3 @@ def _sheet_row(
                 found |= {**asdict(each), "is_clear": "yes" if each.is_clear else "no"}
         name = side.name.replace(" ", "_")
         yield from ((f"{name}_{part}", value) for part, value in found.items())
-
-
-# --- for other tools ----------------------------------------------------------------------
-
-_UNITS: Final = {"By": "B", "{sample}/s": "samples/s", "1": "share"}
-
-
-def as_junit(comparison: Comparison, verdict: Verdict) -> str:
-    """Returns the checks as JUnit XML: worse is a failure, not comparable an error."""
-    outcomes = [check.outcome for check in verdict.checks]
-    suites = ElementTree.Element("testsuites")
-    suite = ElementTree.SubElement(
-        suites,
-        "testsuite",
-        name="otel-quant compare",
-        tests=str(len(outcomes)),
-        failures=str(outcomes.count("worse")),
-        errors=str(outcomes.count("not comparable")),
-    )
-    for check, line in zip(verdict.checks, _check_lines(comparison, verdict.checks), strict=True):
-        case = ElementTree.SubElement(
-            suite,
-            "testcase",
-            classname=printable(f"{check.side.name}: {path_text(check.path)}"),
-            name=printable(check.limit.text if check.limit is not None else "run"),
-        )
-        if check.outcome != "within":
-            tag = "failure" if check.outcome == "worse" else "error"
-            text = printable(line)
-            ElementTree.SubElement(case, tag, type=check.outcome, message=text).text = text
-    ElementTree.indent(suites)
-    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def as_action_benchmark(comparison: Comparison) -> str:
-    """Returns the new figures as ``customSmallerIsBetter`` of github-action-benchmark.
-
-    Figures of which more is better are left out: its format has none beside the others.
-    """
-    found = [
-        {
-            "name": f"{name}: {figure.name}",
-            "unit": _UNITS.get(figure.unit, figure.unit.strip("{}")),
-            "value": sample.median,
-            "range": f"± {number_text(sample.spread, figure.unit)}",
-            "extra": figure.brief,
-        }
-        for name, figure, sample in _new_figures(comparison)
-        if figure.is_smaller_better
-    ]
-    return json.dumps(found, indent=2) + "\n"
-
-
-def as_bencher(comparison: Comparison) -> str:
-    """Returns the new figures in Bencher's metric format: a benchmark for each step."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, figure, sample in _new_figures(comparison):
-        values = zip(
-            ("value", "lower_value", "upper_value"), _sampled(sample).values(), strict=True
-        )
-        found.setdefault(name, {})[figure.name] = dict(values)
-    return json.dumps(found, indent=2) + "\n"
-
-
-def _new_figures(comparison: Comparison) -> Iterator[tuple[str, Figure, Sample]]:
-    """Yields the figures of all sides but the base, with the name of the step.
-
-    Waits are left out: they would be told as a program that became worse.
-    """
-    several = len(comparison.sides) > 2
-    for at, side in enumerate(comparison.sides[1:], 1):
-        for row in comparison.rows:
-            name = path_text(row.path)
-            for each in row.figures.values():
-                sample = each.samples[at]
-                if sample is not None and each.figure.name not in WAITS:
-                    yield f"{side.name}: {name}" if several else name, each.figure, sample

@@ -122,14 +122,11 @@ def assumptions(model: ModelCost) -> list[str]:
 
 def _branch(each: AssumedBranch) -> str:
     own, other = (
-        "an unknown number of" if macs is None else f"{macs:,}"
-        for macs in (each.macs, each.other_macs)
+        "not known" if macs is None else f"{macs:,}" for macs in (each.macs, each.other_macs)
     )
     option = f": {each.option} sets it" if each.option else ""
-    return (
-        f"assumed that If '{each.node}' takes its {each.taken} branch, with {own} MACs; the other has "
-        f"{other}{option}"
-    )
+    taken = f"assumed that If '{each.node}' takes its {each.taken} branch"
+    return f"{taken} (MACs: {own}; of the other: {other}){option}"
 
 
 def all_assumptions(models: Sequence[ModelCost]) -> list[str]:

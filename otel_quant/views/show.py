@@ -53,10 +53,7 @@ def document(recordings: Mapping[str, Recording], most_steps: int | None = None)
 def _parts(recordings: Mapping[str, Recording], most_steps: int | None) -> Iterator[Part]:
     for name, recording in recordings.items():
         parts = _recording_parts(name, recording, most_steps)
-        if len(recordings) > 1:
-            yield Section(name, parts)
-        else:
-            yield from parts
+        yield from [Section(name, parts)] if len(recordings) > 1 else parts
 
 
 def _recording_parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[Part]:
@@ -75,10 +72,7 @@ def _recording_parts(name: str, recording: Recording, most_steps: int | None) ->
     runs = _titled_runs(name, recording)
     for title, run in runs.items():
         parts = _run_parts(recording, run, most_steps)
-        if len(runs) > 1:
-            yield Section(title, parts)
-        else:
-            yield from parts
+        yield from [Section(title, parts)] if len(runs) > 1 else parts
     yield from model_parts(recording)
 
 

@@ -41,8 +41,8 @@ def precision_text(
 ) -> str:
     """Returns what contractions are stored in, what a runtime is expected to run them in, and why."""
     why = f", because {'; '.join(reasons)}" if reasons else ""
-    of = f" by {runtime}" if runtime else ""
-    return f"stored in {types_text(stored)}, expected to run in {types_text(expected)}{of}{why}"
+    ran = f"expected to run in {types_text(expected)} by {runtime}"
+    return f"stored in {types_text(stored)}, {ran}{why}"
 
 
 def width_of(text: str) -> int:

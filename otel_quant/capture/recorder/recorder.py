@@ -129,13 +129,17 @@ class Recorder:
                 self._ongoing.fold(reading)
         return reading
 
-    def start(self, attributes: Mapping[str, AttributeValue] | None = None) -> None:
-        """Begins the run. Does nothing if it has begun."""
+    def start(
+        self,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        began: Reading | None = None,
+    ) -> None:
+        """Begins the run, with a reading of now or an earlier one. Does nothing if it has begun."""
         with self._boundary:
             with self._lock:  # another thread may just be sending the start to the sinks
                 if self._ongoing.whole is not None or self._ending:
                     return
-            reading = self._probes.read()
+            reading = began or self._probes.read()
             custom = self._events.custom_at(ProfileStep.START, reading, reading)
             with self._lock:
                 if self._ongoing.whole is not None or self._ending:
@@ -216,11 +220,12 @@ class Recorder:
         function: str | None = None,
         attributes: Mapping[str, AttributeValue] | None = None,
         filled_in: bool = False,
+        began: Reading | None = None,
     ) -> OpenStep | None:
-        """Opens a step; its ``Start`` checkpoint has reached the sinks on return."""
+        """Opens a step, now or at an earlier reading; its ``Start`` checkpoint has reached the sinks on return."""
         with self._boundary:
             if self._ongoing.whole is None:
-                self.start(attributes)
+                self.start(attributes, began)
             whole = self._ongoing.whole
             if self.ended or whole is None:
                 return None
@@ -228,7 +233,7 @@ class Recorder:
             name = f"{label} Start"
             parent = current_step(self)
             with self._under_way:
-                reading = self._probes.read()
+                reading = began or self._probes.read()
                 with self._lock:
                     if self._ending:
                         return None

@@ -96,7 +96,7 @@ class MetricsSink(Sink):
             for series in figure.steps
         )
         self._rows: dict[tuple[_Kind, str | None], tuple[_Row, ...]] = {}
-        self._series: dict[tuple[object, ...], _UntilCollected] = {}
+        self._series: dict[tuple[object, ...], _PendingSeries] = {}
         self._readings = _OnePerCollection(read_now)
         self._context_of = context_of
         get = metrics.get_meter if provider is None else provider.get_meter
@@ -267,7 +267,7 @@ class MetricsSink(Sink):
         with self._lock:
             known = metric.name, *labels.items()
             if known not in self._series:
-                self._series[known] = _UntilCollected(metric, write, labels)
+                self._series[known] = _PendingSeries(metric, write, labels)
             return self._series[known].write
 
     def _observe_active(self, options: CallbackOptions) -> Iterable[Observation]:
@@ -341,7 +341,7 @@ def _labels_of(kind: _Kind, error: str | None = None) -> dict[str, str]:
     return labels
 
 
-class _UntilCollected:
+class _PendingSeries:
     """One series of a counter or a gauge: what steps write between two collections is given to the SDK at once.
 
     The SDK takes 9 us for a value, and a step has five of these. A counter gets its first value immediately:

@@ -210,7 +210,7 @@ class CurveFile:
         self._levels = tuple(name for name in self._levels if name != level)
         for bucket in self._curve.buckets.values():
             bucket.levels.pop(level, None)
-        self._is_outdated = self._has_new_columns = True
+        self._is_outdated = True
 
     def flush(self) -> None:
         """Writes every bucket that has changed."""

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from otel_quant.cost.graph import runtime_here
-from tests.fixtures.onnx_builder import Builder
+from tests.fixtures.onnx_builder import INT64, Builder
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import (
     convolution_along_the_wrong_axis,
@@ -235,8 +235,14 @@ def test_what_is_wrong_with_a_model_is_one_line_and_the_others_go_on(
     unknown.output(unknown.node("NoSuchOperator", ["x"], "y", domain="my.domain"))
     unknown.save(tmp_path / "unknown.onnx")
     convolution_along_the_wrong_axis().save(tmp_path / "image.onnx")
+    for name, operands, axis in (("axis.onnx", ["x"], 2), ("operand.onnx", [], 0)):
+        table = Builder([8, 64], dtype=INT64)
+        rows = [table.weights("table", 4, 4), table.node("Identity", operands, "same")]
+        table.output(table.node("Gather", rows, "y", axis=axis))
+        table.save(tmp_path / name)
     out, err = run(
-        tmp_path, models[0], "gone.onnx", "text.onnx", "unknown.onnx", "image.onnx", models[1],
+        tmp_path, models[0], "gone.onnx", "text.onnx", "unknown.onnx", "image.onnx", "axis.onnx",
+        "operand.onnx", models[1],
         "--input", "x=8x64", "--format", "json", code=1,
     )  # fmt: skip
     measured = [each["path"] for each in json.loads(out)["models"] if not each["problem"]]
@@ -247,6 +253,8 @@ def test_what_is_wrong_with_a_model_is_one_line_and_the_others_go_on(
         "text.onnx",
         "unknown.onnx",
         "image.onnx",
+        "axis.onnx",
+        "operand.onnx",
     ]
     assert all(line.startswith("otel-quant: ") for line in lines)
     assert "No such file or directory" in lines[0]

@@ -1,4 +1,4 @@
-"""What `step` raises at once, and what a signal handler of the program raises within one."""
+"""What `step` raises at once, what a signal handler raises within one, and a library's call that raises before its first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import otel_quant
+from otel_quant.recordings.reader import read
 from tests.fixtures.programs import run_script
 
 RAISING = """
@@ -72,3 +73,67 @@ def test_attributes_that_are_not_a_mapping_raise_at_once() -> None:
     assert str(refused.value) == (
         "step() is given attributes=[1]; expected a mapping of names to values"
     )
+
+
+TOOL = """
+import time
+
+held = []
+
+def inner(error):
+    raise error
+
+def outer(error):
+    held.append(b"x" * 50_000_000)
+    time.sleep(0.2)
+    inner(error)
+
+def handling():
+    try:
+        inner(ValueError("tried"))
+    except ValueError:
+        pass
+"""
+CALLING = """
+from otel_quant.capture.instruments.shared.hooks import ENTRY_POINT, HOOKS, Hook, Library
+
+HOOKS.set([
+    Library("inner", "inner", (Hook("tool", "inner", ENTRY_POINT),)),
+    Library(
+        "outer", "outer", (Hook("tool", "outer", ENTRY_POINT), Hook("tool", "handling", ENTRY_POINT)),
+        built_on=frozenset({"inner"}),
+    ),
+])
+import tool
+
+tool.handling()
+for call, error in (
+    (tool.outer, SystemExit(0)), (tool.outer, ValueError("wrong")),
+    (tool.inner, KeyboardInterrupt()), (tool.inner, ValueError("again")),
+):
+    try:
+        call(error)
+    except BaseException as raised:
+        assert raised is error
+"""
+
+
+def test_a_librarys_call_that_fails_before_its_first_step_is_a_step_as_long_as_the_call(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tool.py").write_text(TOOL)
+    assert run_script(tmp_path, CALLING, OTEL_QUANT_RECORD="made") == ("", "")
+    [run] = read(tmp_path / "made").runs
+    # Not those of a library that another is built on, unless the program calls it.
+    assert [
+        (step.attributes["quant.library.name"], step.name, step.error) for step in run.steps
+    ] == [
+        ("outer", "outer", "ValueError"),
+        ("inner", "inner", "KeyboardInterrupt"),
+        ("inner", "inner", "ValueError"),
+    ]
+    first = run.steps[0]
+    assert first.end is not None
+    assert first.end - first.start >= 0.2
+    assert run.start <= first.start
+    assert first.attributes["quant.memory.delta"] >= 40_000_000

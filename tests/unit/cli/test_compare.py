@@ -448,6 +448,70 @@ def test_profiles_of_quark_are_compared_by_what_they_have(
     assert "Read at checkpoints only where no curve was taken" in page
 
 
+def timed(path: str, steps: dict[str, dict[str, float]], **attributes: float) -> None:
+    """Records steps one after another, each with the steps within it, or with seconds of its own."""
+    process, at = RecordedFolder(Path(path)).process().begin(0), 0.0
+    for name, within in steps.items():
+        outer = process.step(name, at)
+        for inner, seconds in within.items():
+            if inner:
+                process.close(process.step(inner, at, outer), at + seconds)
+            at += seconds
+        process.close(outer, at)
+    process.end(at, attributes={f"quant.{name}": value for name, value in attributes.items()})
+    process.gone()
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "said"),
+    [
+        # The innermost step is within the one that differs most.
+        ({"A": {"": 10}, "B": {"C": 10}}, {"A": {"": 20}, "B": {"C": 16}}, "80.0 % more (most in A)"),
+        ({"A": {"": 9, "x": 1}}, {"A": {"": 18, "x": 2}}, "100.0 % more (most in A)"),
+        # Of two that have half of it, it is the one that differs more.
+        ({"A": {"x": 5, "y": 5, "z": 10}}, {"A": {"x": 15, "y": 16, "z": 5}}, "80.0 % more (most in y)"),
+        ({"A": {"x": 9, "y": 9, "z": 2}}, {"A": {"x": 6, "y": 6, "z": 2}}, "30.0 % less (most in x)"),
+        # A step that differs more makes up for others.
+        (
+            {"A": {"": 30}, "B": {"": 10}, "C": {"": 10}}, {"A": {"": 10}, "B": {"": 23}, "C": {"": 20}},
+            "6.0 % more (most in B)",
+        ),
+    ],
+)  # fmt: skip
+def test_the_first_sentence_names_the_step_that_the_difference_is_in(
+    capsys: pytest.CaptureFixture[str],
+    base: dict[str, dict[str, float]], new: dict[str, dict[str, float]], said: str,
+) -> None:  # fmt: skip
+    timed("base", base)
+    timed("new", new)
+    assert run(capsys, "base", "new")[1].startswith(f"new against base: duration {said}.\n")
+
+
+def test_figures_that_do_not_differ_are_named_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    same = {"cpu.user": 5, "cpu.system": 0.5, "model.float.size": 400, "model.float.macs": 7}
+    for name, seconds, gpu, size in (("base", 10, 10**9, 100), ("new", 10.2, 2 * 10**9, 101)):
+        figures = {**same, "gpu.memory.peak": gpu, "model.quantized.size": size}
+        timed(name, {"A": {"": seconds}}, **figures)
+    sentence = (
+        "new against base: GPU memory peak 100.0 % more; duration not significantly different; "
+        "CPU time equal"
+    )
+    code, shown, _ = run(capsys, "base", "new")
+    assert (code, shown.splitlines()[0]) == (0, f"{sentence}.")
+    equal = "equal: model.float.size, model.float.macs"
+    notes = ["~: not significant, or explained by CPU contention", equal]
+    total = shown.split("\n\n")[2].splitlines()
+    assert [line.split()[0] for line in total[2:-2]] == [
+        "duration", "cpu.time", "gpu.memory.peak", "model.quantized.size",
+    ]  # fmt: skip
+    assert total[-2:] == notes
+    page = run(capsys, "base", "new", "--format", "html")[1]
+    assert page.count(sentence) == 2  # the title of the tab, and of the page
+    assert all(f">{note}<" in page for note in notes)
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_profile_and_the_recording_of_its_run_are_compared_from_the_first_step_on_or_not_at_all(
     capsys: pytest.CaptureFixture[str], ranks: int
@@ -461,7 +525,7 @@ def test_a_profile_and_the_recording_of_its_run_are_compared_from_the_first_step
         process.end(13.0, **peak)
         process.gone()
     folder.curve([(at, {"memory": 900 * MIB}, {"cpu": at}) for at in (0.1, 11.0, 13.4)])
-    folder.ended(Ending(time=13.5, exit_code=0), pid=1)
+    folder.ended(Ending(time=13.5, exit_code=0, memory=900 * MIB), pid=1)
     Path("profile.yaml").write_text(f"{PROFILE}\nrun_end:\n  tree_peak_memory_mb: 310.0\n")
     gate = ["--fail-over", "duration=1%", "--fail-over", "memory.peak=1%"]
     for runs in (("recording", "profile.yaml"), ("profile.yaml", "recording")):

@@ -99,14 +99,23 @@ def test_a_report_says_which_branch_of_an_if_it_takes_and_strict_refuses_it(
     )
     Path("m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
     line = (
-        "assumed that If 'gate' takes its then branch, with 3,200 MACs; the other has 100: --input "
+        "assumed that If 'gate' takes its then branch (MACs: 3,200; of the other: 100): --input "
         "flag:bool::VALUE sets it"
     )
     code, out, err = run(capsys, "m.onnx", "--strict", "--by", "total")
     assert (code, out.splitlines()[1], err) == (3, line, f"otel-quant: m.onnx: {line}\n")
+    branch = {"node": "gate", "taken": "then", "macs": 3200, "other_macs": 100}
+    branch |= {"option": "--input flag:bool::VALUE"}
+    code, out, _ = run(capsys, "m.onnx", "--format", "json")
+    assert (code, json.loads(out)["models"][0]["assumed_branches"]) == (0, [branch])
     given = ("--input", "flag:bool::0")
     code, out, _ = run(capsys, "m.onnx", "--strict", "--format", "json", *given)
     assert (code, json.loads(out)["models"][0]["total"]["macs"]) == (0, 100)
+    assert "assumed_branches" not in json.loads(out)["models"][0]
+    unknown = text.replace("Neg (x)", "Bernoulli (x)")
+    Path("m.onnx").write_bytes(onnx.parser.parse_model(unknown).SerializeToString())
+    out = run(capsys, "m.onnx", "--by", "total")[1]
+    assert "(MACs: 3,200; of the other: not known)" in out
 
 
 def test_a_report_does_not_begin_with_a_thousand_lines(capsys: pytest.CaptureFixture[str]) -> None:

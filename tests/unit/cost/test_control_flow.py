@@ -77,6 +77,24 @@ def test_parameters_of_both_branches_count_whether_or_not_the_condition_is_known
     assert branches(None, inputs=parse_inputs(["flag:bool::1"])).macs == taken.macs
 
 
+def test_the_branch_that_is_taken_is_told_without_its_if_and_without_macs_that_are_not_known() -> (
+    None
+):
+    assert branches(None, exclude=["If"]).assumed_branches == branches(None).assumed_branches
+    in_a_loop = text_cost(
+        """
+        g (float[4] x, int64 trips, bool flag) => (float[4] y) <bool go = {1}> {
+            y = Loop (trips, go, x) <body = b (int64 i, bool c, float[4] h) => (bool d, float[4] r) {
+                d = Identity (c)
+                r = If (flag) <then_branch = t () => (float[4] p) { p = Relu (h) },
+                               else_branch = e () => (float[4] q) { q = Neg (h) }> }>
+        }
+        """
+    )
+    [branch] = in_a_loop.assumed_branches
+    assert (branch.macs, branch.other_macs) == (None, None)
+
+
 def test_a_branchs_result_is_in_memory_once() -> None:
     cost = text_cost(
         "g (float[100] x, bool flag) => (float[100] y) { y = If (flag) "

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx.helper
 import onnx.parser
 import pytest
 
 from otel_quant.cli import main
 from otel_quant.cost import InFloat, ModelCost, analyze
-from otel_quant.cost.graph import runtime_here
+from otel_quant.cost.runtimes import NEWEST, Runtime, runtime_here
+from scripts.onnxruntime_rules import Form, built, expected
 
 CONSTANTS = {
     "s": "float s = {0.5}", "z": "uint8 z = {3}", "zw": "int8 zw = {0}", "z16": "uint16 z16 = {3}",
@@ -68,6 +70,77 @@ def test_what_keeps_a_quantized_contraction_from_running_on_integers_is_said(
 def test_contractions_that_run_on_integers_and_float_ones_are_not_said_to_run_in_float() -> None:
     assert in_float(INT32_BIAS) == (1, ())
     assert in_float("y = Conv <pads = [1, 1, 2, 2]> (x, x)") == (0, ())
+    without_contractions = analyze(model(f"{QUANTIZED} a = Sigmoid (d) {BEHIND}"))
+    assert (without_contractions.quantized_contractions, without_contractions.runtime) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("form", "attribute"),
+    [
+        (Form("Gemm", "float", y="float", scales="channels"), "alpha"),
+        (Form("Gemm", bias="int32"), "beta"),
+    ],
+)
+def test_a_factor_that_is_no_number_is_no_error(form: Form, attribute: str) -> None:
+    broken = built(form)
+    [gemm] = (node for node in broken.graph.node if node.op_type == "Gemm")
+    gemm.attribute.append(onnx.helper.make_attribute(attribute, "two"))
+    cost = analyze(broken.SerializeToString())
+    assert (cost.quantized_contractions, len(cost.in_float)) == (1, 1)
+
+
+def test_a_relu_without_a_result_is_no_error() -> None:
+    broken = built(Form("MatMul", y="float", then="Relu"))
+    [relu] = (node for node in broken.graph.node if node.op_type == "Relu")
+    del relu.output[:]
+    assert analyze(broken.SerializeToString()).quantized_contractions == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "before", "since", "then"),
+    [
+        (Form("Conv", scales="channels", bias="float"), "float", 23, "integers"),
+        (Form("Gemm", "float", y="float", scales="channels"), "float", 25, "weights"),
+        (Form("MatMul", "float", y="float", scales="channels"), "float", 25, "weights"),
+        (Form("MatMul", "float", "int4", "float", "channels"), "float", 25, "weights"),
+        (Form("MatMul", "float", y="float", scales="channels", shared="w"), "float", 25, "weights"),
+        (Form("MatMul", "float", y="float", scales="channels", shared="w"), "weights", 27, "float"),
+        (Form("Conv", scales="channels", bias="int32"), "integers", 27, "float"),
+        (Form("Gemm", scales="blocks"), "fails", 28, "float"),
+        (Form("MatMul", scales="blocks"), "fails", 32, "float"),
+        (Form("Gemm", "float", y="int16", scales="channels"), "float", 32, "weights"),
+    ],
+)
+def test_versions_of_onnxruntime_have_rules_of_their_own(
+    form: Form, before: str, since: int, then: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "form.onnx"
+    onnx.save(built(form), path)
+    versions = f"1.{since - 1}.9", f"1.{since}.0"
+    assert [expected(path, Runtime(each)) for each in versions] == [before, then]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "title"),
+    [
+        (Runtime("1.31.1"), "onnxruntime 1.31.1 on an x86-64 CPU"),
+        (
+            Runtime("9.0.0", arm=True),
+            f"onnxruntime 9.0.0 on an Arm CPU (by the rules of {NEWEST}, the newest that is known)",
+        ),
+        (
+            Runtime(installed=False),
+            f"onnxruntime {NEWEST} on an x86-64 CPU (none is installed; this is the newest that is known)",
+        ),
+    ],
+)
+def test_rules_are_said_to_be_of_a_version_and_a_processor(runtime: Runtime, title: str) -> None:
+    assert runtime.title == title
+
+
+def test_a_version_that_is_not_known_has_the_rules_of_the_nearest() -> None:
+    assert Runtime("1.9.0").rules == Runtime("1.22.0").rules
+    assert Runtime("9.0.0").rules == Runtime(NEWEST).rules
 
 
 def test_the_report_begins_with_it_and_json_has_it(
@@ -82,7 +155,13 @@ def test_the_report_begins_with_it_and_json_has_it(
         "first 'op'; a bias of int32 would change it)"
     )
     assert main(["cost", str(path), "--by", "total"]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == line
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1] == line
+    rows = [row.split("  ") for row in printed if row.startswith("contractions ")]
+    assert [(row[0], row[-1].strip()) for row in rows] == [
+        ("contractions stored in", "int8 100.00 %"),
+        ("contractions expected to run in", "float32 100.00 %"),
+    ]
     assert main(["cost", str(other), str(path), "--by", "comparison"]) == 0
     assert capsys.readouterr().out.splitlines()[1:3] == [
         f"{other}: {runs} int8 100.00 % by {runtime_here().title}", f"{path}: {line}"

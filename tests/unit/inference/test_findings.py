@@ -131,6 +131,9 @@ def test_of_what_a_provider_has_compiled_it_is_said_what_cannot_be_told(tmp_path
     # Before onnxruntime 1.24, and with a Det that the provider has taken
     some = f"{compiler} has compiled an unknown number of nodes of the file into 2 kernels"
     assert found([]) == [("compiled", name, f"{some}: {cannot}"), ("fallback", "det", outside)]
+    after_one_that_does_not_compile = [Part(_CUDA, [("", "Exp")]), *parts]
+    kernels = placed(profile, file, RanGraph(None), after_one_that_does_not_compile)
+    assert [each.ran.nodes for each in kernels] == [6, 1, 1]
     with_det = [parts[0]._replace(nodes=[*parts[0].nodes, ("", "Det")]), *parts[1:]]
     kernels = placed(profile, file, RanGraph(None), with_det)
     assert kernels[0].ran.nodes == 7

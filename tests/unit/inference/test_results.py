@@ -262,6 +262,17 @@ def test_where_nothing_is_compared_there_is_no_table_of_errors() -> None:
     assert "output, vs. baseline" not in text
 
 
+def test_what_a_provider_has_compiled_is_no_node_and_its_conversions_are_not_known() -> None:
+    cast, compiled = _ran("Cast"), _ran("subgraph_1", nodes=6, node=None, is_compiled=True)
+    model = ModelResult("a.onnx", ran=Ran.of(1, 4.0, [cast]))
+    assert model.converting == 0.25
+    for nodes, words in ((6, "(6 nodes, compiled)"), (0, "(compiled)")):
+        ran = Ran.of(1, 4.0, [cast, replace(compiled, nodes=nodes)])
+        model = ModelResult("a.onnx", ran=ran)
+        assert model.converting is None
+        assert f"{words} subgraph_1" in _text(model)
+
+
 def test_slower_than_float_is_a_finding_only_where_the_two_can_be_told_apart() -> None:
     first = ModelResult("float", latency=Latency(2e-3, noise=0.011), is_quantized=False)
 

@@ -215,7 +215,7 @@ CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
     "the counter of the machine rose": (
         {"signal": KILL, "last_seen": {PROGRAM: FULL}, "oom_kills": kills(1, is_of_host=True)},
         "guessed",
-        COUNTED.format("1 out-of-memory kill") + "; of which process of this machine it does not tell",
+        COUNTED.format("1 out-of-memory kill") + ", which counts all processes of the machine",
     ),
     "the counter of the machine rose, and nobody saw by which signal the process ended": (
         {"exit_code": 1, "oom_kills": kills(1, is_of_host=True)}, None, None,
@@ -276,6 +276,9 @@ CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
     "a batch job at its limit": (
         {"signal": signal.SIGTERM, "batch_job": JOB}, None, JOB,
     ),
+    "a batch job, and a signal that no batch system sends": (
+        {"signal": signal.SIGSEGV, "batch_job": JOB}, None, None,
+    ),
     "a batch job, and a cause that the kernel tells": (
         {"signal": KILL, "oom_kills": kills(1), "batch_job": JOB},
         "known", COUNTED.format("1 out-of-memory kill"),
@@ -289,6 +292,50 @@ def test_what_is_known_and_what_is_guessed_are_told_apart(cause: str) -> None:
     ending = ending_of(seen(**fields), recording(run(calibration())))
     assert (ending.out_of_memory or ending.cause, ending.evidence) == (name, evidence)
     assert ending.where == "Calibration, sample 37 of 512"
+
+
+FULL_DISK = Disk("the recording", 4096, 64 * MB)
+NOT_FREE = "free when it had ended: 4.10 kB of 64.0 MB (the recording)"
+NEAR, FAR = ({"address_space": 4000 * MB, "addresses": size * MB} for size in (3900, 900))
+REACHED = "its addresses reached {} % of the limit of 4.00 GB (RLIMIT_AS, ulimit -v)"
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "fields", "cause", "evidence", "limit"),
+    [
+        ("OSError", "[Errno 27] File too large", of_program(file_size_limit=2 * MB),
+         "limit of the size of a file", "no file may be larger than 2.00 MB (RLIMIT_FSIZE, ulimit -f)", "cgroup"),
+        ("OSError", "[Errno 28] No space", {"disks": (FULL_DISK,)}, "disk full", NOT_FREE, "cgroup"),
+        ("RuntimeError", "No space left on device", {"disks": (FULL_DISK,)}, "disk full", NOT_FREE, "cgroup"),
+        ("OSError", "[Errno 28] No space", {}, None, "", "cgroup"),  # a disk that nobody looked at
+        ("MemoryError", "x", of_program(**NEAR), "limit of the address space", REACHED.format("97.5"), "RLIMIT_AS"),
+        ("MemoryError", "x", of_program(**FAR), None, REACHED.format("22.5"), "RLIMIT_AS"),
+        ("ValueError", "x", of_program(**NEAR), None, "", "cgroup"),
+    ],
+)  # fmt: skip
+def test_an_exception_is_explained_by_what_the_kernel_knows(
+    error: str, message: str, fields: dict[str, Any], cause: str | None, evidence: str, limit: str
+) -> None:
+    failed = calibration(end=4.8, error=error, error_message=message)
+    ended = run(failed, end=4.9, state="failed", error=error, error_message=message)
+    ending = ending_of(seen(exit_code=1, **fields), recording(ended))
+    assert (ending.cause, ending.memory_limit_source) == (cause, limit)
+    assert ending.evidence == "; ".join(filter(None, (f"{error}: {message}", evidence)))
+
+
+def test_of_a_process_that_nobody_knows_the_limits_are_those_of_the_one_that_used_most() -> None:
+    used = USE._replace(cpu_limit=10)
+    uses = {PROGRAM: used._replace(cpu_time=0.1), CHILD: used}
+    ending = ending_of(seen(exit_code=128 + signal.SIGXCPU, uses=uses), recording())
+    assert (ending.cause, ending.process_signal) == ("limit of CPU time", "SIGXCPU")
+
+
+@pytest.mark.parametrize(("samples", "growth"), [(4, None), (5, 200 * MB)])
+def test_growth_is_told_from_five_samples_on(samples: int, growth: int | None) -> None:
+    progress = tuple((1.0 + at / 10, at) for at in range(1, samples))
+    short = step(samples=samples, expected_samples=64, progress=progress)
+    killed = seen(signal=signal.SIGKILL, last_seen={PROGRAM: last_seen(4000 * MB)})
+    assert ending_of(killed, recording(run(short))).memory_per_sample == growth
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from otel_quant.launcher.surroundings import (
     Surroundings,
     batch_job,
     cache_growth,
+    disks,
     last_words_ns,
 )
 
@@ -154,10 +155,14 @@ def test_what_a_process_may_use_is_read_until_somebody_waits_for_it() -> None:
         ),
         (
             {"LSB_JOBID": "7", "PBS_WALLTIME": "x"},
-            "LSF job 7 has a limit of time that its environment does not tell; the program ran for 2.00 s",
+            "LSF job 7 has an unknown time limit; the program ran for 2.00 s",
+        ),
+        (
+            {"PBS_JOBID": "7", "PBS_WALLTIME": "9" * 5000},
+            "PBS job 7 has an unknown time limit; the program ran for 2.00 s",
         ),
     ],
-    ids=["none", "Slurm", "PBS", "LSF"],
+    ids=["none", "Slurm", "PBS", "LSF", "no number"],
 )  # fmt: skip
 def test_what_a_batch_system_tells_of_its_limits(
     environ: dict[str, str], expected: str | None
@@ -168,6 +173,15 @@ def test_what_a_batch_system_tells_of_its_limits(
         for name, text in environ.items()
     }
     assert batch_job(known, 2.0) == expected
+
+
+def test_places_on_one_disk_are_told_together_and_what_has_no_size_is_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = disks(Path("/proc"), {"TMPDIR": str(tmp_path)})
+    assert found[0].places.startswith("the current folder, temporary files")
+    assert not any("the recording" in disk.places for disk in found)
 
 
 def test_growth_of_cache_directories_is_what_the_processes_say(tmp_path: Path) -> None:

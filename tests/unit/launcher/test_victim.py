@@ -86,6 +86,10 @@ def failed(index: int, end: float, error: str = "ValueError", **fields: Any) -> 
             id="a worker that ended unseen while the kernel killed one",
         ),
         pytest.param(
+            seen(exit_code=0, oom_kills=kills(1, is_of_host=True)), [child(OPEN)], None,
+            id="a worker that ended unseen while the kernel killed any process of the machine",
+        ),
+        pytest.param(
             seen(exit_code=139), [], (None, signal.SIGSEGV, None, [], 5.0),
             id="a child of a shell, by the exit code",
         ),

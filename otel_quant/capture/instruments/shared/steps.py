@@ -31,9 +31,9 @@ from otel_quant.capture.instruments.shared.hooks import (
 )
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
-from otel_quant.capture.scope import Activation, as_step, is_failure, qualified_name
+from otel_quant.capture.scope import OPENING_A_STEP, Activation, as_step, is_failure, qualified_name
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue
+from otel_quant.schema.records import AttributeValue, Reading
 from otel_quant.schema.step_names import ProfileStep
 
 
@@ -366,23 +366,31 @@ def _as_operation(
         with operating(
             library.distribution, attributes, costs_models=find is not None
         ) as operation:
-            recorder = RUNTIME.recorder
-            before = recorder.opened
-            try:
+            with _failed_step_of(hook.target, library):
                 result = function(*args, **kwargs)
-            except BaseException as error:
-                with FAULTS.kept_in("failed call"):
-                    if (
-                        HOOKS.active and is_failure(error) and recorder.opened == before
-                    ):  # nothing else would tell of it
-                        recorder.close(open_library_step(hook.target, library), error)
-                raise
             if find is not None:
                 with FAULTS.kept_in("model cost"):
                     _report_models(functools.partial(find, bound, result), operation)
             return result
 
     return wrapper
+
+
+@contextmanager
+def _failed_step_of(name: str, library: Library) -> Iterator[None]:
+    """Makes a call that raises before its first step a step: nothing else would tell of it."""
+    began: Reading | None = None
+    with FAULTS.kept_in(OPENING_A_STEP):
+        if HOOKS.active and not is_reported_already(name, library):
+            recorder = RUNTIME.recorder
+            before, began = recorder.opened, recorder.reading_now()
+    try:
+        yield
+    except BaseException as error:
+        if began is not None and is_failure(error) and recorder.opened == before:
+            with FAULTS.kept_in(OPENING_A_STEP):
+                Activation(open_library_step(name, library, began=began)).finish(error)
+        raise
 
 
 def _costs_its_models(library: Library) -> bool:

@@ -79,6 +79,17 @@ def test_shapes_of_a_calibration_decide_open_lengths_where_they_fit(
     } == seen
 
 
+def test_the_branch_that_is_costed_is_an_assumption() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> '
+        "g (float[4] x, bool flag) => (float[4] y) { [gate] y = If (flag) "
+        "<then_branch = t () => (float[4] p) { p = Exp (x) },"
+        " else_branch = e () => (float[4] q) { q = Neg (x) }> }"
+    )
+    [cost] = cost_models([("float", proto)], time_limit=10, paths=True, shapes={})
+    assert cost.figures["assumed"] == ("gate: then branch",)
+
+
 class Untouched:
     """An object of the program's whose shape may not be asked for."""
 

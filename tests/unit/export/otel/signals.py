@@ -75,10 +75,17 @@ class Signals:
 
     def began_ns(self, metric: str) -> list[int]:
         """Returns when the series of a counter begin, by a collection of now."""
+        return [point.start_time_unix_nano for point in self._points_of(metric)]
+
+    def exemplars(self, metric: str) -> list[int]:
+        """Returns the spans that the points of a metric name, by a collection of now."""
+        return [each.span_id for point in self._points_of(metric) for each in point.exemplars]
+
+    def _points_of(self, metric: str) -> list[Any]:
         data: Any = self._reader.get_metrics_data()
         (scope,) = data.resource_metrics[0].scope_metrics
         return [
-            point.start_time_unix_nano
+            point
             for each in scope.metrics
             if each.name == metric
             for point in each.data.data_points

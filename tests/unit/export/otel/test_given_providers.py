@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from collections.abc import Iterator
 
@@ -93,6 +94,32 @@ def test_a_meter_provider_that_is_given_twice_shows_the_second_run_live_too() ->
         with step("step"):
             assert backend.metrics() >= LIVE
         QuantInstrumentor().uninstrument()
+
+
+def test_a_point_of_a_counter_names_the_span_of_the_last_step() -> None:
+    backend = Backend()
+    backend.instrument()
+    for steps in (1, 2):
+        for _ in range(steps):
+            with step("step"):
+                pass
+        exemplars = backend.exemplars("quant.step.cpu.time")
+    last = backend.all_spans()[-1].context
+    QuantInstrumentor().uninstrument()
+    assert last is not None
+    assert set(exemplars) == {last.span_id}
+
+
+def test_what_the_last_steps_wrote_is_in_the_metrics_of_the_providers_that_go() -> None:
+    backend = Backend()
+    backend.instrument()
+    for seconds in (0.0, 0.1):
+        with step("step"):
+            began = time.process_time()
+            while time.process_time() < began + seconds:
+                pass
+    QuantInstrumentor().uninstrument()
+    assert sum(value for _, value in backend.points()["quant.step.cpu.time", "s"]) >= 0.09
 
 
 def test_uninstrument_keeps_no_reference_to_them() -> None:

@@ -89,7 +89,9 @@ def test_the_ten_slowest_operators_and_kernels_and_twenty_findings_are_told() ->
     ]  # fmt: skip
     assert [record.body for record in records[:3]] == [each.op_type for each in OPERATORS]
     assert [record.body for record in records[10:14]] == ["c", "q", "Transpose_7", "t"]
-    assert 25 in [value for name, value, _ in program.values() if name.endswith(".findings")]
+    values = {name: value for name, value, _ in program.values()}
+    assert values["quant.inference.findings"] == 25
+    assert values["quant.inference.speedup"] == 4.0
 
 
 def test_what_a_model_is_and_who_ran_it_is_known_by_what_ran() -> None:

@@ -95,6 +95,18 @@ def test_counters_and_gauges_have_what_all_steps_wrote_and_begin_with_the_first_
     assert all(began <= first_ended_ns for began in signals.began_ns("quant.step.disk.io"))
 
 
+def test_a_forked_child_does_not_send_what_its_parent_has_not_sent_yet() -> None:
+    signals = Signals()
+    sink = signals.metrics_sink()
+    run = SentRun(RUN, START, sink)
+    run.began()
+    for _ in range(3):
+        run.opened(STEP)
+        run.closed(STEP, LATER, PEAKS)
+    sink.forget()  # as a child does
+    assert [value for _, value in signals.points()["quant.step.disk.io", "By"]] == [3, 1000]
+
+
 def test_live_metrics_show_the_present_figures_of_a_run() -> None:
     signals = Signals()
     sink = signals.metrics_sink(lambda: LATER, lambda: 3000)

@@ -170,7 +170,15 @@ def as_json(attributes: Mapping[str, object]) -> dict[str, object]:
 @pytest.mark.parametrize("count", [1, 37, 300])
 def test_the_sample_is_known_after_a_kill(tmp_path: Path, count: int) -> None:
     folder = tmp_path / "r"
-    code = f"for step in calibrate(512, {count}): os.kill(os.getpid(), signal.SIGKILL)"
+    code = f"""
+ended = []
+def end_steps():
+    while len(ended) < 200:  # more than the state has room for
+        with otel_quant.step("over"):
+            ended.append(1)
+for step in calibrate(512, {count}, end_steps):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
     assert run(code, folder).returncode == -signal.SIGKILL
     recording = recording_at(folder)
     (run_,) = recording.runs
@@ -178,6 +186,7 @@ def test_the_sample_is_known_after_a_kill(tmp_path: Path, count: int) -> None:
     assert [(s.name, s.state, s.samples, s.expected_samples) for s in run_.steps] == [
         ("Model Quantization", "lost", None, None),
         ("Calibration", "lost", count, 512),
+        *[("over", "ended", None, None)] * 200,
     ]
 
 

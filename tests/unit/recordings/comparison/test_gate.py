@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from benchmarks.gate import SLOWER, worse
+from benchmarks.gate import SLOWER, worse, worse_of
 from otel_quant.recordings.comparison.facts import FactDifference, Value
 from otel_quant.recordings.comparison.gate import judge
 from otel_quant.recordings.comparison.limits import parse
@@ -120,6 +120,34 @@ def test_a_step_that_has_failed_is_worse_unless_it_failed_in_the_base_too(
     sides = Side("base", ()), Side("new", ())
     verdict = judge(Comparison(sides, (step,), (), (False,)), [limit], force=False)
     assert [check.outcome for check in verdict.checks] == [outcome]
+
+
+BASE = (10, 11, 12, 13, 14)
+CLEAR = (20, 21, 22, 23, 24)  # p = 0.008
+LIKELY = (12.5, 20, 21, 22, 23)  # p = 0.032
+
+
+@pytest.mark.parametrize(
+    ("total", "steps", "expected"),
+    [
+        (None, [LIKELY], [0]),
+        (None, [LIKELY, BASE], []),  # half of 0.05 is left for each of two
+        (None, [CLEAR, LIKELY], [0, 1]),  # and all of it for the last one
+        (None, [LIKELY, (1, 2, 3, 4, 5)], []),  # one that is better leaves nothing to others
+        (LIKELY, [LIKELY, BASE], ["total"]),  # the total is one figure, the steps are many
+        (None, [(20, 21, 22, 23, 2000)], [0]),  # by the order, where that is rare enough
+        (None, [CLEAR, *[BASE] * 6], [0]),  # else by the distance too
+        (None, [(11.5, 5000, 5001, 5002, 5003), *[BASE] * 6], []),  # and not by that alone
+    ],
+)
+def test_the_more_steps_are_tested_the_rarer_a_difference_has_to_be(
+    total: tuple[float, ...] | None, steps: list[tuple[float, ...]], expected: list[int | str]
+) -> None:
+    rows = {((str(at), 1),): (BASE, new) for at, new in enumerate(steps)}
+    rows |= {((f"steady {at}", 1),): ((10,) * 5, (10.5,) * 5) for at in range(9)}  # cannot fail
+    rows |= {} if total is None else {TOTAL: (BASE, total)}
+    found = worse_of(rows, "duration=10%")
+    assert found == {TOTAL if each == "total" else ((str(each), 1),) for each in expected}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
@@ -64,7 +65,8 @@ def write_with_shapes(
         ) from error
     finally:
         reader.close()
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
 
 
 def _refuse(path: Path, out: Path, part: Path, cost: ModelCost) -> None:

@@ -71,7 +71,6 @@ _QUARK: Final = "com.amd.quark:"
 
 _NOT_HERE: Final = Obstacle("onnxruntime has no kernel on integers for it as it is", "")
 
-
 _SELECTORS: Final = f"{_OPTIMIZER}qdq_transformer/selectors_actions/qdq_selectors.cc"
 
 
@@ -159,9 +158,8 @@ def _reason(evidence: Evidence, op: Operation) -> tuple[Operation, Obstacle] | N
     beside: Sequence[Operation | None] = ()
     if op.kind in QUANTIZES and not file.is_input(op.input(0)):
         maker = file.maker(op.input(0))
-        if (
-            maker is not None and maker.kind in _CLAMPS
-        ):  # part of the kernel in front, if there is one
+        if maker is not None and maker.kind in _CLAMPS:
+            # It is a part of the kernel in front, if there is one.
             maker = file.maker(maker.input(0)) or maker
         beside = [maker]
     elif op.kind not in QUANTIZES and not file.is_given_out(op.outputs[0]):

@@ -54,9 +54,8 @@ class FileGraph(ModelGraph):
         self._by_name: dict[str, Operation] = {}
         for op in self.ops:
             self._by_name.setdefault(op.node.name or op.name, op)
-        numbered = [
-            op for op in self.main if op.kind != "Constant"
-        ]  # those are no nodes at run time
+        # Constants are no nodes at run time.
+        numbered = [op for op in self.main if op.kind != "Constant"]
         self._unnamed = {i: op for i, op in enumerate(numbered) if not op.node.name}
 
     def is_given_out(self, value: Value) -> bool:

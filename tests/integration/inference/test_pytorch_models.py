@@ -254,6 +254,16 @@ def test_kernels_operators_and_what_is_between_make_a_run(images: MeasuredInfere
         assert model.latency.profiled is not None
 
 
+def test_a_quantized_model_that_is_slower_than_the_float_one_has_a_finding() -> None:
+    torch.backends.quantized.engine = ENGINES[-1]
+    layers = [nn.Linear(8, 8) for _ in range(40)]
+    deep = torch.ao.quantization.quantize_dynamic(nn.Sequential(*layers).eval(), {nn.Linear})
+    models = named(measure_inference({"float": layers[0], "int8": deep}, torch.ones(4, 8), runs=40))
+    assert "slower" not in {each.kind for each in models["float"].findings}
+    [slower] = [each for each in models["int8"].findings if each.kind == "slower"]
+    assert slower.sentence.startswith("it is slower than the float model: x ")
+
+
 @pytest.mark.slow
 def test_compiled_models_have_generated_code_and_kernels_on_integers() -> None:
     from torch._inductor import config

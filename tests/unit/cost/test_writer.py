@@ -90,6 +90,10 @@ def test_the_model_itself_is_not_overwritten_and_errors_leave_nothing(tmp_path: 
     with pytest.raises(CostError, match="is the model itself; expected another file"):
         write_with_shapes(aside, cost, tmp_path / "out.onnx")
     aside.rename(path)
+    aside.mkdir()
+    with pytest.raises(CostError, match="cannot be written: Is a directory"):
+        write_with_shapes(path, cost, tmp_path / "out.onnx")
+    aside.rmdir()
     with pytest.raises(CostError, match="cannot be written: No such file or directory"):
         write_with_shapes(path, cost, tmp_path / "none" / "out.onnx")
     assert path.read_bytes() == content

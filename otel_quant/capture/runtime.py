@@ -32,7 +32,6 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.exit_order import ExitOrder
 from otel_quant.capture.instruments.processes import PARENT
-from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
@@ -80,7 +79,6 @@ class Runtime:
         self._added_sinks: tuple[Sink, ...] = ()
         self._profile_sink: QuarkYamlSink | None = None
         self._recording: tuple[str | None, RecordingSink | None] = None, None
-        self._gpu: GpuProbe | None = None
         self.operations: list[Any] = []  # calls of entry points that are under way
         self._exiting = False
         self.exit_order = ExitOrder(self.at_process_end)
@@ -297,7 +295,7 @@ class Runtime:
                 sinks.append(recording)
             recorder = Recorder(
                 info,
-                self._probes(settings),
+                Probes([each for each in RESOURCES if settings.gpu or each.name != "gpu"]),
                 (*sinks, *self._added_sinks),
                 self.metrics,
                 sample_interval=settings.sample_interval,
@@ -349,13 +347,6 @@ class Runtime:
     @staticmethod
     def _path_of(request: ProfileRequest, info: RunInfo) -> Path:
         return profile_path(request, info.rank, PARENT.is_worker, quark_own_path())
-
-    def _probes(self, settings: Settings) -> Probes:
-        if not settings.gpu:
-            return Probes(tuple(resource for resource in RESOURCES if resource.name != "gpu"))
-        if self._gpu is None:
-            self._gpu = GpuProbe()  # one for all runs: opening the drivers is not cheap
-        return Probes(gpu=self._gpu)
 
     def _process_sinks(self) -> tuple[Sink, ...]:
         if self._sinks is None:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import read_proc
-from otel_quant.capture.probes.cpu import ThreadWaits
+from otel_quant.capture.probes.counters import ThreadWaits
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants

@@ -14,9 +14,8 @@ from typing import Any, Final, TypeAlias
 from otel_quant.base.fault_boundary import FAULTS, Boundary
 from otel_quant.base.kernel_files import SELF
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
-from otel_quant.capture.probes.cpu import CpuProbe
-from otel_quant.capture.probes.disk import DiskProbe
-from otel_quant.capture.probes.gpu import GpuProbe
+from otel_quant.capture.probes.counters import CpuProbe, DiskProbe
+from otel_quant.capture.probes.gpu import GPUS
 from otel_quant.capture.probes.memory import MemoryProbe, reset_high_water
 from otel_quant.capture.probes.process_tree import descendants, may_have_children
 from otel_quant.schema.figures import RESOURCES, Resource
@@ -29,7 +28,7 @@ measured. May raise. If it has a method ``sample``, that is called between check
 
 PROBES: Final[Mapping[str, Callable[[int], Probe]]] = {
     "memory": MemoryProbe,
-    "gpu": lambda _: GpuProbe(),
+    "gpu": lambda _: GPUS,
     "disk": DiskProbe,
     "cpu": CpuProbe,
     "cache": lambda _: CACHE_DIRECTORIES.for_new_run(),

@@ -15,8 +15,7 @@ from typing import Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.forecast import StepForecast
-from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.probes.sampler import Sampler
+from otel_quant.capture.probes.readers import Probes, Sampler
 from otel_quant.capture.recorder.events import EventMaker, Taken
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, Sinks, current_step
 from otel_quant.capture.recorder.run_info import completed

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from otel_quant.capture.instruments.shared.hooks import libraries
+from otel_quant.capture.instruments.hooks import libraries
 from scripts import interpreters
 from scripts.test import ALIKE
 from scripts.tested_libraries import TESTED

@@ -230,9 +230,9 @@ _NOT_ONNX: Final = (
     (0, b"\x89HDF", "is an HDF5 file"),
     (0, b"\x80\x02", "is a Python pickle"),
     (0, b"\x80\x04", "is a Python pickle"),
-    (0, b"\x1f\x8b", "is gzip-compressed"),
     (4, b"ORTM", "is in onnxruntime's ORT format"),
     (4, b"TFL3", "is a TensorFlow Lite model"),
+    (8, b'{"', "is a safetensors file"),
 )
 
 _LOOKED_AT: Final = 64
@@ -242,28 +242,15 @@ _SHORTEST_TEXT: Final = 4
 """Bytes; a shorter file may look like text by chance."""
 
 
-def _start(reader: Reader) -> bytes:
-    reader.pos = 0
-    start = reader.take(min(reader.size, _LOOKED_AT))
-    reader.pos = 0
-    return start
-
-
-def refuse_other_formats(reader: Reader) -> None:
-    """Looks at the start of a file; the reader stays there."""
-    if reader.size == 0:
-        raise CostError(reader.source, "is empty", expected=MODEL)
-    start = _start(reader)
-    for at, magic, what in _NOT_ONNX:
-        if start.startswith(magic, at):
-            raise CostError(reader.source, what, expected=MODEL)
-
-
 def no_model(reader: Reader, error: CostError) -> CostError:
     """The error for a file in which no graph was reached."""
-    start = _start(reader)
-    if start[8:10] == b'{"':
-        return CostError(reader.source, "is a safetensors file", expected=MODEL)
+    if reader.size == 0:
+        return CostError(reader.source, "is empty", expected=MODEL)
+    reader.pos = 0
+    start = reader.take(min(reader.size, _LOOKED_AT))
+    for at, magic, what in _NOT_ONNX:
+        if start.startswith(magic, at):
+            return CostError(reader.source, what, expected=MODEL)
     text = start.decode("utf-8", "ignore")  # its last letter may be cut
     if (
         len(start) >= _SHORTEST_TEXT

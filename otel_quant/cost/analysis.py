@@ -9,7 +9,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.dimensions import names_of
 from otel_quant.cost.execution import (
     MAX_MACS,
     RULE_SETS,
@@ -20,7 +19,7 @@ from otel_quant.cost.execution import (
     memory_views,
     precision_of,
 )
-from otel_quant.cost.inputs import InputShape, bind_inputs, names_in_shapes
+from otel_quant.cost.inputs import InputShape, bind_inputs, names_in_shapes, names_of
 from otel_quant.cost.model_reader import read_model, structure_of
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Operation, Shape, Value
 from otel_quant.cost.operators import CustomRule, custom_operators, operator_of

@@ -1,22 +1,31 @@
-"""Shapes of inputs and lengths of dimensions as a user writes them.
+"""Shapes of inputs and lengths of dimensions: as a user writes them, and as a model declares them.
 
-Two notations of shapes: onnx_tool's ``name:f32:1x3x224x224`` with values behind a further
+Users have two notations of shapes: onnx_tool's ``name:f32:1x3x224x224`` with values behind a further
 colon (``scale:f32:1x2:0.25x0.25``), and ``name=1x3x224x224``. A length is ``name=8``, and a shape may
 have such a name instead of a number: ``name=1x3xhxw``.
+
+Models declare lengths as numbers, names, texts that name nothing (``?``), and expressions of names with
+Python's operators and sympy's functions, ``floor(seq/2 - 1/2) + 1``. Nothing is guessed: a name that is
+not known makes the whole expression unknown.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.dimensions import Symbols, is_anonymous, is_generated, parts_of
 from otel_quant.cost.operation import MAX_DATA, Value
 from otel_quant.cost.results import Assumption, option_text
 from otel_quant.cost.structure import CostError, Dim, Graph, Type, printable
+
+if TYPE_CHECKING:
+    import ast
+    from fractions import Fraction
 
 MAX_LENGTH: Final = 1 << 40
 """Largest length that a dimension may be given."""
@@ -172,6 +181,167 @@ def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
     return numbers
 
 
+_NO_NAMES: Final = frozenset({"none", "null", "unknown"})
+"""What exporters write, in any case, for every length that they do not know."""
+
+_GENERATED: Final = r"unk__\d+\Z"
+"""Names that tf2onnx and onnx's shape inference number; merged models have one for several lengths."""
+
+_HYPHENATED: Final = r"[^\W\d][\w.]*(?:-[\w.]+)+\Z"
+"""A name such as ``batch-size``, or a difference; exporters write blanks around a minus."""
+
+
+def is_anonymous(text: str) -> bool:
+    """Whether a text names nothing, so that each occurrence is a length for itself."""
+    if text.lower() in _NO_NAMES or re.match(_GENERATED, text):
+        return True
+    if any(letter.isalpha() or letter == "_" for letter in text):
+        return False
+    return Symbols({}).length(text) is None  # a number is its own length
+
+
+def is_name(dim: Dim) -> TypeGuard[str]:
+    """Whether a length is a text that stands for the same length everywhere."""
+    return isinstance(dim, str) and not is_anonymous(dim)
+
+
+def parts_of(text: str, names: Collection[str]) -> frozenset[str] | None:
+    """Returns the names that a length is computed from, or None if the text is a name itself."""
+    if text.isidentifier():
+        return None
+    found: set[str] = set()
+
+    def note(name: str) -> None:
+        found.add(name)
+
+    try:
+        _evaluated(text, note)
+    except _NotAnExpressionError:
+        return frozenset() if re.search(r"[+*/()%]", text) else None
+    if found == {text} or (re.match(_HYPHENATED, text) and found.isdisjoint(names)):
+        return None
+    return frozenset(found)
+
+
+def names_of(graph: Graph) -> frozenset[str]:
+    """Returns every name of a length in a graph and its bodies, those in expressions too."""
+    found: set[str] = set()
+    for each in graph.within():
+        for info in (*each.inputs, *each.outputs, *each.value_info):
+            found.update(dim for dim in info.type.shape or () if isinstance(dim, str))
+    return frozenset(found).union(*(parts_of(text, found) or () for text in found))
+
+
+class Symbols:
+    """The lengths that texts stand for."""
+
+    def __init__(self, known: Mapping[str, int]) -> None:
+        self._known = known
+        self._computed: dict[str, int | None] = {}
+
+    def length(self, dim: Dim) -> int | None:
+        """Returns a declared length; None if it is not known."""
+        if isinstance(dim, int):
+            return dim if dim >= 0 else None
+        if dim is None:
+            return None
+        found = self._known.get(dim)
+        if found is not None or dim.isidentifier():
+            return found
+        if dim not in self._computed:
+            self._computed[dim] = self.computed(dim)
+        return self._computed[dim]
+
+    def computed(self, text: str) -> int | None:
+        """Returns what an expression gives, whatever is known of it as a whole."""
+        try:
+            return _evaluated(text, self._known.get)
+        except _NotAnExpressionError:
+            return None
+
+
+_MAX_TEXT: Final = 1024
+_MAX_NUMBER: Final = 1 << 63
+_MAX_POWER: Final = 64
+
+_NAME: Final = r"(?<![\w.])[^\W\d][\w.]*"
+
+
+class _NotAnExpressionError(ValueError):
+    """A text is no expression of names, numbers, operators and known functions."""
+
+
+def _power(base: Fraction, exponent: Fraction) -> Fraction | None:
+    if exponent.denominator != 1 or not 0 <= exponent <= _MAX_POWER:
+        return None
+    return base ** int(exponent)
+
+
+_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": operator.mul,
+    "Div": operator.truediv,
+    "FloorDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "Pow": _power,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "ceiling": math.ceil,
+    "min": min,
+    "max": max,
+    "mod": operator.mod,
+    "floordiv": operator.floordiv,
+}
+"""Operators as Python's syntax tree names them, and functions in small letters: sympy writes ``Max``."""
+
+
+def _evaluated(text: str, lookup: Callable[[str], int | None]) -> int | None:
+    """Returns the length that an expression gives; ``lookup`` knows those of names."""
+    import ast  # both only for a model that has an expression
+    from fractions import Fraction
+
+    names: list[str] = []
+
+    def placeholder(match: re.Match[str]) -> str:  # a name may have dots, or be a keyword
+        names.append(match.group())
+        return f"_{len(names) - 1}"
+
+    def value_of(node: ast.expr) -> Fraction | None:
+        function: Callable[..., Any] = Fraction
+        operands: list[ast.expr] = []
+        values: list[Any] = []
+        match node:
+            case ast.Constant(value=int(number)):
+                values = [number]
+            case ast.Name(id=name):
+                values = [lookup(names[int(name[1:])])]
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                function, operands = operator.neg, [operand]
+            case ast.BinOp(op=kind, left=left, right=right):
+                function, operands = _FUNCTIONS[type(kind).__name__], [left, right]
+            case ast.Call(func=ast.Name(id=name), args=[_, *_] as operands, keywords=[]):
+                function = _FUNCTIONS[names[int(name[1:])].lower()]
+            case _:
+                raise _NotAnExpressionError(type(node).__name__)
+        values += map(value_of, operands)
+        result = None if None in values else function(*values)
+        if result is None or max(abs(result.numerator), result.denominator) >= _MAX_NUMBER:
+            return None
+        return Fraction(result)
+
+    try:
+        if len(text) > _MAX_TEXT:
+            raise ValueError
+        tree = ast.parse(re.sub(_NAME, placeholder, text.strip()), mode="eval")
+        value = value_of(tree.body)
+    except ZeroDivisionError:
+        return None
+    except (SyntaxError, ValueError, TypeError, LookupError, MemoryError, RecursionError):
+        raise _NotAnExpressionError(text) from None
+    return int(value) if value is not None and value.denominator == 1 and value >= 0 else None
+
+
 _ASSUMED: Final = 1
 """Length of a dimension that neither the caller nor the model gives."""
 
@@ -223,7 +393,7 @@ def bind_inputs(
             raise CostError(
                 source,
                 f"has no input {printable(name)!r}{_by(spec)}",
-                expected=_names(list(inputs)),
+                expected=f"one of {printable(', '.join(map(repr, inputs)))}" if inputs else "none",
             )
         _refuse_misfit(name, inputs[name], spec, source)
         learned.learn(name, inputs[name], spec)
@@ -242,8 +412,8 @@ def bind_inputs(
                 data = None
             values[name] = Value(chosen.dtype or declared.dtype, chosen.shape, data, name=name)
         elif declared.kind in ("tensor", "unknown"):
-            values[name] = _assumed_value(name, declared, learned, symbols)
-            for anonymous in _anonymous(name, declared, learned, values[name]):
+            values[name] = _assumed_value(name, declared, symbols)
+            for anonymous in _anonymous(name, declared, values[name]):
                 assumptions[anonymous.name] = anonymous
     return BoundInputs(values, symbols, tuple(assumptions.values()), learned.overridden, lengths)
 
@@ -256,11 +426,6 @@ class _Learned:
         self.overridden: dict[str, tuple[int, int]] = {}
         self._dims = dims
         self._source = source
-        self._torn: set[str] = set()
-
-    def is_name(self, dim: Dim) -> bool:
-        """Whether a length is a text that stands for the same length everywhere."""
-        return isinstance(dim, str) and not is_anonymous(dim) and dim not in self._torn
 
     def fits(self, declared: Type, spec: _Given) -> bool:
         """Whether a shape agrees with the model and what is known of it."""
@@ -273,7 +438,7 @@ class _Learned:
         return all(
             dim == length
             if isinstance(dim, int) and dim >= 0
-            else not self.is_name(dim) or self.lengths.get(str(dim), length) == length
+            else not is_name(dim) or self.lengths.get(str(dim), length) == length
             for dim, length in zip(declared.shape, spec.shape, strict=True)
         )
 
@@ -283,14 +448,10 @@ class _Learned:
             if isinstance(dim, int):
                 if 0 <= dim != length:
                     self.overridden[f"{name}[{axis}]"] = (dim, length)
-            elif isinstance(dim, str) and self.is_name(dim):
+            elif isinstance(dim, str) and is_name(dim):
                 before = self.lengths.setdefault(dim, length)
-                if before == length:
-                    continue
-                if not is_generated(dim) or dim in self._dims:
+                if before != length:
                     raise self._contradiction(name, dim, spec, length, before)
-                self._torn.add(dim)
-                del self.lengths[dim]
 
     def refuse_contradictions(
         self, inputs: Mapping[str, Type], specs: Mapping[str, _Given]
@@ -299,7 +460,7 @@ class _Learned:
         symbols = Symbols(self.lengths)
         for name, spec in specs.items():
             for dim, length in zip(inputs[name].shape or (), spec.shape, strict=False):
-                if not isinstance(dim, str) or dim.isidentifier() or not self.is_name(dim):
+                if not isinstance(dim, str) or dim.isidentifier() or not is_name(dim):
                     continue
                 computed = symbols.computed(dim)
                 if computed not in (None, length) and not spec.if_fits:
@@ -314,7 +475,7 @@ class _Learned:
                 if (
                     isinstance(dim, str)
                     and dim not in self.lengths
-                    and self.is_name(dim)
+                    and is_name(dim)
                     and parts_of(dim, names) is None
                 ):
                     yield dim
@@ -330,7 +491,7 @@ class _Learned:
         )
 
 
-def _assumed_value(name: str, declared: Type, learned: _Learned, symbols: Symbols) -> Value:
+def _assumed_value(name: str, declared: Type, symbols: Symbols) -> Value:
     """An input for which the caller gives no shape."""
     value = Value(declared.dtype, name=name)
     title = f"input '{printable(name)}'"
@@ -342,7 +503,7 @@ def _assumed_value(name: str, declared: Type, learned: _Learned, symbols: Symbol
     lengths: list[int | None] = []
     for axis, dim in enumerate(declared.shape):
         length = symbols.length(dim)
-        if length is None and isinstance(dim, str) and learned.is_name(dim):
+        if length is None and isinstance(dim, str) and is_name(dim):
             value.unknown = (
                 f"{title}: the length '{printable(dim)}' of axis {axis} cannot be computed; "
                 f"{option_text('--input', f'{name}=SHAPE')} gives it"
@@ -354,11 +515,11 @@ def _assumed_value(name: str, declared: Type, learned: _Learned, symbols: Symbol
     return value
 
 
-def _anonymous(name: str, declared: Type, learned: _Learned, value: Value) -> Iterator[Assumption]:
+def _anonymous(name: str, declared: Type, value: Value) -> Iterator[Assumption]:
     """Yields what is assumed of an input's lengths that have no name."""
     shape = tuple(_ASSUMED if length is None else length for length in value.shape or ())
     for axis, dim in enumerate(declared.shape or ()):
-        if not (isinstance(dim, int) and dim >= 0) and not learned.is_name(dim):
+        if not (isinstance(dim, int) and dim >= 0) and not is_name(dim):
             yield Assumption(f"{name}[{axis}]", _ASSUMED, name, shape)
 
 
@@ -415,18 +576,6 @@ def _given(name: str, shape: InputShape, dims: Mapping[str, int]) -> _Given:
 
 def _by(spec: _Given | InputSpec) -> str:
     return f" ({spec.origin})" if spec.origin else ""
-
-
-_SHOWN_NAMES: Final = 10
-"""Names of inputs that an error lists."""
-
-
-def _names(names: list[str]) -> str:
-    if not names:
-        return "none, as the model has no inputs"
-    shown = ", ".join(repr(printable(name)) for name in names[:_SHOWN_NAMES])
-    left = len(names) - _SHOWN_NAMES
-    return f"one of {shown}" + (f" and {left} more" if left > 0 else "")
 
 
 def _refuse_misfit(name: str, declared: Type, spec: _Given, source: str) -> None:

@@ -18,8 +18,7 @@ from time import monotonic
 from typing import Final, TypeAlias
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.dimensions import Symbols, is_anonymous
-from otel_quant.cost.inputs import BoundInputs
+from otel_quant.cost.inputs import BoundInputs, Symbols, is_anonymous
 from otel_quant.cost.operation import (
     MAX_DATA,
     RULE_ERRORS,

@@ -310,14 +310,11 @@ class _Analysis:
             if found is None:
                 return None
             value = found
-        result = f"{op.title}: its result '{printable(value.name, SHOWN)}'"
-        if value.kind in ("tensor", "unknown") and value.unknown is not None:
+        if value.unknown is not None:
             return value.unknown
-        if value.kind != "tensor":
-            return f"{result} is of kind {value.kind}, whose size is not counted"
-        if value.dtype == dtypes.UNKNOWN:
-            return f"{result} is of an element type that is not known"
-        return f"{result} has elements of type {dtypes.name_of(value.dtype)}, of no fixed size"
+        kind = dtypes.name_of(value.dtype) if value.kind == "tensor" else value.kind
+        name = printable(value.name, SHOWN)
+        return f"{op.title}: the size of its result '{name}' is not known, which is of type {kind}"
 
 
 def _mix(nodes: Iterable[NodeCost], key: str, whole: int) -> dict[str, float]:

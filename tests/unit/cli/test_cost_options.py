@@ -257,8 +257,9 @@ def test_the_number_of_nodes_has_a_limit_that_can_be_set(
     assert run(capsys, "m.onnx", "--max-nodes", "19") == (
         1,
         "",
-        "otel-quant: m.onnx: unfolds into more than 19 operations, functions and bodies included; "
-        "expected at most 19; --max-nodes sets the limit\n",
+        "otel-quant: m.onnx: unfolds into more than 19 operations or 5,000,000 operands and "
+        "attributes, those of functions and bodies included; expected fewer; --max-nodes raises both "
+        "limits\n",
     )
     with pytest.raises(SystemExit) as caught:
         main(["cost", "m.onnx", "--max-nodes", "0"])

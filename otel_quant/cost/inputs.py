@@ -56,8 +56,8 @@ class InputSpec(NamedTuple):
 _BEYOND: Final = 1 << 64
 """Size of a number that no integer type holds."""
 
-_LONGEST: Final = 4000
-"""Digits of a number that Python reads; it is beyond ``MAX_LENGTH`` long before."""
+_LONGEST: Final = 30
+"""Digits of a length that are read: with fewer it is refused as too large."""
 
 InputShape: TypeAlias = Sequence[int | str] | InputSpec
 """Lengths, or names of dimensions whose lengths the caller gives beside them."""
@@ -111,14 +111,12 @@ def parse_dims(texts: Iterable[str]) -> dict[str, int]:
         if name in found:
             raise CostError("dimension", f"{printable(name)!r} is given twice")
         found[name] = int(length[:_LONGEST])
-        if found[name] > MAX_LENGTH:
-            raise _too_long(text)
     return found
 
 
 def _parse(text: str) -> tuple[str, InputSpec]:
     name, equals, shape = text.rpartition("=")
-    if equals and name and (lengths := _shape(shape, text)) is not None:
+    if equals and name and (lengths := _shape(shape)) is not None:
         return name, InputSpec(lengths)
     parts = text.split(":")
     for behind in (2, 3):  # type and shape, perhaps values; the name may contain colons
@@ -126,11 +124,11 @@ def _parse(text: str) -> tuple[str, InputSpec]:
         name = ":".join(parts[:-behind])
         if dtype == dtypes.UNKNOWN or not name:
             continue
-        if (lengths := _shape(parts[1 - behind], text)) is not None:
+        if (lengths := _shape(parts[1 - behind])) is not None:
             data = _numbers(parts[-1], dtype, text) if behind == 3 else None
             return name, InputSpec(lengths, dtype, data)
     name, _, shape = text.rpartition(":")
-    if name and parts[0] and shape and (lengths := _shape(shape, text)) is not None:
+    if name and parts[0] and shape and (lengths := _shape(shape)) is not None:
         return name, InputSpec(lengths)
     raise _wrong(
         f"{printable(text)!r} is not understood",
@@ -138,7 +136,7 @@ def _parse(text: str) -> tuple[str, InputSpec]:
     )
 
 
-def _shape(text: str, whole: str) -> tuple[int | str, ...] | None:
+def _shape(text: str) -> tuple[int | str, ...] | None:
     """The lengths in a text, and names of lengths; None if it is no shape.
 
     Names may contain an x only where commas separate them.
@@ -153,18 +151,11 @@ def _shape(text: str, whole: str) -> tuple[int | str, ...] | None:
             shape.append(part)
         else:
             return None
-    if any(isinstance(length, int) and length > MAX_LENGTH for length in shape):
-        raise _too_long(whole)
     return tuple(shape)
 
 
 def _wrong(problem: str, expected: str = "") -> CostError:
     return CostError("input shape", problem, expected=expected)
-
-
-def _too_long(text: str) -> CostError:
-    problem = f"{printable(text)!r} has a length above {MAX_LENGTH:,}"
-    return _wrong(problem, f"lengths from 0 to {MAX_LENGTH:,}")
 
 
 def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
@@ -358,16 +349,6 @@ class BoundInputs(NamedTuple):
     dims: Mapping[str, int]  # Lengths that the caller gives by name
 
 
-class _Given(NamedTuple):
-    """An :class:`InputSpec` whose lengths are all numbers."""
-
-    shape: tuple[int, ...]
-    dtype: int
-    data: tuple[int | float, ...] | None
-    origin: str
-    if_fits: bool
-
-
 def bind_inputs(
     graph: Graph,
     given: Mapping[str, InputShape] | None,
@@ -383,34 +364,19 @@ def bind_inputs(
     static = {tensor.name for tensor in graph.initializers}
     inputs = {info.name: info.type for info in graph.inputs if info.name not in static}
     lengths = _checked_dims(dims)
-    learned = _Learned(lengths, source)
-    specs: dict[str, _Given] = {}
+    learned = _Learned(inputs, lengths, source)
     for name, shape in (given or {}).items():
-        spec = _given(name, shape, lengths)
-        if spec.if_fits and not (name in inputs and learned.fits(inputs[name], spec)):
-            continue
-        if name not in inputs:
-            raise CostError(
-                source,
-                f"has no input {printable(name)!r}{_by(spec)}",
-                expected=f"one of {printable(', '.join(map(repr, inputs)))}" if inputs else "none",
-            )
-        _refuse_misfit(name, inputs[name], spec, source)
-        learned.learn(name, inputs[name], spec)
-        specs[name] = spec
-    learned.refuse_contradictions(inputs, specs)
-    open_ = {name: declared for name, declared in inputs.items() if name not in specs}
-    assumed = dict.fromkeys(learned.names_left_open(open_), _ASSUMED)
+        learned.learn(name, shape)
+    learned.refuse_contradictions()
+    assumed = dict.fromkeys(learned.names_left_open(), _ASSUMED)
     symbols = Symbols({**assumed, **learned.lengths})
     assumptions = {name: Assumption(name, length) for name, length in assumed.items()}
     values: dict[str, Value] = {}
     for name, declared in inputs.items():
-        chosen = specs.get(name)
-        if chosen is not None:
-            data = chosen.data
-            if data is not None and len(data) > MAX_DATA:
-                data = None
-            values[name] = Value(chosen.dtype or declared.dtype, chosen.shape, data, name=name)
+        if name in learned.given:
+            spec, chosen = learned.given[name]
+            data = spec.data if len(spec.data or ()) <= MAX_DATA else None
+            values[name] = Value(spec.dtype or declared.dtype, chosen, data, name=name)
         elif declared.kind in ("tensor", "unknown"):
             values[name] = _assumed_value(name, declared, symbols)
             for anonymous in _anonymous(name, declared, values[name]):
@@ -419,69 +385,91 @@ def bind_inputs(
 
 
 class _Learned:
-    """The lengths that the caller decides."""
+    """The shapes that the caller gives, and the lengths that they decide."""
 
-    def __init__(self, dims: Mapping[str, int], source: str) -> None:
+    def __init__(self, inputs: Mapping[str, Type], dims: Mapping[str, int], source: str) -> None:
         self.lengths = dict(dims)
         self.overridden: dict[str, tuple[int, int]] = {}
+        self.given: dict[str, tuple[InputSpec, tuple[int, ...]]] = {}
+        self._inputs = inputs
         self._dims = dims
         self._source = source
 
-    def fits(self, declared: Type, spec: _Given) -> bool:
-        """Whether a shape agrees with the model and what is known of it."""
-        if declared.kind not in ("tensor", "unknown"):
-            return False
-        if declared.shape is None:
-            return True
-        if len(declared.shape) != len(spec.shape):
-            return False
-        return all(
-            dim == length
-            if isinstance(dim, int) and dim >= 0
-            else not is_name(dim) or self.lengths.get(str(dim), length) == length
-            for dim, length in zip(declared.shape, spec.shape, strict=True)
-        )
+    def learn(self, name: str, given: InputShape) -> None:
+        """Takes one given shape, if it fits or has to."""
+        spec = given if isinstance(given, InputSpec) else InputSpec(tuple(given))
+        shape = _given_lengths(name, spec, self._dims)
+        try:
+            lengths, overridden = self._decided(name, spec, shape)
+        except CostError:
+            if spec.if_fits:
+                return
+            raise
+        if not (spec.if_fits and overridden):
+            self.lengths = lengths
+            self.overridden |= overridden
+            self.given[name] = spec, shape
 
-    def learn(self, name: str, declared: Type, spec: _Given) -> None:
-        """Takes the lengths that one given shape decides."""
-        for axis, (dim, length) in enumerate(zip(declared.shape or (), spec.shape, strict=False)):
-            if isinstance(dim, int):
-                if 0 <= dim != length:
-                    self.overridden[f"{name}[{axis}]"] = (dim, length)
-            elif isinstance(dim, str) and is_name(dim):
-                before = self.lengths.setdefault(dim, length)
-                if before != length:
-                    raise self._contradiction(name, dim, spec, length, before)
+    def _decided(
+        self, name: str, spec: InputSpec, shape: tuple[int, ...]
+    ) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
+        """Returns the lengths by name with those of a shape, and those that it overrides."""
+        self._refuse_misfit(name, spec, shape)
+        lengths = dict(self.lengths)
+        overridden = {}
+        for axis, (dim, length) in enumerate(
+            zip(self._inputs[name].shape or (), shape, strict=False)
+        ):
+            if isinstance(dim, int) and 0 <= dim != length:
+                overridden[f"{name}[{axis}]"] = (dim, length)
+            elif is_name(dim) and (before := lengths.setdefault(dim, length)) != length:
+                raise self._contradiction(name, dim, length, before, spec)
+        return lengths, overridden
 
-    def refuse_contradictions(
-        self, inputs: Mapping[str, Type], specs: Mapping[str, _Given]
-    ) -> None:
+    def _refuse_misfit(self, name: str, spec: InputSpec, shape: tuple[int, ...]) -> None:
+        """Raises CostError if there is no such input, or it has another kind, type or rank."""
+        declared = self._inputs.get(name)
+        given = expected = ""
+        if declared is None:
+            names = printable(", ".join(map(repr, self._inputs)))
+            raise CostError(
+                self._source,
+                f"has no input {printable(name)!r}{_by(spec)}",
+                expected=f"one of {names}" if names else "none",
+            )
+        if declared.kind not in ("tensor", "sparse", "unknown"):
+            given, expected = "a shape", f"none, as it is of type {declared.kind}"
+        elif dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
+            given = f"type {dtypes.name_of(spec.dtype)}"
+            expected = f"{dtypes.name_of(declared.dtype)} as the model declares it"
+        elif declared.shape is not None and len(declared.shape) != len(shape):
+            given = f"shape {list(shape)}"
+            expected = f"{len(declared.shape)} dimensions as in {list(declared.shape)}"
+        if given:
+            problem = f"input {printable(name)!r} is given {given}{_by(spec)}"
+            raise CostError(self._source, problem, expected=expected)
+
+    def refuse_contradictions(self) -> None:
         """Raises CostError if a given length is not what its expression gives."""
         symbols = Symbols(self.lengths)
-        for name, spec in specs.items():
-            for dim, length in zip(inputs[name].shape or (), spec.shape, strict=False):
-                if not isinstance(dim, str) or dim.isidentifier() or not is_name(dim):
-                    continue
-                computed = symbols.computed(dim)
-                if computed not in (None, length) and not spec.if_fits:
-                    raise self._contradiction(name, dim, spec, length, computed)
+        for name, (spec, shape) in self.given.items():
+            for dim, length in zip(self._inputs[name].shape or (), shape, strict=False):
+                if is_name(dim) and not dim.isidentifier() and not spec.if_fits:
+                    computed = symbols.computed(dim)
+                    if computed not in (None, length):
+                        raise self._contradiction(name, dim, length, computed, spec)
 
-    def names_left_open(self, inputs: Mapping[str, Type]) -> Iterator[str]:
+    def names_left_open(self) -> Iterator[str]:
         """Yields the names whose lengths nothing decides."""
-        texts = {dim for declared in inputs.values() for dim in declared.shape or ()}
-        names = {dim for dim in texts if isinstance(dim, str)} | set(self.lengths)
-        for declared in inputs.values():
-            for dim in declared.shape or ():
-                if (
-                    isinstance(dim, str)
-                    and dim not in self.lengths
-                    and is_name(dim)
-                    and parts_of(dim, names) is None
-                ):
-                    yield dim
+        shapes = [each.shape or () for name, each in self._inputs.items() if name not in self.given]
+        texts = [dim for shape in shapes for dim in shape if isinstance(dim, str)]
+        names = {*texts, *self.lengths}
+        for dim in texts:
+            if dim not in self.lengths and is_name(dim) and parts_of(dim, names) is None:
+                yield dim
 
     def _contradiction(
-        self, name: str, dim: str, spec: _Given, length: int, other: int | None
+        self, name: str, dim: str, length: int, other: int | None, spec: InputSpec
     ) -> CostError:
         elsewhere = "as given for it" if dim in self._dims else "as elsewhere among the inputs"
         return CostError(
@@ -503,7 +491,7 @@ def _assumed_value(name: str, declared: Type, symbols: Symbols) -> Value:
     lengths: list[int | None] = []
     for axis, dim in enumerate(declared.shape):
         length = symbols.length(dim)
-        if length is None and isinstance(dim, str) and is_name(dim):
+        if length is None and is_name(dim):
             value.unknown = (
                 f"{title}: the length '{printable(dim)}' of axis {axis} cannot be computed; "
                 f"{option_text('--input', f'{name}=SHAPE')} gives it"
@@ -544,9 +532,13 @@ def _check_length(what: str, name: str, length: int) -> None:
         )
 
 
-def _given(name: str, shape: InputShape, dims: Mapping[str, int]) -> _Given:
-    spec = shape if isinstance(shape, InputSpec) else InputSpec(tuple(shape))
+def _given_lengths(name: str, spec: InputSpec, dims: Mapping[str, int]) -> tuple[int, ...]:
     lengths: list[int] = []
+    if len(spec.shape) > MAX_GIVEN_RANK:
+        raise _wrong(
+            f"{printable(name)!r} has {len(spec.shape):,} dimensions{_by(spec)}",
+            f"at most {MAX_GIVEN_RANK}",
+        )
     for length in spec.shape:
         found = dims.get(length) if isinstance(length, str) else length
         if found is None:
@@ -555,40 +547,15 @@ def _given(name: str, shape: InputShape, dims: Mapping[str, int]) -> _Given:
                 f"{_by(spec)}",
                 f"{option_text('--dim', f'{length}=LENGTH')} as well",
             )
+        _check_length("input shape", name, found)
         lengths.append(found)
-    given = _Given(tuple(lengths), spec.dtype, spec.data, spec.origin, spec.if_fits)
-    if len(given.shape) > MAX_GIVEN_RANK:
+    if spec.data is not None and len(spec.data) != prod(lengths):
         raise _wrong(
-            f"{printable(name)!r} has {len(given.shape):,} dimensions{_by(spec)}",
-            f"at most {MAX_GIVEN_RANK}",
+            f"{printable(name)!r}{_by(spec)} has {len(spec.data)} values",
+            f"{prod(lengths)} for shape {lengths}",
         )
-    for length in given.shape:
-        _check_length("input shape", name, length)
-    if given.data is not None:
-        count, wanted = len(given.data), prod(given.shape)
-        if count != wanted:
-            raise _wrong(
-                f"{printable(name)!r}{_by(spec)} has {count} values",
-                f"{wanted} for shape {list(given.shape)}",
-            )
-    return given
+    return tuple(lengths)
 
 
-def _by(spec: _Given | InputSpec) -> str:
+def _by(spec: InputSpec) -> str:
     return f" ({spec.origin})" if spec.origin else ""
-
-
-def _refuse_misfit(name: str, declared: Type, spec: _Given, source: str) -> None:
-    """Raises CostError if an input has another kind, type or rank than the caller gives."""
-    given = expected = ""
-    if declared.kind not in ("tensor", "sparse", "unknown"):
-        given, expected = "a shape", f"none, as it is of type {declared.kind}"
-    elif dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
-        given = f"type {dtypes.name_of(spec.dtype)}"
-        expected = f"{dtypes.name_of(declared.dtype)} as the model declares it"
-    elif declared.shape is not None and len(declared.shape) != len(spec.shape):
-        given = f"shape {list(spec.shape)}"
-        expected = f"{len(declared.shape)} dimensions as in {list(declared.shape)}"
-    if given:
-        problem = f"input {printable(name)!r} is given {given}{_by(spec)}"
-        raise CostError(source, problem, expected=expected)

@@ -172,8 +172,6 @@ def test_an_input_of_a_file_name_that_two_models_have_needs_the_path(
         (("--dim", "N=1", "--dim", "N=2"), "--dim: 'N' is given twice"),
         (("--input", "a.onnx:x0"), "--input: 'x0' is not understood; expected name=1x3x224x224 or "
          "name:f32:1x3x224x224[:values]"),
-        (("--input", "x0=" + "9" * 5000), "--input: 'x0=" + "9" * 197 + "...' has a length above "
-         "1,099,511,627,776; expected lengths from 0 to 1,099,511,627,776"),
     ],
 )  # fmt: skip
 def test_an_option_that_is_not_understood_exits_with_2(

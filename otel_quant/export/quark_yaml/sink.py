@@ -142,7 +142,13 @@ class QuarkYamlSink(Sink):
             return
         path = file.path.with_name(f"{file.path.stem}.{event.run.id}{LAST_READING}")
         steps = (
-            (each.info.index, each.samples or 0, each.expected_samples) for each in event.steps
+            (
+                each.info.index,
+                each.samples or 0,
+                each.expected_samples,
+                event.lines.get(each.info.index),
+            )
+            for each in event.steps
         )
         with self._lock:
             if self._is_over or not file.path.is_file():  # a device

@@ -23,6 +23,7 @@ from otel_quant.export.recording import layout
 from otel_quant.export.recording.layout import SCHEMA
 from otel_quant.schema import series
 from otel_quant.schema.events import Event, present
+from otel_quant.schema.stacks import Place
 
 _ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",", ":")).encode
 """Made once: ``json.dumps`` with these arguments makes an encoder for each event."""
@@ -119,10 +120,10 @@ class StateFile:
     def write(
         self,
         newest: Event,
-        steps: Iterable[tuple[int, int, int | None]],
+        steps: Iterable[tuple[int, int, int | None, Place | None]],
         **more: str | int | None,
     ) -> None:
-        """Writes a reading, and of each open step its index, the samples it has consumed and expects."""
+        """Writes a reading, and of each open step its index, the samples it has consumed and expects, and its line."""
         if self._head_of != (newest, more):  # else there are only more samples
             head = {
                 "schema": SCHEMA,
@@ -134,8 +135,8 @@ class StateFile:
             }
             self._head, self._head_of = as_json(head), (newest, more)
         texts = [
-            as_json({"index": index, "samples": samples, "expected": expected})
-            for index, samples, expected in steps
+            as_json({"index": index, "samples": samples, "expected": expected, **_line_of(line)})
+            for index, samples, expected, line in steps
         ]
         for first in range(len(texts) + 1):
             text = f'{self._head[:-1]},"steps":[{",".join(texts[first:])}]}}'
@@ -158,6 +159,10 @@ def _with_peaks(newest: Event) -> dict[str, Any]:
     peaks = newest.peaks.figures if newest.peaks is not None else {}
     shown = {name: peaks.get(figure) for figure, name in series.STATE_PEAKS.items()}
     return {**newest.attributes, **present(shown)}
+
+
+def _line_of(line: Place | None) -> dict[str, Place]:
+    return {} if line is None else {"line": line}
 
 
 _TRIES: Final = 10_000

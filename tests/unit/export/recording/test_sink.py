@@ -429,7 +429,7 @@ def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path:
     path = tmp_path / "state.1.json"
     state = StateFile(path)
     newest = Event(kind="reading.taken", time_ns=2, clock_ns=1, run=RUN, attributes={"a": 1})
-    state.write(newest, [(index, index, None) for index in range(1000)])
+    state.write(newest, [(index, index, None, None) for index in range(1000)])
     assert PAGE - 100 < len(path.read_bytes()) <= PAGE
     found = json.loads(path.read_bytes())
     steps = found.pop("steps")

@@ -99,7 +99,10 @@ def test_json_and_csv_have_what_the_file_says_of_its_run(
     [row] = csv.DictReader(io.StringIO(show(capsys, complete, "--format", "csv")))
     assert row == {
         "file": str(complete),
-        **{key: str(value) for key, value in document["steps"][0].items()},
+        **{
+            key: f"{value:.12g}" if isinstance(value, float) else str(value)
+            for key, value in document["steps"][0].items()
+        },
         **{f"run_{key}": str(value) for key, value in RUN.items()},
         "run_gpus": "NVIDIA H200, NVIDIA H200",
         "run_libraries": "amd-quark 0.13, onnxruntime 1.22.0",

@@ -36,6 +36,7 @@ from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.capture.stacks import StackSampler
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, PROVIDERS
 from otel_quant.export.otel.delivery import Delivery
 from otel_quant.export.otel.logs import LogsSink
@@ -52,7 +53,7 @@ from otel_quant.export.quark_yaml.request import (
     request_of_run,
     requested_by,
 )
-from otel_quant.export.quark_yaml.sink import ProfileTextSink, QuarkYamlSink
+from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.event_file import choose_folder, make_folder
 from otel_quant.export.recording.sink import RecordingSink
@@ -144,7 +145,7 @@ class Runtime:
                 recorder.add_sink(keep)
             file = self._profile_sink
             if text is not None and (file is None or not file.keep(text)):
-                keeper = ProfileTextSink(self.metrics)
+                keeper = QuarkYamlSink(None, self.metrics)
                 keeper.keep(text)
                 recorder.add_sink(keeper)
         recorder.start()
@@ -315,6 +316,7 @@ class Runtime:
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
+                stacks=StackSampler(names_paths=settings.paths) if settings.stacks else None,
             )
             self.end_at_exit()
             return recorder

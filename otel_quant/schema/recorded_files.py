@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from sys import intern
 from typing import Any, Final, TypeAlias
 
+from otel_quant.schema import semconv
 from otel_quant.schema.catalog import FORMER
+from otel_quant.schema.stacks import Place
 
 _END: Final = 1 << 63
 """Whole numbers are smaller: telemetry has 64 bits for each."""
@@ -181,6 +183,44 @@ def _name_and_bytes(value: Any, left_out: LeftOut) -> tuple[str, int] | None:
     return None
 
 
+def place(value: Any, left_out: LeftOut) -> Place | None:
+    """Takes a line of code."""
+    match value:
+        case [str() as file, str() as function, int() as line, str() as library]:
+            return Place(file, function, line, library)
+    return None
+
+
+def _stack_row(value: Any, left_out: LeftOut) -> tuple[int, ...] | None:
+    is_row = type(value) is list and len(value) == 7
+    if is_row and all(type(each) is int and -1 <= each < _END for each in value):
+        return tuple(value)
+    return None
+
+
+# --- the local file -----------------------------------------------------------------------
+
+PROFILE_RUN: Final = {
+    "id": semconv.RUN_ID,
+    "rank": semconv.RUN_RANK,
+    "command": semconv.PROCESS_COMMAND_LINE,
+    "host": semconv.HOST_NAME,
+    "system": semconv.OS_DESCRIPTION,
+    "python": semconv.PYTHON_VERSION,
+    "otel_quant": semconv.OTEL_QUANT_VERSION,
+    "memory_limit_mb": semconv.MEMORY_LIMIT,
+    "memory_limit_source": semconv.MEMORY_LIMIT_SOURCE,
+    "gpus": semconv.GPU_NAMES,
+}
+"""Keys of the section ``run`` of a profile, and the attributes of the run that they are."""
+
+PROFILE_RUN_END: Final = {
+    "tree_peak_memory_mb": semconv.MEMORY_PEAK,
+    "tree_peak_memory_source": semconv.MEMORY_PEAK_SOURCE,
+    "memory_limit_share": semconv.MEMORY_PEAK_RATIO,
+}
+"""The same of the section ``run_end``."""
+
 # --- the files ----------------------------------------------------------------------------
 
 _TIMES: Final[Mapping[str, Check]] = {"time": whole, "clock": whole}
@@ -283,8 +323,11 @@ STATE: Final = Fields(
     "state",
     _RUN,
     {
-        "attributes": attributes, "problem": text,
-        "steps": many(Fields("step", {"index": whole}, {"samples": whole, "expected": whole}), "steps"),
+        "attributes": attributes, "began": whole, "problem": text,
+        "steps": many(
+            Fields("step", {"index": whole}, {"samples": whole, "expected": whole, "line": place}),
+            "steps",
+        ),
     },
 )  # fmt: skip
 
@@ -310,6 +353,13 @@ MANIFEST: Final = Fields(
     },
 )  # fmt: skip
 """The manifest. Of what must be there, a kill may leave nothing."""
+
+STACKS: Final = Fields(
+    "stacks",
+    {"places": many(place, "places"), "steps": by_name(many(_stack_row, "steps"))},
+    {"run": text},
+)
+"""The stacks of a run. A row of a step: the row of its caller, its place, and five amounts."""
 
 CURVE: Final = Fields(
     "curve", {**_TIMES, "length": integer(1), "columns": many(text, "columns")}, {}

@@ -160,37 +160,6 @@ print("done")
 """
 
 
-MALFORMED = {
-    "OTEL_QUANT_YAML_STRICT": ("maybe", "true or false"),
-    "OTEL_QUANT_EXACT_PEAKS": ("exactly", "true or false"),
-    "OTEL_QUANT_GPU": ("2", "true or false"),
-    "OTEL_QUANT_PATHS": ("nein", "true or false"),
-    "OTEL_QUANT_COST": ("free", "true or false"),
-    "OTEL_QUANT_SAMPLE_INTERVAL": ("often", "a number of milliseconds, 0 or more"),
-    "OTEL_QUANT_COST_TIMEOUT": ("-5", "a number of milliseconds, 0 or more"),
-    "OTEL_QUANT_EXIT_TIMEOUT": ("5s", "a number of milliseconds, 0 or more"),
-    "QUARK_PROFILING": ("yes", "1 (Quark's own profiler accepts no other value) or 0"),
-    "OTEL_QUANT_LIBRARIES": ("quark,nosuch", "names out of "),
-    "TRACEPARENT": ("00-zz-1-01", "00-<32 hexadecimal digits>-<16 hexadecimal digits>"),
-}
-
-
-def test_one_warning_each_names_variable_value_and_what_was_expected(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    values = {name: value for name, (value, _) in MALFORMED.items()}
-    finished = workshop.script(SOURCE).run({**otlp.environment("http/protobuf"), **values})
-    assert (finished.returncode, finished.stdout) == (0, "done\n")
-    lines = finished.stderr.splitlines()
-    assert len(lines) == len(MALFORMED)
-    for name, (value, expected) in MALFORMED.items():
-        (line,) = (line for line in lines if f"variable {name} " in line)
-        assert value.rpartition(",")[2] in line
-        assert f"expected {expected}" in line
-    assert otlp.tree() == [("quantization", [("step", [])] * 3)]
-    assert otlp.span("quantization").parent_id == ""
-
-
 def test_a_misspelt_exporter_is_said_although_the_sdk_then_loads_nothing(
     workshop: Workshop,
 ) -> None:

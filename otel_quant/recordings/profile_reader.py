@@ -24,11 +24,11 @@ from otel_quant.export.recording.event_file import (
 )
 from otel_quant.export.recording.layout import LAST_READING
 from otel_quant.recordings.model import Recording, State
-from otel_quant.recordings.process_reader import ReadRun
+from otel_quant.recordings.reader import ReadRun
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import RESOURCES, Figure
+from otel_quant.schema.records import ALL_STEPS, ProfileStep
 from otel_quant.schema.series import CACHE_GROWTH
-from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
 
 if TYPE_CHECKING:
     from otel_quant.schema.records import AttributeValue

@@ -1,6 +1,6 @@
 """What a recording comes to: every quantity of the whole, of a run and of a step, by one rule.
 
-:data:`otel_quant.schema.quantities.QUANTITIES` says where a quantity stands in a recording. Of one that
+:data:`otel_quant.schema.catalog.QUANTITIES` says where a quantity stands in a recording. Of one that
 adds up, the launcher's curve counts for the whole, without it the sum over the outermost processes. Of
 any other the highest of all that is known counts, wherever it stands: what spans say of runs and steps,
 marks of the kernel, checkpoints, the last reading, the launcher's curve, and what the launcher saw last.
@@ -22,14 +22,17 @@ from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.recordings.model import (
     LAUNCHER,
     Attributes,
+    PlacedStep,
     RecordedRun,
     RecordedStep,
     Recording,
+    StepPath,
     number,
+    step_at,
+    steps_in,
 )
-from otel_quant.recordings.steps import PlacedStep, StepPath, step_at, steps_in
 from otel_quant.schema import semconv
-from otel_quant.schema.quantities import QUANTITIES, Quantity
+from otel_quant.schema.catalog import QUANTITIES, Quantity
 
 Source = Literal[
     "kernel", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"

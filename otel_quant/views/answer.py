@@ -7,8 +7,7 @@ from pathlib import PurePath
 from typing import Final
 
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import Recording, script_of
-from otel_quant.recordings.steps import PlacedStep, covered
+from otel_quant.recordings.model import PlacedStep, Recording, covered, script_of
 from otel_quant.schema import semconv
 from otel_quant.schema.units import (
     WITHIN,

@@ -7,7 +7,7 @@ from typing import Final
 
 from otel_quant.export.recording.layout import BENCH, INFERENCE
 from otel_quant.recordings import summary
-from otel_quant.recordings.comparison.facts import FACTS
+from otel_quant.recordings.comparison.runs import FACTS
 from otel_quant.recordings.model import Recording
 from otel_quant.schema import semconv
 from otel_quant.schema.units import (

@@ -9,8 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from otel_quant.recordings.model import State
-from otel_quant.recordings.steps import PlacedStep
+from otel_quant.recordings.model import PlacedStep, State
 from otel_quant.schema import series
 from otel_quant.schema.units import clock_text, duration_text, size
 from otel_quant.views.ending import ended_as, ending_lines, exceeded

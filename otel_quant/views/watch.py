@@ -8,8 +8,14 @@ from typing import Final, NamedTuple
 
 from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import LAUNCHER, RecordedStep, Recording, number
-from otel_quant.recordings.steps import PlacedStep, steps_in
+from otel_quant.recordings.model import (
+    LAUNCHER,
+    PlacedStep,
+    RecordedStep,
+    Recording,
+    number,
+    steps_in,
+)
 from otel_quant.schema import semconv, series
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import duration_text, share_text, size

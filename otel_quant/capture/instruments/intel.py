@@ -10,8 +10,7 @@ from otel_quant.capture.instruments.shared.hooks import AttributeSources, Functi
 from otel_quant.capture.instruments.shared.samples import Counted
 from otel_quant.capture.instruments.shared.steps import attributes_of, step
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue
-from otel_quant.schema.step_names import ProfileStep
+from otel_quant.schema.records import AttributeValue, ProfileStep
 
 
 def preparation(call: Mapping[str, Any]) -> str | None:

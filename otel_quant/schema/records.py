@@ -46,15 +46,12 @@ class MemoryReading(NamedTuple):
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
-        return MemoryReading(
-            rss=self.rss,
-            tree_rss=self.tree_rss,
+        return self._replace(
             high_water=self.rss,
             children=tuple(
                 (pid, rss, rss if pid in pids else mark) for pid, rss, mark in self.children
             ),
-            reaped_high_water=self.reaped_high_water,
-            reaped_faults=self.reaped_faults,
+            is_brief=False,
         )
 
 

@@ -126,7 +126,7 @@ class MetricsSink(Sink):
                     name = figure.live.metric.name
                     observers[name] = functools.partial(self._observe_figures, name)
         self._write: dict[str, Callable[..., None]] = {}
-        for metric in catalog.metrics(resources):
+        for metric in catalog.METRICS:
             if "<" not in metric.name:
                 instrument = self._create(metric, observers.get(metric.name))
                 if metric.instrument in _WRITES:

@@ -23,8 +23,8 @@ from otel_quant.export.recording.event_file import (
     mapping_in,
 )
 from otel_quant.export.recording.layout import LAST_READING
+from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import Recording, State
-from otel_quant.recordings.reader import ReadRun
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import RESOURCES, Figure
 from otel_quant.schema.records import ALL_STEPS, ProfileStep
@@ -311,7 +311,7 @@ def recording_of(
         run.take(kind, event, at)
     if reading:
         run.state_known(_state(reading, run.open_steps), _number(reading, _TIME) or 0.0)
-    is_over = run.end is not None
+    is_over = not run.is_open
     recorded = run.recorded(state_of_open)
     latest = recorded.checkpoints[-1].time
     return Recording(

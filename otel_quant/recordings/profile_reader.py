@@ -104,7 +104,6 @@ _WORDS: Final[dict[str, object]] = {
     "true": True, "false": False, "null": None, "none": None, "~": None, ".nan": math.nan,
     "nan": math.nan, ".inf": math.inf, "inf": math.inf, "-.inf": -math.inf, "-inf": -math.inf,
 }  # fmt: skip
-_MAX_BROKEN_LINES: Final = 100
 
 
 class NotAProfileError(NotARecordingError):
@@ -193,15 +192,9 @@ def parse(text: str) -> Profile:
         "run": [profile.run],
         "run_end": [profile.run],
     }
-    definitions: list[str] = []
     section: list[Record] | None = None
-    position = 0
-    while position < len(lines):
-        line = lines[position]
-        position += 1
+    for line in lines:
         if not line.strip() or line.startswith("#"):
-            if line.startswith(_DEFINITION):
-                definitions.append(line.removeprefix(_DEFINITION))
             continue
         entry = _ENTRY.fullmatch(line)
         if entry is None:
@@ -215,9 +208,6 @@ def parse(text: str) -> Profile:
                         section[-1][name] = _value(value)
             continue
         value = (entry["value"] or "").strip()
-        if value.startswith('"') and not (len(value) > 1 and value.endswith('"')):
-            # Quark does not escape a line break in a name.
-            value, position = _join_lines(value, lines, position)
         key = str(_value(entry["key"]))
         if not entry["indent"]:
             section = sections.get(key) if not value else None
@@ -228,35 +218,16 @@ def parse(text: str) -> Profile:
                 section.append({})
             if section:
                 section[-1][key] = _value(value)
-    _check_the_end(profile, definitions)
-    return profile
-
-
-def _check_the_end(profile: Profile, definitions: list[str]) -> None:
-    """Drops the last record if it is incomplete, and sets ``profile.complete``."""
     records = profile.records
     ended = bool(records) and records[-1].get("step") == "End" and bool(profile.summary)
+    # The definitions come after the summary.
+    profile.complete &= ended and any(line.startswith(_DEFINITION) for line in lines)
     if not ended and len(records) > 1:
         # Every complete record has this key, so a record without it is truncated.
         always = [key for key in records[0] if all(key in record for record in records[:-1])]
         if always and always[-1] not in records[-1]:
             records.pop()
-    expected = {*profile.summary, *(key for record in records[:1] for key in record)} - {
-        "error", "error_message",
-    }  # fmt: skip
-    profile.complete = (
-        profile.complete
-        and ended
-        and all(any(line.startswith(f"{key}: ") for line in definitions) for key in expected)
-    )
-
-
-def _join_lines(value: str, lines: list[str], position: int) -> tuple[str, int]:
-    """Joins the lines of a quoted value; returns it with the number of the next line."""
-    for end in range(position, min(position + _MAX_BROKEN_LINES, len(lines))):
-        if lines[end].endswith('"'):
-            return "\n".join((value, *lines[position : end + 1])), end + 1
-    return value, position
+    return profile
 
 
 def _value(text: str) -> object:

@@ -26,6 +26,7 @@ from otel_quant.export.recording.layout import LAST_READING
 from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import Recording, State
 from otel_quant.schema import semconv
+from otel_quant.schema.events import present
 from otel_quant.schema.figures import RESOURCES, Figure
 from otel_quant.schema.records import ALL_STEPS, ProfileStep
 from otel_quant.schema.series import CACHE_GROWTH
@@ -298,9 +299,8 @@ def recording_of(
 
 def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[str, Any], float]]:
     """Yields what has happened, with its time: the names of records say what opens and closes."""
-    names: list[str] = []
-    starts: list[Record] = []
-    still_open: list[int] = []
+    count = 0
+    still_open: list[tuple[int, str, Record]] = []  # index, name and first record of each step
     if profile.costs:
         yield "models.costed", {"models": list(map(_model, profile.costs))}, 0.0
     known = {"rank": _whole(profile.run.get("rank")), "attributes": attributes}
@@ -311,7 +311,8 @@ def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[st
         levels = _levels(record, semconv.CHECKPOINT_PREFIX)
         event: dict[str, Any] = {"checkpoint": levels, "custom": _custom(record)}
         stem = name.removesuffix(_CLOSES)
-        closed = next((each for each in reversed(still_open) if names[each] == stem), None)
+        closed = next((each for each in reversed(still_open) if each[1] == stem), None)
+        innermost = still_open[-1][0] if still_open else None
         if name == "Start":
             kind = "run.started"
             event |= known
@@ -319,21 +320,17 @@ def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[st
             kind = "run.ended"
             event |= _error(record, profile.run)
         elif name.endswith(_OPENS):
-            stem, index = name.removesuffix(_OPENS), len(names)
-            kind = "step.started"
-            event |= {"index": index, "name": stem}
+            kind, stem = "step.started", name.removesuffix(_OPENS)
+            event |= {"index": count, "name": stem, "parent": innermost}
             event["step_kind"] = stem if stem in ALL_STEPS else ProfileStep.USER_DEFINED
-            event["parent"] = still_open[-1] if still_open else None
-            names.append(stem)
-            starts.append(record)
-            still_open.append(index)
+            still_open.append((count, stem, record))
+            count += 1
         elif name.endswith(_CLOSES) and closed is not None:
             kind = "step.ended"
-            event |= {"index": closed, **_error(record), "samples": _whole(record.get(_SAMPLES))}
-            event["attributes"] = _of_step(starts[closed], record)
+            event |= {"index": closed[0], **_error(record), "samples": _whole(record.get(_SAMPLES))}
+            event["attributes"] = _of_step(closed[2], record)
             still_open.remove(closed)
         else:
-            innermost = still_open[-1] if still_open else None
             kind = "checkpoint"
             event |= {"name": name, "step": innermost}
         yield kind, event, at
@@ -366,44 +363,48 @@ def _state(reading: Record, open_steps: Mapping[int, str]) -> dict[str, Any]:
             left.remove(same)
             samples, expected = _whole(same.get("samples")), _whole(same.get("expected_samples"))
             steps.append({"index": index, "samples": samples, "expected": expected})
-    attributes = _levels(reading, semconv.READING_PREFIX)
     known = {
         semconv.READING_ELAPSED: _number(reading, _TIME),
-        semconv.READING_MEMORY_PEAK: _bytes(reading, "peak_memory_mb"),
-        "quant.reading.gpu_memory_peak": _bytes(reading, "peak_gpu_memory_mb"),
-        semconv.READING_MEMORY_LIMIT: _bytes(reading, "memory_limit_mb"),
+        semconv.READING_MEMORY_PEAK: _number(reading, "peak_memory_mb", MIB),
+        "quant.reading.gpu_memory_peak": _number(reading, "peak_gpu_memory_mb", MIB),
+        semconv.READING_MEMORY_LIMIT: _number(reading, "memory_limit_mb", MIB),
     }
-    return {"steps": steps, "attributes": {**attributes, **_present(known)}}
+    attributes = _levels(reading, semconv.READING_PREFIX) | present(known)
+    return {"steps": steps, "attributes": attributes}
 
 
 def _of_step(first: Record, last: Record) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    for column, figure in COLUMNS.items():
-        before, after = _amount(first, column, figure), _amount(last, column, figure)
+    found: dict[str, Any] = {name: _number(last, key, MIB) for key, name in PEAKS.items()}
+    for key, figure in COLUMNS.items():
+        before, after = (_number(record, key, _scale(figure)) for record in (first, last))
         change = None if before is None or after is None else after - before
         known = {"start": before, "end": after, "delta": change}
-        parts = {figure.attribute(part): known.get(part) for part in figure.parts}
-        attributes |= _present(parts)
-    return attributes | _present({name: _bytes(last, column) for column, name in PEAKS.items()})
+        found |= {figure.attribute(part): known[part] for part in figure.parts if part in known}
+    return dict(present(found))
 
 
 def _of_run(profile: Profile) -> dict[str, Any]:
-    of_run = {
-        name: _bytes(profile.run, key) if key.endswith("_mb") else _attribute(profile.run, key)
+    found: dict[str, Any] = {
+        name: _number(profile.run, key, MIB)
+        if key.endswith("_mb")
+        else _attribute(profile.run, key)
         for key, name in OF_RUN.items()
     }
-    of_summary = {name: _bytes(profile.summary, key) for key, name in _OF_SUMMARY.items()}
-    return _present(of_run) | _present(of_summary)
+    of_summary = {name: _number(profile.summary, key, MIB) for key, name in _OF_SUMMARY.items()}
+    return dict(present(found)) | present(of_summary)
 
 
 def _levels(record: Record, prefix: str) -> dict[str, Any]:
-    return _present(
-        {
-            prefix + figure.checkpoint: _amount(record, column, figure)
-            for column, figure in COLUMNS.items()
-            if figure.checkpoint
-        }
-    )
+    levels = {
+        prefix + figure.checkpoint: _number(record, key, _scale(figure))
+        for key, figure in COLUMNS.items()
+        if figure.checkpoint
+    }
+    return dict(present(levels))
+
+
+def _scale(figure: Figure) -> int:
+    return figure.column.scale if figure.column is not None and figure.unit == "By" else 0
 
 
 _OF_CHECKPOINT: Final = frozenset(
@@ -425,10 +426,6 @@ _TEXTS: Final = ("role", "path", "error")
 """What is known of a model beside its figures."""
 
 
-def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _attribute(record: Record, key: str) -> AttributeValue | None:
     value = _plain(record.get(key))
     if isinstance(value, tuple):
@@ -443,22 +440,12 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, dict) else value
 
 
-def _number(record: Record, key: str) -> float | None:
+def _number(record: Record, key: str, scale: int = 0) -> float | None:
     """Returns a number; None for what is none, for infinity, and for more than 63 bits."""
     value: Any = record.get(key)
-    return value if type(value) in (int, float) and abs(value) < 1 << 63 else None
-
-
-def _bytes(record: Record, key: str) -> int | None:
-    value = _number(record, key)
-    return None if value is None else round(value * MIB)
-
-
-def _amount(record: Record, key: str, figure: Figure) -> float | None:
-    value = _number(record, key)
-    if value is None or figure.column is None:
+    if type(value) not in (int, float) or not abs(value) < 1 << 63:
         return None
-    return round(value * figure.column.scale) if figure.unit == "By" else value
+    return round(value * scale) if scale else value  # type: ignore[no-any-return]  # a number
 
 
 def _whole(value: object) -> int | None:

@@ -15,7 +15,7 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -25,7 +25,6 @@ from otel_quant.recordings.comparison.side_by_side import (
     ALPHA,
     Comparison,
     Difference,
-    FigureRow,
     Sample,
     Side,
     StepRow,
@@ -108,8 +107,7 @@ class _Test(NamedTuple):
 def judge(comparison: Comparison, limits: Sequence[Limit], *, force: bool) -> Verdict:
     """Judges each side but the base by limits."""
     found: list[Check | _Test] = []
-    base = comparison.sides[0]
-    unusable = [*_standing(base, is_new=False)]
+    unusable = [*_standing(comparison.sides[0], is_new=False)]
     for at, side in enumerate(comparison.sides[1:], 1):
         broken = [*unusable, *_standing(side, is_new=True)]
         found += broken
@@ -138,13 +136,9 @@ def _worst_first(check: Check) -> tuple[float, ...]:
 def _standing(side: Side, *, is_new: bool) -> Iterator[Check]:
     """Yields a check for each run that is not whole."""
     for run in side.runs:
-        if run.standing != "whole":
-            is_worse = is_new and run.standing == "failed"
-            yield Check(
-                side=side,
-                outcome="worse" if is_worse else "not comparable",
-                why=f"{run.name} {run.why}",
-            )
+        if run.why:
+            outcome: Outcome = "worse" if is_new and run.has_failed else "not comparable"
+            yield Check(side=side, outcome=outcome, why=f"{run.name} {run.why}")
 
 
 def _checks(
@@ -192,14 +186,9 @@ def _check(comparison: Comparison, at: int, limit: Limit, row: StepRow) -> Check
         return None
     base, difference = figure.samples[0], figure.differences[at - 1]
     check = Check(
-        limit=limit,
-        path=row.path,
-        side=side,
-        outcome="worse",
-        base=base,
-        new=new,
+        limit=limit, path=row.path, side=side, outcome="worse", base=base, new=new,
         difference=difference,
-    )
+    )  # fmt: skip
     if limit.is_budget:
         is_worse = new.highest > limit.amount if limit.sign == "<=" else new.lowest < limit.amount
         return check if is_worse else replace(check, outcome="within")
@@ -269,20 +258,15 @@ def _allowed(limit: Limit, base: float) -> float:
     return max(limit.amount * base, limit.figure.matters)
 
 
-def _missing(comparison: Comparison, at: int, limit: Limit, rows: Iterable[StepRow]) -> str:
+def _missing(comparison: Comparison, at: int, limit: Limit, rows: Sequence[StepRow]) -> str:
     """Returns why a limit could be applied nowhere."""
-    sides = comparison.sides[0], comparison.sides[at]
-    found = [row for row in rows if row.runs[0] or limit.is_budget]
-    if limit.step is not None and not found:
-        return f"no step {limit.step!r} in {sides[0].name}"
-    if limit.step is not None and not any(row.runs[at] for row in found):
-        return f"no step {limit.step!r} in {sides[1].name}"
-    figures: list[FigureRow] = [
-        row.figures[limit.figure.name] for row in found if limit.figure.name in row.figures
-    ]
-    for place, side in zip((0, at), sides, strict=True):
-        if (place or not limit.is_budget) and not any(row.samples[place] for row in figures):
-            return f"{limit.figure.name} is not known of {side.name}"
+    for place in (at,) if limit.is_budget else (0, at):
+        side = comparison.sides[place].name
+        if limit.step is not None and not any(row.runs[place] for row in rows):
+            return f"no step {limit.step!r} in {side}"
+        figures = [row.figures.get(limit.figure.name) for row in rows]
+        if not any(figure is not None and figure.samples[place] for figure in figures):
+            return f"{limit.figure.name} is not known of {side}"
     return f"{limit.figure.name} is in no step that is in both"
 
 

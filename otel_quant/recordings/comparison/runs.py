@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import PurePath
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
@@ -27,9 +27,6 @@ Figures: TypeAlias = Mapping[str, float]
 """Numbers by the name of the quantity, in its unit."""
 
 TOTAL: Final[StepPath] = ()
-
-Standing = Literal["whole", "failed", "partial"]
-"""Whether a recording has a run that ended well, one that failed, or only a part of one."""
 
 _PARTIAL: Final[Mapping[State, str]] = {
     "running": "is still running",
@@ -53,8 +50,8 @@ class ComparedRun:
     recording: Recording  # What was read
     total: Figures  # Figures of the whole
     steps: Mapping[StepPath, ComparedStep]  # Its steps, in the order in which they opened
-    standing: Standing  # Whether it is whole
-    why: str  # Why it is not: ``is still running``; empty if it is
+    why: str  # Why it is not whole: ``is still running``; empty if it is
+    has_failed: bool  # It is not, because it has failed or was killed
     cpus: float | None  # How many processors it could use; None if that is not known
 
 
@@ -64,15 +61,15 @@ def compared_run(name: str, recording: Recording, *, of_runs: bool = False) -> C
     That is asked for where another one has no launcher: the whole of a profile is one run, from its
     first step on, and not the program.
     """
-    standing, why = _standing(recording)
+    has_failed = recording.state in ("failed", "killed")
     measured = summary.of_runs(recording) if of_runs else recording
     return ComparedRun(
         name=name,
         recording=recording,
         total=summary.values(measured),
         steps=dict(_steps(measured)),
-        standing=standing,
-        why=why,
+        why=_failure(recording) if has_failed else _partial(recording),
+        has_failed=has_failed,
         cpus=summary.processors(recording),
     )
 
@@ -95,19 +92,16 @@ def _steps(recording: Recording) -> Iterator[tuple[StepPath, ComparedStep]]:
     yield from ((path, step) for _, _, path, step in found)
 
 
-def _standing(recording: Recording) -> tuple[Standing, str]:
-    if recording.state in ("failed", "killed"):
-        return "failed", _failure(recording)
-    if recording.state != "ended":
-        return "partial", _PARTIAL[recording.state]
+def _partial(recording: Recording) -> str:
+    """Returns why a recording has only a part of a run; empty if it has the whole."""
+    if recording.state in _PARTIAL:
+        return _PARTIAL[recording.state]
     outermost = summary.outermost_runs(recording)
     if not outermost:
-        return "partial", "has no run: the program has opened no step"
+        return "has no run: the program has opened no step"
     if any(run.end is None for run in outermost):
-        return "partial", _PARTIAL["lost"]
-    if recording.problems:
-        return "partial", f"could not be read whole: {recording.problems[0]}"
-    return "whole", ""
+        return _PARTIAL["lost"]
+    return f"could not be read whole: {recording.problems[0]}" if recording.problems else ""
 
 
 def _failure(recording: Recording) -> str:

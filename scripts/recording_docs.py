@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from otel_quant.schema.recorded_files import CURVE, EVENTS, MANIFEST, STATE, Fields, whole
+from otel_quant.schema.recorded_files import CURVE, EVENTS, MANIFEST, STACKS, STATE, Fields, whole
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "recording.md"
@@ -39,7 +39,7 @@ def document() -> str:
 
 def schema() -> str:
     """Returns the JSON schema of the files."""
-    files = {"manifest": MANIFEST, "state": STATE, "curve_head": CURVE}
+    files = {"manifest": MANIFEST, "state": STATE, "stacks": STACKS, "curve_head": CURVE}
     definitions: dict[str, Any] = {
         **{name: _with(fields, {}) for name, fields in files.items()},
         "curve_bucket": {

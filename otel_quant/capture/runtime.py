@@ -37,6 +37,7 @@ from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.capture.stacks import StackSampler
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, PROVIDERS
 from otel_quant.export.otel.delivery import Delivery
 from otel_quant.export.otel.logs import LogsSink
@@ -302,6 +303,7 @@ class Runtime:
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
+                stacks=StackSampler(names_paths=settings.paths) if settings.stacks else None,
             )
             self.exit_order.take_place()
             return recorder

@@ -137,11 +137,12 @@ def _where(victim: Victim, step: RecordedStep | None) -> str | None:
     if not victim.steps:
         return None
     innermost = victim.steps[-1]
+    line = f", at {innermost.line.short}" if innermost.line is not None else ""
     if step is None:
-        return innermost.name
+        return f"{innermost.name}{line}"
     total = "" if step.expected_samples is None else f" of {step.expected_samples}"
     sample = f"{step.name}, sample {step.samples}{total}"
-    return sample if step is innermost else f"{sample}, in {innermost.name}"
+    return f"{sample}{'' if step is innermost else f', in {innermost.name}'}{line}"
 
 
 def _error_of(victim: Victim) -> tuple[str | None, str | None]:

@@ -117,6 +117,7 @@ class ReadRun:
             step = self._open.get(each["index"])
             if step is None:
                 continue
+            step["line"] = each.get("line")
             if each.get("expected") is not None:
                 step["expected_samples"] = each["expected"]
             if each.get("samples"):

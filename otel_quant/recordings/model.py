@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.export.recording.curve import RecordedCurve
+from otel_quant.schema.stacks import Place
 
 if TYPE_CHECKING:
     from otel_quant.schema.records import AttributeValue, Phase
@@ -71,6 +72,8 @@ class RecordedStep:
     # Calibration samples consumed so far, each a batch; None if none were counted
     samples: int | None = None
     expected_samples: int | None = None  # How many it will consume; None if not known
+    # The Python line at which it was last seen; None of one that has ended
+    line: Place | None = None
     # Samples consumed over time: pairs of time and number; a selection of at most some hundred
     progress: tuple[tuple[float, int], ...] = ()
     error: str | None = None  # Class name of the exception that ended it

@@ -11,6 +11,7 @@ from sys import intern
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.schema.catalog import FORMER
+from otel_quant.schema.stacks import Place
 
 _END: Final = 1 << 63
 """Whole numbers are smaller: telemetry has 64 bits for each."""
@@ -220,6 +221,36 @@ _name_and_bytes: Final = Kind(
     {"type": "array", "prefixItems": [text.schema, whole.schema], "minItems": 2, "items": False},
 )
 
+
+def _take_place(value: Any, left_out: LeftOut) -> Place | None:
+    match value:
+        case [str() as file, str() as function, int() as line, str() as library]:
+            return Place(file, function, line, library)
+    return None
+
+
+place: Final = Kind(
+    _take_place,
+    {
+        "type": "array", "minItems": 4, "items": False,
+        "prefixItems": [text.schema, text.schema, {"type": "integer"}, text.schema],
+    },
+)  # fmt: skip
+"""A line of code."""
+
+
+def _take_stack_row(value: Any, left_out: LeftOut) -> tuple[int, ...] | None:
+    is_row = type(value) is list and len(value) == 7
+    if is_row and all(type(each) is int and -1 <= each < _END for each in value):
+        return tuple(value)
+    return None
+
+
+_stack_row: Final = Kind(
+    _take_stack_row,
+    {"type": "array", "items": _integer(-1).schema, "minItems": 7, "maxItems": 7},
+)
+
 # --- the files ----------------------------------------------------------------------------
 # fmt: off
 
@@ -284,7 +315,10 @@ STATE: Final = Fields(
     _RUN,
     {
         "attributes": attributes, "problem": text,
-        "steps": many(Fields("step", {"index": whole}, {"samples": whole, "expected": whole}), "steps"),
+        "steps": many(
+            Fields("step", {"index": whole}, {"samples": whole, "expected": whole, "line": place}),
+            "steps",
+        ),
     },
 )
 
@@ -310,6 +344,13 @@ MANIFEST: Final = Fields(
         "origin": attributes, "ended": whole, "ending": ENDING, "summary": by_name(number),
     },
 )
+
+STACKS: Final = Fields(
+    "stacks",
+    {"places": many(place, "places"), "steps": by_name(many(_stack_row, "steps"))},
+    {"run": text},
+)
+"""The stacks of a run. A row of a step: the row of its caller, its place, and five amounts."""
 
 CURVE: Final = Fields("curve", {**_TIMES, "length": _integer(1), "columns": many(text, "columns")}, {})
 """The first line of a curve."""

@@ -23,6 +23,7 @@ from otel_quant.views.steps import Subject, memory_limit, process_name
 from otel_quant.views.text import listed
 
 _LONGEST_NAME: Final = 120
+_LONGEST_LINE: Final = 60
 _LONGEST_MESSAGE: Final = 400
 _MOST_PATHS: Final = 3
 
@@ -69,7 +70,7 @@ def outcome(recording: Recording, subject: Subject) -> str:
 def _where(recording: Recording, subject: Subject) -> str:
     """Returns what it was doing at the end, or which step failed."""
     if recording.ending is not None and recording.ending.where:
-        return cut(recording.ending.where, _LONGEST_NAME)
+        return cut(recording.ending.where, _LONGEST_NAME + _LONGEST_LINE)
     # Innermost of those that are still open, before that the one that counts samples.
     last = max(
         (each for each in subject.steps if each.step.state != "ended"),
@@ -84,10 +85,10 @@ def _where(recording: Recording, subject: Subject) -> str:
     if last is None:
         return ""
     name, step = cut(last.step.name, _LONGEST_NAME), last.step
-    if step.samples is None or step.end is not None:
-        return name
-    total = "" if step.expected_samples is None else f" of {step.expected_samples:,}"
-    return f"{name}, sample {step.samples:,}{total}"
+    if step.samples is not None and step.end is None:
+        total = "" if step.expected_samples is None else f" of {step.expected_samples:,}"
+        name = f"{name}, sample {step.samples:,}{total}"
+    return name if step.line is None else f"{name}, at {step.line.short}"
 
 
 def _error(subject: Subject) -> Iterator[str]:

@@ -9,6 +9,7 @@ from otel_quant.export.recording.layout import BENCH, INFERENCE
 from otel_quant.recordings import summary
 from otel_quant.recordings.comparison.runs import FACTS
 from otel_quant.recordings.model import Recording
+from otel_quant.recordings.stacks import stacks_in
 from otel_quant.schema import semconv
 from otel_quant.schema.units import (
     cut,
@@ -36,6 +37,7 @@ from otel_quant.views.ending import (
 )
 from otel_quant.views.html import page_text
 from otel_quant.views.report_tables import models_of, processes_of
+from otel_quant.views.stacks import parts as stack_parts
 from otel_quant.views.steps import (
     Subject,
     memory_limit,
@@ -76,6 +78,8 @@ def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
         caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
         table = step_table(recording, subject.runs, caption=caption, with_rates=True)
         yield Section("Steps", (table,))
+    if stacks := stacks_in(recording):
+        yield Section("Python lines", tuple(stack_parts(stacks, "time")))
     if process_tables:
         yield Section("Processes", process_tables)
     yield from models_of(recording)

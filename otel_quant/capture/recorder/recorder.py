@@ -24,6 +24,7 @@ from otel_quant.capture.recorder.events import EventMaker, Taken
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
 from otel_quant.capture.recorder.run_info import completed
 from otel_quant.capture.recorder.sinks import Sinks
+from otel_quant.capture.stacks import StackSampler
 from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema.events import Event, Sink
@@ -65,6 +66,7 @@ class Recorder:
         *,
         sample_interval: float = 0.05,
         exact_peaks: bool = False,
+        stacks: StackSampler | None = None,
     ) -> None:
         self.ended = False
         self._ending = False
@@ -75,6 +77,8 @@ class Recorder:
         self._events.run = info
         self._sampler = Sampler(self._sample, sample_interval)
         self._exact_peaks = exact_peaks
+        self._stacks = stacks
+        self._events.stacks = stacks.stacks if stacks is not None else None
         # Reentrant: a sink may call user code (an exporter, for example) that opens a step.
         self._lock = threading.RLock()
         # Reentrant: a signal handler may end the run while it is being ended.
@@ -387,6 +391,9 @@ class Recorder:
             if self._ending:
                 return
             self._ongoing.add_to_forecasts(reading)
+            steps = tuple(self._ongoing.open.values())
+        if self._stacks is not None:
+            self._stacks.take(steps, reading)
         self._sinks.sampled(reading)
         if is_due:
             self._tell_of(reading)
@@ -404,7 +411,8 @@ class Recorder:
             LOG.warning("%s", event.name)
             self._sinks.send(event)
         told = tuple(progress for _, progress in steps)
-        self._sinks.send(self._events.reading_taken(reading, self.peaks, told))
+        lines = self._stacks.newest if self._stacks is not None else {}
+        self._sinks.send(self._events.reading_taken(reading, self.peaks, told, lines))
 
     def _drop(self, step: OpenStep) -> None:
         with self._lock:  # another thread may be going through the open steps

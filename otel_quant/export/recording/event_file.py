@@ -21,6 +21,7 @@ from typing import Any, Final
 from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.layout import SCHEMA
+from otel_quant.schema.stacks import Place
 
 _ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",", ":")).encode
 """Made once: ``json.dumps`` with these arguments makes an encoder for each event."""
@@ -115,18 +116,19 @@ class StateFile:
         time_ns: int,
         clock_ns: int,
         attributes: Mapping[str, Any],
-        steps: Iterable[tuple[int, int, int | None]],
+        steps: Iterable[tuple[int, int, int | None, Place | None]],
         problem: str | None = None,
     ) -> None:
-        """Writes figures, the samples that each open step has consumed and expects, and a problem."""
+        """Writes figures, the samples that each open step has consumed and expects, its line, and a problem."""
         if self._head_of != (run, clock_ns, problem):  # else there are only more samples
             head = {"schema": SCHEMA, "time": time_ns, "clock": clock_ns, "run": run}
             told = {} if problem is None else {"problem": problem}
             self._head = as_json({**head, **told, "attributes": attributes})
             self._head_of = run, clock_ns, problem
         texts = [
-            f'{{"index":{index},"samples":{samples},"expected":{json.dumps(expected)}}}'
-            for index, samples, expected in steps
+            f'{{"index":{index},"samples":{samples},"expected":{json.dumps(expected)}'
+            f"{_line_text(line)}}}"
+            for index, samples, expected, line in steps
         ]
         for first in range(len(texts) + 1):
             text = f'{self._head[:-1]},"steps":[{",".join(texts[first:])}]}}'
@@ -138,6 +140,10 @@ class StateFile:
     def forget(self) -> None:
         """In a forked child: closes its copy."""
         self._file.forget()
+
+
+def _line_text(line: Place | None) -> str:
+    return "" if line is None else f',"line":{json.dumps(line)}'
 
 
 _TRIES: Final = 10_000

@@ -7,34 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import run_script
+from tests.fixtures.programs import OWN_PROVIDERS, run_script
 
-SCRIPT = """
+SCRIPT = f"""
 import sys
 import otel_quant
-from opentelemetry import metrics, trace
-from opentelemetry._logs import set_logger_provider
-from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-def set_providers():
-    tracers = TracerProvider()
-    tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    trace.set_tracer_provider(tracers)
-    metrics.set_meter_provider(
-        MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())])
-    )
-    loggers = LoggerProvider()
-    loggers.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
-    set_logger_provider(loggers)
-
+from otel_quant.capture.runtime import RUNTIME
+{OWN_PROVIDERS}
 when = sys.argv[1]
 if when == "before instrument()":
     set_providers()
@@ -50,6 +29,8 @@ if when == "after the first step":
     set_providers()
 with otel_quant.step("Calibration", "Second"):
     pass
+RUNTIME.delivery.drain(10)
+assert not any("export" in vars(exporter) for exporter in exporters), "they are the program's"
 """
 
 
@@ -62,7 +43,7 @@ with otel_quant.step("Calibration", "Second"):
         ("after the first step", [("Second", [])]),
     ],
 )
-def test_what_begins_after_the_providers_are_set_is_reported_to_the_end(
+def test_what_begins_after_the_providers_are_set_is_reported_to_the_end_by_untouched_exporters(
     tmp_path: Path, otlp: OtlpReceiver, when: str, steps: list[object]
 ) -> None:
     _, errors = run_script(tmp_path, SCRIPT, when, **otlp.environment("http/protobuf"))

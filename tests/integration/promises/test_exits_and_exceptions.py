@@ -265,28 +265,6 @@ sys.exit(5)
     assert names_of(otlp) == EVERYTHING
 
 
-def test_reading_a_finished_run_does_not_change_what_is_sent(ran: Ran, otlp: OtlpReceiver) -> None:
-    ran(
-        """
-        from otel_quant.quark import GlobalProfiler
-
-        profiler = GlobalProfiler("profile.yaml")
-        with profiler.scope("only"):
-            pass
-        figures = profiler.start_time, profiler.base_memory
-        profiler.stop()
-        assert (profiler.start_time, profiler.base_memory) == figures
-        """,
-        QUARK_PROFILING="1",
-    )
-
-    assert otlp.span_names() == ["quantization", "only"]
-    assert names_of(otlp) == ["Start", "only Start", "only End", "End"]
-    assert {"quant.run.memory.usage", "quant.run.disk.io", "quant.step.duration"} <= (
-        otlp.metric_names("otel_quant")
-    )
-
-
 SEEDED = """
 import os, random
 if os.environ.get("WITHOUT_US"):

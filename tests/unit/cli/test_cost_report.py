@@ -280,18 +280,3 @@ float.onnx,quantized.onnx,expected_precision.float32,1,0.72973,
 float.onnx,quantized.onnx,expected_precision.int8,0,0.27027,
 """
     )
-
-
-@pytest.mark.usefixtures("two_models")
-def test_a_comparison_with_a_model_that_cannot_be_read_is_only_an_error(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    complaint = "missing.onnx: cannot be opened: No such file or directory; expected an ONNX file"
-    arguments = ("float.onnx", "missing.onnx", "--by", "comparison")
-    for form in ("table", "csv"):
-        assert (
-            printed(
-                capsys, *arguments, "--format", form, code=1, error=f"otel-quant: {complaint}\n"
-            )
-            == ""
-        )

@@ -137,8 +137,10 @@ assert GlobalProfiler(output_path="second.yaml") is profiler
 assert profiler.output_path == "first.yaml"
 with profiler as itself:
     assert itself is profiler
+figures = profiler.start_time, profiler.base_memory
 profiler.stop()
 profiler.stop()
+assert (profiler.start_time, profiler.base_memory) == figures
 with profiler.scope("Late"):
     profiler._checkpoint("Late too")
 assert [record["step"] for record in profiler.records] == ["Start", "End"]

@@ -426,7 +426,7 @@ def test_a_profile_that_has_a_path_of_its_own_is_not_in_the_recording(tmp_path: 
 def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path: Path) -> None:
     path = tmp_path / "state.1.json"
     state = StateFile(path)
-    state.write("run", 2, 1, {"a": 1}, [(index, index, None) for index in range(1000)])
+    state.write("run", 2, 1, {"a": 1}, [(index, index, None, None) for index in range(1000)])
     assert PAGE - 100 < len(path.read_bytes()) <= PAGE
     found = json.loads(path.read_bytes())
     steps = found.pop("steps")

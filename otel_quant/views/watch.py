@@ -122,12 +122,13 @@ def columns(curve: RecordedCurve, name: str, count: int) -> Sequence[float]:
 
 
 def progress(each: PlacedStep) -> list[str]:
-    """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``."""
+    """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``, and its line."""
     step, sample = each.step, ""
     if step.samples is not None or step.expected_samples is not None:
         of = f" of {step.expected_samples:,}" if step.expected_samples is not None else ""
         sample = f"sample {step.samples or 0:,}{of}"
-    return list(filter(None, (sample, time_left(each.run, step))))
+    line = f"at {printable(step.line.short)}" if step.line is not None else ""
+    return list(filter(None, (sample, time_left(each.run, step), line)))
 
 
 def _ended_text(step: RecordedStep, end: float, peak: float | None) -> str:

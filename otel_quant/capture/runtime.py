@@ -54,7 +54,7 @@ from otel_quant.export.quark_yaml.request import (
     request_of_run,
     requested_by,
 )
-from otel_quant.export.quark_yaml.sink import ProfileTextSink, QuarkYamlSink
+from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.event_file import choose_folder, make_folder
 from otel_quant.export.recording.sink import RecordingSink
@@ -147,7 +147,7 @@ class Runtime:
                 recorder.add_sink(keep)
             file = self._profile_sink
             if text is not None and (file is None or not file.keep(text)):
-                keeper = ProfileTextSink(self.metrics)
+                keeper = QuarkYamlSink(None, self.metrics)
                 keeper.keep(text)
                 recorder.add_sink(keeper)
         recorder.start()

@@ -23,10 +23,11 @@ from otel_quant.export.recording.event_file import (
     mapping_in,
 )
 from otel_quant.export.recording.layout import LAST_READING
-from otel_quant.recordings.model import Recording, State
+from otel_quant.recordings.model import Recording, State, number
 from otel_quant.recordings.process_reader import ReadRun
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import RESOURCES, Figure
+from otel_quant.schema.recorded_files import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
 from otel_quant.schema.series import CACHE_GROWTH
 from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
 
@@ -38,6 +39,7 @@ HEADER: Final = "# Quark Profiling Results\n"
 Record = dict[str, object]
 
 MIB: Final = 1 << 20
+_SECOND: Final = 1_000_000_000  # an int: with 1e9, today's nanoseconds would be rounded twice
 _TIME: Final = "relative_time_secs"
 
 COLUMNS: Final[Mapping[str, Figure]] = {
@@ -55,22 +57,12 @@ PEAKS: Final = {
 """Peaks of a step that has ended, and of a last reading."""
 
 OF_RUN: Final = {
-    "id": semconv.RUN_ID,
-    "rank": semconv.RUN_RANK,
-    "command": semconv.PROCESS_COMMAND_LINE,
-    "host": semconv.HOST_NAME,
-    "system": semconv.OS_DESCRIPTION,
-    "python": semconv.PYTHON_VERSION,
-    "otel_quant": semconv.OTEL_QUANT_VERSION,
-    "gpus": semconv.GPU_NAMES,
+    **PROFILE_RUN,
+    **PROFILE_RUN_END,
     "libraries": semconv.LIBRARIES,
     "calibration_method": semconv.CALIBRATION_METHOD,
     "calibration_samples": semconv.CALIBRATION_SAMPLE_COUNT,
     "calibration_items": semconv.CALIBRATION_ITEM_COUNT,
-    "memory_limit_mb": semconv.MEMORY_LIMIT,
-    "memory_limit_source": semconv.MEMORY_LIMIT_SOURCE,
-    "tree_peak_memory_mb": semconv.MEMORY_PEAK,
-    "tree_peak_memory_source": semconv.MEMORY_PEAK_SOURCE,
     "gpu_memory_limit_share": "quant.gpu.memory.peak_ratio",
     "revision": semconv.VCS_REVISION,
 }
@@ -125,7 +117,7 @@ def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
             f"{path}: the file {found}; expected the records of a run, which writes the first as "
             "it begins"
         )
-    reading = None if profile.complete else _last_reading(path, profile.records)
+    reading = None if profile.complete else _last_reading(path, profile)
     return recording_of(profile, path, reading, "running" if is_held(path) else "lost")
 
 
@@ -141,21 +133,20 @@ def _ends_of(text: str) -> str:
     return text[:second] + text[last:] if text.startswith(_LAST_RECORD, last) else text
 
 
-def _last_reading(path: Path, records: list[Record]) -> Record | None:
-    """Returns what a run was doing and using shortly before it was killed.
+def _last_reading(path: Path, profile: Profile) -> dict[str, Any] | None:
+    """Returns what a run was doing and using shortly before it was killed: its state, as a folder has it.
 
     The files of a folder are told apart by the time of the run's first checkpoint, because a profile
-    may have been renamed or copied since.
+    may have been renamed or copied since, and Quark's own has no id.
     """
-    began, latest = (_number(record, "timestamp") for record in (records[0], records[-1]))
+    began, latest = (_number(profile.records[place], "timestamp") for place in (0, -1))
     for candidate in sorted(path.parent.glob(f"*{LAST_READING}")):
         try:
-            reading = mapping_in(candidate)
+            state = STATE(mapping_in(candidate), LeftOut())
         except NewerSchemaError:  # of another run, of another version
             continue
-        if reading is not None and began is not None and reading.get("run_started") == began:
-            taken = _number(reading, "timestamp")
-            return reading if taken is not None and taken >= (latest or began) else None
+        if state is not None and began is not None and state.get("began", 0) / _SECOND == began:
+            return state if state["time"] / _SECOND >= (latest or began) else None
     return None
 
 
@@ -300,17 +291,21 @@ def _from_yaml(text: str) -> object:
 
 
 def recording_of(
-    profile: Profile, path: Path, reading: Record | None = None, state_of_open: State = "lost"
+    profile: Profile,
+    path: Path,
+    reading: dict[str, Any] | None = None,
+    state_of_open: State = "lost",
 ) -> Recording:
     """Returns a profile as a recording of one run: its records are the events of a folder."""
-    reading = reading or {}
-    run_id = str(profile.run.get("id") or reading.get("run_id") or "")
+    last = (reading or {}).get("attributes", {})
+    run_id = str(profile.run.get("id") or (reading or {}).get("run") or "")
     run = ReadRun(run_id, 0.0, path.name)
     attributes = _of_run(profile)
     for kind, event, at in _events(profile, attributes):
         run.take(kind, event, at)
-    if reading:
-        run.state_known(_state(reading, run.open_steps), _number(reading, _TIME) or 0.0)
+    if reading is not None:
+        steps = _numbered(reading, run.open_steps)
+        run.state_known({**reading, "steps": steps}, number(last, semconv.READING_ELAPSED) or 0.0)
     is_over = run.end is not None
     recorded = run.recorded(state_of_open)
     latest = recorded.checkpoints[-1].time
@@ -320,7 +315,9 @@ def recording_of(
         state=recorded.state,
         duration=max(latest, recorded.last.time if recorded.last is not None else 0.0),
         origin={name: value for name, value in attributes.items() if name in semconv.ORIGIN},
-        runs=(replace(recorded, pid=_whole(reading.get("pid")), summary=profile.summary),),
+        runs=(
+            replace(recorded, pid=_whole(last.get(semconv.PROCESS_PID)), summary=profile.summary),
+        ),
         problems=("the file has no end",) if is_over and not profile.complete else (),
     )
 
@@ -384,25 +381,19 @@ _WITH: Final = "with "
 """Begins what the section on the end says of an exception."""
 
 
-def _state(reading: Record, open_steps: Mapping[int, str]) -> dict[str, Any]:
-    """Returns a last reading as the state file of a folder; its steps are known by their names."""
-    listed = reading.get("open_steps")
-    left = [each for each in (listed if isinstance(listed, list) else ()) if isinstance(each, dict)]
-    steps = []
+def _numbered(state: Mapping[str, Any], open_steps: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Returns the open steps of a last reading by their numbers in the profile: a strict one lacks some."""
+    steps = state.get("steps", ())
+    names = state.get("attributes", {}).get(semconv.READING_OPEN_STEPS, ())
+    # There is room for the innermost steps.
+    left = list(zip(reversed(names), reversed(steps), strict=False))[::-1]
+    found = []
     for index, name in open_steps.items():
-        same = next((each for each in left if each.get("step") == name), None)
+        same = next((each for each in left if each[0] == name), None)
         if same is not None:
             left.remove(same)
-            samples, expected = _whole(same.get("samples")), _whole(same.get("expected_samples"))
-            steps.append({"index": index, "samples": samples, "expected": expected})
-    attributes = _levels(reading, semconv.READING_PREFIX)
-    known = {
-        semconv.READING_ELAPSED: _number(reading, _TIME),
-        semconv.READING_MEMORY_PEAK: _bytes(reading, "peak_memory_mb"),
-        "quant.reading.gpu_memory_peak": _bytes(reading, "peak_gpu_memory_mb"),
-        semconv.READING_MEMORY_LIMIT: _bytes(reading, "memory_limit_mb"),
-    }
-    return {"steps": steps, "attributes": {**attributes, **_present(known)}}
+            found.append({**same[1], "index": index})
+    return found
 
 
 def _of_step(first: Record, last: Record) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from sys import intern
 from typing import Any, Final, TypeAlias
 
+from otel_quant.schema import semconv
 from otel_quant.schema.catalog import FORMER
 from otel_quant.schema.stacks import Place
 
@@ -197,6 +198,29 @@ def _stack_row(value: Any, left_out: LeftOut) -> tuple[int, ...] | None:
     return None
 
 
+# --- the local file -----------------------------------------------------------------------
+
+PROFILE_RUN: Final = {
+    "id": semconv.RUN_ID,
+    "rank": semconv.RUN_RANK,
+    "command": semconv.PROCESS_COMMAND_LINE,
+    "host": semconv.HOST_NAME,
+    "system": semconv.OS_DESCRIPTION,
+    "python": semconv.PYTHON_VERSION,
+    "otel_quant": semconv.OTEL_QUANT_VERSION,
+    "memory_limit_mb": semconv.MEMORY_LIMIT,
+    "memory_limit_source": semconv.MEMORY_LIMIT_SOURCE,
+    "gpus": semconv.GPU_NAMES,
+}
+"""Keys of the section ``run`` of a profile, and the attributes of the run that they are."""
+
+PROFILE_RUN_END: Final = {
+    "tree_peak_memory_mb": semconv.MEMORY_PEAK,
+    "tree_peak_memory_source": semconv.MEMORY_PEAK_SOURCE,
+    "memory_limit_share": semconv.MEMORY_PEAK_RATIO,
+}
+"""The same of the section ``run_end``."""
+
 # --- the files ----------------------------------------------------------------------------
 
 _TIMES: Final[Mapping[str, Check]] = {"time": whole, "clock": whole}
@@ -299,7 +323,7 @@ STATE: Final = Fields(
     "state",
     _RUN,
     {
-        "attributes": attributes, "problem": text,
+        "attributes": attributes, "began": whole, "problem": text,
         "steps": many(
             Fields("step", {"index": whole}, {"samples": whole, "expected": whole, "line": place}),
             "steps",

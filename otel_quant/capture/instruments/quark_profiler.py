@@ -45,10 +45,6 @@ _ENTERED: Final[ContextVar[tuple[Activation, ...]]] = ContextVar("otel_quant_ent
 
 # Whether Quark takes a checkpoint itself, at the start or the end of a scope.
 _IN_OWN_CHECKPOINT: Final[ContextVar[bool]] = ContextVar("otel_quant_boundary", default=False)
-# Name and record of the last checkpoint that Quark's profiler has taken.
-_RECORD: Final[ContextVar[tuple[str, Mapping[str, object]]]] = ContextVar(
-    "otel_quant_record", default=("", {})
-)
 
 
 def scope(original: Function, hook: Hook, library: Library) -> Function:
@@ -117,7 +113,7 @@ def enter_scope(original: Function, hook: Hook, library: Library) -> Function:
         with _own_checkpoint():
             result = original(self)
         activation = Activation(None)
-        with FAULTS.kept_in(OPENING_A_STEP), RUNTIME.metrics.adopted(self, *_RECORD.get()):
+        with FAULTS.kept_in(OPENING_A_STEP):
             if opening is not None:
                 activation = Activation(opening())
         activation.__enter__()
@@ -137,8 +133,7 @@ def exit_scope(original: Function, hook: Hook, library: Library) -> Function:
         entered = _ENTERED.get()
         if entered:
             _ENTERED.set(entered[:-1])
-            with RUNTIME.metrics.adopted(self, *_RECORD.get()):
-                entered[-1].__exit__(kind, error, traceback)
+            entered[-1].__exit__(kind, error, traceback)
         return result
 
     return wrapper
@@ -158,7 +153,7 @@ def initialize(original: Function, hook: Hook, library: Library) -> Function:
             RUNTIME.exit_order.take_place()  # before Quark does: at exit, its last record is made first
         original(self, output_path)
         if is_new:
-            with FAULTS.kept_in("Quark's profiler"), RUNTIME.metrics.adopted(self):
+            with FAULTS.kept_in("Quark's profiler"):
                 if self.enabled:
                     RUNTIME.recorder.start()
 
@@ -173,13 +168,10 @@ def checkpoint(original: Function, hook: Hook, library: Library) -> Function:
         records: Sequence[Mapping[str, object]] = getattr(self, "records", ())
         before = len(records)
         original(self, step_name)
-        _RECORD.set((step_name, records[-1] if len(records) > before else {}))
-        if step_name == ProfileStep.END:
-            RUNTIME.metrics.adopt_end(self, _RECORD.get()[1])
+        RUNTIME.metrics.adopt(self, step_name, records[-1] if len(records) > before else {})
         ends_of_the_run = (ProfileStep.START, ProfileStep.END)
         if not _IN_OWN_CHECKPOINT.get() and step_name not in ends_of_the_run:
-            with RUNTIME.metrics.adopted(self, *_RECORD.get()):
-                RUNTIME.recorder.point(step_name)
+            RUNTIME.recorder.point(step_name)
 
     return wrapper
 

@@ -61,8 +61,9 @@ def a_recording(path: Path) -> Path:
     )  # fmt: skip
     (path / "quark_profile.yaml").write_text(CUT_PROFILE)
     (path / "p.last_reading.json").write_text(
-        json.dumps({"run_started": 1700000000.5, "timestamp": 1700000062.5, "cpu_memory_mb": 4.5,
-                    "open_steps": [{"step": "Calibration", "samples": 3}]})
+        json.dumps({"time": 1700000062500000000, "clock": 0, "run": "a", "began": 1700000000500000000,
+                    "attributes": {"quant.reading.memory": 4, "quant.reading.open_steps": ["Calibration"]},
+                    "steps": [{"index": 0, "samples": 3}]})
     )  # fmt: skip
     return path
 

@@ -21,7 +21,7 @@ from otel_quant.recordings.sending.replay import Identifiers, Replay
 from otel_quant.recordings.steps import path_text
 from otel_quant.schema.units import size
 from otel_quant.views import report
-from otel_quant.views.ending import ending_facts
+from otel_quant.views.answer import ending_facts
 from otel_quant.views.watch import Looked
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import COMPLETE

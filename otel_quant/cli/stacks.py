@@ -58,8 +58,11 @@ def _run(options: argparse.Namespace) -> int:
     elif options.format == "collapsed":
         sys.stdout.writelines(views.collapsed(found, options.by))
     else:
+        made = (
+            views.page_parts(found) if options.format == "html" else views.parts(found, options.by)
+        )
         document = Document(
-            list(views.parts(found, options.by)),
+            made,
             title=options.recording,
             over="Python lines of a quantization run",
             sheet=lambda: views.table(by_line(found), options.by),

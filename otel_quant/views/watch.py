@@ -119,12 +119,13 @@ def _level(curve: RecordedCurve | None, name: str) -> tuple[float | None, float 
 
 
 def _progress(each: PlacedStep) -> list[str]:
-    """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``."""
+    """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``, and its line."""
     step, sample = each.step, ""
     if step.samples is not None or step.expected_samples is not None:
         of = f" of {step.expected_samples:,}" if step.expected_samples is not None else ""
         sample = f"sample {step.samples or 0:,}{of}"
-    return list(filter(None, (sample, time_left(each.run, step))))
+    line = f"at {printable(step.line.short)}" if step.line is not None else ""
+    return list(filter(None, (sample, time_left(each.run, step), line)))
 
 
 # --- lines --------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from otel_quant.capture.instruments.hooks import (
     libraries,
     load,
 )
-from otel_quant.schema.step_names import ProfileStep
+from otel_quant.schema.records import ProfileStep
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"
 

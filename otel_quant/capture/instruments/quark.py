@@ -34,9 +34,8 @@ from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.export.quark_yaml.request import DEFAULT_PATH
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue
+from otel_quant.schema.records import AttributeValue, ProfileStep
 from otel_quant.schema.settings import QUARK_PROFILING
-from otel_quant.schema.step_names import ProfileStep
 
 _PRESETS: Final = "quark.onnx.quantization.config.custom_config"
 _PRESET_SUFFIX: Final = "_QCONFIG"

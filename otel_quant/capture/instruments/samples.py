@@ -33,7 +33,7 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation
 from otel_quant.schema import semconv
-from otel_quant.schema.step_names import ProfileStep
+from otel_quant.schema.records import ProfileStep
 
 if TYPE_CHECKING:
     _Proxy = wrapt.ObjectProxy[Any]

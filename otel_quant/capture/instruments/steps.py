@@ -35,8 +35,7 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, as_step, is_failure, qualified_name
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue, Reading
-from otel_quant.schema.step_names import ProfileStep
+from otel_quant.schema.records import AttributeValue, ProfileStep, Reading
 
 
 class Operation:

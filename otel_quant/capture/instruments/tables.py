@@ -19,8 +19,7 @@ from otel_quant.capture.instruments.hooks import (
     Library,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue
-from otel_quant.schema.step_names import ProfileStep
+from otel_quant.schema.records import AttributeValue, ProfileStep
 
 _MODELS: Final = "hooks:models_of"
 

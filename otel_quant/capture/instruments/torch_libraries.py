@@ -28,8 +28,7 @@ from otel_quant.capture.instruments.steps import (
 )
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue
-from otel_quant.schema.step_names import ProfileStep
+from otel_quant.schema.records import AttributeValue, ProfileStep
 
 # --- Hugging Face's optimum-quanto: calibration in a ``with`` block ------------------------
 

@@ -24,14 +24,15 @@ from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.records import (
+    ALL_STEPS,
     AttributeValue,
     CostedModel,
     Peaks,
+    ProfileStep,
     Reading,
     RunInfo,
     StepInfo,
 )
-from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
 
 _LONGEST_WAIT: Final = 1.0
 """Seconds that the end of a run waits for other threads: a driver may hang."""

@@ -14,7 +14,7 @@ import yaml
 
 from otel_quant import quark
 from otel_quant.quark import GlobalProfiler
-from otel_quant.schema.step_names import ProfileStep
+from otel_quant.schema.records import ProfileStep
 from tests.fixtures.programs import run_script, steps_in
 
 

@@ -29,8 +29,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from otel_quant.recordings.model import steps_in
     from otel_quant.recordings.stacks import by_line, of_step, stacks_in
-    from otel_quant.recordings.steps import steps_in
     from otel_quant.views import stacks as views
     from otel_quant.views.document import Document
     from otel_quant.views.text import listed, printable, terminal_width

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from otel_quant.export.recording.layout import BENCH, INFERENCE
 from otel_quant.recordings import summary
-from otel_quant.recordings.comparison.facts import FACTS
+from otel_quant.recordings.comparison.runs import FACTS
 from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State
 from otel_quant.recordings.stacks import stacks_in
 from otel_quant.schema import semconv

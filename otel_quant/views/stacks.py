@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from otel_quant.recordings.model import name_text, path_text
 from otel_quant.recordings.stacks import SeenStack, by_call, by_line
-from otel_quant.recordings.steps import name_text, path_text
 from otel_quant.schema.stacks import NOTHING, Amounts, Place
 from otel_quant.schema.units import duration_text, share_text
 from otel_quant.views.document import Column, Flame, Lines, Part, Table

@@ -14,9 +14,8 @@ from otel_quant.base.files import open_regular
 from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.export.recording.layout import OUTPUT
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import LAUNCHER, Recording, State, number
+from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, State, number, steps_in
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.steps import PlacedStep, steps_in
 from otel_quant.schema import semconv, series
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size

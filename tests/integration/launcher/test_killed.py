@@ -9,13 +9,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
-from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched, launcher
 
 MB = 1_000_000
@@ -225,44 +224,6 @@ def test_a_kill_at_any_moment_names_the_step_and_the_sample(
     sample, total = sample_in(ending)
     assert abs(sample - int((launched.folder / "given").read_text())) <= 1
     assert total == 10_000
-
-
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_the_open_spans_are_ended_under_their_own_ids(
-    launched: Launched, otlp: OtlpReceiver, protocol: Any
-) -> None:
-    command = program(launched.folder, 10 * MB, 512, last=60)
-    variables = otlp.environment(protocol)
-    variables.pop("OTEL_SERVICE_NAME", None)  # the service has the program's name
-    done = launched.run(command, variables=variables)
-    assert done.returncode == -signal.SIGKILL
-    recording = read(launched.recording)
-    (run,) = recording.runs
-    (step,) = run.steps
-    otlp.wait_for(lambda receiver: bool(receiver.records_of("quant.run.killed")))
-    root, calibration = otlp.span("quantization"), otlp.span("Calibration")
-    assert (root.trace_id, root.span_id, root.parent_id) == (run.trace_id, run.span_id, "")
-    assert (calibration.trace_id, calibration.span_id) == (step.trace_id, step.span_id)
-    assert calibration.parent_id == root.span_id
-    (started,) = otlp.records_of("quant.run.started")
-    assert (started.trace_id, started.span_id) == (root.trace_id, root.span_id)
-    assert recording.ending is not None
-    for span, item in ((root, run), (calibration, step)):
-        assert span.status == "ERROR"
-        assert span.status_message == (
-            "the program was killed by SIGKILL, in Calibration, sample 60 of 512"
-        )
-        assert abs(span.start_ns - recording.began_ns - item.start * 1e9) < 1e6
-        assert abs(span.end_ns - recording.began_ns - recording.ending.time * 1e9) < 1e6
-        assert span.attributes["error.type"] == "SIGKILL"
-        assert span.resource["service.name"] == "quantize"
-        assert span.resource == started.resource
-    assert calibration.attributes["quant.calibration.sample_count"] == 60
-    assert calibration.attributes["quant.calibration.sample_total"] == 512
-    (record,) = otlp.records_of("quant.run.killed")
-    assert (record.trace_id, record.span_id) == (step.trace_id, step.span_id)
-    assert record.severity == "ERROR"
-    assert record.attributes["quant.ending.memory"] == recording.ending.memory
 
 
 def test_an_endpoint_that_hangs_delays_the_end_by_the_time_that_it_has(launched: Launched) -> None:

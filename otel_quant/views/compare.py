@@ -9,9 +9,8 @@ from dataclasses import asdict
 from operator import itemgetter
 from typing import Any, Final
 
-from otel_quant.recordings.comparison.facts import FactDifference
 from otel_quant.recordings.comparison.gate import Check, Outcome, Verdict
-from otel_quant.recordings.comparison.runs import ComparedRun, common_time
+from otel_quant.recordings.comparison.runs import ComparedRun, FactDifference, common_time
 from otel_quant.recordings.comparison.side_by_side import (
     Comparison,
     FigureRow,
@@ -19,7 +18,7 @@ from otel_quant.recordings.comparison.side_by_side import (
     Side,
     StepRow,
 )
-from otel_quant.recordings.steps import name_text, path_text
+from otel_quant.recordings.model import name_text, path_text
 from otel_quant.recordings.summary import (
     CPU_TIME,
     CPU_WAITS,
@@ -31,9 +30,9 @@ from otel_quant.recordings.summary import (
     WAITS,
     is_of_program,
 )
+from otel_quant.schema.catalog import QUANTITIES
+from otel_quant.schema.catalog import Quantity as Figure
 from otel_quant.schema.figures import PREFIX
-from otel_quant.schema.quantities import QUANTITIES
-from otel_quant.schema.quantities import Quantity as Figure
 from otel_quant.schema.units import binary_sizes, counted, cut, duration_text, share_text
 from otel_quant.views.cells import cell_text, number_text
 from otel_quant.views.document import (
@@ -45,12 +44,12 @@ from otel_quant.views.document import (
     Lines,
     Part,
     Quantity,
-    Row,
     Section,
     Table,
 )
 
-_MOST_ROWS: Final = 60
+_MOST_ROWS: Final = 40
+_MOST_NOTES: Final = 20
 _MOST_CHECKS: Final = 40
 _MOST_NAMED: Final = 3
 _LONGEST_NAME: Final = 80
@@ -98,6 +97,7 @@ def document(
 
 
 def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -> Iterator[Part]:
+    """Yields the answer first, the curves, then what differs, the most important first."""
     if verdict is not None:
         if not with_curves:
             yield Lines((outcome_text(verdict),))
@@ -106,13 +106,10 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
     # Of two sides without limits, it is the title of the page.
     if headlines and not (with_curves and verdict is None and len(headlines) == 1):
         yield Lines(headlines)
-    yield Facts(
-        [
-            (side.name if not number else "", f"{run.name} ({run.why})" if run.why else run.name)
-            for side in comparison.sides
-            for number, run in enumerate(side.runs)
-        ]
-    )
+    if with_curves:
+        yield Section("Over time", _curves(comparison))
+    yield _total(comparison)
+    yield from _steps(comparison)
     if comparison.differences:
         yield Table(
             (Column("DIFFERS"), *(Column(side.name.upper()) for side in comparison.sides)),
@@ -123,12 +120,14 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
             id="differs",
             caption="What differs between the runs",
         )
-    yield _total(comparison)
-    steps: list[Part] = [*_steps(comparison)]
-    if with_curves:
-        yield Section("Over time", _curves(comparison))
-        steps = [Section("Steps", steps)] if steps else []
-    yield from steps
+    yield Facts(
+        [
+            (side.name if not number else "", f"{run.name} ({run.why})" if run.why else run.name)
+            for side in comparison.sides
+            for number, run in enumerate(side.runs)
+        ],
+        caption="Runs",
+    )
 
 
 def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
@@ -141,7 +140,7 @@ def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
 
 
 def check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str]:
-    """Returns each check in one line."""
+    """Yields each check in one line."""
     numbers = {side.name: at for at, side in enumerate(comparison.sides)}
     return (check_text(check, numbers[check.side.name]) for check in checks)
 
@@ -209,26 +208,25 @@ def _where_most(comparison: Comparison, name: str, at: int, total: float) -> Ste
 
 
 def _total(comparison: Comparison) -> Table:
-    telling = [each for row in comparison.rows for each in _telling_figures(row)]
-    notes = [_NOISE_MEANS] if any(_NOISE in _noise_text(each) for each in telling) else []
-    programs = {is_of_program(run.recording) for side in comparison.sides for run in side.runs}
-    if len(programs) == 2:
-        notes.append(_RUNS_ALONE)
-    rows = list(_telling_figures(comparison.rows[0]))
+    whole = comparison.rows[0]
+    rows = [each for name, each in whole.figures.items() if _is_telling(whole, name)]
     equal = [
         row
         for row in rows
-        if row.figure.kind == "cost" and all(each and not each.change for each in row.differences)
+        if row.figure.name not in _HEADLINED
+        and all(each and not each.change for each in row.differences)
     ]
+    shown = [row for row in rows if row not in equal]
+    shown.sort(key=lambda row: -_weight(comparison, row))
+    notes = [_NOISE_MEANS] if any(_NOISE in _noise_text(each) for each in shown) else []
+    programs = {is_of_program(run.recording) for side in comparison.sides for run in side.runs}
+    if len(programs) == 2:
+        notes.append(_RUNS_ALONE)
     if equal:
         notes.append(f"equal: {', '.join(each.figure.name for each in equal)}")
     return Table(
-        (Column("TOTAL", title="figure"), *_columns(comparison, ""), Column("NOTE")),
-        [
-            (each.figure.name, *_cells(each), _noise_text(each))
-            for each in rows
-            if each not in equal
-        ],
+        (Column("TOTAL", title="figure"), *_columns(comparison), Column("NOTE")),
+        [(each.figure.name, *_cells(each), _noise_text(each)) for each in shown],
         id="total",
         caption="Total",
         note="\n".join(notes),
@@ -236,38 +234,51 @@ def _total(comparison: Comparison) -> Table:
     )
 
 
-def _steps(comparison: Comparison) -> Iterator[Table]:
-    """Yields a table of steps for each figure that tells something of one."""
-    for figure in QUANTITIES:
-        name = figure.name
-        rows = [row for row in comparison.rows[1:] if name in row.figures]
-        if any(_is_telling(row, name) for row in rows):
-            left_out = len(rows) - _MOST_ROWS
-            yield Table(
-                (Column("STEP"), *_columns(comparison, figure.unit), Column("NOTE")),
-                [_step_row(comparison, row, row.figures[name]) for row in _largest(name, rows)],
-                id=f"steps-{name.replace('.', '-')}",
-                title=f"{name}: {figure.brief}",
-                note=f"{counted(left_out, 'step')} left out: those that differ least"
-                if left_out > 0
-                else "",
-            )
+def _steps(comparison: Comparison) -> Iterator[Part]:
+    """Yields a table of the figures of steps that differ, and what else is to be said of steps."""
+    telling = [
+        (row, each)
+        for row in comparison.rows[1:]
+        for name, each in row.figures.items()
+        if _is_telling(row, name)
+    ]
+    shown = [
+        pair for pair in telling if any(each and each.is_clear for each in pair[1].differences)
+    ]
+    shown.sort(key=lambda pair: -_weight(comparison, pair[1]))
+    folded = sum(any(each.differences) for _, each in telling) - len(shown)
+    note = f"{counted(folded, 'figure')} of steps equal or not significantly different."
+    if shown:
+        table = Table(
+            (Column("STEP"), Column("FIGURE"), *_columns(comparison), Column("NOTE")),
+            [
+                (_step_name(row), each.figure.name, *_cells(each), _noise_text(each))
+                for row, each in shown
+            ],
+            id="steps",
+            caption="Steps",
+            is_sortable=False,
+        ).first(_MOST_ROWS, "smaller difference")
+        yield table._replace(note=f"{table.note} {note}".strip() if folded else table.note)
+    elif folded:
+        yield Lines((note,))
+    notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
+    if lines := [f"{_step_name(row)}: {text}" for row, text in notes if text]:
+        yield Lines(lines, is_list=True).first(_MOST_NOTES)
 
 
-def _step_row(comparison: Comparison, row: StepRow, of: FigureRow) -> Row:
-    note = ", ".join(filter(None, (_noise_text(of), *_notes(comparison, row))))
-    name = cut(name_text(row.path), _LONGEST_NAME)
-    return Row((name, *_cells(of), note), depth=len(row.path) - 1)
+def _step_name(row: StepRow) -> str:
+    return cut(path_text(row.path[-2:]), _LONGEST_NAME)
 
 
-def _largest(figure: str, steps: Sequence[StepRow]) -> Sequence[StepRow]:
-    """Returns the steps that differ most, in their order."""
-
-    def change(at: int) -> float:
-        differences = steps[at].figures[figure].differences
-        return -max((abs(each.change) for each in differences if each), default=-1.0)
-
-    return [steps[at] for at in sorted(sorted(range(len(steps)), key=change)[:_MOST_ROWS])]
+def _weight(comparison: Comparison, row: FigureRow) -> float:
+    """Returns how much a difference matters: that which is clear first, by its share of the total."""
+    whole = comparison.rows[0].figures.get(row.figure.name, row)
+    total = max((sample.median for sample in whole.samples if sample), default=0.0)
+    changes = [each for each in row.differences if each and each.change]
+    largest = max((abs(each.change) for each in changes), default=0.0)
+    share = largest / total if total > 0 else 0.0
+    return share + any(each.is_clear for each in changes)
 
 
 def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
@@ -282,12 +293,12 @@ def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
             yield f"{state} in {side.name}"
 
 
-def _columns(comparison: Comparison, unit: str) -> Iterator[Column[Any]]:
+def _columns(comparison: Comparison) -> Iterator[Column[Any]]:
     for number, side in enumerate(comparison.sides):
         title = "median ± largest distance of a run from it" if len(side.runs) > 1 else ""
-        yield Column(side.name.upper(), unit, absent="-", title=title)
+        yield Column(side.name.upper(), "", absent="-", title=title)
         if number:
-            yield Column("DIFFERENCE", unit)
+            yield Column("DIFFERENCE", "")
             yield Column("", "1", shown_in="%", is_signed=True)
 
 
@@ -323,10 +334,6 @@ def _noise_text(row: FigureRow) -> str:
         elif each.change and mark:
             texts.append(mark)
     return " ".join(texts)
-
-
-def _telling_figures(row: StepRow) -> Iterator[FigureRow]:
-    return (each for name, each in row.figures.items() if _is_telling(row, name))
 
 
 _PARTS: Final = {
@@ -394,28 +401,25 @@ def _fact_text(fact: FactDifference, side: int) -> str:
 
 def check_text(check: Check, side: int) -> str:
     """Returns a check in one line."""
-    return f"{check.outcome}: {_check_text(check, side)}"
-
-
-def _check_text(check: Check, side: int) -> str:
     limit, name = check.limit, check.side.name
+    where = path_text(check.path) if name == "new" else f"{name}: {path_text(check.path)}"
     if limit is None:
-        return f"{name}: {check.why}"
-    if check.facts:
+        text = f"{name}: {check.why}"
+    elif check.facts:
         reasons = "; ".join(
             f"{fact.name} {_fact_text(fact, 0)} in base, {_fact_text(fact, side)} in {name}"
             for fact in check.facts
         )
-        return f"{limit.text}: {reasons} (--force compares them all the same)"
-    where = path_text(check.path) if name == "new" else f"{name}: {path_text(check.path)}"
-    if check.why:
-        return f"{where}: {limit.text}: {check.why}"
-    with binary_sizes(limit.is_binary):
-        text = f"{where}: {_figures_text(check)}"
-    if check.waits is not None:
-        text += f": threads waited {duration_text(check.waits)} for a CPU: possible contention"
-        text += "; use 4 or more runs per side, or --force"
-    return text
+        text = f"{limit.text}: {reasons} (--force compares them all the same)"
+    elif check.why:
+        text = f"{where}: {limit.text}: {check.why}"
+    else:
+        with binary_sizes(limit.is_binary):
+            text = f"{where}: {_figures_text(check)}"
+        if check.waits is not None:
+            text += f": threads waited {duration_text(check.waits)} for a CPU: possible contention"
+            text += "; use 4 or more runs per side, or --force"
+    return f"{check.outcome}: {text}"
 
 
 def _figures_text(check: Check) -> str:
@@ -499,7 +503,10 @@ def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
                         "sides": [
                             None
                             if sample is None
-                            else {**_sampled(sample), "values": list(sample.values)}
+                            else {
+                                **{name: getattr(sample, name) for name in _SAMPLED},
+                                "values": list(sample.values),
+                            }
                             for sample in each.samples
                         ],
                         "differences": [found and asdict(found) for found in each.differences],
@@ -532,35 +539,29 @@ def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
     return data
 
 
-def _sampled(sample: Sample) -> dict[str, float]:
-    return {"median": sample.median, "lowest": sample.lowest, "highest": sample.highest}
-
-
 def _sheet(comparison: Comparison) -> Table:
     """Returns a row for each figure of each step."""
+    names = ["step", "figure", "unit"]
+    for number, side in enumerate(comparison.sides):
+        known = ("runs", *_SAMPLED, *(_COMPARED if number else ()))
+        names += [f"{side.name.replace(' ', '_')}_{each}" for each in known]
     rows = [
-        dict(_sheet_row(comparison, row, each))
+        (path_text(row.path), each.figure.name, each.figure.unit, *_sheet_cells(each))
         for row in comparison.rows
         for each in row.figures.values()
     ]
-    columns = [Column[Any](name) for name in (rows[0] if rows else ())]
-    return Table(columns, [list(row.values()) for row in rows])
+    return Table([Column[Any](name) for name in names], rows)
 
 
-def _sheet_row(
-    comparison: Comparison, row: StepRow, figure: FigureRow
-) -> Iterator[tuple[str, Cell]]:
-    yield "step", path_text(row.path)
-    yield "figure", figure.figure.name
-    yield "unit", figure.figure.unit
-    for number, (side, sample) in enumerate(zip(comparison.sides, figure.samples, strict=True)):
-        found: dict[str, Cell] = {"runs": 0, "median": None, "lowest": None, "highest": None}
-        if sample is not None:
-            found |= {"runs": len(sample.values), **_sampled(sample)}
+_SAMPLED: Final = ("median", "lowest", "highest")
+_COMPARED: Final = ("change", "ratio", "p", "is_clear")
+
+
+def _sheet_cells(row: FigureRow) -> Iterator[Cell]:
+    for number, sample in enumerate(row.samples):
+        yield len(sample.values) if sample else 0
+        yield from (getattr(sample, name, None) for name in _SAMPLED)
         if number:
-            each = figure.differences[number - 1]
-            found |= dict.fromkeys(("change", "ratio", "p", "is_clear"))
-            if each is not None:
-                found |= {**asdict(each), "is_clear": "yes" if each.is_clear else "no"}
-        name = side.name.replace(" ", "_")
-        yield from ((f"{name}_{part}", value) for part, value in found.items())
+            each = row.differences[number - 1]
+            yield from (getattr(each, name, None) for name in _COMPARED[:-1])
+            yield None if each is None else "yes" if each.is_clear else "no"

@@ -130,8 +130,8 @@ last.wait()
     assert set(last.totals) == TOTALS
     grid = grid_of({"launcher": curve}, curve.began_ns)
     assert grid is not None
-    shown = grid.last[next(iter(names))]  # the program, before its first child too
-    assert shown[: len(shown) // 10] == grid.last["memory"][: len(shown) // 10]
+    shown = grid.values(next(iter(names)), "last")  # the program, before its first child too
+    assert shown[: len(shown) // 10] == grid.values("memory", "last")[: len(shown) // 10]
 
 
 def test_the_memory_of_a_killed_child_of_a_shell_is_known(tmp_path: Path, empty: float) -> None:

@@ -20,6 +20,7 @@ from otel_quant.views.document import (
     Charts,
     Column,
     Facts,
+    Flame,
     Lines,
     Meters,
     Part,
@@ -109,6 +110,8 @@ def as_text(part: Part) -> Table | Facts | Lines | Section:
                     for name, value, limit in part.rows
                 ]
             )
+        case Flame():
+            return Lines([f"{part.title}: a page draws it"])
     return part
 
 

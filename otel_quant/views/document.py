@@ -188,6 +188,15 @@ class Meters(NamedTuple):
     rows: Sequence[tuple[str, float, float | None]]
 
 
+class Flame(NamedTuple):
+    """What was seen at lines of code, below their callers; a page draws it, beside the tables of it."""
+
+    title: str
+    places: Sequence[tuple[str, str]]  # Text of a line, and its library
+    # Row of the caller, -1 for none; place; microseconds and bytes of growth of the line itself
+    rows: Sequence[tuple[int, int, int, int]]
+
+
 class Section(NamedTuple):
     """Parts under a heading."""
 
@@ -199,7 +208,7 @@ class Section(NamedTuple):
     layout: str = ""
 
 
-Part: TypeAlias = Table | Facts | Lines | Charts | Meters | Section
+Part: TypeAlias = Table | Facts | Lines | Charts | Flame | Meters | Section
 
 
 class Document(NamedTuple):

@@ -21,6 +21,8 @@ from typing import Any, Final
 from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.layout import SCHEMA
+from otel_quant.schema import series
+from otel_quant.schema.events import Event, present
 from otel_quant.schema.stacks import Place
 
 _ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",", ":")).encode
@@ -103,31 +105,37 @@ def mapping_in(path: Path) -> dict[str, Any] | None:
 
 
 class StateFile:
-    """Writes the newest figures of a process over in place. The file is made with the first write."""
+    """Writes the newest figures of a run over in place. The file is made with the first write."""
 
     def __init__(self, path: Path) -> None:
         self._file = PageFile(path)
         self._head = ""
-        self._head_of: tuple[str, int, str | None] = "", 0, None
+        self._head_of: tuple[object, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._file.path
 
     def write(
         self,
-        run: str,
-        time_ns: int,
-        clock_ns: int,
-        attributes: Mapping[str, Any],
+        newest: Event,
         steps: Iterable[tuple[int, int, int | None, Place | None]],
-        problem: str | None = None,
+        **more: str | int | None,
     ) -> None:
-        """Writes figures, the samples that each open step has consumed and expects, its line, and a problem."""
-        if self._head_of != (run, clock_ns, problem):  # else there are only more samples
-            head = {"schema": SCHEMA, "time": time_ns, "clock": clock_ns, "run": run}
-            told = {} if problem is None else {"problem": problem}
-            self._head = as_json({**head, **told, "attributes": attributes})
-            self._head_of = run, clock_ns, problem
+        """Writes a reading, and of each open step its index, the samples it has consumed and expects, and its line."""
+        if self._head_of != (newest, more):  # else there are only more samples
+            head = {
+                "schema": SCHEMA,
+                "time": newest.time_ns,
+                "clock": newest.clock_ns,
+                "run": newest.run.id,
+                **present(more),
+                "attributes": _with_peaks(newest),
+            }
+            self._head, self._head_of = as_json(head), (newest, more)
         texts = [
-            f'{{"index":{index},"samples":{samples},"expected":{json.dumps(expected)}'
-            f"{_line_text(line)}}}"
+            as_json({"index": index, "samples": samples, "expected": expected, **_line_of(line)})
             for index, samples, expected, line in steps
         ]
         for first in range(len(texts) + 1):
@@ -137,13 +145,24 @@ class StateFile:
                 return
         # else the attributes of a program fill a page by themselves
 
+    def remove(self) -> None:
+        """Removes the file, if it was made."""
+        self._file.remove()
+
     def forget(self) -> None:
         """In a forked child: closes its copy."""
         self._file.forget()
 
 
-def _line_text(line: Place | None) -> str:
-    return "" if line is None else f',"line":{json.dumps(line)}'
+def _with_peaks(newest: Event) -> dict[str, Any]:
+    """Returns the attributes of a reading, with peaks that no log record has and no launcher measures."""
+    peaks = newest.peaks.figures if newest.peaks is not None else {}
+    shown = {name: peaks.get(figure) for figure, name in series.STATE_PEAKS.items()}
+    return {**newest.attributes, **present(shown)}
+
+
+def _line_of(line: Place | None) -> dict[str, Place]:
+    return {} if line is None else {"line": line}
 
 
 _TRIES: Final = 10_000

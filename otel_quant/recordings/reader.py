@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from otel_quant.base.files import is_held
-from otel_quant.export.recording import layout, manifest
+from otel_quant.export.recording import layout
 from otel_quant.export.recording.curve import Curve, RecordedCurve, read_curve
 from otel_quant.export.recording.event_file import (
     EXPECTED,
     NewerSchemaError,
     NotARecordingError,
+    load_manifest,
 )
 from otel_quant.recordings.model import (
     LAUNCHER,
@@ -46,7 +47,7 @@ def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) ->
 def _read_folder(folder: Path, ending: Ending | None, in_brief: bool) -> Recording:
     processes = layout.processes_in(folder)
     left_out = LeftOut()
-    made = MANIFEST(manifest.load(folder), left_out) or {}
+    made = MANIFEST(load_manifest(folder), left_out) or {}
     problems = [*left_out.in_words(layout.MANIFEST)]
     launcher = layout.curve_path(folder, LAUNCHER)
     if not processes and not made and not launcher.exists():

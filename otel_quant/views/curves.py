@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from otel_quant.export.recording.curve import Level, Number, RecordedCurve
-from otel_quant.export.recording.largest_processes import MOST
+from otel_quant.export.recording.curve import MOST, Level, Number, RecordedCurve
 from otel_quant.recordings.comparison.runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, Recording, number
 from otel_quant.recordings.steps import PlacedStep, step_at

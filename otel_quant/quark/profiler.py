@@ -25,8 +25,8 @@ from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import total_used
 from otel_quant.schema.records import DiskReading, Reading
+from otel_quant.schema.records import ProfileStep as ProfileStep
 from otel_quant.schema.settings import QUARK_PROFILING
-from otel_quant.schema.step_names import ProfileStep as ProfileStep
 
 _GIB: Final = 1024**3
 

@@ -23,13 +23,14 @@ from otel_quant.export.recording.event_file import (
     mapping_in,
 )
 from otel_quant.export.recording.layout import LAST_READING
+from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import Recording, State, number
-from otel_quant.recordings.process_reader import ReadRun
 from otel_quant.schema import semconv
+from otel_quant.schema.events import present
 from otel_quant.schema.figures import RESOURCES, Figure
 from otel_quant.schema.recorded_files import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
+from otel_quant.schema.records import ALL_STEPS, ProfileStep
 from otel_quant.schema.series import CACHE_GROWTH
-from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
 
 if TYPE_CHECKING:
     from otel_quant.schema.records import AttributeValue
@@ -96,7 +97,6 @@ _WORDS: Final[dict[str, object]] = {
     "true": True, "false": False, "null": None, "none": None, "~": None, ".nan": math.nan,
     "nan": math.nan, ".inf": math.inf, "inf": math.inf, "-.inf": -math.inf, "-inf": -math.inf,
 }  # fmt: skip
-_MAX_BROKEN_LINES: Final = 100
 
 
 class NotAProfileError(NotARecordingError):
@@ -142,7 +142,7 @@ def _last_reading(path: Path, profile: Profile) -> dict[str, Any] | None:
     began, latest = (_number(profile.records[place], "timestamp") for place in (0, -1))
     for candidate in sorted(path.parent.glob(f"*{LAST_READING}")):
         try:
-            state = STATE(mapping_in(candidate), LeftOut())
+            state = STATE.take(mapping_in(candidate), LeftOut())
         except NewerSchemaError:  # of another run, of another version
             continue
         if state is not None and began is not None and state.get("began", 0) / _SECOND == began:
@@ -184,15 +184,9 @@ def parse(text: str) -> Profile:
         "run": [profile.run],
         "run_end": [profile.run],
     }
-    definitions: list[str] = []
     section: list[Record] | None = None
-    position = 0
-    while position < len(lines):
-        line = lines[position]
-        position += 1
+    for line in lines:
         if not line.strip() or line.startswith("#"):
-            if line.startswith(_DEFINITION):
-                definitions.append(line.removeprefix(_DEFINITION))
             continue
         entry = _ENTRY.fullmatch(line)
         if entry is None:
@@ -206,9 +200,6 @@ def parse(text: str) -> Profile:
                         section[-1][name] = _value(value)
             continue
         value = (entry["value"] or "").strip()
-        if value.startswith('"') and not (len(value) > 1 and value.endswith('"')):
-            # Quark does not escape a line break in a name.
-            value, position = _join_lines(value, lines, position)
         key = str(_value(entry["key"]))
         if not entry["indent"]:
             section = sections.get(key) if not value else None
@@ -219,35 +210,16 @@ def parse(text: str) -> Profile:
                 section.append({})
             if section:
                 section[-1][key] = _value(value)
-    _check_the_end(profile, definitions)
-    return profile
-
-
-def _check_the_end(profile: Profile, definitions: list[str]) -> None:
-    """Drops the last record if it is incomplete, and sets ``profile.complete``."""
     records = profile.records
     ended = bool(records) and records[-1].get("step") == "End" and bool(profile.summary)
+    # The definitions come after the summary.
+    profile.complete &= ended and any(line.startswith(_DEFINITION) for line in lines)
     if not ended and len(records) > 1:
         # Every complete record has this key, so a record without it is truncated.
         always = [key for key in records[0] if all(key in record for record in records[:-1])]
         if always and always[-1] not in records[-1]:
             records.pop()
-    expected = {*profile.summary, *(key for record in records[:1] for key in record)} - {
-        "error", "error_message",
-    }  # fmt: skip
-    profile.complete = (
-        profile.complete
-        and ended
-        and all(any(line.startswith(f"{key}: ") for line in definitions) for key in expected)
-    )
-
-
-def _join_lines(value: str, lines: list[str], position: int) -> tuple[str, int]:
-    """Joins the lines of a quoted value; returns it with the number of the next line."""
-    for end in range(position, min(position + _MAX_BROKEN_LINES, len(lines))):
-        if lines[end].endswith('"'):
-            return "\n".join((value, *lines[position : end + 1])), end + 1
-    return value, position
+    return profile
 
 
 def _value(text: str) -> object:
@@ -306,7 +278,7 @@ def recording_of(
     if reading is not None:
         steps = _numbered(reading, run.open_steps)
         run.state_known({**reading, "steps": steps}, number(last, semconv.READING_ELAPSED) or 0.0)
-    is_over = run.end is not None
+    is_over = not run.is_open
     recorded = run.recorded(state_of_open)
     latest = recorded.checkpoints[-1].time
     return Recording(
@@ -324,9 +296,8 @@ def recording_of(
 
 def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[str, Any], float]]:
     """Yields what has happened, with its time: the names of records say what opens and closes."""
-    names: list[str] = []
-    starts: list[Record] = []
-    still_open: list[int] = []
+    count = 0
+    still_open: list[tuple[int, str, Record]] = []  # index, name and first record of each step
     if profile.costs:
         yield "models.costed", {"models": list(map(_model, profile.costs))}, 0.0
     known = {"rank": _whole(profile.run.get("rank")), "attributes": attributes}
@@ -337,7 +308,8 @@ def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[st
         levels = _levels(record, semconv.CHECKPOINT_PREFIX)
         event: dict[str, Any] = {"checkpoint": levels, "custom": _custom(record)}
         stem = name.removesuffix(_CLOSES)
-        closed = next((each for each in reversed(still_open) if names[each] == stem), None)
+        closed = next((each for each in reversed(still_open) if each[1] == stem), None)
+        innermost = still_open[-1][0] if still_open else None
         if name == "Start":
             kind = "run.started"
             event |= known
@@ -345,21 +317,17 @@ def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[st
             kind = "run.ended"
             event |= _error(record, profile.run)
         elif name.endswith(_OPENS):
-            stem, index = name.removesuffix(_OPENS), len(names)
-            kind = "step.started"
-            event |= {"index": index, "name": stem}
+            kind, stem = "step.started", name.removesuffix(_OPENS)
+            event |= {"index": count, "name": stem, "parent": innermost}
             event["step_kind"] = stem if stem in ALL_STEPS else ProfileStep.USER_DEFINED
-            event["parent"] = still_open[-1] if still_open else None
-            names.append(stem)
-            starts.append(record)
-            still_open.append(index)
+            still_open.append((count, stem, record))
+            count += 1
         elif name.endswith(_CLOSES) and closed is not None:
             kind = "step.ended"
-            event |= {"index": closed, **_error(record), "samples": _whole(record.get(_SAMPLES))}
-            event["attributes"] = _of_step(starts[closed], record)
+            event |= {"index": closed[0], **_error(record), "samples": _whole(record.get(_SAMPLES))}
+            event["attributes"] = _of_step(closed[2], record)
             still_open.remove(closed)
         else:
-            innermost = still_open[-1] if still_open else None
             kind = "checkpoint"
             event |= {"name": name, "step": innermost}
         yield kind, event, at
@@ -397,33 +365,37 @@ def _numbered(state: Mapping[str, Any], open_steps: Mapping[int, str]) -> list[d
 
 
 def _of_step(first: Record, last: Record) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    for column, figure in COLUMNS.items():
-        before, after = _amount(first, column, figure), _amount(last, column, figure)
+    found: dict[str, Any] = {name: _number(last, key, MIB) for key, name in PEAKS.items()}
+    for key, figure in COLUMNS.items():
+        before, after = (_number(record, key, _scale(figure)) for record in (first, last))
         change = None if before is None or after is None else after - before
         known = {"start": before, "end": after, "delta": change}
-        parts = {figure.attribute(part): known.get(part) for part in figure.parts}
-        attributes |= _present(parts)
-    return attributes | _present({name: _bytes(last, column) for column, name in PEAKS.items()})
+        found |= {figure.attribute(part): known[part] for part in figure.parts if part in known}
+    return dict(present(found))
 
 
 def _of_run(profile: Profile) -> dict[str, Any]:
-    of_run = {
-        name: _bytes(profile.run, key) if key.endswith("_mb") else _attribute(profile.run, key)
+    found: dict[str, Any] = {
+        name: _number(profile.run, key, MIB)
+        if key.endswith("_mb")
+        else _attribute(profile.run, key)
         for key, name in OF_RUN.items()
     }
-    of_summary = {name: _bytes(profile.summary, key) for key, name in _OF_SUMMARY.items()}
-    return _present(of_run) | _present(of_summary)
+    of_summary = {name: _number(profile.summary, key, MIB) for key, name in _OF_SUMMARY.items()}
+    return dict(present(found)) | present(of_summary)
 
 
 def _levels(record: Record, prefix: str) -> dict[str, Any]:
-    return _present(
-        {
-            prefix + figure.checkpoint: _amount(record, column, figure)
-            for column, figure in COLUMNS.items()
-            if figure.checkpoint
-        }
-    )
+    levels = {
+        prefix + figure.checkpoint: _number(record, key, _scale(figure))
+        for key, figure in COLUMNS.items()
+        if figure.checkpoint
+    }
+    return dict(present(levels))
+
+
+def _scale(figure: Figure) -> int:
+    return figure.column.scale if figure.column is not None and figure.unit == "By" else 0
 
 
 _OF_CHECKPOINT: Final = frozenset(
@@ -445,10 +417,6 @@ _TEXTS: Final = ("role", "path", "error")
 """What is known of a model beside its figures."""
 
 
-def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _attribute(record: Record, key: str) -> AttributeValue | None:
     value = _plain(record.get(key))
     if isinstance(value, tuple):
@@ -463,22 +431,12 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, dict) else value
 
 
-def _number(record: Record, key: str) -> float | None:
+def _number(record: Record, key: str, scale: int = 0) -> float | None:
     """Returns a number; None for what is none, for infinity, and for more than 63 bits."""
     value: Any = record.get(key)
-    return value if type(value) in (int, float) and abs(value) < 1 << 63 else None
-
-
-def _bytes(record: Record, key: str) -> int | None:
-    value = _number(record, key)
-    return None if value is None else round(value * MIB)
-
-
-def _amount(record: Record, key: str, figure: Figure) -> float | None:
-    value = _number(record, key)
-    if value is None or figure.column is None:
+    if type(value) not in (int, float) or not abs(value) < 1 << 63:
         return None
-    return round(value * figure.column.scale) if figure.unit == "By" else value
+    return round(value * scale) if scale else value  # type: ignore[no-any-return]  # a number
 
 
 def _whole(value: object) -> int | None:

@@ -10,12 +10,13 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     STATES,
     Ending,
+    PlacedStep,
     RecordedRun,
     RecordedStep,
     Recording,
+    covered,
     script_of,
 )
-from otel_quant.recordings.steps import PlacedStep, covered
 from otel_quant.schema import semconv
 from otel_quant.schema.units import (
     WITHIN,

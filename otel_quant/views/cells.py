@@ -20,6 +20,7 @@ from otel_quant.views.document import (
     Charts,
     Column,
     Facts,
+    Flame,
     Lines,
     Meters,
     Part,
@@ -112,6 +113,8 @@ def as_text(part: Part) -> Table | Facts | Lines | Section:
             )
         case Shares():
             return Lines([shares_text(part)])
+        case Flame():
+            return Lines([f"{part.title}: a page draws it"])
     return part
 
 

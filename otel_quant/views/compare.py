@@ -9,9 +9,8 @@ from dataclasses import asdict
 from operator import itemgetter
 from typing import Any, Final
 
-from otel_quant.recordings.comparison.facts import FactDifference
 from otel_quant.recordings.comparison.gate import Check, Outcome, Verdict
-from otel_quant.recordings.comparison.runs import ComparedRun, common_time
+from otel_quant.recordings.comparison.runs import ComparedRun, FactDifference, common_time
 from otel_quant.recordings.comparison.side_by_side import (
     Comparison,
     FigureRow,
@@ -19,7 +18,7 @@ from otel_quant.recordings.comparison.side_by_side import (
     Side,
     StepRow,
 )
-from otel_quant.recordings.steps import name_text, path_text
+from otel_quant.recordings.model import name_text, path_text
 from otel_quant.recordings.summary import (
     CPU_TIME,
     CPU_WAITS,
@@ -31,9 +30,9 @@ from otel_quant.recordings.summary import (
     WAITS,
     is_of_program,
 )
+from otel_quant.schema.catalog import QUANTITIES
+from otel_quant.schema.catalog import Quantity as Figure
 from otel_quant.schema.figures import PREFIX
-from otel_quant.schema.quantities import QUANTITIES
-from otel_quant.schema.quantities import Quantity as Figure
 from otel_quant.schema.units import binary_sizes, counted, cut, duration_text, share_text
 from otel_quant.views.cells import cell_text, number_text
 from otel_quant.views.document import (

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.export.recording.curve import MOST, Level, Number, RecordedCurve
 from otel_quant.recordings.comparison.runs import CommonTime, ComparedRun
-from otel_quant.recordings.model import LAUNCHER, Recording, number
-from otel_quant.recordings.steps import PlacedStep, step_at
+from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import clock_text, counted, cut, digits_text, share_text, size
 from otel_quant.views.charts import Band, Chart, Line, Mark, Series, Values

@@ -189,6 +189,15 @@ class Meters(NamedTuple):
     rows: Sequence[tuple[str, float, float | None]]
 
 
+class Flame(NamedTuple):
+    """What was seen at lines of code, below their callers; a page draws it, beside the tables of it."""
+
+    title: str
+    places: Sequence[tuple[str, str]]  # Text of a line, and its library
+    # Row of the caller, -1 for none; place; microseconds and bytes of growth of the line itself
+    rows: Sequence[tuple[int, int, int, int]]
+
+
 class Shares(NamedTuple):
     """What something consists of: names with shares from 0 to 1, drawn as a bar on a page."""
 
@@ -207,7 +216,7 @@ class Section(NamedTuple):
     layout: str = ""
 
 
-Part: TypeAlias = Table | Facts | Lines | Charts | Meters | Shares | Section
+Part: TypeAlias = Table | Facts | Lines | Charts | Flame | Meters | Shares | Section
 
 
 class Document(NamedTuple):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _HERE: Final = Path(__file__).parent
 _STYLES: Final = ("uplot/uPlot.min.css", "style.css")
-_SCRIPTS: Final = ("uplot/uPlot.iife.min.js", "plots.js", "sort.js")
+_SCRIPTS: Final = ("uplot/uPlot.iife.min.js", "plots.js", "flames.js", "sort.js")
 _LICENSE: Final = "uplot/LICENSE"
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from otel_quant.export.recording.layout import BENCH, INFERENCE
 from otel_quant.recordings import summary
-from otel_quant.recordings.comparison.facts import FACTS
+from otel_quant.recordings.comparison.runs import FACTS
 from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State
 from otel_quant.recordings.stacks import stacks_in
 from otel_quant.schema import semconv
@@ -34,7 +34,7 @@ from otel_quant.views.document import (
 )
 from otel_quant.views.html import page_text
 from otel_quant.views.show import model_parts
-from otel_quant.views.stacks import parts as stack_parts
+from otel_quant.views.stacks import page_parts
 from otel_quant.views.steps import (
     Subject,
     by_process,
@@ -81,7 +81,7 @@ def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
         table = step_table(recording, subject.runs, caption=caption, with_rates=True)
         yield Section("Steps", (table,))
     if stacks := stacks_in(recording):
-        yield Section("Python lines", tuple(stack_parts(stacks, "time")))
+        yield Section("Python lines", page_parts(stacks))
     if process_tables:
         yield Section("Processes", process_tables)
     if models := list(model_parts(recording, with_layers=True)):

@@ -11,13 +11,13 @@ from otel_quant.recordings.runs.fields import (
     STATUS,
     TIME,
     Field,
+    Pivot,
     Value,
     is_least,
     unit_of,
 )
+from otel_quant.recordings.runs.fields import Cell as PivotCell
 from otel_quant.recordings.runs.fields import Row as Run
-from otel_quant.recordings.runs.pivot import Cell as PivotCell
-from otel_quant.recordings.runs.pivot import Pivot
 from otel_quant.recordings.runs.reading import Unreadable
 from otel_quant.recordings.summary import MEMORY_PEAK
 from otel_quant.schema.units import counted

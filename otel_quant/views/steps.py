@@ -11,16 +11,18 @@ from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     STATES,
     WORST_FIRST,
+    PlacedStep,
     RecordedCheckpoint,
     RecordedRun,
     RecordedStep,
     Recording,
+    covered,
     number,
+    steps_in,
 )
-from otel_quant.recordings.steps import PlacedStep, covered, steps_in
 from otel_quant.schema import semconv
+from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
-from otel_quant.schema.quantities import QUANTITIES
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Quantity, Row, Table
 

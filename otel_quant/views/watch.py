@@ -14,9 +14,8 @@ from otel_quant.base.files import open_regular
 from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.export.recording.layout import OUTPUT
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import LAUNCHER, Recording, State, number
+from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, State, number, steps_in
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.steps import PlacedStep, steps_in
 from otel_quant.schema import semconv, series
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
@@ -120,12 +119,13 @@ def _level(curve: RecordedCurve | None, name: str) -> tuple[float | None, float 
 
 
 def _progress(each: PlacedStep) -> list[str]:
-    """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``."""
+    """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``, and its line."""
     step, sample = each.step, ""
     if step.samples is not None or step.expected_samples is not None:
         of = f" of {step.expected_samples:,}" if step.expected_samples is not None else ""
         sample = f"sample {step.samples or 0:,}{of}"
-    return list(filter(None, (sample, time_left(each.run, step))))
+    line = f"at {printable(step.line.short)}" if step.line is not None else ""
+    return list(filter(None, (sample, time_left(each.run, step), line)))
 
 
 # --- lines --------------------------------------------------------------------------------

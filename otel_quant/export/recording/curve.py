@@ -290,7 +290,7 @@ def read_curve(path: Path, left_out: LeftOut | None = None) -> RecordedCurve:
         try:
             cells = json.loads(line)
             refuse_newer(path, cells)
-            head = CURVE(cells, left_out)
+            head = CURVE.take(cells, left_out)
             if head is not None:
                 bucket_of = reader_of(head["columns"])
                 found = found or RecordedCurve(head["time"], head["clock"], Curve(head["length"]))

@@ -149,9 +149,11 @@ def test_the_memory_of_a_killed_child_of_a_shell_is_known(tmp_path: Path, empty:
 def test_a_child_that_nobody_has_waited_for_says_which_signal_ended_it(tmp_path: Path) -> None:
     child = HOLDS.format(200 * MB, 0.5) + DIES
     code = f"""
-import subprocess, sys, time
+import pathlib, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", {child!r}])
-time.sleep(2)
+while ") Z " not in pathlib.Path(f"/proc/{{child.pid}}/stat").read_text():
+    time.sleep(0.05)
+time.sleep(1)
 import os; os._exit(1)
 """
     ending, _ = watched(tmp_path, code)

@@ -14,8 +14,7 @@ from tests.fixtures.recorded import RecordedFolder
 
 DECLARED: Final = """
 import sys
-from dataclasses import replace
-from otel_quant.schema import figures, quantities
+from otel_quant.schema import figures
 from otel_quant.schema.figures import Figure, Resource, YamlColumn
 example = Resource("example", (
     Figure("example.received", "By", "Bytes received", lambda each: each, ("delta",), "1",
@@ -26,9 +25,6 @@ example = Resource("example", (
            ("start", "end", "delta", "peak"), "1", kind="activity", heading="OPEN"),
 ))
 figures.RESOURCES += (example,)
-quantities.QUANTITIES = quantities.quantities(figures.RESOURCES)
-from otel_quant.schema import series
-series.TOTALS |= {"example.received"}
 if sys.argv[1] == "used":
     from pathlib import Path
     from otel_quant.recordings.reader import read

@@ -15,10 +15,9 @@ import pytest
 from otel_quant.cli import main
 from otel_quant.recordings import summary
 from otel_quant.recordings.comparison.runs import compared_run
-from otel_quant.recordings.model import Ending, RecordedRun, Recording
+from otel_quant.recordings.model import Ending, RecordedRun, Recording, path_text
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.sending.replay import Identifiers, Replay
-from otel_quant.recordings.steps import path_text
 from otel_quant.schema.units import size
 from otel_quant.views import report
 from otel_quant.views.answer import ending_facts

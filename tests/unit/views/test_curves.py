@@ -9,9 +9,8 @@ import pytest
 
 from otel_quant.export.recording.curve import Curve, RecordedCurve
 from otel_quant.recordings.comparison.runs import ComparedRun, common_time, compared_run
-from otel_quant.recordings.model import RecordedRun, Recording
+from otel_quant.recordings.model import RecordedRun, Recording, placed_steps, step_at
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.steps import placed_steps, step_at
 from otel_quant.views.curves import bands_of, charts_of, comparison_charts, grid_of
 from otel_quant.views.steps import subject_of
 from tests.fixtures import recorded as built

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from otel_quant.export.recording.curve import Bucket, Level, RecordedCurve
-from otel_quant.export.recording.largest_processes import MOST
+from otel_quant.export.recording.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.comparison.runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.schema import semconv, series

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.export.recording.curve import RecordedCurve, read_curve
-from otel_quant.export.recording.largest_processes import short_name
+from otel_quant.export.recording.curve import RecordedCurve, read_curve, short_name
 from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.launcher.post_mortem import ending_in
 from otel_quant.launcher.program import Ending as ProgramEnding

@@ -45,7 +45,7 @@ from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 from otel_quant.export.otel.service_name import CARRIER_KEY, name_service
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
-from otel_quant.export.quark_yaml.request import (
+from otel_quant.export.quark_yaml.file import (
     PROGRAM_REQUEST,
     ProfileRequest,
     profile_path,

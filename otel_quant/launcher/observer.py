@@ -27,8 +27,7 @@ from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.capture.probes.readers import PROBES, Probe, Sampler
-from otel_quant.export.recording.curve import CurveFile, Number
-from otel_quant.export.recording.largest_processes import SMALLEST_SHARE, LargestProcesses
+from otel_quant.export.recording.curve import SMALLEST_SHARE, CurveFile, LargestProcesses, Number
 from otel_quant.export.recording.layout import curve_path
 from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.surroundings import (

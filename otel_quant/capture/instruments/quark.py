@@ -32,7 +32,7 @@ from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
-from otel_quant.export.quark_yaml.request import DEFAULT_PATH
+from otel_quant.export.quark_yaml.file import DEFAULT_PATH
 from otel_quant.schema import semconv
 from otel_quant.schema.records import AttributeValue, ProfileStep
 from otel_quant.schema.settings import QUARK_PROFILING

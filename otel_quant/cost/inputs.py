@@ -437,7 +437,7 @@ class _Learned:
                 f"has no input {printable(name)!r}{_by(spec)}",
                 expected=f"one of {names}" if names else "none",
             )
-        if declared.kind not in ("tensor", "sparse", "unknown"):
+        if declared.kind not in ("tensor", "unknown"):
             given, expected = "a shape", f"none, as it is of type {declared.kind}"
         elif dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
             given = f"type {dtypes.name_of(spec.dtype)}"

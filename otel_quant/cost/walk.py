@@ -126,7 +126,6 @@ class Budget:
 
 _CONSTANT_ATTRIBUTES: Final = {
     "value": dtypes.UNKNOWN,
-    "sparse_value": dtypes.UNKNOWN,
     "value_ints": dtypes.INT64,
     "value_floats": dtypes.FLOAT,
     "value_int": dtypes.INT64,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import floor, prod
 from typing import Final
 
-from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of, known
+from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of
 from otel_quant.cost.operators.folding import single, target_shape
 from otel_quant.cost.operators.record import (
     ADD,
@@ -204,37 +204,22 @@ def _resize(op: Operation) -> Sequence[Shape]:
     axes = tuple(axis_of(axis, rank) for axis in op.attr_ints("axes") or range(rank))
     old = 0 < op.opset < 11 or op.kind == "Upsample"
     if not old and op.has(3) and op.input(3).shape != (0,):
-        return [_resized_to(op, shape, axes, target_shape(op, 3))]
+        if op.attr_str("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise UnknownError("only 'stretch' of 'keep_aspect_ratio_policy' is computed")
+        result = list(shape)
+        for axis, size in zip(axes, target_shape(op, 3), strict=True):
+            result[axis] = size
+        return [tuple(result)]
+    if op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+        raise UnknownError("'tf_crop_and_resize' is not computed")
     scales = op.attr_floats("scales")
     if scales is None:
         scales = op.floats(1 if old else 2)
-    crop = op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
-    region = op.floats(1) if crop else ()
     result = list(shape)
-    for i, axis in enumerate(axes):
-        length = result[axis]
-        if length is not None and crop:
-            length_cut = single(length * single(region[i + len(axes)] - region[i]))
-            result[axis] = floor(single(length_cut * scales[i]))
-        elif length is not None:
-            result[axis] = floor(single(length * single(scales[i])))
+    for axis, scale in zip(axes, scales, strict=True):
+        length = shape[axis]
+        result[axis] = None if length is None else floor(single(length * single(scale)))
     return [tuple(result)]
-
-
-def _resized_to(op: Operation, shape: Shape, axes: tuple[int, ...], sizes: Shape) -> Shape:
-    policy = op.attr_str("keep_aspect_ratio_policy", "stretch")
-    result = list(shape)
-    if policy == "stretch":
-        for i, axis in enumerate(axes):
-            result[axis] = sizes[i]
-        return tuple(result)
-    lengths = known([shape[axis] for axis in axes], "the operand", op.input(0).unknown)
-    pairs = zip(known(sizes, "the result"), lengths, strict=True)
-    ratios = [single(size / length) for size, length in pairs]
-    scale = min(ratios) if policy == "not_larger" else max(ratios)
-    for axis, length in zip(axes, lengths, strict=True):
-        result[axis] = floor(single(scale * length) + 0.5)
-    return tuple(result)
 
 
 _POOLED: Final = Operator(

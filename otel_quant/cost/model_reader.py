@@ -88,29 +88,34 @@ _DEFAULTS: Final[dict[int, Attribute]] = {1: 0.0, 2: 0, 3: b""}
 """An attribute whose value is the default of its field may be written without it."""
 
 
-def read_model(source: str | os.PathLike[str] | bytes, deadline: float | None = None) -> Model:
-    """Reads a model's structure."""
-    if isinstance(source, bytes):
+def read_model(source: object, deadline: float | None = None) -> Model:
+    """Reads the structure of a model: a path, bytes, or an ``onnx.ModelProto``."""
+    size = 0
+    if isinstance(source, str | os.PathLike):
+        reader = open_reader(source, deadline)
+    elif isinstance(source, bytes | bytearray | memoryview):
         reader = Reader(BytesIO(source), "<bytes>", len(source), deadline)
     else:
-        reader = open_reader(source, deadline)
+        data, size = _without_weights(source)
+        reader = Reader(BytesIO(data), "<ModelProto>", len(data), deadline)
     try:
-        return _ModelReader(reader).model()
+        model = _ModelReader(reader).model()
     except OSError as error:
         raise reader.error(f"cannot be read: {error.strerror}") from error
     finally:
         reader.close()
+    return model._replace(size=size) if size else model
 
 
 _BIG: Final = 1 << 16
 """Bytes from which an initializer is not serialized with its payload."""
 
 
-def structure_of(proto: Any, deadline: float | None = None) -> Model:
-    """Returns the structure of an ``onnx.ModelProto``, which brings its own methods.
+def _without_weights(proto: Any) -> tuple[bytes, int]:
+    """Returns an ``onnx.ModelProto`` without its weights as bytes, and the bytes that it takes whole.
 
-    Piece by piece, so that a model of several gigabytes is neither copied nor has to fit into
-    one protobuf message (two gigabytes at most).
+    It brings its own methods. Piece by piece, so that a model of several gigabytes is neither copied
+    nor has to fit into one protobuf message (two gigabytes at most).
     """
     if not (hasattr(proto, "graph") and hasattr(proto, "SerializeToString")):
         raise CostError(
@@ -133,9 +138,7 @@ def structure_of(proto: Any, deadline: float | None = None) -> Model:
         kept.data_location = tensor.data_location
         kept.dims.extend(tensor.dims)
         kept.external_data.extend(tensor.external_data)
-    data = light.SerializeToString()
-    model = _ModelReader(Reader(BytesIO(data), "<ModelProto>", len(data), deadline)).model()
-    return model._replace(size=proto.ByteSize())
+    return light.SerializeToString(), proto.ByteSize()
 
 
 class _ModelReader:

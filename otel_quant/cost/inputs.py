@@ -87,14 +87,6 @@ def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSp
     return found
 
 
-def _names_in_shapes(inputs: Mapping[str, InputShape] | None) -> set[str]:
-    """Returns the names of dimensions that given shapes have."""
-    shapes = (
-        spec.shape if isinstance(spec, InputSpec) else spec for spec in (inputs or {}).values()
-    )
-    return {length for shape in shapes for length in shape if isinstance(length, str)}
-
-
 def parse_dims(texts: Iterable[str]) -> dict[str, int]:
     """Reads lengths of dimensions as a user writes them, each ``name=8``.
 
@@ -382,8 +374,10 @@ def bind_inputs(
             values[name] = _assumed_value(name, declared, symbols)
             for anonymous in _anonymous(name, declared, values[name]):
                 assumptions[anonymous.name] = anonymous
-    known = _names_of(graph).union(_names_in_shapes(given)) if lengths else ()
-    unused = tuple(name for name in lengths if name not in known)
+    unused: tuple[str, ...] = ()
+    if lengths:
+        known = _names_of(graph).union(*(spec.shape for spec, _ in learned.given.values()))
+        unused = tuple(name for name in lengths if name not in known)
     assumed_lengths = tuple(assumptions.values())
     return BoundInputs(values, symbols, assumed_lengths, learned.overridden, lengths, unused)
 

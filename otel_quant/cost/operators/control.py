@@ -42,7 +42,7 @@ def _if(op: Operation, run: RunGraph) -> list[Value]:
 
     Both are walked either way: the constants of a branch that is not taken are parameters too.
     """
-    walked = [run(name) for name in ("then_branch", "else_branch")]
+    walked = [run(name, ()) for name in ("then_branch", "else_branch")]
     op.branches = branches = [Body(ops, outputs=outputs) for ops, outputs in walked]
     condition = first_of(op, 0)
     if condition is not None:

@@ -29,8 +29,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from otel_quant.recordings.model import steps_in
     from otel_quant.recordings.stacks import by_line, of_step, stacks_in
-    from otel_quant.recordings.steps import steps_in
     from otel_quant.views import stacks as views
     from otel_quant.views.document import Document
     from otel_quant.views.text import listed, printable, terminal_width
@@ -58,8 +58,11 @@ def _run(options: argparse.Namespace) -> int:
     elif options.format == "collapsed":
         sys.stdout.writelines(views.collapsed(found, options.by))
     else:
+        made = (
+            views.page_parts(found) if options.format == "html" else views.parts(found, options.by)
+        )
         document = Document(
-            list(views.parts(found, options.by)),
+            made,
             title=options.recording,
             over="Python lines of a quantization run",
             sheet=lambda: views.table(by_line(found), options.by),

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.event_file import mapping_in
-from otel_quant.recordings.model import Recording
-from otel_quant.recordings.steps import PlacedStep, steps_in
+from otel_quant.recordings.model import PlacedStep, Recording, steps_in
 from otel_quant.schema.recorded_files import STACKS, LeftOut
 from otel_quant.schema.stacks import NOTHING, Amounts, Place
 
@@ -34,7 +33,7 @@ def stacks_in(recording: Recording) -> list[SeenStack]:
     for run in recording.runs if recording.path.is_dir() else ():
         left_out = LeftOut()
         path = layout.stacks_path(recording.path, run.process, run.id)
-        known = STACKS(mapping_in(path), left_out) or {"places": (), "steps": {}}
+        known = STACKS.take(mapping_in(path), left_out) or {"places": (), "steps": {}}
         for index, rows in known["steps"].items():
             step = steps.get((run.id, int(index))) if index.isdecimal() else None
             found += (SeenStack(step, *each) for each in _stacks(rows, known["places"]))

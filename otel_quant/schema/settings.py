@@ -8,7 +8,7 @@ From a field follow what :mod:`otel_quant.base.environment` reads, the documenta
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -36,9 +36,6 @@ OTEL_TRACES_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 
 EXPORTER: Final = "quark_yaml"
 """The exporter of traces that requests the local profile."""
-
-_OTHER_EXPORTERS: Final = frozenset({"", "otlp", "console", "none"})
-"""The usual ones: for these, no similar name is searched."""
 
 _OUR_PREFIX: Final = "OTEL_Q"
 """Shorter than ``OTEL_QUANT_``, for misspelt names; no variable of OpenTelemetry begins with it."""
@@ -127,23 +124,10 @@ def misspelt_names(environ: Mapping[str, str]) -> Iterator[str]:
     """Yields a line for each variable whose name is nearly one of ours."""
     for name in environ:
         if name.upper().startswith(_OUR_PREFIX) and name not in _OUR_NAMES:
-            near = _nearest(name.upper(), _OUR_NAMES, 0.8)
-            meant = f"did you mean {near}?" if near else f"expected one of {', '.join(_OUR_NAMES)}"
-            yield f"environment variable {name} is unknown and has no effect; {meant}"
+            import difflib  # rarely needed, and this module is loaded in every instrumented program
 
-
-def misspelt_exporters(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yields a line for each exporter of traces whose name is nearly that of the local profile."""
-    for entry in environ.get(OTEL_TRACES_EXPORTER, "").split(","):
-        name = entry.strip()
-        if name not in (EXPORTER, *_OTHER_EXPORTERS) and _nearest(name.lower(), (EXPORTER,), 0.6):
-            yield (
-                f"environment variable {OTEL_TRACES_EXPORTER} names {name!r}, which is no exporter; "
-                f"did you mean {EXPORTER!r}?"
+            near = difflib.get_close_matches(name.upper(), _OUR_NAMES, 1, 0.8)
+            meant = (
+                f"did you mean {near[0]}?" if near else f"expected one of {', '.join(_OUR_NAMES)}"
             )
-
-
-def _nearest(text: str, known: Sequence[str], similarity: float) -> str | None:
-    import difflib  # rarely needed, and this module is loaded in every instrumented program
-
-    return next(iter(difflib.get_close_matches(text, known, 1, similarity)), None)
+            yield f"environment variable {name} is unknown and has no effect; {meant}"

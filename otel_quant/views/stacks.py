@@ -6,13 +6,15 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from otel_quant.recordings.model import name_text, path_text
 from otel_quant.recordings.stacks import SeenStack, by_call, by_line
-from otel_quant.recordings.steps import path_text
 from otel_quant.schema.stacks import NOTHING, Amounts, Place
 from otel_quant.schema.units import duration_text, share_text
-from otel_quant.views.document import Column, Lines, Part, Table
+from otel_quant.views.document import Column, Flame, Lines, Part, Table
 
 Measure = Literal["time", "memory"]
+
+_WORDS: Final[Mapping[Measure, str]] = {"time": "time", "memory": "memory growth"}
 
 _MOST: Final = 10
 """Lines of a table."""
@@ -33,7 +35,7 @@ class _Line(NamedTuple):
 _COLUMNS: Final[tuple[Column[_Line], ...]] = (
     Column("line", value=lambda each: each.place.text, longest=_LONGEST),
     Column("time", "s", lambda each: each.seen.time / 1e9, "time_seconds", "s", 2),
-    Column("%", "1", lambda each: each.time_share, "time_share", "%", 1),
+    Column("share", "1", lambda each: each.time_share, "time_share", "%", 1),
     Column("on CPU", "s", lambda each: each.seen.cpu / 1e9, "cpu_seconds", "s", 2, spare=2),
     Column("waiting for CPU", "s", lambda each: each.seen.waiting / 1e9, "waiting_seconds", "s", 2, spare=1),
     Column("grown", "By", lambda each: each.seen.grown, "grown_bytes", "MB", 1),
@@ -41,16 +43,48 @@ _COLUMNS: Final[tuple[Column[_Line], ...]] = (
 )  # fmt: skip
 
 
-def parts(stacks: Sequence[SeenStack], measure: Measure) -> Iterator[Part]:
-    """Yields the lines of the program, and those of all code, with the most time or memory growth."""
+def parts(stacks: Sequence[SeenStack], measure: Measure) -> list[Part]:
+    """Returns the lines of the program, and those of all code, with the most time or memory growth."""
     whole = _sum(each.seen for each in stacks)
     cpu = f", {share_text(whole.cpu / whole.time)} of it on a processor" if whole.cpu else ""
-    yield Lines([f"Seen at Python lines: {duration_text(whole.time / 1e9)}{cpu}."])
-    most = "time" if measure == "time" else "memory growth"
-    calls = f"Calls of the program with the most {most} (with all that they call)"
-    yield table(by_call(stacks), measure, _MOST)._replace(title=calls, id="calls")
-    lines = f"Lines with the most {most} of their own"
-    yield table(by_line(stacks), measure, _MOST)._replace(title=lines, id="lines")
+    seen = Lines([f"Seen at Python lines: {duration_text(whole.time / 1e9)}{cpu}."])
+    return [seen, _calls(stacks, measure), _lines(stacks, measure)]
+
+
+def page_parts(stacks: Sequence[SeenStack]) -> list[Part]:
+    """Returns what a page has: the lines drawn, and those with the most time and memory growth."""
+    return [flame(stacks), *parts(stacks, "time"), _lines(stacks, "memory")]
+
+
+def _calls(stacks: Sequence[SeenStack], measure: Measure) -> Table:
+    found = table(by_call(stacks), measure, _MOST)
+    title = f"Calls of the program with the most {_WORDS[measure]}"
+    return found._replace(title=title, note=f"With all that they call. {found.note}".rstrip())
+
+
+def _lines(stacks: Sequence[SeenStack], measure: Measure) -> Table:
+    title = f"Lines with the most {_WORDS[measure]} of their own"
+    return table(by_line(stacks), measure, _MOST)._replace(title=title)
+
+
+def flame(stacks: Sequence[SeenStack]) -> Flame:
+    """Returns the stacks of steps as a page draws them; the steps are the outermost lines."""
+    places: dict[tuple[str, str], int] = {}
+    rows: dict[tuple[object, ...], int] = {(): 0}
+    found = [[-1, places.setdefault(("all steps", ""), 0), 0, 0]]
+    for each in stacks:
+        path: tuple[object, ...] = ()
+        steps = each.step.path if each.step is not None else (("other steps", 1),)
+        for line in (*(name_text((step,)) for step in steps), *each.lines):
+            above, path = rows[path], (*path, line)
+            if path not in rows:
+                rows[path] = len(found)
+                named = (line.text, line.library) if isinstance(line, Place) else (str(line), "")
+                found.append([above, places.setdefault(named, len(places)), 0, 0])
+        own = found[rows[path]]
+        own[2] += each.seen.time // 1000
+        own[3] += each.seen.grown
+    return Flame("Lines of code by step", list(places), [(a, b, c, d) for a, b, c, d in found])
 
 
 def table(lines: Mapping[Place, Amounts], measure: Measure, most: int | None = None) -> Table:

@@ -148,25 +148,3 @@ Histogram.record = broken
     )
     assert sorted(lines) == [said("sink metrics"), said("sink spans")]
     assert len(otlp.records_of("quant.checkpoint.taken")) == 14
-
-
-SOURCE = """
-import otel_quant
-
-for _ in range(3):
-    with otel_quant.step("step"):
-        pass
-print("done")
-"""
-
-
-def test_a_misspelt_exporter_is_said_although_the_sdk_then_loads_nothing(
-    workshop: Workshop,
-) -> None:
-    finished = workshop.script(SOURCE).run({"OTEL_TRACES_EXPORTER": "quark_yml"})
-    assert (finished.returncode, finished.stdout) == (0, "done\n")
-    ours = [line for line in finished.stderr.splitlines() if "did you mean" in line]
-    assert ours[0] == (
-        "environment variable OTEL_TRACES_EXPORTER names 'quark_yml', which is no exporter; did you "
-        "mean 'quark_yaml'?"
-    )

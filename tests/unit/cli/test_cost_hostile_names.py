@@ -60,7 +60,7 @@ def test_names_stay_in_their_line_and_cell(
         text = output(path, compared, "--by", "comparison", str(path))
         assert text.count(": assumed ") == 2 * len(analyze(path).assumed)
         assert len(text.splitlines()) == text.count("\n")
-    page = output(path, "markdown")
+    page = output(path, "markdown", "--by", "node")
     rows = [line for line in page.split("\n") if line.startswith("| ")]
     assert len(page.splitlines()) == page.count("\n")
     node = rows[2].replace("\\\\", "").replace("\\|", "")

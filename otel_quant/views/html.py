@@ -154,6 +154,8 @@ class _Page:
         is_text = [each.is_text or each.unit == "time" for each in texts.columns]
         heat = [_heat(table, at) if each.is_heat else None for at, each in enumerate(table.columns)]
         headings = zip(map(_heading, texts.headings), texts.units, texts.columns, strict=True)
+        bars = [at for at, each in enumerate(table.columns) if each.is_bar]
+        longest = max((max(values_like(table, at), default=0.0) for at in bars), default=0.0)
         rows = []
         for row in map(row_of, table.rows):
             cells = list(texts.of(row.cells))
@@ -161,7 +163,11 @@ class _Page:
             if row.said and not missing:
                 cells[0] = f"{cells[0]} ({row.said})"
             marks = [_marks(cell, shade) for cell, shade in zip(row.cells, heat, strict=False)]
-            shown = [*zip(cells, is_text, marks, strict=False)]
+            shares = [
+                100 * (value_of(cell) or 0.0) / longest if at in bars and longest else None
+                for at, cell in enumerate(row.cells)
+            ]
+            shown = [*zip(cells, is_text, marks, shares, strict=False)]
             rows.append((row, shown, missing))
         return {"columns": list(zip(headings, is_text, strict=True)), "rows": rows}
 

@@ -194,8 +194,8 @@ def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(ope
         (failed, *variants), "", {}, 0.25, 2, baseline="small", command="otel-quant bench"
     )
     page = opened(page_text(inference.document(result)))
-    page.page.locator("#bench-variants thead button", has_text="peak memory").press("Enter")
-    assert page.cells("bench-variants", 1) == ["large", "middle", "small", "failed", "unknown"]
+    page.page.locator("#bench-models thead button", has_text="peak memory").press("Enter")
+    assert page.cells("bench-models", 1) == ["large", "middle", "small", "failed", "unknown"]
 
 
 def test_the_slowest_of_64_ranks_is_found_by_sorting(opened: Open, tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ import argparse
 import random
 from collections.abc import Mapping, Sequence
 
-from otel_quant.recordings.comparison.gate import judge
-from otel_quant.recordings.comparison.limits import parse
+from otel_quant.recordings.comparison.gate import judge, parse
 from otel_quant.recordings.comparison.runs import TOTAL
 from otel_quant.recordings.comparison.side_by_side import (
     Comparison,
@@ -24,8 +23,7 @@ from otel_quant.recordings.comparison.side_by_side import (
     StepRow,
     difference,
 )
-from otel_quant.recordings.model import State
-from otel_quant.recordings.steps import StepPath
+from otel_quant.recordings.model import State, StepPath
 from otel_quant.recordings.summary import BY_NAME
 
 SLOWER: StepPath = (("step 0", 1),)

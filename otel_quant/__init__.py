@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from otel_quant.capture.measured_run import Run, RunFigures, RunStep, run
     from otel_quant.capture.scope import step
     from otel_quant.instrumentor import QuantInstrumentor
-    from otel_quant.schema.step_names import ProfileStep
+    from otel_quant.schema.records import ProfileStep
     from otel_quant.views.measured_inference import MeasuredInference, measure_inference
 
 __version__ = VERSION
@@ -60,7 +60,7 @@ __all__ = [
 # `opentelemetry-instrument` imports it into every Python program.
 _MODULES = {
     "MeasuredInference": "otel_quant.views.measured_inference",
-    "ProfileStep": "otel_quant.schema.step_names",
+    "ProfileStep": "otel_quant.schema.records",
     "QuantInstrumentor": "otel_quant.instrumentor",
     "Run": "otel_quant.capture.measured_run",
     "RunFigures": "otel_quant.capture.measured_run",

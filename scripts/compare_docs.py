@@ -1,8 +1,8 @@
-"""Makes the table of figures in docs/compare.md from `otel_quant/schema/quantities.py`."""
+"""Makes the table of figures in docs/compare.md from `otel_quant/schema/catalog.py`."""
 
 from __future__ import annotations
 
-from otel_quant.schema.quantities import QUANTITIES
+from otel_quant.schema.catalog import QUANTITIES
 from scripts.recording_docs import ROOT, with_table
 
 PAGE = ROOT / "docs" / "compare.md"

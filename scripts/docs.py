@@ -36,7 +36,8 @@ PAGES: Final = (
 
 def documents() -> dict[Path, str]:
     """Returns the content of every generated file."""
-    return {page.PAGE: page.document() for page in PAGES} | dashboards.documents()
+    pages = {page.PAGE: page.document() for page in PAGES}
+    return {**pages, recording_docs.SCHEMA: recording_docs.schema(), **dashboards.documents()}
 
 
 if __name__ == "__main__":

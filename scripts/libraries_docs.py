@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_quant.capture.instruments.shared.hooks import (
+from otel_quant.capture.instruments.hooks import (
     ENTRY_POINT,
     OBSERVED,
     STEP,
@@ -14,7 +14,7 @@ from otel_quant.capture.instruments.shared.hooks import (
     libraries,
     load,
 )
-from otel_quant.schema.step_names import ProfileStep
+from otel_quant.schema.records import ProfileStep
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"
 

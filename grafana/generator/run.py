@@ -10,8 +10,8 @@ from grafana_foundation_sdk.models.dashboard import DashboardLinkType, VariableR
 from grafana.generator import names, panels
 from grafana.generator import run_figures as figures
 from otel_quant.schema import semconv
+from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.quantities import QUANTITIES
 
 FILE = "run"
 

@@ -1,7 +1,7 @@
 """Reads the settings out of environment variables.
 
 A malformed value is logged with the name of the variable and the expected form, and the default is
-used. A name or an exporter that is nearly one of ours is logged with the one that is meant.
+used. A name that is nearly one of ours is logged with the one that is meant.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from otel_quant.schema.settings import (
     SETTINGS,
     Kind,
     Settings,
-    misspelt_exporters,
     misspelt_names,
 )
 
@@ -28,7 +27,7 @@ _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", 
 
 def settings_from(environ: Mapping[str, str], *, warn: bool = True) -> Settings:
     """Reads the settings."""
-    problems = [*misspelt_names(environ), *misspelt_exporters(environ)]
+    problems = [*misspelt_names(environ)]
     values: dict[str, Any] = {}
     for setting in SETTINGS:
         text = environ.get(setting.variable, "").strip()

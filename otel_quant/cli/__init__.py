@@ -21,6 +21,7 @@ COMMANDS: Final = (
     "watch",
     "show",
     "report",
+    "stacks",
     "compare",
     "runs",
     "send",

@@ -22,8 +22,7 @@ from otel_quant.views.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_quant.recordings.comparison.gate import Verdict
-    from otel_quant.recordings.comparison.limits import Limit
+    from otel_quant.recordings.comparison.gate import Limit, Verdict
     from otel_quant.recordings.comparison.side_by_side import Comparison, Side
 
 
@@ -114,7 +113,7 @@ def _names(options: argparse.Namespace) -> list[list[str]]:
 
 
 def _limits(options: argparse.Namespace) -> list[Limit]:
-    from otel_quant.recordings.comparison.limits import LimitError, find, load, parse
+    from otel_quant.recordings.comparison.gate import LimitError, find, load, parse
 
     path = Path(options.config) if options.config else find(Path())
     try:

@@ -167,8 +167,8 @@ def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractCont
     if not is_watched:
         yield nullcontext
         return
-    from otel_quant.base.threads import start_thread
-    from otel_quant.views.follow import LiveView
+    from otel_quant.base.fault_boundary import start_thread
+    from otel_quant.views.watch import LiveView
 
     view = LiveView(folder, sys.stderr)
 
@@ -204,7 +204,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
 
     from otel_quant.export.recording.layout import processes_in
     from otel_quant.launcher.start import why_no_step, why_nothing_sent
-    from otel_quant.views.ending import is_worth_telling
+    from otel_quant.views.answer import ending_lines
     from otel_quant.views.show import document
     from otel_quant.views.terminal import terminal_text
     from otel_quant.views.text import printable, terminal_width
@@ -216,7 +216,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     shown = document({where: dataclasses.replace(recording, runs=runs)}, most)
     lines = []
     has_steps = any(run.steps for run in runs)
-    if has_steps or (recording.ending is not None and is_worth_telling(recording.ending)):
+    if has_steps or ending_lines(recording.ending):
         lines += ["", terminal_text(shown, terminal_width(sys.stderr))]
     if any(len(run.steps) > most for run in runs):
         lines.append(f"more steps: otel-quant show {where}")
@@ -237,7 +237,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
 
 def _without_recording(folder: Path, ending: Ending | None) -> str:
     """Returns what is said at the end if the recording is gone."""
-    from otel_quant.views.ending import ending_lines
+    from otel_quant.views.answer import ending_lines
     from otel_quant.views.text import printable
 
     gone = f"otel-quant: {printable(os.fspath(folder))} was removed while the program ran: there is no recording"

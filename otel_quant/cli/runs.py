@@ -50,7 +50,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.recordings.comparison.limits import BINARY
     from otel_quant.recordings.runs.fields import (
         STATUS,
         ConditionError,
@@ -60,7 +59,7 @@ def _run(options: argparse.Namespace) -> int:
         select,
     )
     from otel_quant.recordings.runs.reading import read_all
-    from otel_quant.schema.units import binary_sizes
+    from otel_quant.schema.units import BINARY, binary_sizes
     from otel_quant.views.runs import unreadable_lines
     from otel_quant.views.text import terminal_width
     from otel_quant.views.writers import written
@@ -119,8 +118,7 @@ def _document(
     any_status: bool,
     options: argparse.Namespace,
 ) -> Document:
-    from otel_quant.recordings.runs.fields import name_of
-    from otel_quant.recordings.runs.pivot import pivot
+    from otel_quant.recordings.runs.fields import name_of, pivot
     from otel_quant.views.runs import document
 
     is_page = options.format == "html"

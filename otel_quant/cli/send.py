@@ -40,7 +40,7 @@ def _run(options: argparse.Namespace) -> int:
             "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"
         )
     from otel_quant.recordings.sending.send import NotSentError, send_recording
-    from otel_quant.views.ending import ending_lines
+    from otel_quant.views.answer import ending_lines
 
     try:
         sent = send_recording(

@@ -17,7 +17,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from otel_quant.export.recording.layout import newest_in
-    from otel_quant.views.follow import LiveView
+    from otel_quant.views.watch import LiveView
 
     path = Path(options.recording) if options.recording else newest_in(Path())
     if path is None:

@@ -9,7 +9,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.dimensions import names_of
 from otel_quant.cost.execution import (
     MAX_MACS,
     RULE_SETS,
@@ -20,7 +19,7 @@ from otel_quant.cost.execution import (
     memory_views,
     precision_of,
 )
-from otel_quant.cost.inputs import InputShape, bind_inputs, names_in_shapes
+from otel_quant.cost.inputs import InputShape, bind_inputs, names_in_shapes, names_of
 from otel_quant.cost.model_reader import read_model, structure_of
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Operation, Shape, Value
 from otel_quant.cost.operators import CustomRule, custom_operators, operator_of
@@ -311,14 +310,11 @@ class _Analysis:
             if found is None:
                 return None
             value = found
-        result = f"{op.title}: its result '{printable(value.name, SHOWN)}'"
-        if value.kind in ("tensor", "unknown") and value.unknown is not None:
+        if value.unknown is not None:
             return value.unknown
-        if value.kind != "tensor":
-            return f"{result} is of kind {value.kind}, whose size is not counted"
-        if value.dtype == dtypes.UNKNOWN:
-            return f"{result} is of an element type that is not known"
-        return f"{result} has elements of type {dtypes.name_of(value.dtype)}, of no fixed size"
+        kind = dtypes.name_of(value.dtype) if value.kind == "tensor" else value.kind
+        name = printable(value.name, SHOWN)
+        return f"{op.title}: the size of its result '{name}' is not known, which is of type {kind}"
 
 
 def _mix(nodes: Iterable[NodeCost], key: str, whole: int) -> dict[str, float]:

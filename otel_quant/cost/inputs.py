@@ -1,22 +1,31 @@
-"""Shapes of inputs and lengths of dimensions as a user writes them.
+"""Shapes of inputs and lengths of dimensions: as a user writes them, and as a model declares them.
 
-Two notations of shapes: onnx_tool's ``name:f32:1x3x224x224`` with values behind a further
+Users have two notations of shapes: onnx_tool's ``name:f32:1x3x224x224`` with values behind a further
 colon (``scale:f32:1x2:0.25x0.25``), and ``name=1x3x224x224``. A length is ``name=8``, and a shape may
 have such a name instead of a number: ``name=1x3xhxw``.
+
+Models declare lengths as numbers, names, texts that name nothing (``?``), and expressions of names with
+Python's operators and sympy's functions, ``floor(seq/2 - 1/2) + 1``. Nothing is guessed: a name that is
+not known makes the whole expression unknown.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.dimensions import Symbols, is_anonymous, is_generated, parts_of
 from otel_quant.cost.operation import MAX_DATA, Value
 from otel_quant.cost.results import Assumption, option_text
 from otel_quant.cost.structure import CostError, Dim, Graph, Type, printable
+
+if TYPE_CHECKING:
+    import ast
+    from fractions import Fraction
 
 MAX_LENGTH: Final = 1 << 40
 """Largest length that a dimension may be given."""
@@ -47,8 +56,8 @@ class InputSpec(NamedTuple):
 _BEYOND: Final = 1 << 64
 """Size of a number that no integer type holds."""
 
-_LONGEST: Final = 4000
-"""Digits of a number that Python reads; it is beyond ``MAX_LENGTH`` long before."""
+_LONGEST: Final = 30
+"""Digits of a length that are read: with fewer it is refused as too large."""
 
 InputShape: TypeAlias = Sequence[int | str] | InputSpec
 """Lengths, or names of dimensions whose lengths the caller gives beside them."""
@@ -102,14 +111,12 @@ def parse_dims(texts: Iterable[str]) -> dict[str, int]:
         if name in found:
             raise CostError("dimension", f"{printable(name)!r} is given twice")
         found[name] = int(length[:_LONGEST])
-        if found[name] > MAX_LENGTH:
-            raise _too_long(text)
     return found
 
 
 def _parse(text: str) -> tuple[str, InputSpec]:
     name, equals, shape = text.rpartition("=")
-    if equals and name and (lengths := _shape(shape, text)) is not None:
+    if equals and name and (lengths := _shape(shape)) is not None:
         return name, InputSpec(lengths)
     parts = text.split(":")
     for behind in (2, 3):  # type and shape, perhaps values; the name may contain colons
@@ -117,11 +124,11 @@ def _parse(text: str) -> tuple[str, InputSpec]:
         name = ":".join(parts[:-behind])
         if dtype == dtypes.UNKNOWN or not name:
             continue
-        if (lengths := _shape(parts[1 - behind], text)) is not None:
+        if (lengths := _shape(parts[1 - behind])) is not None:
             data = _numbers(parts[-1], dtype, text) if behind == 3 else None
             return name, InputSpec(lengths, dtype, data)
     name, _, shape = text.rpartition(":")
-    if name and parts[0] and shape and (lengths := _shape(shape, text)) is not None:
+    if name and parts[0] and shape and (lengths := _shape(shape)) is not None:
         return name, InputSpec(lengths)
     raise _wrong(
         f"{printable(text)!r} is not understood",
@@ -129,7 +136,7 @@ def _parse(text: str) -> tuple[str, InputSpec]:
     )
 
 
-def _shape(text: str, whole: str) -> tuple[int | str, ...] | None:
+def _shape(text: str) -> tuple[int | str, ...] | None:
     """The lengths in a text, and names of lengths; None if it is no shape.
 
     Names may contain an x only where commas separate them.
@@ -144,18 +151,11 @@ def _shape(text: str, whole: str) -> tuple[int | str, ...] | None:
             shape.append(part)
         else:
             return None
-    if any(isinstance(length, int) and length > MAX_LENGTH for length in shape):
-        raise _too_long(whole)
     return tuple(shape)
 
 
 def _wrong(problem: str, expected: str = "") -> CostError:
     return CostError("input shape", problem, expected=expected)
-
-
-def _too_long(text: str) -> CostError:
-    problem = f"{printable(text)!r} has a length above {MAX_LENGTH:,}"
-    return _wrong(problem, f"lengths from 0 to {MAX_LENGTH:,}")
 
 
 def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
@@ -170,6 +170,167 @@ def _numbers(text: str, dtype: int, whole: str) -> tuple[int | float, ...]:
             f"{dtypes.name_of(dtype)} numbers joined by x",
         )
     return numbers
+
+
+_NO_NAMES: Final = frozenset({"none", "null", "unknown"})
+"""What exporters write, in any case, for every length that they do not know."""
+
+_GENERATED: Final = r"unk__\d+\Z"
+"""Names that tf2onnx and onnx's shape inference number; merged models have one for several lengths."""
+
+_HYPHENATED: Final = r"[^\W\d][\w.]*(?:-[\w.]+)+\Z"
+"""A name such as ``batch-size``, or a difference; exporters write blanks around a minus."""
+
+
+def is_anonymous(text: str) -> bool:
+    """Whether a text names nothing, so that each occurrence is a length for itself."""
+    if text.lower() in _NO_NAMES or re.match(_GENERATED, text):
+        return True
+    if any(letter.isalpha() or letter == "_" for letter in text):
+        return False
+    return Symbols({}).length(text) is None  # a number is its own length
+
+
+def is_name(dim: Dim) -> TypeGuard[str]:
+    """Whether a length is a text that stands for the same length everywhere."""
+    return isinstance(dim, str) and not is_anonymous(dim)
+
+
+def parts_of(text: str, names: Collection[str]) -> frozenset[str] | None:
+    """Returns the names that a length is computed from, or None if the text is a name itself."""
+    if text.isidentifier():
+        return None
+    found: set[str] = set()
+
+    def note(name: str) -> None:
+        found.add(name)
+
+    try:
+        _evaluated(text, note)
+    except _NotAnExpressionError:
+        return frozenset() if re.search(r"[+*/()%]", text) else None
+    if found == {text} or (re.match(_HYPHENATED, text) and found.isdisjoint(names)):
+        return None
+    return frozenset(found)
+
+
+def names_of(graph: Graph) -> frozenset[str]:
+    """Returns every name of a length in a graph and its bodies, those in expressions too."""
+    found: set[str] = set()
+    for each in graph.within():
+        for info in (*each.inputs, *each.outputs, *each.value_info):
+            found.update(dim for dim in info.type.shape or () if isinstance(dim, str))
+    return frozenset(found).union(*(parts_of(text, found) or () for text in found))
+
+
+class Symbols:
+    """The lengths that texts stand for."""
+
+    def __init__(self, known: Mapping[str, int]) -> None:
+        self._known = known
+        self._computed: dict[str, int | None] = {}
+
+    def length(self, dim: Dim) -> int | None:
+        """Returns a declared length; None if it is not known."""
+        if isinstance(dim, int):
+            return dim if dim >= 0 else None
+        if dim is None:
+            return None
+        found = self._known.get(dim)
+        if found is not None or dim.isidentifier():
+            return found
+        if dim not in self._computed:
+            self._computed[dim] = self.computed(dim)
+        return self._computed[dim]
+
+    def computed(self, text: str) -> int | None:
+        """Returns what an expression gives, whatever is known of it as a whole."""
+        try:
+            return _evaluated(text, self._known.get)
+        except _NotAnExpressionError:
+            return None
+
+
+_MAX_TEXT: Final = 1024
+_MAX_NUMBER: Final = 1 << 63
+_MAX_POWER: Final = 64
+
+_NAME: Final = r"(?<![\w.])[^\W\d][\w.]*"
+
+
+class _NotAnExpressionError(ValueError):
+    """A text is no expression of names, numbers, operators and known functions."""
+
+
+def _power(base: Fraction, exponent: Fraction) -> Fraction | None:
+    if exponent.denominator != 1 or not 0 <= exponent <= _MAX_POWER:
+        return None
+    return base ** int(exponent)
+
+
+_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": operator.mul,
+    "Div": operator.truediv,
+    "FloorDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "Pow": _power,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "ceiling": math.ceil,
+    "min": min,
+    "max": max,
+    "mod": operator.mod,
+    "floordiv": operator.floordiv,
+}
+"""Operators as Python's syntax tree names them, and functions in small letters: sympy writes ``Max``."""
+
+
+def _evaluated(text: str, lookup: Callable[[str], int | None]) -> int | None:
+    """Returns the length that an expression gives; ``lookup`` knows those of names."""
+    import ast  # both only for a model that has an expression
+    from fractions import Fraction
+
+    names: list[str] = []
+
+    def placeholder(match: re.Match[str]) -> str:  # a name may have dots, or be a keyword
+        names.append(match.group())
+        return f"_{len(names) - 1}"
+
+    def value_of(node: ast.expr) -> Fraction | None:
+        function: Callable[..., Any] = Fraction
+        operands: list[ast.expr] = []
+        values: list[Any] = []
+        match node:
+            case ast.Constant(value=int(number)):
+                values = [number]
+            case ast.Name(id=name):
+                values = [lookup(names[int(name[1:])])]
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                function, operands = operator.neg, [operand]
+            case ast.BinOp(op=kind, left=left, right=right):
+                function, operands = _FUNCTIONS[type(kind).__name__], [left, right]
+            case ast.Call(func=ast.Name(id=name), args=[_, *_] as operands, keywords=[]):
+                function = _FUNCTIONS[names[int(name[1:])].lower()]
+            case _:
+                raise _NotAnExpressionError(type(node).__name__)
+        values += map(value_of, operands)
+        result = None if None in values else function(*values)
+        if result is None or max(abs(result.numerator), result.denominator) >= _MAX_NUMBER:
+            return None
+        return Fraction(result)
+
+    try:
+        if len(text) > _MAX_TEXT:
+            raise ValueError
+        tree = ast.parse(re.sub(_NAME, placeholder, text.strip()), mode="eval")
+        value = value_of(tree.body)
+    except ZeroDivisionError:
+        return None
+    except (SyntaxError, ValueError, TypeError, LookupError, MemoryError, RecursionError):
+        raise _NotAnExpressionError(text) from None
+    return int(value) if value is not None and value.denominator == 1 and value >= 0 else None
 
 
 _ASSUMED: Final = 1
@@ -188,16 +349,6 @@ class BoundInputs(NamedTuple):
     dims: Mapping[str, int]  # Lengths that the caller gives by name
 
 
-class _Given(NamedTuple):
-    """An :class:`InputSpec` whose lengths are all numbers."""
-
-    shape: tuple[int, ...]
-    dtype: int
-    data: tuple[int | float, ...] | None
-    origin: str
-    if_fits: bool
-
-
 def bind_inputs(
     graph: Graph,
     given: Mapping[str, InputShape] | None,
@@ -213,114 +364,112 @@ def bind_inputs(
     static = {tensor.name for tensor in graph.initializers}
     inputs = {info.name: info.type for info in graph.inputs if info.name not in static}
     lengths = _checked_dims(dims)
-    learned = _Learned(lengths, source)
-    specs: dict[str, _Given] = {}
+    learned = _Learned(inputs, lengths, source)
     for name, shape in (given or {}).items():
-        spec = _given(name, shape, lengths)
-        if spec.if_fits and not (name in inputs and learned.fits(inputs[name], spec)):
-            continue
-        if name not in inputs:
-            raise CostError(
-                source,
-                f"has no input {printable(name)!r}{_by(spec)}",
-                expected=_names(list(inputs)),
-            )
-        _refuse_misfit(name, inputs[name], spec, source)
-        learned.learn(name, inputs[name], spec)
-        specs[name] = spec
-    learned.refuse_contradictions(inputs, specs)
-    open_ = {name: declared for name, declared in inputs.items() if name not in specs}
-    assumed = dict.fromkeys(learned.names_left_open(open_), _ASSUMED)
+        learned.learn(name, shape)
+    learned.refuse_contradictions()
+    assumed = dict.fromkeys(learned.names_left_open(), _ASSUMED)
     symbols = Symbols({**assumed, **learned.lengths})
     assumptions = {name: Assumption(name, length) for name, length in assumed.items()}
     values: dict[str, Value] = {}
     for name, declared in inputs.items():
-        chosen = specs.get(name)
-        if chosen is not None:
-            data = chosen.data
-            if data is not None and len(data) > MAX_DATA:
-                data = None
-            values[name] = Value(chosen.dtype or declared.dtype, chosen.shape, data, name=name)
+        if name in learned.given:
+            spec, chosen = learned.given[name]
+            data = spec.data if len(spec.data or ()) <= MAX_DATA else None
+            values[name] = Value(spec.dtype or declared.dtype, chosen, data, name=name)
         elif declared.kind in ("tensor", "unknown"):
-            values[name] = _assumed_value(name, declared, learned, symbols)
-            for anonymous in _anonymous(name, declared, learned, values[name]):
+            values[name] = _assumed_value(name, declared, symbols)
+            for anonymous in _anonymous(name, declared, values[name]):
                 assumptions[anonymous.name] = anonymous
     return BoundInputs(values, symbols, tuple(assumptions.values()), learned.overridden, lengths)
 
 
 class _Learned:
-    """The lengths that the caller decides."""
+    """The shapes that the caller gives, and the lengths that they decide."""
 
-    def __init__(self, dims: Mapping[str, int], source: str) -> None:
+    def __init__(self, inputs: Mapping[str, Type], dims: Mapping[str, int], source: str) -> None:
         self.lengths = dict(dims)
         self.overridden: dict[str, tuple[int, int]] = {}
+        self.given: dict[str, tuple[InputSpec, tuple[int, ...]]] = {}
+        self._inputs = inputs
         self._dims = dims
         self._source = source
-        self._torn: set[str] = set()
 
-    def is_name(self, dim: Dim) -> bool:
-        """Whether a length is a text that stands for the same length everywhere."""
-        return isinstance(dim, str) and not is_anonymous(dim) and dim not in self._torn
+    def learn(self, name: str, given: InputShape) -> None:
+        """Takes one given shape, if it fits or has to."""
+        spec = given if isinstance(given, InputSpec) else InputSpec(tuple(given))
+        shape = _given_lengths(name, spec, self._dims)
+        try:
+            lengths, overridden = self._decided(name, spec, shape)
+        except CostError:
+            if spec.if_fits:
+                return
+            raise
+        if not (spec.if_fits and overridden):
+            self.lengths = lengths
+            self.overridden |= overridden
+            self.given[name] = spec, shape
 
-    def fits(self, declared: Type, spec: _Given) -> bool:
-        """Whether a shape agrees with the model and what is known of it."""
-        if declared.kind not in ("tensor", "unknown"):
-            return False
-        if declared.shape is None:
-            return True
-        if len(declared.shape) != len(spec.shape):
-            return False
-        return all(
-            dim == length
-            if isinstance(dim, int) and dim >= 0
-            else not self.is_name(dim) or self.lengths.get(str(dim), length) == length
-            for dim, length in zip(declared.shape, spec.shape, strict=True)
-        )
+    def _decided(
+        self, name: str, spec: InputSpec, shape: tuple[int, ...]
+    ) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
+        """Returns the lengths by name with those of a shape, and those that it overrides."""
+        self._refuse_misfit(name, spec, shape)
+        lengths = dict(self.lengths)
+        overridden = {}
+        for axis, (dim, length) in enumerate(
+            zip(self._inputs[name].shape or (), shape, strict=False)
+        ):
+            if isinstance(dim, int) and 0 <= dim != length:
+                overridden[f"{name}[{axis}]"] = (dim, length)
+            elif is_name(dim) and (before := lengths.setdefault(dim, length)) != length:
+                raise self._contradiction(name, dim, length, before, spec)
+        return lengths, overridden
 
-    def learn(self, name: str, declared: Type, spec: _Given) -> None:
-        """Takes the lengths that one given shape decides."""
-        for axis, (dim, length) in enumerate(zip(declared.shape or (), spec.shape, strict=False)):
-            if isinstance(dim, int):
-                if 0 <= dim != length:
-                    self.overridden[f"{name}[{axis}]"] = (dim, length)
-            elif isinstance(dim, str) and self.is_name(dim):
-                before = self.lengths.setdefault(dim, length)
-                if before == length:
-                    continue
-                if not is_generated(dim) or dim in self._dims:
-                    raise self._contradiction(name, dim, spec, length, before)
-                self._torn.add(dim)
-                del self.lengths[dim]
+    def _refuse_misfit(self, name: str, spec: InputSpec, shape: tuple[int, ...]) -> None:
+        """Raises CostError if there is no such input, or it has another kind, type or rank."""
+        declared = self._inputs.get(name)
+        given = expected = ""
+        if declared is None:
+            names = printable(", ".join(map(repr, self._inputs)))
+            raise CostError(
+                self._source,
+                f"has no input {printable(name)!r}{_by(spec)}",
+                expected=f"one of {names}" if names else "none",
+            )
+        if declared.kind not in ("tensor", "sparse", "unknown"):
+            given, expected = "a shape", f"none, as it is of type {declared.kind}"
+        elif dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
+            given = f"type {dtypes.name_of(spec.dtype)}"
+            expected = f"{dtypes.name_of(declared.dtype)} as the model declares it"
+        elif declared.shape is not None and len(declared.shape) != len(shape):
+            given = f"shape {list(shape)}"
+            expected = f"{len(declared.shape)} dimensions as in {list(declared.shape)}"
+        if given:
+            problem = f"input {printable(name)!r} is given {given}{_by(spec)}"
+            raise CostError(self._source, problem, expected=expected)
 
-    def refuse_contradictions(
-        self, inputs: Mapping[str, Type], specs: Mapping[str, _Given]
-    ) -> None:
+    def refuse_contradictions(self) -> None:
         """Raises CostError if a given length is not what its expression gives."""
         symbols = Symbols(self.lengths)
-        for name, spec in specs.items():
-            for dim, length in zip(inputs[name].shape or (), spec.shape, strict=False):
-                if not isinstance(dim, str) or dim.isidentifier() or not self.is_name(dim):
-                    continue
-                computed = symbols.computed(dim)
-                if computed not in (None, length) and not spec.if_fits:
-                    raise self._contradiction(name, dim, spec, length, computed)
+        for name, (spec, shape) in self.given.items():
+            for dim, length in zip(self._inputs[name].shape or (), shape, strict=False):
+                if is_name(dim) and not dim.isidentifier() and not spec.if_fits:
+                    computed = symbols.computed(dim)
+                    if computed not in (None, length):
+                        raise self._contradiction(name, dim, length, computed, spec)
 
-    def names_left_open(self, inputs: Mapping[str, Type]) -> Iterator[str]:
+    def names_left_open(self) -> Iterator[str]:
         """Yields the names whose lengths nothing decides."""
-        texts = {dim for declared in inputs.values() for dim in declared.shape or ()}
-        names = {dim for dim in texts if isinstance(dim, str)} | set(self.lengths)
-        for declared in inputs.values():
-            for dim in declared.shape or ():
-                if (
-                    isinstance(dim, str)
-                    and dim not in self.lengths
-                    and self.is_name(dim)
-                    and parts_of(dim, names) is None
-                ):
-                    yield dim
+        shapes = [each.shape or () for name, each in self._inputs.items() if name not in self.given]
+        texts = [dim for shape in shapes for dim in shape if isinstance(dim, str)]
+        names = {*texts, *self.lengths}
+        for dim in texts:
+            if dim not in self.lengths and is_name(dim) and parts_of(dim, names) is None:
+                yield dim
 
     def _contradiction(
-        self, name: str, dim: str, spec: _Given, length: int, other: int | None
+        self, name: str, dim: str, length: int, other: int | None, spec: InputSpec
     ) -> CostError:
         elsewhere = "as given for it" if dim in self._dims else "as elsewhere among the inputs"
         return CostError(
@@ -330,7 +479,7 @@ class _Learned:
         )
 
 
-def _assumed_value(name: str, declared: Type, learned: _Learned, symbols: Symbols) -> Value:
+def _assumed_value(name: str, declared: Type, symbols: Symbols) -> Value:
     """An input for which the caller gives no shape."""
     value = Value(declared.dtype, name=name)
     title = f"input '{printable(name)}'"
@@ -342,7 +491,7 @@ def _assumed_value(name: str, declared: Type, learned: _Learned, symbols: Symbol
     lengths: list[int | None] = []
     for axis, dim in enumerate(declared.shape):
         length = symbols.length(dim)
-        if length is None and isinstance(dim, str) and learned.is_name(dim):
+        if length is None and is_name(dim):
             value.unknown = (
                 f"{title}: the length '{printable(dim)}' of axis {axis} cannot be computed; "
                 f"{option_text('--input', f'{name}=SHAPE')} gives it"
@@ -354,11 +503,11 @@ def _assumed_value(name: str, declared: Type, learned: _Learned, symbols: Symbol
     return value
 
 
-def _anonymous(name: str, declared: Type, learned: _Learned, value: Value) -> Iterator[Assumption]:
+def _anonymous(name: str, declared: Type, value: Value) -> Iterator[Assumption]:
     """Yields what is assumed of an input's lengths that have no name."""
     shape = tuple(_ASSUMED if length is None else length for length in value.shape or ())
     for axis, dim in enumerate(declared.shape or ()):
-        if not (isinstance(dim, int) and dim >= 0) and not learned.is_name(dim):
+        if not (isinstance(dim, int) and dim >= 0) and not is_name(dim):
             yield Assumption(f"{name}[{axis}]", _ASSUMED, name, shape)
 
 
@@ -383,9 +532,13 @@ def _check_length(what: str, name: str, length: int) -> None:
         )
 
 
-def _given(name: str, shape: InputShape, dims: Mapping[str, int]) -> _Given:
-    spec = shape if isinstance(shape, InputSpec) else InputSpec(tuple(shape))
+def _given_lengths(name: str, spec: InputSpec, dims: Mapping[str, int]) -> tuple[int, ...]:
     lengths: list[int] = []
+    if len(spec.shape) > MAX_GIVEN_RANK:
+        raise _wrong(
+            f"{printable(name)!r} has {len(spec.shape):,} dimensions{_by(spec)}",
+            f"at most {MAX_GIVEN_RANK}",
+        )
     for length in spec.shape:
         found = dims.get(length) if isinstance(length, str) else length
         if found is None:
@@ -394,52 +547,15 @@ def _given(name: str, shape: InputShape, dims: Mapping[str, int]) -> _Given:
                 f"{_by(spec)}",
                 f"{option_text('--dim', f'{length}=LENGTH')} as well",
             )
+        _check_length("input shape", name, found)
         lengths.append(found)
-    given = _Given(tuple(lengths), spec.dtype, spec.data, spec.origin, spec.if_fits)
-    if len(given.shape) > MAX_GIVEN_RANK:
+    if spec.data is not None and len(spec.data) != prod(lengths):
         raise _wrong(
-            f"{printable(name)!r} has {len(given.shape):,} dimensions{_by(spec)}",
-            f"at most {MAX_GIVEN_RANK}",
+            f"{printable(name)!r}{_by(spec)} has {len(spec.data)} values",
+            f"{prod(lengths)} for shape {lengths}",
         )
-    for length in given.shape:
-        _check_length("input shape", name, length)
-    if given.data is not None:
-        count, wanted = len(given.data), prod(given.shape)
-        if count != wanted:
-            raise _wrong(
-                f"{printable(name)!r}{_by(spec)} has {count} values",
-                f"{wanted} for shape {list(given.shape)}",
-            )
-    return given
+    return tuple(lengths)
 
 
-def _by(spec: _Given | InputSpec) -> str:
+def _by(spec: InputSpec) -> str:
     return f" ({spec.origin})" if spec.origin else ""
-
-
-_SHOWN_NAMES: Final = 10
-"""Names of inputs that an error lists."""
-
-
-def _names(names: list[str]) -> str:
-    if not names:
-        return "none, as the model has no inputs"
-    shown = ", ".join(repr(printable(name)) for name in names[:_SHOWN_NAMES])
-    left = len(names) - _SHOWN_NAMES
-    return f"one of {shown}" + (f" and {left} more" if left > 0 else "")
-
-
-def _refuse_misfit(name: str, declared: Type, spec: _Given, source: str) -> None:
-    """Raises CostError if an input has another kind, type or rank than the caller gives."""
-    given = expected = ""
-    if declared.kind not in ("tensor", "sparse", "unknown"):
-        given, expected = "a shape", f"none, as it is of type {declared.kind}"
-    elif dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
-        given = f"type {dtypes.name_of(spec.dtype)}"
-        expected = f"{dtypes.name_of(declared.dtype)} as the model declares it"
-    elif declared.shape is not None and len(declared.shape) != len(spec.shape):
-        given = f"shape {list(spec.shape)}"
-        expected = f"{len(declared.shape)} dimensions as in {list(declared.shape)}"
-    if given:
-        problem = f"input {printable(name)!r} is given {given}{_by(spec)}"
-        raise CostError(source, problem, expected=expected)

@@ -43,7 +43,6 @@ from otel_quant.cost.wire import (
     float32,
     no_model,
     open_reader,
-    refuse_other_formats,
     signed,
 )
 
@@ -96,7 +95,7 @@ def read_model(source: str | os.PathLike[str] | bytes, deadline: float | None = 
     else:
         reader = open_reader(source, deadline)
     try:
-        return ModelReader(reader).model()
+        return _ModelReader(reader).model()
     except OSError as error:
         raise reader.error(f"cannot be read: {error.strerror}") from error
     finally:
@@ -135,11 +134,11 @@ def structure_of(proto: Any, deadline: float | None = None) -> Model:
         kept.dims.extend(tensor.dims)
         kept.external_data.extend(tensor.external_data)
     data = light.SerializeToString()
-    model = ModelReader(Reader(BytesIO(data), "<ModelProto>", len(data), deadline)).model()
+    model = _ModelReader(Reader(BytesIO(data), "<ModelProto>", len(data), deadline)).model()
     return model._replace(size=proto.ByteSize())
 
 
-class ModelReader:
+class _ModelReader:
     """Turns the fields of a :class:`Reader` into the structure of :mod:`otel_quant.cost.structure`.
 
     Every method reads one field or message that ends at the position given, and leaves the
@@ -156,7 +155,6 @@ class ModelReader:
     def model(self) -> Model:
         """Reads a ModelProto that is the whole file."""
         reader = self._reader
-        refuse_other_formats(reader)
         messages = {7: self._graph, 8: self._opset, 25: self._function}
         try:
             found = self._collected(reader.size, messages)
@@ -189,7 +187,7 @@ class ModelReader:
             raise self._too_many(
                 f"graphs nested more than {_MAX_GRAPH_DEPTH} deep", _MAX_GRAPH_DEPTH
             )
-        info, tensor = self.value_info, self._tensor
+        info, tensor = self._value_info, self._tensor
         messages = {1: self._node, 5: tensor, 11: info, 12: info, 13: info, 15: self._sparse_tensor}
         found = self._collected(end, messages)
         self._depth -= 1
@@ -296,7 +294,7 @@ class ModelReader:
                 version = signed(value)
         return _domain(domain), version
 
-    def value_info(self, end: int) -> ValueInfo:
+    def _value_info(self, end: int) -> ValueInfo:
         """Reads a ValueInfoProto."""
         self._keep(_RECORD)
         found = self._collected(end, {2: self._type}, names=(1,))

@@ -1,8 +1,7 @@
 """Zeros in weights: how many, in which blocks, and whether two in every four.
 
 The only module of the package that reads weights, and that imports numpy. They are read in pieces
-and kept as one bit per element, so that the largest one costs an eighth of a byte for each of its
-elements. External data is opened only inside the model's own folder, symbolic links resolved: the
+and kept as one byte per element. External data is opened only inside the model's own folder, symbolic links resolved: the
 location comes from the file, and a file may be hostile.
 
 Definition (onnx_tool's, restated): the block is the largest for which the share of all-zero
@@ -16,7 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO, FileIO
 from math import prod, sqrt
 from pathlib import Path
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 _MIN_ELEMENTS: Final = 256
 """A smaller tensor is not looked at: a few zeros in it are a large share."""
 
-_MAX_ELEMENTS: Final = 1 << 33
-"""Elements up to which a tensor is looked at: a gigabyte of bits."""
+_MAX_ELEMENTS: Final = 1 << 31
+"""Elements up to which a tensor is looked at: two gigabytes of memory."""
 
 _SEARCHED_FROM: Final = 0.4
 """Share of zeros from which blocks are looked for."""
@@ -45,16 +44,14 @@ _TOLERATED_LOSS: Final = 0.1
 
 _LARGEST_BLOCK: Final = 64
 
-_CHUNK: Final = 1 << 20
-"""Bytes read at a time."""
-
-_ROWS: Final = 1 << 22
-"""Elements whose bits are unpacked at a time."""
+_CHUNK: Final = 1 << 18
+"""Elements read at a time."""
 
 _AS_THEY_ARE: Final = frozenset({9, 4, 10})
 """Fields of a TensorProto whose bytes are the elements: raw_data, float_data and double_data."""
 
-_Bits: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+_Zeros: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+"""Which elements of a weight are zero, as [outer, inner, window]."""
 
 _Opened: TypeAlias = tuple[FileIO | BytesIO, int, int]
 """A file, where the bytes start in it, and how many they are."""
@@ -133,13 +130,14 @@ def weight_sparsity(
     if not candidates:
         return None
     tensor, i = max(candidates, key=lambda pair: pair[0].elements)
-    bits = _zero_bits(tensor, _zero_point(op, i), source, check)
-    if bits is None:
+    zeros = _zeros(tensor, _zero_point(op, i), source, check)
+    if zeros is None:
         return None
-    zeros = _Zeros(bits, tensor.dims, check)
-    ratio = zeros.count() / tensor.elements
-    block, block_ratio = zeros.block(ratio) if ratio > _SEARCHED_FROM else ((1, 1), ratio)
-    two_of_four = ratio >= 0.5 and zeros.two_of_four(_input_axis(op))
+    ratio = int(zeros.sum()) / tensor.elements
+    block, block_ratio = (1, 1), ratio
+    if ratio > _SEARCHED_FROM:
+        block, block_ratio = _block(zeros, ratio, check)
+    two_of_four = ratio >= 0.5 and _has_two_of_four(zeros, _input_axis(op))
     name = tensor.name or op.input(i).name  # a Constant node's has none
     return WeightSparsity(name, ratio, block, block_ratio, two_of_four)
 
@@ -161,39 +159,32 @@ def _zero_point(op: Operation, i: int) -> tuple[int, ...]:
     return known if known and len(known) == len(data) else (0,)
 
 
-def _zero_bits(
+def _zeros(
     tensor: Tensor, zero_point: tuple[int, ...], source: Source, check: Callable[[], None]
-) -> _Bits | None:
-    """Reads a tensor once; returns one bit per element, packed, set where it is zero."""
+) -> _Zeros | None:
+    """Reads a tensor once."""
     import numpy as np
 
-    readable = tensor.dtype in _NUMPY
     uniform = len(set(zero_point)) == 1
     needed = dtypes.stored_bytes(tensor.dtype, tensor.elements)
-    if not readable or needed is None or (not uniform and len(zero_point) not in tensor.dims):
+    if tensor.dtype not in _NUMPY or not (uniform or len(zero_point) in tensor.dims):
         return None
     opened = source(tensor)
     if opened is None:
         return None
     file, start, length = opened
-    packed: list[_Bits] = []
-    seen = 0
-    left = b""
     with file:
-        if length < needed:  # the shape says something else than the bytes
+        if needed is None or length < needed:  # the shape says something else than the bytes
             return None
+        zeros = np.zeros(tensor.elements, np.bool_)
         file.seek(start)
-        for at in range(0, needed, _CHUNK):
+        for at in range(0, tensor.elements, _CHUNK):
             check()
-            data = left + file.read(min(_CHUNK, needed - at))
-            keep = len(data) % 64  # whole elements, and whole bytes of eight bits
-            left = data[len(data) - keep :] if keep else b""
-            packed.append(_packed(data[: len(data) - keep], tensor, zero_point, seen))
-            seen += packed[-1].size * 8
-    if left:
-        packed.append(_packed(left, tensor, zero_point, seen))
-    bits = np.concatenate(packed) if packed else np.zeros(0, np.uint8)
-    return bits if bits.size * 8 >= tensor.elements else None
+            piece = zeros[at : at + _CHUNK]
+            data = file.read(dtypes.stored_bytes(tensor.dtype, piece.size) or 0)
+            found = _are_zero(data, tensor, zero_point, at)[: piece.size]
+            piece[: found.size] = found
+    return zeros.reshape(tensor.dims[0], tensor.dims[1], -1)
 
 
 _NUMPY: Final = {
@@ -205,7 +196,7 @@ _NUMPY: Final = {
 """What numpy calls the types whose zeros are looked for; of 4-bit ones a byte holds two."""
 
 
-def _packed(data: bytes, tensor: Tensor, zero_point: tuple[int, ...], start: int) -> _Bits:
+def _are_zero(data: bytes, tensor: Tensor, zero_point: tuple[int, ...], start: int) -> Any:
     import numpy as np
 
     array: Any
@@ -218,97 +209,56 @@ def _packed(data: bytes, tensor: Tensor, zero_point: tuple[int, ...], start: int
         if tensor.dtype == dtypes.BFLOAT16:
             array = array & 0x7FFF  # minus zero is zero
     if len(set(zero_point)) == 1:
-        return np.packbits(array == zero_point[0])
+        return array == zero_point[0]
     axis = tensor.dims.index(len(zero_point))
     inner = prod(tensor.dims[axis + 1 :])
     channel = (np.arange(start, start + array.size) // inner) % len(zero_point)
-    return np.packbits(array == np.asarray(zero_point)[channel])
+    return array == np.asarray(zero_point)[channel]
 
 
-class _Zeros:
-    """Which elements of a weight are zero, seen as [outer, inner, window]."""
+def _share(zeros: _Zeros, height: int, width: int) -> float | None:
+    """Share of blocks of ``height`` x ``width`` that are all zero; None if they do not fit."""
+    outer, inner, window = zeros.shape
+    if outer % height or inner % width:
+        return None
+    split = zeros.reshape(outer // height, height, inner // width, width, window)
+    whole = split.all(axis=(1, 3))
+    return int(whole.sum()) / whole.size
 
-    def __init__(self, bits: _Bits, dims: tuple[int, ...], check: Callable[[], None]) -> None:
-        self._bits = bits
-        self._check = check
-        self._outer, self._inner = dims[0], dims[1]
-        self._window = prod(dims[2:])
-        self._total = prod(dims)
 
-    def count(self) -> int:
-        """Number of zeros."""
-        import numpy as np
+def _block(zeros: _Zeros, ratio: float, check: Callable[[], None]) -> tuple[tuple[int, int], float]:
+    """Returns the largest block in which the zeros come, and the share of such blocks."""
+    best, best_share = (1, 1), ratio
+    for grow in ((1, 0), (0, 1), (1, 1)):
+        size, share = (1, 1), ratio
+        while max(size) < _LARGEST_BLOCK:
+            check()
+            bigger = (size[0] << grow[0], size[1] << grow[1])
+            found = _share(zeros, *bigger)
+            chance = share ** (4 if grow == (1, 1) else 2)
+            blocks = zeros.size / prod(bigger)
+            if found is None or not _structured(ratio, share, found, chance, blocks):
+                break
+            size, share = bigger, found
+        if prod(size) > prod(best):
+            best, best_share = size, share
+    return best, best_share
 
-        ones = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1)
-        table = ones.astype(np.uint8)  # set bits of each byte
-        whole = int(table[self._bits[: self._total // 8]].sum())
-        tail = self._bits[self._total // 8 :]
-        return whole + int(np.unpackbits(tail, count=self._total % 8).sum())
 
-    def _bands(self, height: int) -> Iterator[_Bits]:
-        """Yields [rows, inner, window] pieces whose rows are a multiple of ``height``."""
-        import numpy as np
+def _structured(ratio: float, before: float, found: float, chance: float, blocks: float) -> bool:
+    """Whether joining blocks keeps their zeros together, more than chance would."""
+    noise = 4 * sqrt(max(chance * (1 - chance), 1e-9) / max(blocks, 1))
+    return found > ratio - _TOLERATED_LOSS and found - chance >= max(
+        (before - chance) / 2, min(noise, before - chance)
+    )
 
-        row = self._inner * self._window
-        step = max(1, _ROWS // max(1, row) // height) * height
-        for start in range(0, self._outer, step):
-            self._check()
-            stop = min(self._outer, start + step)
-            first, last = start * row, stop * row
-            bits = np.unpackbits(self._bits[first // 8 : -(-last // 8)])
-            piece = bits[first % 8 : first % 8 + last - first]
-            yield piece.reshape(stop - start, self._inner, self._window)
 
-    def share(self, height: int, width: int) -> float | None:
-        """Share of blocks of ``height`` x ``width`` that are all zero; None if they do not fit."""
-        if self._outer % height or self._inner % width:
-            return None
-        full = blocks = 0
-        for band in self._bands(height):
-            split = band.reshape(
-                band.shape[0] // height, height, self._inner // width, width, self._window
-            )
-            whole = split.min(axis=(1, 3))
-            full += int(whole.sum())
-            blocks += whole.size
-        return full / blocks if blocks else None
+def _has_two_of_four(zeros: _Zeros, axis: int) -> bool:
+    """Whether of every four adjacent weights along an axis at least two are zero."""
+    import numpy as np
 
-    def block(self, ratio: float) -> tuple[tuple[int, int], float]:
-        """Returns the largest block in which the zeros come, and the share of such blocks."""
-        best, best_share = (1, 1), ratio
-        for grow in ((1, 0), (0, 1), (1, 1)):
-            size, share = (1, 1), ratio
-            while max(size) < _LARGEST_BLOCK:
-                bigger = (size[0] << grow[0], size[1] << grow[1])
-                found = self.share(*bigger)
-                joined = 4 if grow == (1, 1) else 2
-                if found is None or not self._structured(ratio, share, found, joined, bigger):
-                    break
-                size, share = bigger, found
-            if prod(size) > prod(best):
-                best, best_share = size, share
-        return best, best_share
-
-    def _structured(
-        self, ratio: float, before: float, found: float, joined: int, size: tuple[int, int]
-    ) -> bool:
-        """Whether joining blocks keeps their zeros together, more than chance would."""
-        chance = before**joined
-        blocks = self._total / prod(size)
-        noise = 4 * sqrt(max(chance * (1 - chance), 1e-9) / max(blocks, 1))
-        return found > ratio - _TOLERATED_LOSS and found - chance >= max(
-            (before - chance) / 2, min(noise, before - chance)
-        )
-
-    def two_of_four(self, axis: int) -> bool:
-        """Whether of every four adjacent weights along an axis at least two are zero."""
-        length = self._outer if axis == 0 else self._inner
-        if length % 4:
-            return False
-        for band in self._bands(4):
-            rows = band.shape[0]
-            shape = (rows // 4, 4, self._inner) if axis == 0 else (rows, self._inner // 4, 4)
-            groups = band.reshape(*shape, self._window).sum(axis=1 if axis == 0 else 2)
-            if int(groups.min()) < 2:
-                return False
-        return True
+    outer, inner, window = zeros.shape
+    if zeros.shape[axis] % 4:
+        return False
+    shape = (outer // 4, 4, inner, window) if axis == 0 else (outer, inner // 4, 4, window)
+    return bool((zeros.reshape(shape).sum(axis=axis + 1, dtype=np.uint8) >= 2).all())

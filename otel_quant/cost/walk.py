@@ -18,8 +18,7 @@ from time import monotonic
 from typing import Final, TypeAlias
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.dimensions import Symbols, is_anonymous
-from otel_quant.cost.inputs import BoundInputs
+from otel_quant.cost.inputs import BoundInputs, Symbols, is_anonymous
 from otel_quant.cost.operation import (
     MAX_DATA,
     RULE_ERRORS,
@@ -84,34 +83,23 @@ class Budget:
         self.depth = 0
         self._source = source
         self._deadline = deadline
-        self._max_operations = max_nodes
-        self._max_work = _MAX_WORK * max(1, max_nodes // MAX_NODES)
+        self._most = max_nodes, _MAX_WORK * max(1, max_nodes // MAX_NODES)
         self._operations = self._work = self._effort = 0
 
-    def count_operation(self) -> None:
-        """Counts an operation."""
-        self._operations += 1
-        if self._operations > self._max_operations:
-            most = f"{self._max_operations:,}"
-            raise self._beyond(
-                f"into more than {most} operations, functions and bodies included",
-                f"at most {most}; --max-nodes sets the limit",
-            )
-        if not self._operations & _LOOK_EVERY:
-            self.check_time()
-
-    def spend(self, work: int) -> None:
-        """Counts operands, attributes and constants that are looked at."""
+    def spend(self, work: int, operations: int = 0) -> None:
+        """Counts operations, and the operands, attributes and constants that are looked at."""
+        self._operations += operations
         self._work += work
-        if self._work > self._max_work:
-            most = f"{self._max_work:,}"
-            raise self._beyond(
-                f"into operations with more than {most} operands and attributes",
-                f"at most {most}; a higher --max-nodes raises that limit",
+        most, most_work = self._most
+        if self._operations > most or self._work > most_work:
+            raise CostError(
+                self._source,
+                f"unfolds into more than {most:,} operations or {most_work:,} operands and "
+                "attributes, those of functions and bodies included",
+                expected="fewer; --max-nodes raises both limits",
             )
-
-    def _beyond(self, what: str, expected: str) -> CostError:
-        return CostError(self._source, f"unfolds {what}", expected=expected)
+        if operations and not self._operations & _LOOK_EVERY:
+            self.check_time()
 
     def allows(self, effort: int) -> bool:
         """Counts elements of small tensors to be computed; returns whether they may be."""
@@ -280,12 +268,12 @@ class Walk:
             order = self._orders[id(nodes)] = (places, sequence)
         ops: list[Operation] = []
         for i, node in zip(*order, strict=True):
-            self.budget.count_operation()
             self.budget.spend(
                 len(node.inputs)
                 + len(node.outputs)
                 + len(node.attributes)
-                + (len(prefix) + len(node.name)) // _TITLE_CHARACTERS
+                + (len(prefix) + len(node.name)) // _TITLE_CHARACTERS,
+                operations=1,
             )
             title = prefix + (node.name or f"{node.op_type}_{i}")
             attributes = _resolved(node.attributes, arguments)

@@ -107,7 +107,7 @@ def _with_layers(model: OnnxModel, first: OnnxModel, found: Accuracy | None) -> 
     except ModelError as error:  # what was measured before stands
         return replace(found, problem=f"--layers: {error}")
     if layers:
-        nodes = {name: op.name for name in layers if (op := model.file.maker_of(name)) is not None}
+        nodes = {name: op.name for name in layers if (op := model.file.computed_by(name))}
         return replace(found, layers=tensor_errors(layers, nodes))
     why = "--layers: no tensor of the model is quantized and dequantized again"
     return replace(found, problem=why)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import (
     CARRIES,
+    QDQ,
     ModelGraph,
     Node,
     Operation,
@@ -190,6 +191,13 @@ class FileGraph(ModelGraph):
         return self.is_output(value) or any(
             op.kind == "Identity" and self.is_given_out(op.outputs[0]) for op in self.readers(value)
         )
+
+    def computed_by(self, tensor: str) -> Operation | None:
+        """Returns the node that makes a tensor, or the one before those that only quantize it."""
+        op = self.maker_of(tensor)
+        while op is not None and op.kind in QDQ:
+            op = self.maker(op.input(0))
+        return op
 
     def users(self, value: Value) -> Iterator[Operation]:
         """Yields the nodes that read a value; for those that only change its shape their readers."""

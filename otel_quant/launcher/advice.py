@@ -9,8 +9,7 @@ from typing import Final, Literal
 
 from otel_quant.recordings.model import Advice, RecordedRun, RecordedStep
 from otel_quant.schema import semconv
-from otel_quant.schema.records import GpuReading
-from otel_quant.schema.step_names import ProfileStep
+from otel_quant.schema.records import GpuReading, ProfileStep
 from otel_quant.schema.units import size
 
 Where = Literal["host", "gpu"]

@@ -1,6 +1,6 @@
 """Decides how a program has ended: from what the launcher has seen, and what the recording holds.
 
-First which process was killed or failed first, and what it was doing; then why. `views/ending.py` words it.
+First which process was killed or failed first, and what it was doing; then why. `views/answer.py` words it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from otel_quant.recordings.model import Ending, RecordedRun, RecordedStep, Recor
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.summary import Limit
 from otel_quant.schema import semconv, series
-from otel_quant.views.ending import forecast_of
+from otel_quant.views.answer import forecast_of
 
 _SOON: Final = 1.0
 """Seconds after a process was killed or failed within which the program has ended because of it. Memory
@@ -137,11 +137,12 @@ def _where(victim: Victim, step: RecordedStep | None) -> str | None:
     if not victim.steps:
         return None
     innermost = victim.steps[-1]
+    line = f", at {innermost.line.short}" if innermost.line is not None else ""
     if step is None:
-        return innermost.name
+        return f"{innermost.name}{line}"
     total = "" if step.expected_samples is None else f" of {step.expected_samples}"
     sample = f"{step.name}, sample {step.samples}{total}"
-    return sample if step is innermost else f"{sample}, in {innermost.name}"
+    return f"{sample}{'' if step is innermost else f', in {innermost.name}'}{line}"
 
 
 def _error_of(victim: Victim) -> tuple[str | None, str | None]:

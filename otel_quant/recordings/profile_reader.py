@@ -23,12 +23,14 @@ from otel_quant.export.recording.event_file import (
     mapping_in,
 )
 from otel_quant.export.recording.layout import LAST_READING
-from otel_quant.recordings.model import Recording, State
-from otel_quant.recordings.process_reader import ReadRun
+from otel_quant.recordings.events_reader import ReadRun
+from otel_quant.recordings.model import Recording, State, number
 from otel_quant.schema import semconv
+from otel_quant.schema.events import present
 from otel_quant.schema.figures import RESOURCES, Figure
+from otel_quant.schema.recorded_files import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
+from otel_quant.schema.records import ALL_STEPS, ProfileStep
 from otel_quant.schema.series import CACHE_GROWTH
-from otel_quant.schema.step_names import ALL_STEPS, ProfileStep
 
 if TYPE_CHECKING:
     from otel_quant.schema.records import AttributeValue
@@ -38,6 +40,7 @@ HEADER: Final = "# Quark Profiling Results\n"
 Record = dict[str, object]
 
 MIB: Final = 1 << 20
+_SECOND: Final = 1_000_000_000  # an int: with 1e9, today's nanoseconds would be rounded twice
 _TIME: Final = "relative_time_secs"
 
 COLUMNS: Final[Mapping[str, Figure]] = {
@@ -55,22 +58,12 @@ PEAKS: Final = {
 """Peaks of a step that has ended, and of a last reading."""
 
 OF_RUN: Final = {
-    "id": semconv.RUN_ID,
-    "rank": semconv.RUN_RANK,
-    "command": semconv.PROCESS_COMMAND_LINE,
-    "host": semconv.HOST_NAME,
-    "system": semconv.OS_DESCRIPTION,
-    "python": semconv.PYTHON_VERSION,
-    "otel_quant": semconv.OTEL_QUANT_VERSION,
-    "gpus": semconv.GPU_NAMES,
+    **PROFILE_RUN,
+    **PROFILE_RUN_END,
     "libraries": semconv.LIBRARIES,
     "calibration_method": semconv.CALIBRATION_METHOD,
     "calibration_samples": semconv.CALIBRATION_SAMPLE_COUNT,
     "calibration_items": semconv.CALIBRATION_ITEM_COUNT,
-    "memory_limit_mb": semconv.MEMORY_LIMIT,
-    "memory_limit_source": semconv.MEMORY_LIMIT_SOURCE,
-    "tree_peak_memory_mb": semconv.MEMORY_PEAK,
-    "tree_peak_memory_source": semconv.MEMORY_PEAK_SOURCE,
     "gpu_memory_limit_share": "quant.gpu.memory.peak_ratio",
     "revision": semconv.VCS_REVISION,
 }
@@ -104,7 +97,6 @@ _WORDS: Final[dict[str, object]] = {
     "true": True, "false": False, "null": None, "none": None, "~": None, ".nan": math.nan,
     "nan": math.nan, ".inf": math.inf, "inf": math.inf, "-.inf": -math.inf, "-inf": -math.inf,
 }  # fmt: skip
-_MAX_BROKEN_LINES: Final = 100
 
 
 class NotAProfileError(NotARecordingError):
@@ -125,7 +117,7 @@ def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
             f"{path}: the file {found}; expected the records of a run, which writes the first as "
             "it begins"
         )
-    reading = None if profile.complete else _last_reading(path, profile.records)
+    reading = None if profile.complete else _last_reading(path, profile)
     return recording_of(profile, path, reading, "running" if is_held(path) else "lost")
 
 
@@ -141,21 +133,20 @@ def _ends_of(text: str) -> str:
     return text[:second] + text[last:] if text.startswith(_LAST_RECORD, last) else text
 
 
-def _last_reading(path: Path, records: list[Record]) -> Record | None:
-    """Returns what a run was doing and using shortly before it was killed.
+def _last_reading(path: Path, profile: Profile) -> dict[str, Any] | None:
+    """Returns what a run was doing and using shortly before it was killed: its state, as a folder has it.
 
     The files of a folder are told apart by the time of the run's first checkpoint, because a profile
-    may have been renamed or copied since.
+    may have been renamed or copied since, and Quark's own has no id.
     """
-    began, latest = (_number(record, "timestamp") for record in (records[0], records[-1]))
+    began, latest = (_number(profile.records[place], "timestamp") for place in (0, -1))
     for candidate in sorted(path.parent.glob(f"*{LAST_READING}")):
         try:
-            reading = mapping_in(candidate)
+            state = STATE.take(mapping_in(candidate), LeftOut())
         except NewerSchemaError:  # of another run, of another version
             continue
-        if reading is not None and began is not None and reading.get("run_started") == began:
-            taken = _number(reading, "timestamp")
-            return reading if taken is not None and taken >= (latest or began) else None
+        if state is not None and began is not None and state.get("began", 0) / _SECOND == began:
+            return state if state["time"] / _SECOND >= (latest or began) else None
     return None
 
 
@@ -193,15 +184,9 @@ def parse(text: str) -> Profile:
         "run": [profile.run],
         "run_end": [profile.run],
     }
-    definitions: list[str] = []
     section: list[Record] | None = None
-    position = 0
-    while position < len(lines):
-        line = lines[position]
-        position += 1
+    for line in lines:
         if not line.strip() or line.startswith("#"):
-            if line.startswith(_DEFINITION):
-                definitions.append(line.removeprefix(_DEFINITION))
             continue
         entry = _ENTRY.fullmatch(line)
         if entry is None:
@@ -215,9 +200,6 @@ def parse(text: str) -> Profile:
                         section[-1][name] = _value(value)
             continue
         value = (entry["value"] or "").strip()
-        if value.startswith('"') and not (len(value) > 1 and value.endswith('"')):
-            # Quark does not escape a line break in a name.
-            value, position = _join_lines(value, lines, position)
         key = str(_value(entry["key"]))
         if not entry["indent"]:
             section = sections.get(key) if not value else None
@@ -228,35 +210,16 @@ def parse(text: str) -> Profile:
                 section.append({})
             if section:
                 section[-1][key] = _value(value)
-    _check_the_end(profile, definitions)
-    return profile
-
-
-def _check_the_end(profile: Profile, definitions: list[str]) -> None:
-    """Drops the last record if it is incomplete, and sets ``profile.complete``."""
     records = profile.records
     ended = bool(records) and records[-1].get("step") == "End" and bool(profile.summary)
+    # The definitions come after the summary.
+    profile.complete &= ended and any(line.startswith(_DEFINITION) for line in lines)
     if not ended and len(records) > 1:
         # Every complete record has this key, so a record without it is truncated.
         always = [key for key in records[0] if all(key in record for record in records[:-1])]
         if always and always[-1] not in records[-1]:
             records.pop()
-    expected = {*profile.summary, *(key for record in records[:1] for key in record)} - {
-        "error", "error_message",
-    }  # fmt: skip
-    profile.complete = (
-        profile.complete
-        and ended
-        and all(any(line.startswith(f"{key}: ") for line in definitions) for key in expected)
-    )
-
-
-def _join_lines(value: str, lines: list[str], position: int) -> tuple[str, int]:
-    """Joins the lines of a quoted value; returns it with the number of the next line."""
-    for end in range(position, min(position + _MAX_BROKEN_LINES, len(lines))):
-        if lines[end].endswith('"'):
-            return "\n".join((value, *lines[position : end + 1])), end + 1
-    return value, position
+    return profile
 
 
 def _value(text: str) -> object:
@@ -300,18 +263,22 @@ def _from_yaml(text: str) -> object:
 
 
 def recording_of(
-    profile: Profile, path: Path, reading: Record | None = None, state_of_open: State = "lost"
+    profile: Profile,
+    path: Path,
+    reading: dict[str, Any] | None = None,
+    state_of_open: State = "lost",
 ) -> Recording:
     """Returns a profile as a recording of one run: its records are the events of a folder."""
-    reading = reading or {}
-    run_id = str(profile.run.get("id") or reading.get("run_id") or "")
+    last = (reading or {}).get("attributes", {})
+    run_id = str(profile.run.get("id") or (reading or {}).get("run") or "")
     run = ReadRun(run_id, 0.0, path.name)
     attributes = _of_run(profile)
     for kind, event, at in _events(profile, attributes):
         run.take(kind, event, at)
-    if reading:
-        run.state_known(_state(reading, run.open_steps), _number(reading, _TIME) or 0.0)
-    is_over = run.end is not None
+    if reading is not None:
+        steps = _numbered(reading, run.open_steps)
+        run.state_known({**reading, "steps": steps}, number(last, semconv.READING_ELAPSED) or 0.0)
+    is_over = not run.is_open
     recorded = run.recorded(state_of_open)
     latest = recorded.checkpoints[-1].time
     return Recording(
@@ -320,16 +287,17 @@ def recording_of(
         state=recorded.state,
         duration=max(latest, recorded.last.time if recorded.last is not None else 0.0),
         origin={name: value for name, value in attributes.items() if name in semconv.ORIGIN},
-        runs=(replace(recorded, pid=_whole(reading.get("pid")), summary=profile.summary),),
+        runs=(
+            replace(recorded, pid=_whole(last.get(semconv.PROCESS_PID)), summary=profile.summary),
+        ),
         problems=("the file has no end",) if is_over and not profile.complete else (),
     )
 
 
 def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[str, Any], float]]:
     """Yields what has happened, with its time: the names of records say what opens and closes."""
-    names: list[str] = []
-    starts: list[Record] = []
-    still_open: list[int] = []
+    count = 0
+    still_open: list[tuple[int, str, Record]] = []  # index, name and first record of each step
     if profile.costs:
         yield "models.costed", {"models": list(map(_model, profile.costs))}, 0.0
     known = {"rank": _whole(profile.run.get("rank")), "attributes": attributes}
@@ -340,7 +308,8 @@ def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[st
         levels = _levels(record, semconv.CHECKPOINT_PREFIX)
         event: dict[str, Any] = {"checkpoint": levels, "custom": _custom(record)}
         stem = name.removesuffix(_CLOSES)
-        closed = next((each for each in reversed(still_open) if names[each] == stem), None)
+        closed = next((each for each in reversed(still_open) if each[1] == stem), None)
+        innermost = still_open[-1][0] if still_open else None
         if name == "Start":
             kind = "run.started"
             event |= known
@@ -348,21 +317,17 @@ def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[st
             kind = "run.ended"
             event |= _error(record, profile.run)
         elif name.endswith(_OPENS):
-            stem, index = name.removesuffix(_OPENS), len(names)
-            kind = "step.started"
-            event |= {"index": index, "name": stem}
+            kind, stem = "step.started", name.removesuffix(_OPENS)
+            event |= {"index": count, "name": stem, "parent": innermost}
             event["step_kind"] = stem if stem in ALL_STEPS else ProfileStep.USER_DEFINED
-            event["parent"] = still_open[-1] if still_open else None
-            names.append(stem)
-            starts.append(record)
-            still_open.append(index)
+            still_open.append((count, stem, record))
+            count += 1
         elif name.endswith(_CLOSES) and closed is not None:
             kind = "step.ended"
-            event |= {"index": closed, **_error(record), "samples": _whole(record.get(_SAMPLES))}
-            event["attributes"] = _of_step(starts[closed], record)
+            event |= {"index": closed[0], **_error(record), "samples": _whole(record.get(_SAMPLES))}
+            event["attributes"] = _of_step(closed[2], record)
             still_open.remove(closed)
         else:
-            innermost = still_open[-1] if still_open else None
             kind = "checkpoint"
             event |= {"name": name, "step": innermost}
         yield kind, event, at
@@ -384,55 +349,53 @@ _WITH: Final = "with "
 """Begins what the section on the end says of an exception."""
 
 
-def _state(reading: Record, open_steps: Mapping[int, str]) -> dict[str, Any]:
-    """Returns a last reading as the state file of a folder; its steps are known by their names."""
-    listed = reading.get("open_steps")
-    left = [each for each in (listed if isinstance(listed, list) else ()) if isinstance(each, dict)]
-    steps = []
+def _numbered(state: Mapping[str, Any], open_steps: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Returns the open steps of a last reading by their numbers in the profile: a strict one lacks some."""
+    steps = state.get("steps", ())
+    names = state.get("attributes", {}).get(semconv.READING_OPEN_STEPS, ())
+    # There is room for the innermost steps.
+    left = list(zip(reversed(names), reversed(steps), strict=False))[::-1]
+    found = []
     for index, name in open_steps.items():
-        same = next((each for each in left if each.get("step") == name), None)
+        same = next((each for each in left if each[0] == name), None)
         if same is not None:
             left.remove(same)
-            samples, expected = _whole(same.get("samples")), _whole(same.get("expected_samples"))
-            steps.append({"index": index, "samples": samples, "expected": expected})
-    attributes = _levels(reading, semconv.READING_PREFIX)
-    known = {
-        semconv.READING_ELAPSED: _number(reading, _TIME),
-        semconv.READING_MEMORY_PEAK: _bytes(reading, "peak_memory_mb"),
-        "quant.reading.gpu_memory_peak": _bytes(reading, "peak_gpu_memory_mb"),
-        semconv.READING_MEMORY_LIMIT: _bytes(reading, "memory_limit_mb"),
-    }
-    return {"steps": steps, "attributes": {**attributes, **_present(known)}}
+            found.append({**same[1], "index": index})
+    return found
 
 
 def _of_step(first: Record, last: Record) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    for column, figure in COLUMNS.items():
-        before, after = _amount(first, column, figure), _amount(last, column, figure)
+    found: dict[str, Any] = {name: _number(last, key, MIB) for key, name in PEAKS.items()}
+    for key, figure in COLUMNS.items():
+        before, after = (_number(record, key, _scale(figure)) for record in (first, last))
         change = None if before is None or after is None else after - before
         known = {"start": before, "end": after, "delta": change}
-        parts = {figure.attribute(part): known.get(part) for part in figure.parts}
-        attributes |= _present(parts)
-    return attributes | _present({name: _bytes(last, column) for column, name in PEAKS.items()})
+        found |= {figure.attribute(part): known[part] for part in figure.parts if part in known}
+    return dict(present(found))
 
 
 def _of_run(profile: Profile) -> dict[str, Any]:
-    of_run = {
-        name: _bytes(profile.run, key) if key.endswith("_mb") else _attribute(profile.run, key)
+    found: dict[str, Any] = {
+        name: _number(profile.run, key, MIB)
+        if key.endswith("_mb")
+        else _attribute(profile.run, key)
         for key, name in OF_RUN.items()
     }
-    of_summary = {name: _bytes(profile.summary, key) for key, name in _OF_SUMMARY.items()}
-    return _present(of_run) | _present(of_summary)
+    of_summary = {name: _number(profile.summary, key, MIB) for key, name in _OF_SUMMARY.items()}
+    return dict(present(found)) | present(of_summary)
 
 
 def _levels(record: Record, prefix: str) -> dict[str, Any]:
-    return _present(
-        {
-            prefix + figure.checkpoint: _amount(record, column, figure)
-            for column, figure in COLUMNS.items()
-            if figure.checkpoint
-        }
-    )
+    levels = {
+        prefix + figure.checkpoint: _number(record, key, _scale(figure))
+        for key, figure in COLUMNS.items()
+        if figure.checkpoint
+    }
+    return dict(present(levels))
+
+
+def _scale(figure: Figure) -> int:
+    return figure.column.scale if figure.column is not None and figure.unit == "By" else 0
 
 
 _OF_CHECKPOINT: Final = frozenset(
@@ -454,10 +417,6 @@ _TEXTS: Final = ("role", "path", "error")
 """What is known of a model beside its figures."""
 
 
-def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _attribute(record: Record, key: str) -> AttributeValue | None:
     value = _plain(record.get(key))
     if isinstance(value, tuple):
@@ -472,22 +431,12 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, dict) else value
 
 
-def _number(record: Record, key: str) -> float | None:
+def _number(record: Record, key: str, scale: int = 0) -> float | None:
     """Returns a number; None for what is none, for infinity, and for more than 63 bits."""
     value: Any = record.get(key)
-    return value if type(value) in (int, float) and abs(value) < 1 << 63 else None
-
-
-def _bytes(record: Record, key: str) -> int | None:
-    value = _number(record, key)
-    return None if value is None else round(value * MIB)
-
-
-def _amount(record: Record, key: str, figure: Figure) -> float | None:
-    value = _number(record, key)
-    if value is None or figure.column is None:
+    if type(value) not in (int, float) or not abs(value) < 1 << 63:
         return None
-    return round(value * figure.column.scale) if figure.unit == "By" else value
+    return round(value * scale) if scale else value  # type: ignore[no-any-return]  # a number
 
 
 def _whole(value: object) -> int | None:

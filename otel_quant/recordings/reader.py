@@ -6,165 +6,205 @@ is read. What could not be read is said in ``Recording.problems``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from otel_quant.base.files import is_held
-from otel_quant.export.recording import layout, manifest
+from otel_quant.base.files import is_held, open_regular
+from otel_quant.export.recording import layout
 from otel_quant.export.recording.curve import Curve, RecordedCurve, read_curve
 from otel_quant.export.recording.event_file import (
     EXPECTED,
     NewerSchemaError,
     NotARecordingError,
+    load_manifest,
+    mapping_in,
+    refuse_newer,
 )
-from otel_quant.recordings.model import (
-    LAUNCHER,
-    Advice,
-    Attributes,
-    Ending,
-    RecordedRun,
-    Recording,
-    State,
-)
-from otel_quant.recordings.process_reader import first_event, read_process
+from otel_quant.recordings.events_reader import ReadRun
+from otel_quant.recordings.model import LAUNCHER, Advice, Ending, RecordedRun, Recording, State
 from otel_quant.schema import semconv
-from otel_quant.schema.recorded_files import MANIFEST, LeftOut
+from otel_quant.schema.recorded_files import EVENTS, MANIFEST, STATE, LeftOut
 from otel_quant.schema.series import TOTALS
 
 
 def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) -> Recording:
-    """Reads a recording."""
+    """Reads a recording. `ending` is how it ended, if its manifest does not say so."""
     if path.is_dir():
-        return _read_folder(path, ending, in_brief)
+        return _Folder(path, ending, in_brief).read()
     from otel_quant.recordings.profile_reader import read_profile  # a folder does not need it
 
     return read_profile(path, in_brief=in_brief)
 
 
-def _read_folder(folder: Path, ending: Ending | None, in_brief: bool) -> Recording:
-    processes = layout.processes_in(folder)
-    left_out = LeftOut()
-    made = MANIFEST(manifest.load(folder), left_out) or {}
-    problems = [*left_out.in_words(layout.MANIFEST)]
-    launcher = layout.curve_path(folder, LAUNCHER)
-    if not processes and not made and not launcher.exists():
-        raise NotARecordingError(
-            f"{folder}: has no {layout.MANIFEST} and no events.<pid>.jsonl; {EXPECTED}"
+class _Folder:
+    """A folder while it is being read."""
+
+    def __init__(self, path: Path, ending: Ending | None, in_brief: bool) -> None:
+        self._path, self._in_brief = path, in_brief
+        self._processes = layout.processes_in(path)
+        self._problems: list[str] = []
+        left_out = LeftOut()
+        self._made = MANIFEST.take(load_manifest(path), left_out) or {}
+        self._problems += left_out.in_words(layout.MANIFEST)
+        self._launcher = layout.curve_path(path, LAUNCHER)
+        if not self._processes and not self._made and not self._launcher.exists():
+            raise NotARecordingError(
+                f"{path}: has no {layout.MANIFEST} and no events.<pid>.jsonl; {EXPECTED}"
+            )
+        self._began_ns: int = self._made.get("began", -1)
+        if self._began_ns < 0:
+            self._problems.append(f"{layout.MANIFEST} is missing or has been cut")
+            self._began_ns = min(map(self._first_ns, self._processes), default=0)
+        self._ending = _ending_of(self._made.get("ending")) or ending
+        self._latest = 0.0  # when the last that is known was written, in seconds
+
+    def read(self) -> Recording:
+        runs = [run for process in self._processes for run in self._runs_of(process)]
+        runs.sort(key=lambda run: run.start)
+        curves = self._curves(runs)
+        ended = self._made.get("ended")
+        if self._ending is not None:
+            self._latest = max(self._latest, self._ending.time)
+        elif ended is not None:
+            self._latest = max(self._latest, (ended - self._began_ns) / 1e9)
+        of_first = runs[0].attributes if runs else {}
+        by_run = {name: each for name, each in of_first.items() if name in semconv.ORIGIN}
+        return Recording(
+            path=self._path,
+            began_ns=self._began_ns,
+            state=self._state(runs, is_over=ended is not None),
+            duration=self._latest,
+            origin={**by_run, **self._made.get("origin", {})},
+            runs=tuple(runs),
+            curves=curves,
+            ending=self._ending,
+            launcher=self._made.get("pid") if self._made.get("made_by") == "launcher" else None,
+            problems=tuple(self._problems),
         )
-    began_ns = made.get("began")
-    if began_ns is None:
-        problems.append(f"{layout.MANIFEST} is missing or has been cut")
-        began_ns = _earliest(folder, processes)
-    ending = _ending_of(made.get("ending")) or ending
-    runs: list[RecordedRun] = []
-    curves: dict[str, RecordedCurve] = {}
-    latest = 0.0
-    for process in processes:
-        state_of_open = partial(_open, folder, process, ending)
-        found = read_process(folder, process, began_ns, state_of_open, in_brief=in_brief)
-        runs += found.runs
-        problems += found.problems
-        latest = max(latest, found.latest)
-    summary = made.get("summary") if in_brief else None
-    if summary is not None:
-        curves[LAUNCHER] = RecordedCurve(began_ns, 0, _curve_of(summary))
-    for process in _with_curves(processes, runs, in_brief, summary is not None):
-        path, left_out = layout.curve_path(folder, process), LeftOut()
+
+    def _runs_of(self, process: str) -> Iterator[RecordedRun]:
+        """Yields the runs of a process, from its events and its state."""
+        reading: dict[str, ReadRun] = {}
+        path, left_out = layout.events_path(self._path, process), LeftOut()
+        offset: int | None = None  # of the recording's time and the process's monotonic clock
+        parent: int | None = None
         try:
-            curve = curves[process] = read_curve(path, left_out)
-        except FileNotFoundError:
-            continue
-        except NewerSchemaError:
-            raise
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            problems.append(f"{path.name} is left out: {why}")
-            continue
-        problems += left_out.in_words(path.name)
-        latest = max(latest, _end_of(curve, began_ns))
-    ended = made.get("ended")
-    if ending is not None:
-        latest = max(latest, ending.time)
-    elif ended is not None:
-        latest = max(latest, (ended - began_ns) / 1e9)
-    runs.sort(key=lambda run: run.start)
-    return Recording(
-        path=folder,
-        began_ns=began_ns,
-        state=_state(runs, ending, launcher, is_over=ended is not None),
-        duration=latest,
-        origin=_origin(made.get("origin", {}), runs),
-        runs=tuple(runs),
-        curves=curves,
-        ending=ending,
-        launcher=made.get("pid") if made.get("made_by") == "launcher" else None,
-        problems=tuple(problems),
-    )
+            for kind, event in _read_events(path, left_out, in_brief=self._in_brief):
+                if offset is None:
+                    offset = self._offset(event)
+                at = self._seconds(event, offset)
+                if kind == "process.started":
+                    parent = event["parent_pid"]
+                    continue
+                if kind == "run.started":
+                    reading[event["run"]] = ReadRun(event["run"], at, process, parent)
+                try:
+                    reading[event["run"]].take(kind, event, at)
+                except (KeyError, ValueError):
+                    left_out[f"{kind} of what has not started"] += 1
+        except OSError as error:
+            self._problems.append(f"{path.name} cannot be read: {error.strerror or error}")
+        self._problems += left_out.in_words(path.name)
+        if not reading or any(run.is_open for run in reading.values()):
+            name, path, left_out = path.name, layout.state_path(self._path, process), LeftOut()
+            state = STATE.take(mapping_in(path), left_out)
+            self._problems += left_out.in_words(path.name)
+            if state is not None:
+                if why := state.get("problem"):
+                    self._problems.append(
+                        f"{name}: the process could not write all of its events: {why}"
+                    )
+                at = self._seconds(state, self._offset(state) if offset is None else offset)
+                # Without a run its events are gone.
+                run = reading.setdefault(state["run"], ReadRun(state["run"], at, process))
+                if run.is_open:
+                    run.state_known(state, at)
+        is_open = any(run.is_open for run in reading.values())
+        open_state = self._open_state(process) if is_open else "lost"
+        yield from (run.recorded(open_state) for run in reading.values())
+
+    def _offset(self, event: Mapping[str, Any]) -> int:
+        return int(event["time"]) - self._began_ns - int(event["clock"])
+
+    def _seconds(self, event: Mapping[str, Any], offset: int) -> float:
+        at: float = max(0, event["clock"] + offset) / 1e9
+        self._latest = max(self._latest, at)
+        return at
+
+    def _first_ns(self, process: str) -> int:
+        """Returns the wall clock of the first event of a process; 0 without any."""
+        path = layout.events_path(self._path, process)
+        with suppress(OSError):
+            for _, event in _read_events(path, LeftOut(), in_brief=False):
+                return int(event["time"])
+        return 0
+
+    def _curves(self, runs: list[RecordedRun]) -> dict[str, RecordedCurve]:
+        """Reads the curves; in brief those that know more than the ends of runs."""
+        found: dict[str, RecordedCurve] = {}
+        wanted = [*self._processes, LAUNCHER]
+        if self._in_brief:
+            stopped = dict.fromkeys(run.process for run in runs if run.end is None)
+            summary = self._made.get("summary")
+            wanted = [*stopped] if summary is not None else [*stopped, LAUNCHER]
+            if summary is not None:
+                found[LAUNCHER] = RecordedCurve(self._began_ns, 0, _curve_of(summary))
+        for process in wanted:
+            path, left_out = layout.curve_path(self._path, process), LeftOut()
+            try:
+                curve = found[process] = read_curve(path, left_out)
+            except FileNotFoundError:
+                continue
+            except NewerSchemaError:
+                raise
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) else error
+                self._problems.append(f"{path.name} is left out: {why}")
+                continue
+            self._problems += left_out.in_words(path.name)
+            last = max(curve.curve.buckets, default=0) * curve.curve.length / 1000
+            self._latest = max(self._latest, (curve.began_ns - self._began_ns) / 1e9 + last)
+        return found
+
+    def _open_state(self, process: str) -> State:
+        """Returns how a run of a process stands that has not ended."""
+        if is_held(layout.events_path(self._path, process)):
+            return "running"
+        state = _state_at(self._ending)
+        return "lost" if state == "ended" else state
+
+    def _state(self, runs: list[RecordedRun], *, is_over: bool) -> State:
+        """Returns how the whole stands: as the launcher saw it end, else by its runs."""
+        if self._ending is not None:
+            return _state_at(self._ending)
+        states = {run.state for run in runs}
+        if "running" in states or is_held(self._launcher):
+            return "running"
+        if "lost" in states:
+            return "lost"
+        if "failed" in states:
+            return "failed"
+        return "ended" if runs or is_over else "lost"
 
 
-def _with_curves(
-    processes: list[str], runs: list[RecordedRun], in_brief: bool, is_known: bool
-) -> tuple[str, ...]:
-    """Returns whose curves are read; in brief those that know more than the ends of runs."""
-    if not in_brief:
-        return (*processes, LAUNCHER)
-    stopped = dict.fromkeys(run.process for run in runs if run.end is None)
-    return tuple(stopped) if is_known else (*stopped, LAUNCHER)
-
-
-def _origin(noted: Attributes, runs: list[RecordedRun]) -> Attributes:
-    """Returns what made the recording: what the manifest says, else the first run."""
-    by_run = runs[0].attributes if runs else {}
-    found = {name: value for name, value in by_run.items() if name in semconv.ORIGIN}
-    return {**found, **noted}
-
-
-def _open(folder: Path, process: str, ending: Ending | None) -> State:
-    """Returns how a run of a process stands that has not ended."""
-    if is_held(layout.events_path(folder, process)):
-        return "running"
+def _state_at(ending: Ending | None) -> State:
     if ending is None:
         return "lost"
     if ending.signal is not None:
         return "killed"
-    return "failed" if ending.exit_code else "lost"
-
-
-def _state(runs: list[RecordedRun], ending: Ending | None, curve: Path, *, is_over: bool) -> State:
-    """Returns how the whole stands: as the launcher saw it end, else by its runs; it holds its curve."""
-    if ending is not None:
-        if ending.signal is not None:
-            return "killed"
-        return "failed" if ending.exit_code else "ended"
-    states = {run.state for run in runs}
-    if "running" in states or is_held(curve):
-        return "running"
-    worst: tuple[State, ...] = ("lost", "failed")
-    for state in worst:
-        if state in states:
-            return state
-    return "ended" if runs or is_over else "lost"
-
-
-def _end_of(curve: RecordedCurve, began_ns: int) -> float:
-    position = max(curve.curve.buckets, default=0)
-    return (curve.began_ns - began_ns) / 1e9 + position * curve.curve.length / 1000
-
-
-def _earliest(folder: Path, processes: list[str]) -> int:
-    """Returns the wall clock of the first event of all processes; 0 without any."""
-    firsts = (first_event(layout.events_path(folder, process)) for process in processes)
-    return min((first["time"] for first in firsts if first is not None), default=0)
+    return "failed" if ending.exit_code else "ended"
 
 
 def _ending_of(found: dict[str, Any] | None) -> Ending | None:
     """Returns how the program ended, as the launcher saw it."""
     if found is None:
         return None
-    advice = tuple(Advice(**each) for each in found.get("advice", ()))
-    return Ending(**{**found, "advice": advice})
+    return Ending(**{**found, "advice": tuple(Advice(**each) for each in found.get("advice", ()))})
 
 
 def _curve_of(summary: Mapping[str, float]) -> Curve:
@@ -173,3 +213,72 @@ def _curve_of(summary: Mapping[str, float]) -> Curve:
     levels = {name: value for name, value in summary.items() if name not in TOTALS}
     curve.add(0, levels, {name: summary[name] for name in TOTALS & summary.keys()})
     return curve
+
+
+# --- lines --------------------------------------------------------------------------------
+
+_DECODE: Final = json.JSONDecoder().decode
+"""Without finding out the encoding of each line."""
+
+_AT_ONCE: Final = 256
+"""Lines that are decoded together: each name is one object then, of 20 in every line of a long run."""
+
+_OURS: Final = re.compile(rb'\{"schema":\d+,"time":\d+,"clock":\d+,"kind":"(?!run\.|process\.)')
+"""Begins a line of neither a run nor a process, as we write it: in brief only such a one is not looked
+at. What another program has written anew, as `jq` does, is."""
+
+
+def _read_events(
+    path: Path, left_out: LeftOut, *, in_brief: bool
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the events of a process; in brief, if all of its runs have ended, only those of the runs.
+
+    The last event of a run has what its steps have said of it.
+    """
+    with open_regular(path) as file:
+        if not in_brief:
+            yield from _events(path, file, left_out)
+            return
+        lines = file.readlines()
+    noted = LeftOut()
+    events = list(_events(path, [line for line in lines if not _OURS.match(line)], noted))
+    kinds = [kind for kind, _ in events]
+    if kinds.count("run.started") == kinds.count("run.ended"):
+        left_out.update(noted)
+        yield from events
+    else:
+        yield from _events(path, lines, left_out)
+
+
+def _events(
+    path: Path, lines: Iterable[bytes], left_out: LeftOut
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the events of lines; a last line that a kill has cut is none, and nothing is left out."""
+    for event in _decoded(lines, left_out):
+        refuse_newer(path, event)
+        kind = event.get("kind") if type(event) is dict else None
+        if type(kind) is not str or (fields := EVENTS.get(kind)) is None:
+            continue
+        if (known := fields.take(event, left_out)) is not None:
+            yield kind, known
+        else:
+            left_out[kind] += 1
+
+
+def _decoded(lines: Iterable[bytes], left_out: LeftOut) -> Iterator[Any]:
+    """Yields what lines hold."""
+    every = iter(lines)
+    while some := list(islice(every, _AT_ONCE)):
+        with suppress(ValueError, RecursionError):
+            found = _DECODE(f"[{b','.join(some).decode()}]")
+            if len(found) == len(some):
+                yield from found
+                continue
+        for line in some:
+            try:
+                event = _DECODE(line.decode())
+            except (ValueError, RecursionError):
+                if line.endswith(b"\n"):
+                    left_out["line"] += 1
+            else:
+                yield event

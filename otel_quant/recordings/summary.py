@@ -1,6 +1,6 @@
 """What a recording comes to: every quantity of the whole, of a run and of a step, by one rule.
 
-:data:`otel_quant.schema.quantities.QUANTITIES` says where a quantity stands in a recording. Of one that
+:data:`otel_quant.schema.catalog.QUANTITIES` says where a quantity stands in a recording. Of one that
 adds up, the launcher's curve counts for the whole, without it the sum over the outermost processes. Of
 any other the highest of all that is known counts, wherever it stands: what spans say of runs and steps,
 marks of the kernel, checkpoints, the last reading, the launcher's curve, and what the launcher saw last.
@@ -18,18 +18,20 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 
-from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.recordings.model import (
     LAUNCHER,
     Attributes,
+    PlacedStep,
     RecordedRun,
     RecordedStep,
     Recording,
+    StepPath,
     number,
+    step_at,
+    steps_in,
 )
-from otel_quant.recordings.steps import PlacedStep, StepPath, step_at, steps_in
 from otel_quant.schema import semconv
-from otel_quant.schema.quantities import QUANTITIES, Quantity
+from otel_quant.schema.catalog import QUANTITIES, Quantity
 
 Source = Literal[
     "kernel", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"
@@ -103,10 +105,14 @@ def values(recording: Recording) -> dict[str, float]:
 def value(recording: Recording, name: str) -> float | None:
     """Returns a quantity of the whole recording: of all its processes together."""
     quantity = BY_NAME[name]
-    if (compute := _COMPUTED.get(quantity.name)) is not None:
-        found = compute(recording)
-    elif quantity.kind == "cost":
-        found = _of_model(recording, quantity)
+    found: float | None
+    if name == DURATION:
+        found = recording.duration
+    elif name == SAMPLE_RATE:
+        found = _sample_rate(recording)
+    elif quantity.kind == "cost":  # runs have it of their models: the last counts
+        costs = (_sum(run.attributes, quantity) for run in reversed(recording.runs))
+        found = next((known for known in costs if known is not None), None)
     elif quantity.over_steps == "sum":
         found = _total(recording, quantity)
     elif quantity.over_processes == "sum":
@@ -140,20 +146,13 @@ def limit(recording: Recording, run: RecordedRun | None = None) -> Limit | None:
         (number(attributes, semconv.MEMORY_LIMIT), attributes.get(semconv.MEMORY_LIMIT_SOURCE))
         for attributes in (*(each.attributes for each in runs), recording.origin)
     ]
-    found += [
-        (number(each.last.attributes, semconv.READING_MEMORY_LIMIT), None)
-        for each in runs
-        if each.last is not None
-    ]
+    lasts = [each.last.attributes for each in runs if each.last is not None]
+    found += [(number(last, semconv.READING_MEMORY_LIMIT), None) for last in lasts]
     ending = recording.ending
     # Of a GPU that was full, the ending has the GPU's limit, of addresses that were too few theirs.
     if ending is not None and ending.memory_limit_source in (None, "cgroup", "physical"):
         found.append((ending.memory_limit, ending.memory_limit_source))
-    known = [
-        Limit(value, str(source) if source is not None else None)
-        for value, source in found
-        if value
-    ]
+    known = [Limit(each, None if source is None else str(source)) for each, source in found if each]
     return min(known, key=lambda each: (each.value, each.source is None), default=None)
 
 
@@ -185,22 +184,12 @@ def _total(recording: Recording, quantity: Quantity) -> float | None:
     curve = recording.curves.get(LAUNCHER)
     if quantity.curve and curve is not None:
         buckets = curve.curve.buckets.values()
-        return max(
-            (each.totals[quantity.curve] for each in buckets if quantity.curve in each.totals),
-            default=None,
-        )
+        return _highest(each.totals.get(quantity.curve) for each in buckets)
     if quantity.over_processes == "highest":
-        found = [_sum(run.attributes, quantity) for run in recording.runs]
-        return max((each for each in found if each is not None), default=None)
+        return _highest(_sum(run.attributes, quantity) for run in recording.runs)
     found = [_sum(run.attributes, quantity) for run in outermost_runs(recording)]
     known = [each for each in found if each is not None]
     return sum(known) if known and len(known) == len(found) else None
-
-
-def _of_model(recording: Recording, quantity: Quantity) -> float | None:
-    """Returns what the last model of a role costs that has said so: runs have it of their models."""
-    found = (_sum(run.attributes, quantity) for run in reversed(recording.runs))
-    return next((known for known in found if known is not None), None)
 
 
 def _sum_of_highest(recording: Recording, quantity: Quantity) -> float | None:
@@ -226,21 +215,12 @@ def _sample_rate(recording: Recording) -> float | None:
     return samples / seconds if seconds else None
 
 
-_COMPUTED: Final[Mapping[str, Callable[[Recording], float | None]]] = {
-    DURATION: lambda recording: recording.duration,
-    SAMPLE_RATE: _sample_rate,
-}
-"""Quantities that stand nowhere as they are."""
-
-
 # --- all that is known --------------------------------------------------------------------
 
 
 def _everywhere(recording: Recording, quantity: Quantity) -> Iterator[Known]:
     """Yields all that is known of a quantity that does not add up."""
-    launcher = recording.curves.get(LAUNCHER)
-    if launcher is not None and quantity.curve:
-        yield from _highest_of(launcher, recording, quantity.curve, "launcher")
+    yield from _of_curve(recording, quantity.curve)
     ending = recording.ending
     if ending is not None and ending.memory is not None and quantity.name == MEMORY_PEAK:
         yield Known(ending.memory, "ending")
@@ -248,18 +228,15 @@ def _everywhere(recording: Recording, quantity: Quantity) -> Iterator[Known]:
         yield from _of_run(recording, run, quantity)
 
 
-def _highest_of(
-    curve: RecordedCurve,
-    recording: Recording,
-    name: str,
-    source: Source,
-    run: RecordedRun | None = None,
-) -> Iterator[Known]:
-    levels = [each.levels[name] for each in curve.curve.buckets.values() if name in each.levels]
-    if levels:
+def _of_curve(recording: Recording, name: str, run: RecordedRun | None = None) -> Iterator[Known]:
+    """Yields the highest value of the launcher's curve, or of that of a run's process."""
+    curve = recording.curves.get(LAUNCHER if run is None else run.process)
+    buckets = curve.curve.buckets.values() if curve is not None and name else ()
+    levels = [each.levels[name] for each in buckets if name in each.levels]
+    if curve is not None and levels:
         highest = max(levels, key=lambda each: each.highest)
         at = (curve.began_ns - recording.began_ns) / 1e9 + highest.at / 1000
-        yield Known(highest.highest, source, at, run)
+        yield Known(highest.highest, "launcher" if run is None else "process", at, run)
 
 
 def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Iterator[Known]:
@@ -283,9 +260,8 @@ def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Itera
         for highest, time in nlargest(_MOST_PLACES, points, key=itemgetter(0)):
             yield Known(highest, "checkpoints", time, run)
     # A run that has ended has said itself what its process's curve has.
-    curve = recording.curves.get(run.process) if LAUNCHER not in recording.curves else None
-    if run.end is None and curve is not None and quantity.curve:
-        yield from _highest_of(curve, recording, quantity.curve, "process", run)
+    if run.end is None and LAUNCHER not in recording.curves:
+        yield from _of_curve(recording, quantity.curve, run)
 
 
 def _of_attributes(
@@ -373,7 +349,9 @@ class StepSummary:
         if quantity.name == DURATION:
             return None if step.end is None else step.end - step.start
         if quantity.name == SAMPLE_RATE:
-            return _rate(step, quantity)
+            seconds = 0.0 if step.end is None else step.end - step.start
+            told = _sum(step.attributes, quantity) if seconds else None
+            return step.samples / seconds if told is None and step.samples and seconds else told
         if quantity.over_steps == "sum":
             if quantity.attributes or step.end is None:
                 return _sum(step.attributes, quantity)
@@ -393,7 +371,9 @@ class StepSummary:
         # Of an open step nothing else is known: what a shell around its process held is little.
         has_curve = self._is_the_program or (step.end is None and self._is_alone)
         if has_curve and quantity.curve:
-            found += self._in_curve(step, quantity.curve)
+            end = math.inf if step.end is None else step.end
+            if (highest := self._window(quantity.curve).highest(step.start, end)) is not None:
+                found.append(Known(highest, "launcher", None, self._run, step))
         return max(found, key=lambda each: each.value, default=None)
 
     def seen(self, step: RecordedStep, name: str = MEMORY_PEAK) -> float | None:
@@ -424,22 +404,10 @@ class StepSummary:
                 found[point.step] = found[point.step][0], at + 1
         return found
 
-    def _in_curve(self, step: RecordedStep, name: str) -> Iterator[Known]:
-        end = math.inf if step.end is None else step.end
-        if (highest := self._window(name).highest(step.start, end)) is not None:
-            yield Known(highest, "launcher", None, self._run, step)
-
     def _window(self, name: str) -> Windows:
         if name not in self._windows:
             self._windows[name] = Windows(self._recording, name)
         return self._windows[name]
-
-
-def _rate(step: RecordedStep, quantity: Quantity) -> float | None:
-    if step.end is None:
-        return None
-    told, seconds = _sum(step.attributes, quantity), step.end - step.start
-    return step.samples / seconds if told is None and step.samples and seconds else told
 
 
 def _is_the_program(recording: Recording, run: RecordedRun) -> bool:

@@ -1,4 +1,4 @@
-"""Every attribute and every metric: those of `semconv.py` and those of the resources.
+"""What is made of all figures: every attribute, every metric, and the quantities by which runs are compared.
 
 `docs/telemetry.md` is generated from it, and dashboards may use only what is in it.
 """
@@ -6,11 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from otel_quant.schema import semconv
-from otel_quant.schema.figures import RESOURCES, Figure, Metric, Part, Resource
+from otel_quant.schema.figures import (
+    LEVEL,
+    MATTERS,
+    MODEL_FIGURES,
+    PREFIX,
+    RESOURCES,
+    Figure,
+    Kind,
+    Metric,
+    Over,
+    Part,
+    Resource,
+    Series,
+)
 from otel_quant.schema.semconv import Attribute, Place
 
 _SENTENCES: Final[dict[Part, str]] = {
@@ -21,96 +35,88 @@ _SENTENCES: Final[dict[Part, str]] = {
 }
 
 
-def attributes(resources: Sequence[Resource]) -> tuple[Attribute, ...]:
-    """Returns every attribute, in the order of the documentation."""
-    made = (attribute for resource in resources for attribute in _attributes_of(resource))
-    return (*semconv.ATTRIBUTES, *made, *_labels_of(resources))
+def _figures() -> Iterator[tuple[str, Figure]]:
+    """Yields every figure with the beginning of its attributes' names."""
+    for resource in RESOURCES:
+        yield from ((PREFIX, figure) for figure in resource.figures)
+        yield from ((resource.device_stem, figure) for figure in resource.device_figures)
 
 
-def metrics(resources: Sequence[Resource]) -> tuple[Metric, ...]:
-    """Returns every metric, in the order of the documentation."""
-    made: dict[str, Metric] = {}
-    for resource in resources:
-        for figure in (*resource.figures, *resource.device_figures):
-            device = (semconv.HW_ID,) if figure in resource.device_figures else ()
-            for series in figure.steps:
-                labels = (*semconv.STEP_LABELS, *series.labels, *device, semconv.ERROR_TYPE)
-                made[series.metric.name] = replace(series.metric, attributes=labels)
-            if figure.live is not None:
-                metric = figure.live.metric
-                made[metric.name] = replace(metric, attributes=(*figure.live.labels, *device))
-    return (*semconv.METRICS, *made.values())
+def _series_of(figure: Figure) -> tuple[Series, ...]:
+    return figure.steps if figure.live is None else (*figure.steps, figure.live)
+
+
+def _metrics() -> Iterator[Metric]:
+    for stem, figure in _figures():
+        device = () if stem == PREFIX else (semconv.HW_ID,)
+        for series in _series_of(figure):
+            labels = (*series.labels, *device)
+            if series is not figure.live:
+                labels = (*semconv.STEP_LABELS, *labels, semconv.ERROR_TYPE)
+            yield replace(series.metric, attributes=labels)
 
 
 def _attributes_of(resource: Resource) -> Iterator[Attribute]:
     stem = resource.device_stem
     if resource.device_figures:
-        yield Attribute(
-            stem + semconv.DEVICE_INDEX,
-            "int",
-            "",
-            "Position of the device among those that the process can see, from 0.",
-            ("device",),
-            "0",
-        )
-    places: tuple[tuple[str, Sequence[Figure], tuple[Place, ...]], ...] = (
-        (semconv.PREFIX, resource.figures, ("run", "step")),
-        (stem, resource.device_figures, ("device",)),
-    )
-    for prefix, figures, where in places:
-        for figure in figures:
-            for part in figure.parts:
-                yield _attribute(prefix, figure, part, where)
+        index = "Position of the device among those that the process can see, from 0."
+        yield Attribute(stem + semconv.DEVICE_INDEX, "int", "", index, ("device",), "0")
+    for figure in resource.figures:
+        yield from _parts_of(PREFIX, figure, ("run", "step"))
+    for figure in resource.device_figures:
+        yield from _parts_of(stem, figure, ("device",))
     for figure in resource.figures:
         if figure.checkpoint:
-            since = ", since the run began" if figure.is_total else ""
-            records: list[tuple[str, Place]] = [(semconv.CHECKPOINT_PREFIX, "checkpoint")]
+            brief = f"{figure.brief}{', since the run began' if figure.is_total else ''}."
+            yield _attribute(semconv.CHECKPOINT_PREFIX, figure, brief, ("checkpoint",))
             if resource.is_sampled:
-                records.append((semconv.READING_PREFIX, "reading"))
-            for prefix, place in records:
-                yield Attribute(
-                    prefix + figure.checkpoint,
-                    "double" if figure.unit == "s" else "int",
-                    figure.unit,
-                    f"{figure.brief}{since}.",
-                    (place,),
-                    figure.example,
-                )
+                yield _attribute(semconv.READING_PREFIX, figure, brief, ("reading",))
 
 
-def _labels_of(resources: Sequence[Resource]) -> Iterator[Attribute]:
+def _parts_of(stem: str, figure: Figure, places: tuple[Place, ...]) -> Iterator[Attribute]:
+    for part in figure.parts:
+        name = figure.attribute(part, stem)
+        sentence = "{}." if name == stem + figure.name else _SENTENCES[part]
+        made = _attribute(stem, figure, sentence.format(figure.brief), places)
+        yield replace(made, name=name)
+
+
+def _attribute(stem: str, figure: Figure, brief: str, places: tuple[Place, ...]) -> Attribute:
+    kind: semconv.Type = "double" if figure.unit == "s" else "int"
+    return Attribute(stem + figure.checkpoint, kind, figure.unit, brief, places, figure.example)
+
+
+def _labels() -> Iterator[Attribute]:
     """Yields the attributes of metrics that tell figures of one metric apart."""
     values: dict[str, dict[str, None]] = {}
-    for resource in resources:
-        for figure in (*resource.figures, *resource.device_figures):
-            for series in (*figure.steps, *([figure.live] if figure.live else [])):
-                for key, value in series.labels.items():
-                    values.setdefault(key, {})[value] = None
+    for _, figure in _figures():
+        for series in _series_of(figure):
+            for key, value in series.labels.items():
+                values.setdefault(key, {})[value] = None
     for key, known in values.items():
         brief = " or ".join(f"`{value}`" for value in known)
         yield Attribute(key, "string", "", f"{brief}.", ("metric",), next(iter(known)))
 
 
-def _attribute(stem: str, figure: Figure, part: Part, places: tuple[Place, ...]) -> Attribute:
-    name = figure.attribute(part, stem)
-    sentence = "{}." if name == stem + figure.name else _SENTENCES[part]
-    return Attribute(
-        name,
-        "double" if figure.unit == "s" else "int",
-        figure.unit,
-        sentence.format(figure.brief),
-        places,
-        figure.example,
-    )
-
-
-ATTRIBUTES: Final = attributes(RESOURCES)
+ATTRIBUTES: Final = (
+    *semconv.ATTRIBUTES,
+    *chain.from_iterable(map(_attributes_of, RESOURCES)),
+    *_labels(),
+)
 """Every attribute, in the order of the documentation."""
 
-METRICS: Final = metrics(RESOURCES)
+METRIC_BY_NAME: Final = {metric.name: metric for metric in (*semconv.METRICS, *_metrics())}
+
+METRICS: Final = tuple(METRIC_BY_NAME.values())
 """Every metric, in the order of the documentation."""
 
-METRIC_BY_NAME: Final = {metric.name: metric for metric in METRICS}
+FORMER: Final = {old: each.name for each in semconv.ATTRIBUTES for old in each.former} | {
+    replace(figure, name=old).attribute(part, stem): figure.attribute(part, stem)
+    for stem, figure in _figures()
+    for old in figure.former
+    for part in figure.parts
+}
+"""The present name of each attribute that was renamed, by its former one."""
 
 
 def attributes_on(place: Place) -> Iterator[Attribute]:
@@ -118,24 +124,117 @@ def attributes_on(place: Place) -> Iterator[Attribute]:
     return (attribute for attribute in ATTRIBUTES if place in attribute.places)
 
 
-def former_names(resources: Sequence[Resource] = RESOURCES) -> dict[str, str]:
-    """Returns the present name of each attribute that older recordings have under another."""
-    found = {old: each.name for each in semconv.ATTRIBUTES for old in each.former}
-    for resource in resources:
-        places = (
-            (semconv.PREFIX, resource.figures),
-            (resource.device_stem, resource.device_figures),
-        )
-        for stem, figures in places:
-            for figure in figures:
-                for old in figure.former:
-                    before = replace(figure, name=old)
-                    found |= {
-                        before.attribute(part, stem): figure.attribute(part, stem)
-                        for part in figure.parts
-                    }
-    return found
+# --- quantities ---------------------------------------------------------------------------
 
 
-FORMER: Final = former_names()
-"""The present name of each attribute that was renamed, by its former one."""
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number of a whole recording, a process or a step, by which runs are compared.
+
+    `otel_quant.recordings.summary` computes it from all that a recording holds, as this says.
+    """
+
+    name: str  # ``memory.peak``
+    unit: str  # UCUM unit
+    kind: Kind
+    brief: str
+    heading: str = ""  # In tables; empty for a quantity that only its name brings up
+    attributes: tuple[str, ...] = ()  # Of spans; several are added up
+    device: str = ""  # Attribute of records of devices, added up over the devices
+    checkpoint: str = ""  # Attribute of checkpoints: the highest counts
+    reading: str = ""  # Attribute of the last reading: the highest so far
+    now: str = ""  # Attribute of the last reading: the value then
+    at_least: tuple[str, ...] = ()  # Attributes of runs, which the whole cannot be below
+    curve: str = ""  # Series of the launcher's curve, which counts for the whole program
+    over_processes: Over = "highest"
+    over_steps: Over = "highest"
+    is_smaller_better: bool = True
+    is_of_steps: bool = True  # Steps have it too
+    matters: float = 0.0  # Smallest difference that does
+    former: tuple[str, ...] = ()
+
+
+def _quantity(figure: Figure) -> Quantity | None:
+    """Returns the amount of a figure that only rises, or the peak of another; None without that part."""
+    part: Part = "delta" if figure.is_total else "peak"
+    if part not in figure.parts:
+        return None
+    attribute = figure.attribute(part)
+    read = "" if figure.is_total else figure.checkpoint
+    heading = figure.heading
+    over: Over = "sum" if figure.is_total else "highest"
+    return Quantity(
+        attribute.removeprefix(PREFIX),
+        figure.unit,
+        figure.kind,
+        figure.brief if figure.is_total else f"{figure.brief}: the highest",
+        f"{heading} PEAK" if heading and figure.parts == LEVEL else heading,
+        (attribute,),
+        checkpoint=read and f"{semconv.CHECKPOINT_PREFIX}{read}",
+        reading=read and f"{semconv.READING_PREFIX}{read}_peak",
+        now=read and f"{semconv.READING_PREFIX}{read}",
+        curve=figure.curve,
+        over_processes=figure.over_processes or over,
+        over_steps=over,
+        is_smaller_better=figure.is_smaller_better,
+        matters=MATTERS.get(figure.unit, 0.0) if figure.matters is None else figure.matters,
+        former=tuple(name if figure.is_total else f"{name}.{part}" for name in figure.former),
+    )
+
+
+def _of_models() -> Iterator[Quantity]:
+    for role in ("float", "quantized"):
+        for figure in MODEL_FIGURES:
+            if figure.compared:
+                name = f"model.{role}.{figure.name}"
+                yield Quantity(
+                    name, figure.unit, "cost", f"{role} model: {figure.compared}",
+                    attributes=(PREFIX + name,),
+                    is_smaller_better=figure.is_smaller_better,
+                    is_of_steps=False,
+                )  # fmt: skip
+
+
+def _quantities() -> Sequence[Quantity]:
+    every = (_quantity(figure) for resource in RESOURCES for figure in resource.figures)
+    made = {each.name: each for each in every if each is not None}
+    first = (
+        Quantity("duration", "s", "time", "Time from start to end", "TIME", over_steps="sum", matters=0.25),
+        Quantity(
+            "cpu.time", "s", "time", "CPU time of the process tree", "CPU",
+            ("quant.cpu.user", "quant.cpu.system"), curve="cpu",
+            over_processes="sum", over_steps="sum", matters=0.25,
+        ),
+        made.pop("cpu.wait"),
+        Quantity(
+            "cpu.waits", "s", "time", "Time for which threads waited for a processor, added up, at most",
+            curve="cpu.waits", over_processes="sum", over_steps="sum", matters=0.25,
+        ),
+        Quantity(
+            "calibration.sample_rate", "{sample}/s", "time", "Calibration samples per second",
+            "SAMPLES/S",
+            attributes=("quant.calibration.sample_rate",), is_smaller_better=False,
+        ),
+        # The highest tree held at least what its main process held.
+        replace(made.pop("memory.peak"), at_least=("quant.memory.process_peak",)),
+        Quantity(
+            "memory.seen", "By", "memory", "RSS of the process tree: the highest at a checkpoint", "MEM SEEN",
+            checkpoint="quant.checkpoint.memory", matters=MATTERS["By"],
+        ),
+        Quantity(
+            "memory.process_peak", "By", "memory", "RSS of the main process alone: the highest",
+            attributes=("quant.memory.process_peak",), is_of_steps=False, matters=MATTERS["By"],
+        ),
+        made.pop("gpu.memory.peak"),
+        Quantity(
+            "gpu.torch_allocated.peak", "By", "gpu", "Memory that torch has allocated on all GPUs: the highest",
+            "GPU ALLOCATED",
+            device="quant.gpu.device.torch_allocated.peak", over_processes="sum",
+            matters=MATTERS["By"],
+        ),
+    )  # fmt: skip
+    return *first, *made.values(), *_of_models()
+
+
+QUANTITIES: Final = tuple(_quantities())
+"""Every quantity, in the order of tables."""

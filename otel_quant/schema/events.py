@@ -22,6 +22,7 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
+from otel_quant.schema.stacks import Place, Stacks
 
 EventKind = Literal[
     "run.started",
@@ -91,6 +92,9 @@ class Event:
     reading: Reading | None = None  # What was read
     baseline: Reading | None = None  # The run's first reading; what only rises is relative to it
     peaks: Peaks | None = None  # Highest figures of the step, or of the run so far
+    stacks: Stacks | None = None  # The stacks of the run so far
+    # The line at which the last sample has seen each step, by its index
+    lines: Mapping[int, Place] = field(default_factory=dict)
 
     @property
     def phase(self) -> Phase:

@@ -1,17 +1,18 @@
 """What the files of a recording hold, field by field, and what a reader takes of them.
 
-``docs/recording.schema.json`` publishes the same; a test compares the two. A file may be damaged, edited, or made
-by another program. A value of another type or size is left out here, for all readers, and noted: what comes
-after need not expect one.
+`docs/recording.schema.json` is made of it. A file may be damaged, edited, or made by another program. A value
+of another type or size is left out here, for all readers, and noted: what comes after need not expect one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from sys import intern
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from otel_quant.schema import semconv
 from otel_quant.schema.catalog import FORMER
+from otel_quant.schema.stacks import Place
 
 _END: Final = 1 << 63
 """Whole numbers are smaller: telemetry has 64 bits for each."""
@@ -19,10 +20,10 @@ _END: Final = 1 << 63
 _HIGHEST: Final = 1e300
 """Numbers are smaller: units and rates multiply them, and what overflows is no number."""
 
-_HEXADECIMAL: Final = "0123456789abcdef"
-
 _NAMED: Final = 3
 """Values that are named, of those that were left out."""
+
+JsonSchema: TypeAlias = Mapping[str, Any]
 
 
 class LeftOut(dict[str, int]):
@@ -40,96 +41,124 @@ class LeftOut(dict[str, int]):
         return (f"{file}: not readable and left out: {', '.join(words[:_NAMED])}{more}",)
 
 
-Check: TypeAlias = Callable[[Any, LeftOut], Any]
-"""Returns what a reader takes of a value; None if that is of another type or size."""
+class Kind(NamedTuple):
+    """A kind of value."""
+
+    # Returns what a reader takes of a value; None if that is of another type or size
+    take: Callable[[Any, LeftOut], Any]
+    schema: JsonSchema
 
 
 class Fields:
-    """The fields of a mapping: those that it must have, and those that it may have."""
+    """A mapping: the fields that it must have, and those that it may have."""
 
     def __init__(
         self,
         name: str,
-        required: Mapping[str, Check],
-        optional: Mapping[str, Check],
+        required: Mapping[str, Kind | Fields],
+        optional: Mapping[str, Kind | Fields],
         when: str = "",  # An event is written; for docs/recording.md
     ) -> None:
-        self.name = name
-        self.when = when
-        self.required = required.keys()
-        self.checks = {**required, **optional}
+        self.name, self.when = name, when
+        self.kinds = {**required, **optional}
+        self._required = required.keys()
+        self._takes = {field: kind.take for field, kind in self.kinds.items()}
 
-    def __call__(self, value: Any, left_out: LeftOut) -> dict[str, Any] | None:
+    @property
+    def schema(self) -> JsonSchema:
+        """Its JSON schema: null is as good as a field that is absent."""
+        fields = {
+            name: kind.schema if name in self._required else {"anyOf": [kind.schema, {"type": "null"}]}
+            for name, kind in self.kinds.items()
+        }  # fmt: skip
+        return {
+            "type": "object", "required": list(self._required), "properties": fields,
+            "additionalProperties": False,
+        }  # fmt: skip
+
+    def take(self, value: Any, left_out: LeftOut) -> dict[str, Any] | None:
         """Returns the fields that are known and right; None if one is missing that must be there."""
         if type(value) is not dict:
             return None
         found: dict[str, Any] = {}
         for name, each in value.items():
-            if each is None or (check := self.checks.get(name)) is None:
+            if each is None or (take := self._takes.get(name)) is None:
                 continue
-            if check is text and type(each) is str:  # most fields, without a call
+            if take is _take_text and type(each) is str:  # most fields, without a call
                 found[name] = intern(each)  # names of steps recur
                 continue
-            if check is whole and type(each) is int and 0 <= each < _END:
+            if take is whole.take and type(each) is int and 0 <= each < _END:
                 found[name] = each
                 continue
-            taken = check(each, left_out)
+            taken = take(each, left_out)
             if taken is None:
                 left_out[f"{self.name}.{name}"] += 1
             else:
                 found[name] = taken
-        return found if self.required <= found.keys() else None
+        return found if self._required <= found.keys() else None
 
 
-def integer(least: int) -> Check:
-    """Returns what takes a whole number."""
-    return lambda value, _: value if type(value) is int and least <= value < _END else None
-
-
-whole: Final = integer(0)  # A number of things, or nanoseconds
-
-
-def number(value: Any, _: LeftOut) -> float | None:
-    """Takes a number."""
-    return value if type(value) in (int, float) and -_HIGHEST < value < _HIGHEST else None
-
-
-def text(value: Any, _: LeftOut) -> str | None:
-    """Takes a text."""
-    return value if type(value) is str else None
-
-
-def one_of(*texts: str) -> Check:
-    """Returns what takes one of some texts."""
-    return lambda value, _: value if type(value) is str and value in texts else None
-
-
-def digits(length: int) -> Check:
-    """Returns what takes so many hexadecimal digits."""
-    return lambda value, _: (
-        value
-        if type(value) is str and len(value) == length and not value.strip(_HEXADECIMAL)
-        else None
+def _integer(least: int) -> Kind:
+    return Kind(
+        lambda value, _: value if type(value) is int and least <= value < _END else None,
+        {"type": "integer", "minimum": least, "maximum": _END - 1},
     )
 
 
-def many(check: Check, name: str) -> Check:
-    """Returns what takes a list, without those that are something else."""
+whole: Final = _integer(0)  # A number of things, or nanoseconds
+_signed: Final = _integer(-_END)
+
+
+def _take_number(value: Any, _: LeftOut) -> float | None:
+    return value if type(value) in (int, float) and -_HIGHEST < value < _HIGHEST else None
+
+
+number: Final = Kind(_take_number, {"type": "number"})
+
+
+def _take_text(value: Any, _: LeftOut) -> str | None:
+    return value if type(value) is str else None
+
+
+text: Final = Kind(_take_text, {"type": "string"})
+
+
+def one_of(*texts: str) -> Kind:
+    """Returns the kind that is one of some texts."""
+    return Kind(
+        lambda value, _: value if type(value) is str and value in texts else None,
+        {"enum": list(texts)},
+    )
+
+
+def digits(length: int) -> Kind:
+    """Returns the kind that is so many hexadecimal digits."""
+    return Kind(
+        lambda value, _: (
+            value
+            if type(value) is str and len(value) == length and not value.strip("0123456789abcdef")
+            else None
+        ),
+        {"type": "string", "pattern": f"^[0-9a-f]{{{length}}}$"},
+    )
+
+
+def many(kind: Kind | Fields, name: str) -> Kind:
+    """Returns the kind that is a list; what in it is something else is left out."""
 
     def take(value: Any, left_out: LeftOut) -> tuple[Any, ...] | None:
         if type(value) is not list:
             return None
-        found = tuple(
-            each for each in (check(each, left_out) for each in value) if each is not None
-        )
+        taken = (kind.take(each, left_out) for each in value)
+        found = tuple(each for each in taken if each is not None)
         if len(found) < len(value):
             left_out[name] += len(value) - len(found)
         return found
 
-    return take
+    return Kind(take, {"type": "array", "items": kind.schema})
 
 
-def attributes(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
+def _take_attributes(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
     """Takes attributes, under their present names; a list is a tuple, as before it was written."""
     if type(value) is not dict:
         return None
@@ -146,7 +175,7 @@ def attributes(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
         ):
             continue
         if kind is list and all(
-            type(item) in (str, bool) or number(item, left_out) is not None for item in each
+            type(item) in (str, bool) or _take_number(item, left_out) is not None for item in each
         ):
             value[name] = tuple(each)
         else:
@@ -159,42 +188,107 @@ def attributes(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
     return value
 
 
-def by_name(check: Check) -> Check:
-    """Returns what takes a mapping, without those of its values that are something else."""
+_PLAIN: Final = {"type": ["string", "number", "boolean"]}
+_ATTRIBUTE: Final = {"anyOf": [_PLAIN, {"type": "array", "items": _PLAIN}]}
+attributes: Final = Kind(
+    _take_attributes, {"type": "object", "additionalProperties": _ATTRIBUTE}
+)  # fmt: skip
+
+
+def by_name(kind: Kind) -> Kind:
+    """Returns the kind that is a mapping; what in it is something else is left out."""
 
     def take(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
         if type(value) is not dict:
             return None
-        found = {name: check(each, left_out) for name, each in value.items()}
+        found = {name: kind.take(each, left_out) for name, each in value.items()}
         for name in [name for name, each in found.items() if each is None]:
             left_out[name] += 1
             del found[name]
         return found
 
-    return take
+    return Kind(take, {"type": "object", "additionalProperties": kind.schema})
 
 
-def _name_and_bytes(value: Any, left_out: LeftOut) -> tuple[str, int] | None:
+def _take_name_and_bytes(value: Any, left_out: LeftOut) -> tuple[str, int] | None:
     match value:
-        case [str() as name, int() as size] if whole(size, left_out) is not None:
+        case [str() as name, int() as size] if whole.take(size, left_out) is not None:
             return name, size
     return None
 
 
-# --- the files ----------------------------------------------------------------------------
+_name_and_bytes: Final = Kind(
+    _take_name_and_bytes,
+    {"type": "array", "prefixItems": [text.schema, whole.schema], "minItems": 2, "items": False},
+)
 
-_TIMES: Final[Mapping[str, Check]] = {"time": whole, "clock": whole}
-_RUN: Final[Mapping[str, Check]] = {**_TIMES, "run": text}
-_STEP: Final[Mapping[str, Check]] = {**_RUN, "index": whole}
-_SPAN: Final[Mapping[str, Check]] = {
-    "trace_id": digits(32), "span_id": digits(16), "parent_span_id": digits(16),
-}  # fmt: skip
-_CHECKPOINT: Final[Mapping[str, Check]] = {"checkpoint": attributes, "custom": attributes}
-_SPANNED: Final[Mapping[str, Check]] = {"attributes": attributes, **_SPAN, **_CHECKPOINT}
-_OUTCOME: Final[Mapping[str, Check]] = {
+
+def _take_place(value: Any, left_out: LeftOut) -> Place | None:
+    match value:
+        case [str() as file, str() as function, int() as line, str() as library]:
+            return Place(file, function, line, library)
+    return None
+
+
+place: Final = Kind(
+    _take_place,
+    {
+        "type": "array", "minItems": 4, "items": False,
+        "prefixItems": [text.schema, text.schema, {"type": "integer"}, text.schema],
+    },
+)  # fmt: skip
+"""A line of code."""
+
+
+def _take_stack_row(value: Any, left_out: LeftOut) -> tuple[int, ...] | None:
+    is_row = type(value) is list and len(value) == 7
+    if is_row and all(type(each) is int and -1 <= each < _END for each in value):
+        return tuple(value)
+    return None
+
+
+_stack_row: Final = Kind(
+    _take_stack_row,
+    {"type": "array", "items": _integer(-1).schema, "minItems": 7, "maxItems": 7},
+)
+
+# --- the local file -----------------------------------------------------------------------
+
+PROFILE_RUN: Final = {
+    "id": semconv.RUN_ID,
+    "rank": semconv.RUN_RANK,
+    "command": semconv.PROCESS_COMMAND_LINE,
+    "host": semconv.HOST_NAME,
+    "system": semconv.OS_DESCRIPTION,
+    "python": semconv.PYTHON_VERSION,
+    "otel_quant": semconv.OTEL_QUANT_VERSION,
+    "memory_limit_mb": semconv.MEMORY_LIMIT,
+    "memory_limit_source": semconv.MEMORY_LIMIT_SOURCE,
+    "gpus": semconv.GPU_NAMES,
+}
+"""Keys of the section ``run`` of a profile, and the attributes of the run that they are."""
+
+PROFILE_RUN_END: Final = {
+    "tree_peak_memory_mb": semconv.MEMORY_PEAK,
+    "tree_peak_memory_source": semconv.MEMORY_PEAK_SOURCE,
+    "memory_limit_share": semconv.MEMORY_PEAK_RATIO,
+}
+"""The same of the section ``run_end``."""
+
+
+# --- the files ----------------------------------------------------------------------------
+# fmt: off
+
+_TIMES: Final = {"time": whole, "clock": whole}
+_RUN: Final = {**_TIMES, "run": text}
+_STEP: Final = {**_RUN, "index": whole}
+_SPAN: Final = {"trace_id": digits(32), "span_id": digits(16), "parent_span_id": digits(16)}
+_CHECKPOINT: Final = {"checkpoint": attributes, "custom": attributes}
+_SPANNED: Final = {"attributes": attributes, **_SPAN, **_CHECKPOINT}
+_OUTCOME: Final = {
     "attributes": attributes, "devices": many(attributes, "devices"),
     "error": text, "error_message": text, **_CHECKPOINT,
-}  # fmt: skip
+}
 
 MODEL: Final = Fields(
     "model",
@@ -203,76 +297,38 @@ MODEL: Final = Fields(
         "path": text, "error": text, "began": whole, "ended": whole, "span_id": digits(16),
         "heaviest": many(attributes, "heaviest"),
     },
-)  # fmt: skip
+)
 
 EVENTS: Final[Mapping[str, Fields]] = {
     each.name: each
     for each in (
+        Fields("process.started", {**_TIMES, "pid": whole, "parent_pid": whole}, {"argv0": text}, "first event of a file"),
         Fields(
-            "process.started",
-            {**_TIMES, "pid": whole, "parent_pid": whole},
-            {"argv0": text},
-            "first event of a file",
+            "run.started", _RUN, {"rank": whole, "world_size": whole, "resource": attributes, **_SPANNED},
+            "a run begins; without an SDK, `trace_id` and `parent_span_id` are those of `TRACEPARENT`, and `resource` has the program's name",
         ),
         Fields(
-            "run.started",
-            _RUN,
-            {"rank": whole, "world_size": whole, "resource": attributes, **_SPANNED},
-            "a run begins; without an SDK, `trace_id` and `parent_span_id` are those of `TRACEPARENT`, "
-            "and `resource` has the program's name",
-        ),
-        Fields(
-            "run.attributes",
-            _RUN,
-            {"resource": attributes, "attributes": attributes, **_SPAN},
+            "run.attributes", _RUN, {"resource": attributes, "attributes": attributes, **_SPAN},
             "more is known of the run, or a worker has begun another root span",
         ),
         Fields(
-            "step.started",
-            {**_STEP, "name": text, "step_kind": text},
-            {"parent": whole, **_SPANNED},
+            "step.started", {**_STEP, "name": text, "step_kind": text}, {"parent": whole, **_SPANNED},
             "a step opens, before its code runs",
         ),
+        Fields("samples.expected", {**_STEP, "total": whole}, {}, "how many samples a step will consume"),
         Fields(
-            "samples.expected",
-            {**_STEP, "total": whole},
-            {},
-            "how many samples a step will consume",
-        ),
-        Fields(
-            "samples.consumed",
-            {**_STEP, "samples": whole},
-            {},
+            "samples.consumed", {**_STEP, "samples": whole}, {},
             "a second or more after the last of a step, in a long step less often",
         ),
+        Fields("step.ended", _STEP, {"samples": whole, "items": whole, **_OUTCOME}, "a step has closed"),
+        Fields("checkpoint", {**_RUN, "name": text}, {"step": whole, **_CHECKPOINT}, "another checkpoint was taken"),
+        Fields("models.costed", {**_RUN, "models": many(MODEL, "models")}, {}, "the cost of models is known"),
         Fields(
-            "step.ended",
-            _STEP,
-            {"samples": whole, "items": whole, **_OUTCOME},
-            "a step has closed",
-        ),
-        Fields(
-            "checkpoint",
-            {**_RUN, "name": text},
-            {"step": whole, **_CHECKPOINT},
-            "another checkpoint was taken",
-        ),
-        Fields(
-            "models.costed",
-            {**_RUN, "models": many(MODEL, "models")},
-            {},
-            "the cost of models is known",
-        ),
-        Fields(
-            "heartbeat",
-            _RUN,
-            {"attributes": attributes, "samples": by_name(whole)},
+            "heartbeat", _RUN, {"attributes": attributes, "samples": by_name(whole)},
             "every 30 s; `samples` by index of the open steps",
         ),
         Fields(
-            "run.ended",
-            _RUN,
-            _OUTCOME,
+            "run.ended", _RUN, _OUTCOME,
             "a run has ended; `attributes` has those of its steps and models too that the run's span has",
         ),
     )
@@ -283,38 +339,48 @@ STATE: Final = Fields(
     "state",
     _RUN,
     {
-        "attributes": attributes, "problem": text,
-        "steps": many(Fields("step", {"index": whole}, {"samples": whole, "expected": whole}), "steps"),
+        "attributes": attributes, "began": whole, "problem": text,
+        "steps": many(
+            Fields("step", {"index": whole}, {"samples": whole, "expected": whole, "line": place}),
+            "steps",
+        ),
     },
-)  # fmt: skip
+)
 
 ENDING: Final = Fields(
     "ending",
     {"time": number},
     {
-        "exit_code": integer(-_END), "signal": text, "cause": text,
-        "out_of_memory": one_of("known", "guessed"), "evidence": text, "process": text, "process_signal": text, "error": text, "where": text,
+        "exit_code": _signed, "signal": text, "cause": text,
+        "out_of_memory": one_of("known", "guessed"), "evidence": text, "process": text,
+        "process_signal": text, "error": text, "where": text,
         "open_steps": many(text, "open_steps"), "memory": whole, "memory_limit": whole,
-        "memory_limit_source": text, "memory_per_sample": integer(-_END),
+        "memory_limit_source": text, "memory_per_sample": _signed,
         "processes": many(_name_and_bytes, "processes"), "disk": many(_name_and_bytes, "disk"),
         "advice": many(Fields("advice", {"text": text, "source": text}, {}), "advice"),
     },
-)  # fmt: skip
+)
 
 MANIFEST: Final = Fields(
     "manifest",
-    {},
+    {},  # of what must be there, a kill may leave nothing
     {
         "began": whole, "made_by": one_of("launcher", "process"), "pid": whole,
         "origin": attributes, "ended": whole, "ending": ENDING, "summary": by_name(number),
     },
-)  # fmt: skip
-"""The manifest. Of what must be there, a kill may leave nothing."""
-
-CURVE: Final = Fields(
-    "curve", {**_TIMES, "length": integer(1), "columns": many(text, "columns")}, {}
 )
+
+STACKS: Final = Fields(
+    "stacks",
+    {"places": many(place, "places"), "steps": by_name(many(_stack_row, "steps"))},
+    {"run": text},
+)
+"""The stacks of a run. A row of a step: the row of its caller, its place, and five amounts."""
+
+CURVE: Final = Fields("curve", {**_TIMES, "length": _integer(1), "columns": many(text, "columns")}, {})
 """The first line of a curve."""
+
+# fmt: on
 
 
 def is_bucket(cells: Any) -> bool:

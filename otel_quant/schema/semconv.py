@@ -10,10 +10,11 @@ absent; it is never replaced by 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, ParamSpec, TypeVar
 
-from otel_quant.schema.figures import MODEL_FIGURES, Instrument, Metric
+from otel_quant.schema.figures import MODEL_FIGURES, Metric
 from otel_quant.schema.figures import PREFIX as PREFIX
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
@@ -60,35 +61,23 @@ _EVENTS: Final[list[LogEvent]] = []
 _METRICS: Final[list[Metric]] = []
 
 
-def _attribute(
-    name: str,
-    type_: Type,
-    unit: str,
-    brief: str,
-    places: tuple[Place, ...],
-    example: str,
-    former: tuple[str, ...] = (),
-) -> str:
-    _ATTRIBUTES.append(Attribute(name, type_, unit, brief, places, example, former))
-    return name
+_P = ParamSpec("_P")
+_Row = TypeVar("_Row", Attribute, LogEvent, Metric)
 
 
-def _event(name: str, brief: str) -> str:
-    _EVENTS.append(LogEvent(name, brief))
-    return name
+def _adder(make: Callable[_P, _Row], table: list[_Row]) -> Callable[_P, str]:
+    """Returns what adds a row to a table and returns its name."""
+
+    def add(*args: _P.args, **kwargs: _P.kwargs) -> str:
+        table.append(row := make(*args, **kwargs))
+        return row.name
+
+    return add
 
 
-def _metric(
-    name: str,
-    instrument: Instrument,
-    unit: str,
-    brief: str,
-    attributes: tuple[str, ...],
-    buckets: tuple[float, ...] = (),
-) -> str:
-    _METRICS.append(Metric(name, instrument, unit, brief, attributes, buckets))
-    return name
-
+_attribute = _adder(Attribute, _ATTRIBUTES)
+_event = _adder(LogEvent, _EVENTS)
+_metric = _adder(Metric, _METRICS)
 
 # fmt: off
 

@@ -21,6 +21,9 @@ CACHE: Final = "cache"
 CACHE_GROWTH: Final = "quant.cache.disk.peak"
 """The attribute of a reading that says so of a run, in ``state.<pid>.json``."""
 
+STATE_PEAKS: Final = {"cache.disk": CACHE_GROWTH, "gpu.memory": "quant.reading.gpu_memory_peak"}
+"""Peaks of a run that are in its state and on no log record: figure and attribute."""
+
 DISK_READ: Final = "disk.read"
 DISK_WRITE: Final = "disk.write"
 

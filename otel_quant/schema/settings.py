@@ -8,7 +8,7 @@ From a field follow what :mod:`otel_quant.base.environment` reads, the documenta
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -36,9 +36,6 @@ OTEL_TRACES_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 
 EXPORTER: Final = "quark_yaml"
 """The exporter of traces that requests the local profile."""
-
-_OTHER_EXPORTERS: Final = frozenset({"", "otlp", "console", "none"})
-"""The usual ones: for these, no similar name is searched."""
 
 _OUR_PREFIX: Final = "OTEL_Q"
 """Shorter than ``OTEL_QUANT_``, for misspelt names; no variable of OpenTelemetry begins with it."""
@@ -92,6 +89,7 @@ class Settings:
     yaml_strict: bool = _setting("OTEL_QUANT_YAML_STRICT", False, "flag", "`true` limits the local profile to what Quark's own contains (no `onnx_model_cost`, no errors of failed steps).")  # fmt: skip
     run_name: str = _setting("OTEL_QUANT_RUN_NAME", "", "text", "Name of the run in dashboards, on spans, log records and metrics. Unset, it is made of service, model and start time: `quantize resnet50 2026-11-22T09:30:00.123Z`. The model is that of the step that begins the run, and not in the name where that step has none or `OTEL_QUANT_PATHS` is off. Child processes and the ranks that one launcher starts on a host have the name of their run; set it for ranks on several hosts. Processes with the same name are shown as one run. It may have any characters; line breaks become spaces and backticks apostrophes, which queries cannot hold.")  # fmt: skip
     sample_interval: float = _setting(OTEL_QUANT_SAMPLE_INTERVAL, 0.05, "milliseconds", "Milliseconds between two samples; `0` switches the sampler off: peaks are then those of the kernel and of the checkpoints, and the last reading of a run that is killed is that of its last checkpoint. The sampler slows down by itself to use about 0.5 % of a core, to two samples a second at least.")  # fmt: skip
+    stacks: bool = _setting("OTEL_QUANT_STACKS", True, "flag", "`false` switches off that the sampler notes the Python lines that open steps are at (`otel-quant show RECORDING --stacks`).")  # fmt: skip
     exact_peaks: bool = _setting("OTEL_QUANT_EXACT_PEAKS", False, "flag", "`true` resets the kernel's memory mark at each checkpoint, so that every step has an exact peak. Other tools that read the mark (`/usr/bin/time`) are affected.")  # fmt: skip
     gpu: bool = _setting("OTEL_QUANT_GPU", True, "flag", "`false` switches the reading of GPUs off.")  # fmt: skip
     paths: bool = _setting("OTEL_QUANT_PATHS", True, "flag", "`false` keeps file paths out of the telemetry and the local file. Texts that may name a file go as well: message and stack trace of an exception, text of a span's status, and of our log lines what an exception says; its class stays. What the program itself calls its steps, attributes and metrics is sent as it is, and what other instrumentations send is theirs (the SDK's logging handler adds `code.file.path` to each record).")  # fmt: skip
@@ -126,23 +124,10 @@ def misspelt_names(environ: Mapping[str, str]) -> Iterator[str]:
     """Yields a line for each variable whose name is nearly one of ours."""
     for name in environ:
         if name.upper().startswith(_OUR_PREFIX) and name not in _OUR_NAMES:
-            near = _nearest(name.upper(), _OUR_NAMES, 0.8)
-            meant = f"did you mean {near}?" if near else f"expected one of {', '.join(_OUR_NAMES)}"
-            yield f"environment variable {name} is unknown and has no effect; {meant}"
+            import difflib  # rarely needed, and this module is loaded in every instrumented program
 
-
-def misspelt_exporters(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yields a line for each exporter of traces whose name is nearly that of the local profile."""
-    for entry in environ.get(OTEL_TRACES_EXPORTER, "").split(","):
-        name = entry.strip()
-        if name not in (EXPORTER, *_OTHER_EXPORTERS) and _nearest(name.lower(), (EXPORTER,), 0.6):
-            yield (
-                f"environment variable {OTEL_TRACES_EXPORTER} names {name!r}, which is no exporter; "
-                f"did you mean {EXPORTER!r}?"
+            near = difflib.get_close_matches(name.upper(), _OUR_NAMES, 1, 0.8)
+            meant = (
+                f"did you mean {near[0]}?" if near else f"expected one of {', '.join(_OUR_NAMES)}"
             )
-
-
-def _nearest(text: str, known: Sequence[str], similarity: float) -> str | None:
-    import difflib  # rarely needed, and this module is loaded in every instrumented program
-
-    return next(iter(difflib.get_close_matches(text, known, 1, similarity)), None)
+            yield f"environment variable {name} is unknown and has no effect; {meant}"

@@ -14,6 +14,21 @@ GB: Final = 10**9
 WITHIN: Final = " > "
 """Between the name of a step and that of one within it."""
 
+BINARY: Final = "iB"
+"""End of the units of which one is 1,024 of the next smaller."""
+
+_KIB: Final = 1 << 10
+
+UNITS: Final[Mapping[str, Mapping[str, float]]] = {
+    "By": {
+        "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+        "KiB": _KIB, "MiB": _KIB**2, "GiB": _KIB**3, "TiB": _KIB**4,
+    },
+    "s": {"ms": 1e-3, "s": 1, "min": 60, "h": 3600},
+    "1": {"": 1, "%": 0.01},
+}  # fmt: skip
+"""What an amount may be written in, by its UCUM unit."""
+
 _SIZES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _BINARY_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _IS_BINARY: Final = ContextVar("_IS_BINARY", default=False)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from operator import itemgetter
 from typing import Any, Final
 
-from otel_quant.recordings.comparison.facts import FactDifference
-from otel_quant.recordings.comparison.gate import Check, Outcome, Verdict
-from otel_quant.recordings.comparison.runs import ComparedRun, common_time
+from otel_quant.recordings.comparison.gate import Check, Verdict
+from otel_quant.recordings.comparison.runs import ComparedRun, FactDifference, common_time
 from otel_quant.recordings.comparison.side_by_side import (
     Comparison,
     FigureRow,
@@ -19,7 +18,7 @@ from otel_quant.recordings.comparison.side_by_side import (
     Side,
     StepRow,
 )
-from otel_quant.recordings.steps import name_text, path_text
+from otel_quant.recordings.model import name_text, path_text
 from otel_quant.recordings.summary import (
     CPU_TIME,
     CPU_WAITS,
@@ -31,9 +30,9 @@ from otel_quant.recordings.summary import (
     WAITS,
     is_of_program,
 )
+from otel_quant.schema.catalog import QUANTITIES
+from otel_quant.schema.catalog import Quantity as Figure
 from otel_quant.schema.figures import PREFIX
-from otel_quant.schema.quantities import QUANTITIES
-from otel_quant.schema.quantities import Quantity as Figure
 from otel_quant.schema.units import binary_sizes, counted, cut, duration_text, share_text
 from otel_quant.views.cells import cell_text, number_text
 from otel_quant.views.document import (
@@ -45,12 +44,12 @@ from otel_quant.views.document import (
     Lines,
     Part,
     Quantity,
-    Row,
     Section,
     Table,
 )
 
-_MOST_ROWS: Final = 60
+_MOST_ROWS: Final = 40
+_MOST_NOTES: Final = 20
 _MOST_CHECKS: Final = 40
 _MOST_NAMED: Final = 3
 _LONGEST_NAME: Final = 80
@@ -64,17 +63,8 @@ _NOISE: Final = "~"
 
 _NOISE_MEANS: Final = f"{_NOISE}: not significant, or explained by CPU contention"
 _RUNS_ALONE: Final = (
-    "TOTAL is from the first step to the exit: a run without `otel-quant run` has no more."
+    "The total is from the first step to the exit: a run without `otel-quant run` has no more."
 )
-_DOUBT: Final = (
-    "With one run on each side a busy machine looks like a slower program; four on each side can tell "
-    "them apart."
-)
-_OUTCOMES: Final[Mapping[Outcome, str]] = {
-    "within": "within the limits",
-    "worse": "worse",
-    "not comparable": "not comparable",
-}
 
 
 def document(
@@ -86,7 +76,7 @@ def document(
     if len(names) == 2:
         title = next(_headlines(comparison), title)
     if verdict is not None:
-        title = outcome_text(verdict).capitalize()
+        title = _outcome_text(verdict).capitalize()
     return Document(
         _parts(comparison, verdict, with_curves),
         title=title,
@@ -98,21 +88,23 @@ def document(
 
 
 def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -> Iterator[Part]:
+    """Yields the answer first, the curves, then what differs, the most important first."""
     if verdict is not None:
         if not with_curves:
-            yield Lines((outcome_text(verdict),))
-        yield from _gate(comparison, verdict)
+            yield Lines((_outcome_text(verdict),))
+        found = [check for check in verdict.checks if check.outcome != "within"]
+        if lines := list(dict.fromkeys(check_lines(comparison, found))):
+            yield Lines(lines, is_bad=True).first(_MOST_CHECKS)
     headlines = [f"{line}." for line in _headlines(comparison)]
     # Of two sides without limits, it is the title of the page.
     if headlines and not (with_curves and verdict is None and len(headlines) == 1):
         yield Lines(headlines)
-    yield Facts(
-        [
-            (side.name if not number else "", f"{run.name} ({run.why})" if run.why else run.name)
-            for side in comparison.sides
-            for number, run in enumerate(side.runs)
-        ]
-    )
+    if with_curves:
+        yield Section("Over time", _curves(comparison))
+    yield _figures(comparison)
+    notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
+    if points := [f"{_step_name(row)}: {text}" for row, text in notes if text]:
+        yield Lines(points, is_list=True).first(_MOST_NOTES)
     if comparison.differences:
         yield Table(
             (Column("DIFFERS"), *(Column(side.name.upper()) for side in comparison.sides)),
@@ -121,36 +113,22 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
                 for fact in comparison.differences
             ],
             id="differs",
-            caption="What differs between the runs",
+            caption="What differs in what made the runs",
         )
-    yield _total(comparison)
-    steps: list[Part] = [*_steps(comparison)]
-    if with_curves:
-        yield Section("Over time", _curves(comparison))
-        steps = [Section("Steps", steps)] if steps else []
-    yield from steps
-
-
-def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
-    found = [check for check in verdict.checks if check.outcome != "within"]
-    if found:
-        lines = list(dict.fromkeys(check_lines(comparison, found)))
-        yield Lines(lines, is_bad=True).first(_MOST_CHECKS)
-    if any(map(_is_doubtful, found)):
-        yield Lines((_DOUBT,))
+    yield Facts(
+        [
+            (side.name if not number else "", f"{run.name} ({run.why})" if run.why else run.name)
+            for side in comparison.sides
+            for number, run in enumerate(side.runs)
+        ],
+        caption="Runs",
+    )
 
 
 def check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str]:
-    """Returns each check in one line."""
+    """Yields each check in one line."""
     numbers = {side.name: at for at, side in enumerate(comparison.sides)}
     return (check_text(check, numbers[check.side.name]) for check in checks)
-
-
-def _is_doubtful(check: Check) -> bool:
-    """Whether a single run is said to be slower than another, and nothing is known of waits."""
-    is_single = check.difference is not None and check.difference.p is None
-    is_time = check.limit is not None and check.limit.figure.kind == "time"
-    return is_time and is_single and check.new is not None and check.new.bounds == check.new.values
 
 
 _HEADLINED: Final = {
@@ -208,66 +186,59 @@ def _where_most(comparison: Comparison, name: str, at: int, total: float) -> Ste
     return max(within, key=itemgetter(0, 1))[2]
 
 
-def _total(comparison: Comparison) -> Table:
-    telling = [each for row in comparison.rows for each in _telling_figures(row)]
-    notes = [_NOISE_MEANS] if any(_NOISE in _noise_text(each) for each in telling) else []
-    programs = {is_of_program(run.recording) for side in comparison.sides for run in side.runs}
-    if len(programs) == 2:
-        notes.append(_RUNS_ALONE)
-    rows = list(_telling_figures(comparison.rows[0]))
-    equal = [
-        row
-        for row in rows
-        if row.figure.kind == "cost" and all(each and not each.change for each in row.differences)
-    ]
-    if equal:
-        notes.append(f"equal: {', '.join(each.figure.name for each in equal)}")
-    return Table(
-        (Column("TOTAL", title="figure"), *_columns(comparison, ""), Column("NOTE")),
-        [
-            (each.figure.name, *_cells(each), _noise_text(each))
-            for each in rows
-            if each not in equal
-        ],
-        id="total",
-        caption="Total",
-        note="\n".join(notes),
-        is_sortable=False,
-    )
-
-
-def _steps(comparison: Comparison) -> Iterator[Table]:
-    """Yields a table of steps for each figure that tells something of one."""
-    for figure in QUANTITIES:
-        name = figure.name
-        rows = [row for row in comparison.rows[1:] if name in row.figures]
-        if any(_is_telling(row, name) for row in rows):
-            left_out = len(rows) - _MOST_ROWS
-            yield Table(
-                (Column("STEP"), *_columns(comparison, figure.unit), Column("NOTE")),
-                [_step_row(comparison, row, row.figures[name]) for row in _largest(name, rows)],
-                id=f"steps-{name.replace('.', '-')}",
-                title=f"{name}: {figure.brief}",
-                note=f"{counted(left_out, 'step')} left out: those that differ least"
-                if left_out > 0
-                else "",
+def _figures(comparison: Comparison) -> Table:
+    """Returns the figures that differ, those of the total first, then the most important."""
+    shown: list[tuple[StepRow, FigureRow]] = []
+    folded: list[tuple[StepRow, FigureRow]] = []
+    for row in comparison.rows:
+        for name, each in row.figures.items():
+            changes = [found for found in each.differences if found and found.change]
+            is_shown = (
+                any(found.is_clear for found in changes)
+                if row.path
+                else changes or name in _HEADLINED
             )
+            if _is_telling(row, name):
+                (shown if is_shown else folded).append((row, each))
+    shown.sort(key=lambda pair: (bool(pair[0].path), -_weight(comparison, pair[1])))
+    equal = [each.figure.name for row, each in folded if not row.path]
+    of_steps = sum(any(each.differences) for row, each in folded if row.path)
+    notes = []
+    if any(_NOISE in _noise_text(each) for _, each in shown):
+        notes.append(_NOISE_MEANS)
+    if len({is_of_program(run.recording) for side in comparison.sides for run in side.runs}) == 2:
+        notes.append(_RUNS_ALONE)
+    if equal:
+        notes.append(f"equal in total: {', '.join(equal)}")
+    if of_steps:
+        notes.append(
+            f"equal or not significantly different: {counted(of_steps, 'figure')} of steps"
+        )
+    table = Table(
+        (Column("STEP"), Column("FIGURE"), *_columns(comparison), Column("NOTE")),
+        [
+            (_step_name(row), each.figure.name, *_cells(each), _noise_text(each))
+            for row, each in shown
+        ],
+        id="figures",
+        caption="What differs",
+        is_sortable=False,
+    ).first(_MOST_ROWS, "smaller difference")
+    return table._replace(note="\n".join((*notes, *filter(None, (table.note,)))))
 
 
-def _step_row(comparison: Comparison, row: StepRow, of: FigureRow) -> Row:
-    note = ", ".join(filter(None, (_noise_text(of), *_notes(comparison, row))))
-    name = cut(name_text(row.path), _LONGEST_NAME)
-    return Row((name, *_cells(of), note), depth=len(row.path) - 1)
+def _step_name(row: StepRow) -> str:
+    return cut(path_text(row.path[-2:]), _LONGEST_NAME)
 
 
-def _largest(figure: str, steps: Sequence[StepRow]) -> Sequence[StepRow]:
-    """Returns the steps that differ most, in their order."""
-
-    def change(at: int) -> float:
-        differences = steps[at].figures[figure].differences
-        return -max((abs(each.change) for each in differences if each), default=-1.0)
-
-    return [steps[at] for at in sorted(sorted(range(len(steps)), key=change)[:_MOST_ROWS])]
+def _weight(comparison: Comparison, row: FigureRow) -> float:
+    """Returns how much a difference matters: that which is clear first, by its share of the total."""
+    whole = comparison.rows[0].figures.get(row.figure.name, row)
+    total = max((sample.median for sample in whole.samples if sample), default=0.0)
+    changes = [each for each in row.differences if each and each.change]
+    largest = max((abs(each.change) for each in changes), default=0.0)
+    share = largest / total if total > 0 else 0.0
+    return share + any(each.is_clear for each in changes)
 
 
 def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
@@ -282,12 +253,12 @@ def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
             yield f"{state} in {side.name}"
 
 
-def _columns(comparison: Comparison, unit: str) -> Iterator[Column[Any]]:
+def _columns(comparison: Comparison) -> Iterator[Column[Any]]:
     for number, side in enumerate(comparison.sides):
         title = "median ± largest distance of a run from it" if len(side.runs) > 1 else ""
-        yield Column(side.name.upper(), unit, absent="-", title=title)
+        yield Column(side.name.upper(), "", absent="-", title=title)
         if number:
-            yield Column("DIFFERENCE", unit)
+            yield Column("DIFFERENCE", "")
             yield Column("", "1", shown_in="%", is_signed=True)
 
 
@@ -323,10 +294,6 @@ def _noise_text(row: FigureRow) -> str:
         elif each.change and mark:
             texts.append(mark)
     return " ".join(texts)
-
-
-def _telling_figures(row: StepRow) -> Iterator[FigureRow]:
-    return (each for name, each in row.figures.items() if _is_telling(row, name))
 
 
 _PARTS: Final = {
@@ -394,28 +361,25 @@ def _fact_text(fact: FactDifference, side: int) -> str:
 
 def check_text(check: Check, side: int) -> str:
     """Returns a check in one line."""
-    return f"{check.outcome}: {_check_text(check, side)}"
-
-
-def _check_text(check: Check, side: int) -> str:
     limit, name = check.limit, check.side.name
+    where = path_text(check.path) if name == "new" else f"{name}: {path_text(check.path)}"
     if limit is None:
-        return f"{name}: {check.why}"
-    if check.facts:
+        text = f"{name}: {check.why}"
+    elif check.facts:
         reasons = "; ".join(
             f"{fact.name} {_fact_text(fact, 0)} in base, {_fact_text(fact, side)} in {name}"
             for fact in check.facts
         )
-        return f"{limit.text}: {reasons} (--force compares them all the same)"
-    where = path_text(check.path) if name == "new" else f"{name}: {path_text(check.path)}"
-    if check.why:
-        return f"{where}: {limit.text}: {check.why}"
-    with binary_sizes(limit.is_binary):
-        text = f"{where}: {_figures_text(check)}"
-    if check.waits is not None:
-        text += f": threads waited {duration_text(check.waits)} for a CPU: possible contention"
-        text += "; use 4 or more runs per side, or --force"
-    return text
+        text = f"{limit.text}: {reasons} (--force compares them all the same)"
+    elif check.why:
+        text = f"{where}: {limit.text}: {check.why}"
+    else:
+        with binary_sizes(limit.is_binary):
+            text = f"{where}: {_figures_text(check)}"
+        if check.waits is not None:
+            text += f": threads waited {duration_text(check.waits)} for a CPU: possible contention"
+            text += "; use 4 or more runs per side, or --force"
+    return f"{check.outcome}: {text}"
 
 
 def _figures_text(check: Check) -> str:
@@ -447,22 +411,20 @@ def _has_waited(sample: Sample) -> bool:
     return abs(sample.median_alone - sample.median) > _SEEN * abs(sample.median)
 
 
-def outcome_text(verdict: Verdict) -> str:
+def _outcome_text(verdict: Verdict) -> str:
     """Returns the outcome with the number of checks that led to it: ``worse: 3 of 12 checks``."""
     led = sum(check.outcome == verdict.outcome for check in verdict.checks)
-    return f"{_OUTCOMES[verdict.outcome]}: {led:,} of {counted(len(verdict.checks), 'check')}"
+    outcome = "within the limits" if verdict.outcome == "within" else verdict.outcome
+    return f"{outcome}: {led:,} of {counted(len(verdict.checks), 'check')}"
 
 
 def verdict_text(comparison: Comparison, verdict: Verdict) -> str:
-    """Returns a verdict in one line: the outcome, and the first of the checks that led to it."""
+    """Returns the outcome of a gate that fails, and the first of the checks that led to it, in a line."""
     led = [check for check in verdict.checks if check.outcome == verdict.outcome]
-    if verdict.outcome == "within":
-        return f"within the limits: {counted(len(led), 'check')}"
     named = list(dict.fromkeys(check_lines(comparison, led)))
     first = [text.removeprefix(f"{verdict.outcome}: ") for text in named[:_MOST_NAMED]]
-    more = len(named) - len(first)
-    rest = f"; and {more:,} more" if more > 0 else ""
-    return f"{_OUTCOMES[verdict.outcome]}: {'; '.join(first)}{rest}"
+    rest = f"; and {len(named) - len(first):,} more" if len(named) > len(first) else ""
+    return f"{verdict.outcome}: {'; '.join(first)}{rest}"
 
 
 # --- for programs -------------------------------------------------------------------------
@@ -499,7 +461,10 @@ def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
                         "sides": [
                             None
                             if sample is None
-                            else {**_sampled(sample), "values": list(sample.values)}
+                            else {
+                                **{name: getattr(sample, name) for name in _SAMPLED},
+                                "values": list(sample.values),
+                            }
                             for sample in each.samples
                         ],
                         "differences": [found and asdict(found) for found in each.differences],
@@ -532,35 +497,29 @@ def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
     return data
 
 
-def _sampled(sample: Sample) -> dict[str, float]:
-    return {"median": sample.median, "lowest": sample.lowest, "highest": sample.highest}
-
-
 def _sheet(comparison: Comparison) -> Table:
     """Returns a row for each figure of each step."""
+    names = ["step", "figure", "unit"]
+    for number, side in enumerate(comparison.sides):
+        known = ("runs", *_SAMPLED, *(_COMPARED if number else ()))
+        names += [f"{side.name.replace(' ', '_')}_{each}" for each in known]
     rows = [
-        dict(_sheet_row(comparison, row, each))
+        (path_text(row.path), each.figure.name, each.figure.unit, *_sheet_cells(each))
         for row in comparison.rows
         for each in row.figures.values()
     ]
-    columns = [Column[Any](name) for name in (rows[0] if rows else ())]
-    return Table(columns, [list(row.values()) for row in rows])
+    return Table([Column[Any](name) for name in names], rows)
 
 
-def _sheet_row(
-    comparison: Comparison, row: StepRow, figure: FigureRow
-) -> Iterator[tuple[str, Cell]]:
-    yield "step", path_text(row.path)
-    yield "figure", figure.figure.name
-    yield "unit", figure.figure.unit
-    for number, (side, sample) in enumerate(zip(comparison.sides, figure.samples, strict=True)):
-        found: dict[str, Cell] = {"runs": 0, "median": None, "lowest": None, "highest": None}
-        if sample is not None:
-            found |= {"runs": len(sample.values), **_sampled(sample)}
+_SAMPLED: Final = ("median", "lowest", "highest")
+_COMPARED: Final = ("change", "ratio", "p", "is_clear")
+
+
+def _sheet_cells(row: FigureRow) -> Iterator[Cell]:
+    for number, sample in enumerate(row.samples):
+        yield len(sample.values) if sample else 0
+        yield from (getattr(sample, name, None) for name in _SAMPLED)
         if number:
-            each = figure.differences[number - 1]
-            found |= dict.fromkeys(("change", "ratio", "p", "is_clear"))
-            if each is not None:
-                found |= {**asdict(each), "is_clear": "yes" if each.is_clear else "no"}
-        name = side.name.replace(" ", "_")
-        yield from ((f"{name}_{part}", value) for part, value in found.items())
+            each = row.differences[number - 1]
+            yield from (getattr(each, name, None) for name in _COMPARED[:-1])
+            yield None if each is None else "yes" if each.is_clear else "no"

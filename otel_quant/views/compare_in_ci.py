@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 from otel_quant.recordings.comparison.gate import Verdict
 from otel_quant.recordings.comparison.side_by_side import Comparison, Sample
-from otel_quant.recordings.steps import path_text
+from otel_quant.recordings.model import path_text
 from otel_quant.recordings.summary import WAITS
-from otel_quant.schema.quantities import Quantity
+from otel_quant.schema.catalog import Quantity
 from otel_quant.views.cells import number_text
 from otel_quant.views.compare import check_lines
 from otel_quant.views.text import printable

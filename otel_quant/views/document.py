@@ -11,13 +11,9 @@ A command makes a :class:`Document` of parts and formats nothing. The parts are 
 Programs get ``Document.sheet`` as CSV (one table, by default the first of the parts) and
 ``Document.data`` as JSON (what the command documents). The writers:
 
-- :func:`otel_quant.views.terminal.terminal_lines` (leaves out spare columns of a narrow terminal)
-- :func:`otel_quant.views.markdown.markdown_lines`
-- :func:`otel_quant.views.csv.csv_lines`
-- :func:`otel_quant.views.json.json_lines`
-- :func:`otel_quant.views.html.page_text`, and ``fragment`` for notebooks
-
-and :func:`otel_quant.views.writers.written` chooses one by the name of a format.
+- ``terminal.terminal_lines``, for a terminal of a width, and ``html.page_text``, a page
+- ``writers.written``, which has Markdown and chooses one by the name of a format; ``data_formats``, CSV and JSON
+- ``html.fragment``, for notebooks
 
 A table of objects is made from columns that compute their cells::
 
@@ -80,7 +76,6 @@ class Column(NamedTuple, Generic[Item_contra]):
     absent: str = ""  # What stands in a terminal and in Markdown for what is not known
     longest: int = 0  # Characters of a text that are shown; 0: all
     spare: int = 0  # A narrow terminal leaves out those with 1 first, then 2, ..; 0: never
-    is_heat: bool = False  # Whether a page colours its cells, the more the stronger
     is_bar: bool = False  # Whether a page draws a bar in its cells, of one scale for the table
     title: str = ""  # What it means, where the heading does not say it
 
@@ -118,7 +113,6 @@ class Table(NamedTuple):
     caption: str = ""  # What it shows, for the headings of Markdown and pages; the title if empty
     note: str = ""  # What is left out, and what has to be known to read it
     is_sortable: bool = True  # Whether the cells of a column can be compared with each other
-    is_exact: bool = False  # CSV has all digits of its numbers
 
     @classmethod
     def of(
@@ -195,11 +189,13 @@ class Meters(NamedTuple):
     rows: Sequence[tuple[str, float, float | None]]
 
 
-class Shares(NamedTuple):
-    """What something consists of: names with shares from 0 to 1, drawn as a bar on a page."""
+class Flame(NamedTuple):
+    """What was seen at lines of code, below their callers; a page draws it, beside the tables of it."""
 
     title: str
-    rows: Sequence[tuple[str, float]]
+    places: Sequence[tuple[str, str]]  # Text of a line, and its library
+    # Row of the caller, -1 for none; place; microseconds and bytes of growth of the line itself
+    rows: Sequence[tuple[int, int, int, int]]
 
 
 class Section(NamedTuple):
@@ -213,7 +209,7 @@ class Section(NamedTuple):
     layout: str = ""
 
 
-Part: TypeAlias = Table | Facts | Lines | Charts | Meters | Shares | Section
+Part: TypeAlias = Table | Facts | Lines | Charts | Flame | Meters | Section
 
 
 class Document(NamedTuple):

@@ -1,44 +1,45 @@
-"""A recording as a document: the answer first, the evidence, what made it."""
+"""A recording as a document: the answer first, the evidence, its models and processes, what made it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from itertools import chain
+from statistics import median
+from typing import Final, NamedTuple
 
 from otel_quant.export.recording.layout import BENCH, INFERENCE
 from otel_quant.recordings import summary
-from otel_quant.recordings.comparison.facts import FACTS
-from otel_quant.recordings.model import Recording
+from otel_quant.recordings.comparison.runs import FACTS
+from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State
+from otel_quant.recordings.stacks import stacks_in
 from otel_quant.schema import semconv
-from otel_quant.schema.units import (
-    cut,
-    moment_text,
-)
-from otel_quant.views.answer import outcome, sentences, whose
+from otel_quant.schema.units import cut, duration_text, moment_text, share_text
+from otel_quant.views.answer import ending_parts, outcome, sentences, whose
 from otel_quant.views.charts import Chart
 from otel_quant.views.curves import bands_of, charts_of
 from otel_quant.views.document import (
+    ONE,
     Cell,
     Charts,
+    Column,
     Document,
     Facts,
     Lines,
     Meters,
     Part,
     Quantity,
+    Row,
     Section,
-)
-from otel_quant.views.ending import (
-    advice_of,
-    ending_facts,
-    headline,
-    is_worth_telling,
+    Table,
 )
 from otel_quant.views.html import page_text
-from otel_quant.views.report_tables import models_of, processes_of
+from otel_quant.views.show import model_parts
+from otel_quant.views.stacks import page_parts
 from otel_quant.views.steps import (
     Subject,
+    by_process,
     memory_limit,
+    process_name,
     step_table,
     subject_of,
 )
@@ -65,50 +66,31 @@ def document(recording: Recording) -> Document:
 
 def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
     charts = charts_of(recording, subject)
-    processes, process_tables = processes_of(recording)
+    processes, process_tables = _processes_of(recording)
     lines = Lines((*sentences(recording, subject), *([processes] if processes else [])))
     meters = Meters(tuple(_meters(recording, charts)))
     yield Section("Summary", (lines, meters), layout="answer")
-    yield from _problems(recording)
-    yield from _post_mortem(recording)
+    if recording.problems:
+        yield Lines(("Parts of this recording could not be read:",))
+        yield Lines(recording.problems, is_bad=True).first(_MOST_PROBLEMS)
+    if known := list(ending_parts(recording.ending)):
+        yield Section("Post-mortem", known, id="post-mortem", layout="post-mortem")
     yield Section("Over time", tuple(_curves(recording, subject, charts)))
     if subject.steps:
         caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
         table = step_table(recording, subject.runs, caption=caption, with_rates=True)
         yield Section("Steps", (table,))
+    if stacks := stacks_in(recording):
+        yield Section("Python lines", page_parts(stacks))
     if process_tables:
         yield Section("Processes", process_tables)
-    yield from models_of(recording)
+    if models := list(model_parts(recording, with_layers=True)):
+        yield Section("Models", models)
     if any((recording.path / name).exists() for name in (INFERENCE, BENCH)):
         from otel_quant.views.inference import recorded_sections  # seldom needed, takes 10 ms
 
         yield from recorded_sections(recording.path)
     yield _origin(recording, subject)
-
-
-def _problems(recording: Recording) -> Iterator[Part]:
-    if recording.problems:
-        yield Lines(("Parts of this recording could not be read:",))
-        yield Lines(recording.problems, is_bad=True).first(_MOST_PROBLEMS)
-
-
-def _post_mortem(recording: Recording) -> Iterator[Section]:
-    """Yields what is known of a program that was killed, and what would help."""
-    ending = recording.ending
-    if ending is None or not is_worth_telling(ending):
-        return
-    parts: list[Part] = [
-        Lines((f"{_capital(headline(ending))}.",)),
-        Facts([(_capital(name), text) for name, text in ending_facts(ending)]),
-    ]
-    if ending.advice:
-        advice = Lines(advice_of(ending), is_list=True)
-        parts.append(Section("What would help", (advice,)))
-    yield Section("Post-mortem", parts, id="post-mortem", layout="post-mortem")
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _curves(recording: Recording, subject: Subject, charts: list[Chart]) -> Iterator[Part]:
@@ -133,8 +115,185 @@ def _meters(
             yield f"GPU {chart.id.removeprefix('gpu-')} peak", chart.mark.value, limit
 
 
+_LONGEST_NAME: Final = 120
+
+# --- processes ----------------------------------------------------------------------------
+
+_MOST_PROCESSES: Final = 128
+_MOST_STEPS: Final = 60
+
+
+class _Process(NamedTuple):
+    """One process with all its runs."""
+
+    name: str  # In words
+    runs: Sequence[RecordedRun]
+    start: float  # When the first began
+    end: float  # When the last ended, or the end of what is known
+    peak: float | None  # Highest memory of its tree, in bytes
+    depth: int = 0  # Recorded processes above it
+    ratio: float = 0.0  # Its time to the median of those beside it; 0 if there are none
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+    @property
+    def state(self) -> State:
+        states = {run.state for run in self.runs}
+        return next(state for state in WORST_FIRST if state in states)
+
+
+_COLUMNS: Final = (
+    Column[_Process]("Process", None, lambda each: each.name),
+    Column[_Process]("State", None, lambda each: STATES[each.state].cell),
+    Column[_Process]("Start", "s", lambda each: each.start, shown_in="s"),
+    Column[_Process]("Time", "s", lambda each: each.seconds, shown_in="s"),
+    Column[_Process](
+        "Time to median", "1", lambda each: each.ratio - 1 if each.ratio else None,
+        shown_in="%", is_signed=True, title="longer or shorter than the median of those that the same process has started",
+    ),
+    Column[_Process](
+        "Memory peak", "By", lambda each: each.peak, shown_in=ONE,
+        title="of the process and its children",
+    ),
+    Column[_Process]("Steps", "", lambda each: sum(len(run.steps) for run in each.runs)),
+)  # fmt: skip
+
+
+def _processes_of(recording: Recording) -> tuple[str, list[Table]]:
+    """Returns a sentence on several processes, and their tables; nothing for a single one.
+
+    A process that has started others waits for them: only those are compared that one has started.
+    """
+    families = _families(recording)
+    processes = list(_in_order(dict(families)))
+    if len(processes) < 2:
+        return "", []
+    steps = {above: list(_common_steps(recording, family)) for above, family in families.items()}
+    tables = []
+    if common := sorted(chain(*steps.values()), key=lambda each: -each.longest):
+        caption = "The same step in processes beside each other"
+        table = Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
+        tables.append(table.first(_MOST_STEPS, "shorter step"))
+    table = Table.of(
+        _COLUMNS,
+        processes,
+        row=lambda each, cells: Row(cells, each.depth, state=each.state),
+        id="processes",
+        caption="Processes, slowest first"
+        if len(families) == 1
+        else "Processes: below each those that it has started, slowest first",
+    )
+    tables.append(table.first(_MOST_PROCESSES, "process", "processes"))
+    sentence = f"{len(processes):,} processes"
+    above, family = next((each for each in families.items() if len(each[1]) > 1), (None, []))
+    if family:
+        name = next((each.name for each in processes if each.runs[0].pid == above), "")
+        who = f"{name} started" if name else "no other one started"
+        of = f"of the {len(family):,} that {who}, " if len(family) < len(processes) else ""
+        took = duration_text(family[0].seconds)
+        sentence += f": {of}{family[0].name} took longest with {took}"
+        if steps[above] and family[0].ratio:
+            sentence += f", {share_text(family[0].ratio - 1)} more than the median"
+    return f"{sentence}.", tables
+
+
+def _families(recording: Recording) -> dict[int | None, list[_Process]]:
+    """Returns the processes that one has started, by its id, slowest first; first those of none here."""
+    every = by_process(recording)
+    pids = {runs[0].pid for runs in every.values()}
+    families: dict[int | None, list[_Process]] = {None: []}
+    for runs in every.values():
+        above = runs[0].parent_pid if runs[0].parent_pid in pids else None
+        peaks = (summary.peak_of_run(recording, run) for run in runs)
+        process = _Process(
+            # A worker has the rank of the process that has started it.
+            process_name(runs[0]) if above is None else f"process {runs[0].process}",
+            runs,
+            runs[0].start,
+            max(recording.duration if run.end is None else run.end for run in runs),
+            max((peak.value for peak in peaks if peak is not None), default=None),
+        )
+        families.setdefault(above, []).append(process)
+    for above, family in families.items():
+        typical = median(each.seconds for each in family) if len(family) > 1 else 0.0
+        ratios = (each.seconds / typical if typical else 0.0 for each in family)
+        found = [each._replace(ratio=ratio) for each, ratio in zip(family, ratios, strict=True)]
+        families[above] = sorted(found, key=lambda each: -each.seconds)
+    return families
+
+
+def _in_order(
+    left: dict[int | None, list[_Process]], above: int | None = None, depth: int = 0
+) -> Iterator[_Process]:
+    """Yields each process before those that it has started; takes them out, as an id may recur."""
+    for each in left.pop(above, ()):
+        yield each._replace(depth=depth)
+        yield from _in_order(left, each.runs[0].pid, depth + 1)
+
+
+class _Step(NamedTuple):
+    """A step as the processes took it: those of one process that have its name are one."""
+
+    name: str
+    seconds: dict[str, float]  # By process
+    peaks: dict[str, float]  # By process that knows it
+
+    @property
+    def slowest(self) -> str:
+        return max(self.seconds, key=lambda process: (self.seconds[process], process))
+
+    @property
+    def longest(self) -> float:
+        return max(self.seconds.values())
+
+    @property
+    def typical(self) -> float:
+        return median(self.seconds.values())
+
+    @property
+    def largest(self) -> str | None:
+        return max(self.peaks, key=lambda process: (self.peaks[process], process), default=None)
+
+
+_IMBALANCE: Final = (
+    Column[_Step]("Step", None, lambda each: cut(each.name, _LONGEST_NAME)),
+    Column[_Step]("Processes", "", lambda each: len(each.seconds)),
+    Column[_Step]("Shortest", "s", lambda each: min(each.seconds.values()), shown_in="s"),
+    Column[_Step]("Median", "s", lambda each: each.typical, shown_in="s"),
+    Column[_Step]("Longest", "s", lambda each: each.longest, shown_in="s"),
+    Column[_Step]("Slowest", None, lambda each: each.slowest),
+    Column[_Step](
+        "Imbalance", "1", lambda each: each.longest / each.typical - 1 if each.typical else None,
+        shown_in="%", is_signed=True, title="by how much the longest is longer than the median",
+    ),
+    Column[_Step](
+        "Memory peak", "By", lambda each: max(each.peaks.values(), default=None), shown_in=ONE,
+        title="highest of any process",
+    ),
+    Column[_Step]("Peak in", None, lambda each: each.largest),
+)  # fmt: skip
+
+
+def _common_steps(recording: Recording, processes: Sequence[_Process]) -> Iterator[_Step]:
+    found: dict[str, _Step] = {}
+    for process in processes if len(processes) > 1 else ():
+        for run in process.runs:
+            of_steps = summary.StepSummary(recording, run)
+            for step in run.steps:
+                each = found.setdefault(step.name, _Step(step.name, {}, {}))
+                end = step.end if step.end is not None else process.end
+                before = each.seconds.get(process.name, 0.0)
+                each.seconds[process.name] = before + end - step.start
+                if (peak := of_steps.value(step, summary.MEMORY_PEAK)) is not None:
+                    each.peaks[process.name] = max(peak, each.peaks.get(process.name, 0.0))
+    yield from (each for each in found.values() if len(each.seconds) > 1)
+
+
+# --- what made it -------------------------------------------------------------------------
+
 _LONGEST: Final = 1_000
-_MOST_OTHERS: Final = 60
 
 _GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Program", ("process.command", "process.executable", "service.")),
@@ -166,16 +325,11 @@ def _origin(recording: Recording, subject: Subject) -> Section:
     facts = dict(recording.origin)
     for run in subject.runs:
         facts = {name: value for name, value in run.attributes.items() if name in _FACTS} | facts
+    named = [name for name in _FACTS if name in facts]  # in the order of the table
     lists = []
     for title, beginnings in _GROUPS:
-        # Named ones first, in the order of the table.
-        names = sorted(
-            (name for name in facts if name.startswith(beginnings)),
-            key=lambda name: list(_FACTS).index(name) if name in _FACTS else len(_FACTS),
-        )
-        rows = [_fact(name, facts.pop(name)) for name in names]
-        if (left_out := len(rows) - _MOST_OTHERS) > 0:
-            rows[_MOST_OTHERS:] = [("", f"{left_out:,} more are left out")]
+        names = [name for name in dict.fromkeys((*named, *facts)) if name.startswith(beginnings)]
+        rows = [_fact(name, facts.pop(name)) for name in names if name in facts]
         lists.append(Facts(rows, title))
     lists.append(Facts([("folder or file", str(recording.path))], "Recording"))
     shown = [each for each in lists if each.rows]

@@ -13,19 +13,20 @@ from otel_quant.recordings.model import LastReading, RecordedRun, Recording, num
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
-from otel_quant.schema.units import cut, duration_text, share_text, size
-from otel_quant.views.answer import outcome, sentences
+from otel_quant.schema.figures import MODEL_FIGURES
+from otel_quant.schema.units import counted, cut, duration_text, share_text, size
+from otel_quant.views.answer import ending_parts, outcome, sentences
 from otel_quant.views.document import (
+    Cell,
     Column,
     Document,
     Facts,
     Lines,
     Part,
+    Quantity,
     Section,
     Table,
 )
-from otel_quant.views.ending import advice_of, ending_facts, headline, is_worth_telling
-from otel_quant.views.report_tables import model_parts
 from otel_quant.views.steps import (
     COLUMNS,
     ShownRun,
@@ -36,7 +37,7 @@ from otel_quant.views.steps import (
     step_table,
     subject_of,
 )
-from otel_quant.views.text import listed
+from otel_quant.views.text import listed, precision_text
 
 
 def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> Document:
@@ -59,14 +60,8 @@ def _parts(recordings: Mapping[str, Recording], most_steps: int | None) -> Itera
 def _recording_parts(name: str, recording: Recording, most_steps: int | None) -> Iterator[Part]:
     """Yields the answer first, then the steps of each run, then what made it."""
     subject = subject_of(recording)
-    headed = outcome(recording, subject).replace("\u00a0", " ")  # which are for pages
-    yield Lines([f"{headed}.", *sentences(recording, subject)])
-    ending = recording.ending
-    if ending is not None and is_worth_telling(ending):
-        died = [("process", headline(ending))] if ending.process is not None else []
-        yield Facts([*died, *ending_facts(ending)])
-        if ending.advice:
-            yield Section("What would help:", (Lines(advice_of(ending), is_list=True),))
+    yield Lines([f"{outcome(recording, subject)}.", *sentences(recording, subject)])
+    yield from ending_parts(recording.ending)
     if recording.problems:
         yield Lines(recording.problems)
     runs = _titled_runs(name, recording)
@@ -104,12 +99,6 @@ def _run_parts(
         yield table
     if facts := list(_facts(recording, run)):
         yield Facts(facts)
-    if run.summary:
-        rounded = {
-            key: round(value, 4) if isinstance(value, float) else value
-            for key, value in run.summary.items()
-        }
-        yield Facts([(key, str(value)) for key, value in rounded.items()])
     if run.end is not None and _is_truncated(recording, run):
         yield Lines(("truncated: all checkpoints are complete, but the text after them is not",))
 
@@ -189,6 +178,113 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
 
 
 # --- models -------------------------------------------------------------------------------
+
+_ROLES: Final = {"float": "Before (float)", "quantized": "After (quantized)"}
+_LONGEST_NAME: Final = 120
+
+Model: TypeAlias = Mapping[str, Any]
+
+
+def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[Part]:
+    """Yields the last model of each role side by side, and notes on them; nothing if none was costed."""
+    every = [model for run in recording.runs for model in run.models]
+    if not every:
+        return
+    last = {str(model.get("role") or model.get("path") or "model"): model for model in every}
+    models = {role: last[role] for role in (*_ROLES, *last) if role in last}
+    yield _comparison(models)
+    notes = [line for role, model in models.items() for line in _notes(role, model)]
+    if left_out := len(every) - len(models):
+        notes.append(
+            f"{counted(left_out, 'earlier model')} left out: the last of each role counts."
+        )
+    if notes:
+        yield Lines(notes)
+    if with_layers:
+        layers = (_layers(*each) for each in models.items())
+        yield Section("", [table for table in layers if table.rows], layout="pairs")
+
+
+def _figures(model: Model) -> Mapping[str, Any]:
+    figures = model.get("figures")
+    return figures if isinstance(figures, Mapping) else {}
+
+
+def _comparison(models: Mapping[str, Model]) -> Table:
+    has_both = models.keys() >= _ROLES.keys()
+    columns = [Column[Any]("Model")]
+    columns += [Column(_ROLES.get(role, cut(role, _LONGEST_NAME)), "") for role in models]
+    columns += [Column("Change", "")] if has_both else []
+    rows = []
+    for figure in MODEL_FIGURES:
+        values = [number(_figures(model), figure.name) for model in models.values()]
+        if figure.heading and any(value is not None for value in values):
+            unit = "M" if figure.unit.startswith("{") else figure.unit
+            cells: list[Cell] = [f"{figure.heading[0].upper()}{figure.heading[1:]}"]
+            cells += [Quantity(value, unit) for value in values]
+            rows.append([*cells, *([_change(*values[:2])] if has_both else [])])
+    return Table(columns, rows, id="models", caption="Models", is_sortable=False)
+
+
+def _change(before: float | None, after: float | None) -> str:
+    if not before or after is None or max(before, after) > 1e300:  # a profile may say anything
+        return ""
+    ratio = f"{after / before:.3g}"
+    return f"x {ratio}" if ratio != "1" else "the same" if before == after else "nearly the same"
+
+
+def _types(figures: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """Returns the shares of a model's MACs by type, the largest first."""
+    found = {
+        # Names of attributes have no blanks.
+        name.removeprefix(prefix).replace("weight_only", "weight-only").replace("_", " "): share
+        for name in map(str, figures)
+        if name.startswith(prefix) and (share := number(figures, name)) is not None
+    }
+    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+
+def _text(key: str) -> Callable[[Model], Cell]:
+    return lambda node: cut(str(node.get(key, "")), _LONGEST_NAME)
+
+
+def _layers(role: str, model: Model) -> Table:
+    nodes = [node for node in model.get("heaviest") or () if isinstance(node, Mapping)]
+    columns = (
+        Column[Model]("Layer", None, _text("name")),
+        Column[Model]("Operator", None, _text("op_type")),
+        Column[Model]("Stored in", None, _text("precision")),
+        Column[Model]("Expected to run in", None, _text("expected_precision")),
+        Column[Model]("MACs", "", lambda node: number(node, "macs"), shown_in="M", digits=1),
+        Column[Model](
+            "Memory", "By", lambda node: number(node, "memory_bytes"),
+            shown_in="MB", digits=2, title="estimated",
+        ),
+    )  # fmt: skip
+    return Table.of(columns, nodes, id=f"layers-{role}", caption=f"Heaviest layers, {role} model")
+
+
+_SAID: Final = {
+    "input_shapes": "for inputs of",
+    "assumed": "assumed",
+    "uncosted_ops": "without known costs",
+}
+
+
+def _notes(role: str, model: Model) -> Iterator[str]:
+    figures = _figures(model)
+    said = [str(model["path"])] if model.get("path") else []
+    if figures.get("runtime"):
+        stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
+        reasons = [listed(figures.get("in_float", ()))] if figures.get("in_float") else []
+        text = precision_text(stored, expected, str(figures["runtime"]), reasons)
+        said.append(f"contractions {text}")
+    said += [f"{words} {listed(figures[key])}" for key, words in _SAID.items() if figures.get(key)]
+    if said:
+        yield f"{role.capitalize()} model: {'; '.join(cut(each, _LONGEST_FACT) for each in said)}."
+    if model.get("error"):
+        yield f"The {role} model could not be costed: {cut(str(model['error']), _LONGEST_FACT)}"
+
 
 _RATIOS: Final = {"size": "size_ratio", "weight_bytes": "weight_bytes_ratio"}
 
@@ -364,4 +460,4 @@ def _sheet(recordings: Mapping[str, Recording]) -> Table:
         for shown, fields, known in runs
         for row in shown.rows
     )
-    return Table([Column[Any](name) for name in names], rows, is_exact=True)
+    return Table([Column[Any](name) for name in names], rows)

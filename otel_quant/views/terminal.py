@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
-from otel_quant.views.cells import Texts, as_text, cell_text, cells_of
-from otel_quant.views.document import (
-    Cell,
-    Document,
-    Facts,
-    Lines,
-    Part,
-    Row,
-    Section,
-    Table,
-)
+from otel_quant.views.cells import Texts, as_text, cell_text, row_of
+from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Section, Table
 from otel_quant.views.text import printable, width_of
 
-_ALIKE: Final = 1 << 14
-"""Different rows that are kept; the others are laid out again wherever they recur. A model may have
-many nodes, most of them alike but for their names."""
+_REMARKS: Final = Column[Any]("")
+"""The column behind the last one of a table."""
+
+_READABLE: Final = 24
+_SHORTEST: Final = 12
+"""Characters to which texts are cut rather than leave out a column; a spare one goes before."""
 
 
 def terminal_text(document: Document, width: int | None = None) -> str:
@@ -69,82 +63,74 @@ def _part(part: Part, width: int | None) -> Iterator[str]:
 def _table(table: Table, width: int | None) -> Iterator[str]:
     """Lays out a table, a line at a time."""
     texts = Texts(table)
-    head = [texts.headings]
+    columns = (*texts.columns, _REMARKS)
+    head = [(*map(printable, texts.headings), "")]
     if any(texts.units):
-        head.append(texts.units)
-    widths = [max(map(width_of, map(printable, column))) for column in zip(*head, strict=True)]
-    first, others, said = widths[0], widths[1:], False
-    seen: dict[tuple[Cell, ...], tuple[str, ...]] = {}
-    for row in table.rows:
-        if isinstance(row, Row):
-            said = said or bool(row.said)
-            cells, indent = row.cells, 2 * row.depth
-        else:
-            cells, indent = row, 0
-        first = max(first, indent + width_of(printable(texts.of(cells[:1])[0])))
-        alike = tuple(cells[1:])
-        if alike not in seen:
-            shown = tuple(map(printable, texts.whole((None, *alike))[1:]))
-            others = list(map(max, others, map(width_of, shown)))
-            if len(seen) < _ALIKE:
-                seen[alike] = shown
-    columns = list(texts.columns)
-    kept = [True] * len(columns)
-    left_out = list(_left_out(table, [first, *others], width))
-    for at in left_out:
-        kept[at] = False
-    # The last column of texts is on the left, and has no rule where it has no heading: remarks.
-    last = max(at for at in range(len(columns)) if kept[at])
-    is_left = [column.is_text for column in columns]
-    places = [at for at in range(1, len(columns)) if kept[at]]
+        head.append((*texts.units, ""))
+    first, *others = (max(map(width_of, column)) for column in zip(*head, strict=True))
+    # A model has many nodes, most of them alike but for their names: what is alike is kept once.
+    shown: dict[tuple[Sequence[Cell], str], tuple[str, ...]] = {}
+    rows: list[tuple[str, tuple[str, ...]]] = []
+    for row in map(row_of, table.rows):
+        alike = (tuple(row.cells[1:]), row.said)
+        if alike not in shown:
+            known = (*texts.whole((None, *row.cells[1:]))[1:], row.said)
+            shown[alike] = rest = tuple(map(printable, known))
+            others = list(map(max, others, map(width_of, rest)))
+        name = "  " * row.depth + printable(texts.of(row.cells[:1])[0])
+        first = max(first, width_of(name))
+        rows.append((name, shown[alike]))
+    widths = _fitting(columns, [first, *others], width)
+    kept = [at for at, each in enumerate(widths) if each]
 
-    @lru_cache(_ALIKE)
-    def laid_out(shown: tuple[str, ...]) -> str:
-        return "".join(
-            f"  {_pad(printable(shown[at - 1]), others[at - 1], is_left[at])}" for at in places
-        )
+    @cache
+    def behind(rest: tuple[str, ...]) -> str:
+        cells = (_padded(rest[at - 1], widths[at], columns[at].is_text) for at in kept[1:])
+        return "".join(f"  {cell}" for cell in cells)
 
-    @lru_cache(_ALIKE)
-    def of_cells(alike: tuple[Cell, ...]) -> str:
-        return laid_out(seen.get(alike) or texts.whole((None, *alike))[1:])
+    def line(name: str, rest: tuple[str, ...]) -> str:
+        return f"{_padded(name, widths[0], columns[0].is_text)}{behind(rest)}".rstrip() + "\n"
 
-    def line(name: str, rest: str, remark: str = "") -> str:
-        text = f"{_pad(printable(name), first, is_left[0])}{rest}"
-        if remark:
-            text = f"{text}  {printable(remark)}"
-        return f"{text.rstrip()}\n"
-
-    for names in head:
-        yield line(names[0], laid_out(tuple(names[1:])))
-    ruled = [(first, *others)[at] for at in range(len(columns)) if kept[at]]
-    if not columns[last].heading and not texts.headings[last]:
-        ruled.pop()
-    yield "  ".join("-" * each for each in ruled) + "\n"
-    for row in table.rows:
-        cells = cells_of(row)
-        name = texts.of(cells[:1])[0]
-        if isinstance(row, Row):
-            yield line("  " * row.depth + name, of_cells(tuple(cells[1:])), row.said)
-        else:
-            yield line(name, of_cells(tuple(cells[1:])))
-    if left_out:
-        gone = ", ".join(columns[at].heading for at in left_out)
+    yield from (line(names[0], names[1:]) for names in head)
+    # Remarks have no rule.
+    ruled = kept if head[0][kept[-1]] else kept[:-1]
+    yield "  ".join("-" * widths[at] for at in ruled) + "\n"
+    yield from (line(*row) for row in rows)
+    named = zip(texts.headings, widths, strict=False)
+    if gone := ", ".join(name for name, each in named if name and not each):
         yield f"({printable(gone)}: in a wider terminal)\n"
 
 
-def _left_out(table: Table, widths: Sequence[int], width: int | None) -> Iterator[int]:
-    """Yields the places of as many spare columns as a width needs to be left out."""
+def _fitting(columns: Sequence[Column[Any]], widths: list[int], width: int | None) -> list[int]:
+    """Returns the widths that columns have in a terminal; 0 for those that are left out.
+
+    Spare columns are left out first, then texts are cut, then the last columns are left out.
+    """
     if width is None:
-        return
-    taken = sum(widths) + 2 * (len(widths) - 1)
-    spare = [at for at, column in enumerate(table.columns) if column.spare]
-    for at in sorted(spare, key=lambda place: table.columns[place].spare):
-        if taken <= width:
-            return
-        taken -= widths[at] + 2
-        yield at
+        return widths
+    texts = {at for at, column in enumerate(columns) if column.is_text}
+    kept = [at for at, each in enumerate(widths) if each or not at]
+
+    def excess(longest: int) -> int:
+        known = (min(widths[at], longest) if at in texts else widths[at] for at in kept)
+        return sum(known) + 2 * (len(kept) - 1) - width
+
+    for at in sorted(kept, key=lambda at: columns[at].spare):
+        if columns[at].spare and excess(_READABLE) > 0:
+            kept.remove(at)
+    for at in kept[:0:-1]:
+        if excess(_SHORTEST) > 0:
+            kept.remove(at)
+    longest = next(each for each in range(width, 0, -1) if each == 1 or excess(each) <= 0)
+    return [
+        0 if at not in kept else min(each, longest) if at in texts else each
+        for at, each in enumerate(widths)
+    ]
 
 
-def _pad(text: str, width: int, is_left: bool) -> str:
-    blanks = " " * (width - width_of(text))
-    return text + blanks if is_left else blanks + text
+def _padded(text: str, width: int, is_left: bool) -> str:
+    if width_of(text) > width:
+        text = f"{text[: width - 1]}…"
+    while (blanks := width - width_of(text)) < 0:  # of wide letters
+        text = f"{text[:-2]}…"
+    return text + " " * blanks if is_left else " " * blanks + text

@@ -1,22 +1,37 @@
-"""What the live view of a recording tells: figures, sentences, and lines where there is no terminal."""
+"""The live view of a recording: a screen in a terminal, and lines where there is none."""
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
+from otel_quant.base.files import open_regular
 from otel_quant.export.recording.curve import RecordedCurve
+from otel_quant.export.recording.layout import OUTPUT
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import LAUNCHER, RecordedStep, Recording, number
-from otel_quant.recordings.steps import PlacedStep, steps_in
+from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, State, number, steps_in
+from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv, series
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.units import duration_text, share_text, size
+from otel_quant.schema.units import clock_text, duration_text, share_text, size
+from otel_quant.views.answer import ended_as, ending_lines, exceeded, time_left
 from otel_quant.views.cells import number_text
-from otel_quant.views.ending import ended_as, exceeded, time_left
+from otel_quant.views.document import Column, Document, Row, Table
 from otel_quant.views.steps import process_name
+from otel_quant.views.terminal import terminal_text
 from otel_quant.views.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.live import Live
+
+
+# --- what is known ------------------------------------------------------------------------
 
 
 class Usage(NamedTuple):
@@ -54,12 +69,8 @@ class Looked:
         self.curve = curves.get(LAUNCHER) or max(
             curves.values(), key=lambda each: _level(each, series.MEMORY)[1] or 0, default=None
         )
-
-    @property
-    def program(self) -> str:
-        """What is run: its command, or the recording's name."""
-        command = self.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
-        return printable(str(command or self.recording.path.name))
+        command = recording.origin.get(semconv.PROCESS_COMMAND_LINE)
+        self.program = printable(str(command or recording.path.name))
 
     def name(self, each: PlacedStep) -> str:
         """Returns the name of a step, and of its run if there are several."""
@@ -71,7 +82,7 @@ class Looked:
         return self._summaries(each).value(each.step, summary.MEMORY_PEAK)
 
     def memory(self) -> Usage:
-        """Returns the memory of the whole: the newest figure, the peak and the limit."""
+        """Returns the memory of all processes: the newest figure, the peak and the limit."""
         now, _ = _level(self.curve, series.MEMORY)
         if now is None:
             read = (each.last.attributes for each in self.recording.runs if each.last is not None)
@@ -107,45 +118,24 @@ def _level(curve: RecordedCurve | None, name: str) -> tuple[float | None, float 
     return (found[-1].last, max(each.highest for each in found)) if found else (None, None)
 
 
-def columns(curve: RecordedCurve, name: str, count: int) -> Sequence[float]:
-    """Returns a level over time: the highest value of each of a number of equal stretches."""
-    buckets = curve.curve.buckets
-    last = max(buckets, default=-1) + 1
-    highest = [0.0] * min(count, last)
-    for position, bucket in buckets.items():
-        if (level := bucket.levels.get(name)) is not None:
-            at = position * len(highest) // last
-            highest[at] = max(highest[at], level.highest)
-    for at in range(1, len(highest)):  # a stretch without a reading is as the one before
-        highest[at] = highest[at] or highest[at - 1]
-    return highest
-
-
-def progress(each: PlacedStep) -> list[str]:
-    """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``."""
+def _progress(each: PlacedStep) -> list[str]:
+    """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``, and its line."""
     step, sample = each.step, ""
     if step.samples is not None or step.expected_samples is not None:
         of = f" of {step.expected_samples:,}" if step.expected_samples is not None else ""
         sample = f"sample {step.samples or 0:,}{of}"
-    return list(filter(None, (sample, time_left(each.run, step))))
+    line = f"at {printable(step.line.short)}" if step.line is not None else ""
+    return list(filter(None, (sample, time_left(each.run, step), line)))
 
 
-def _ended_text(step: RecordedStep, end: float, peak: float | None) -> str:
-    """Returns how a step ended: ``took 2 min 05 s, peak 7.52 GB``."""
-    texts = [f"took {duration_text(end - step.start)}"]
-    if peak is not None:
-        texts.append(f"peak {size(peak)}")
-    if step.error is not None:
-        texts.append(printable(": ".join(filter(None, (step.error, step.error_message)))))
-    return ", ".join(texts)
-
+# --- lines --------------------------------------------------------------------------------
 
 _EVERY: Final = 30.0
-"""Seconds between two lines that say how the run goes on."""
+"""Seconds between two lines on how the run goes on."""
 
 
 class PlainView:
-    """Tells what has changed since it was asked last."""
+    """Lines on what has changed since the last look."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[str, int], bool] = {}  # whether the step had ended
@@ -163,9 +153,15 @@ class PlainView:
             if key not in self._told:
                 news.append((step.start, f"{text} began"))
             if step.end is not None and not self._told.get(key, False):
+                peak = looked.peak(each)
+                texts = [f"took {duration_text(step.end - step.start)}"]
+                texts += [f"peak {size(peak)}"] if peak is not None else []
+                if step.error is not None:
+                    texts.append(
+                        printable(": ".join(filter(None, (step.error, step.error_message))))
+                    )
                 verb = "failed" if step.error is not None else "ended"
-                how = _ended_text(step, step.end, looked.peak(each))
-                news.append((step.end, f"{text} {verb}: {how}"))
+                news.append((step.end, f"{text} {verb}: {', '.join(texts)}"))
             self._told[key] = step.end is not None
         news.sort(key=lambda each: each[0])
         if recording.state != "running":
@@ -180,8 +176,228 @@ class PlainView:
 
 def _now(looked: Looked) -> str:
     texts = [
-        ", ".join(filter(None, (looked.name(each), *progress(each), exceeded(each.run, each.step))))
+        ", ".join(
+            filter(None, (looked.name(each), *_progress(each), exceeded(each.run, each.step)))
+        )
         for each in looked.steps
         if each.step.state == "running"
     ]
     return "; ".join((*texts, f"memory {looked.memory().text}"))
+
+
+# --- a screen -----------------------------------------------------------------------------
+
+_MARKS: Final[dict[State, str]] = {
+    "running": "▶",
+    "ended": "✓",
+    "failed": "✗",
+    "killed": "✗",
+    "lost": "?",
+}
+_STYLES: Final = {"▶": "cyan", "✗": "bold red", "?": "bold yellow"}
+"""Of a line that begins with the mark."""
+
+_EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
+_CURVE_ROWS: Final = 6
+_LOWEST: Final = 20
+"""Rows of a terminal without the curve."""
+_AXIS: Final = 9
+"""Characters beside the curve."""
+_LIMIT: Final = " limit"
+_LOG_ROWS: Final = 5
+_FEWEST_STEPS: Final = 3
+
+
+def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> Group:
+    """Returns what fills the terminal."""
+    from rich.console import Group
+    from rich.text import Text
+
+    recording = looked.recording
+    below = [*(_curve(looked, width) if height >= _LOWEST else ())]
+    uses = [use for use in looked.usage() if use.now is not None or use.peak is not None]
+    below += [(f"{use.name:13}{use.text}", "") for use in uses]
+    for each in looked.steps:
+        if each.step.end is None and (text := exceeded(each.run, each.step)):
+            below.append((f"{looked.name(each)}: {text}", "bold red"))
+    below += [(line, "") for line in ending_lines(recording.ending)]
+    if log:
+        below += [("", ""), ("last lines of the output", "dim")]
+        below += [(printable(each), "") for each in log[-_LOG_ROWS:]]
+    took = duration_text(recording.duration)
+    head = f"{_MARKS[recording.state]} {ended_as(recording)}  {took}  {looked.program[:width]}"
+    steps = _steps(looked, max(_FEWEST_STEPS, height - 6 - len(below)), width)
+    lines = [(head, "bold"), ("", ""), *steps, ("", ""), *below]
+    return Group(*(Text(*line, no_wrap=True, overflow="ellipsis") for line in lines))
+
+
+def _steps(looked: Looked, rows: int, width: int) -> Iterator[tuple[str, str]]:
+    """Yields the open steps, and as many of those that ended last as there is room for."""
+    every = looked.steps
+    if not every:
+        yield "no step has begun", "dim"
+        return
+    order = sorted(
+        range(len(every)),
+        key=lambda at: (every[at].step.end is not None, every[at].step.error is None, -at),
+    )
+    shown = [every[at] for at in sorted(order[: rows - 1])]
+    if len(shown) < len(every):
+        yield f"{len(every) - len(shown):,} steps that ended are not shown", "dim"
+    columns = (
+        Column[PlacedStep](
+            "STEP", None, lambda each: f"{_MARKS[each.step.state]} {looked.name(each)}"
+        ),
+        Column[PlacedStep]("TIME", "s", lambda each: each.duration),
+        Column[PlacedStep]("MEM PEAK", "By", looked.peak),
+        Column[PlacedStep]("", None, lambda each: each.step.error or ", ".join(_progress(each))),
+    )
+    table = Table.of(
+        columns, shown, row=lambda each, cells: Row(cells, each.depth), known_only=True
+    )
+    for line in terminal_text(Document((table,)), width).splitlines():
+        yield line, _STYLES.get(line.lstrip()[:1], "")
+
+
+def _curve(looked: Looked, width: int) -> Iterator[tuple[str, str]]:
+    """Yields memory over time as rows of blocks, with the limit where it is near."""
+    curve = looked.curve
+    values = _highest(curve, max(10, width - _AXIS - len(_LIMIT))) if curve is not None else []
+    highest, limit = max(values, default=0.0), looked.memory().limit or 0.0
+    if curve is None or not highest:
+        return
+    is_near = highest > limit / 2 > 0
+    top = max(highest, limit) if is_near else highest
+    for row in range(_CURVE_ROWS, 0, -1):
+        is_top = row == _CURVE_ROWS
+        filled = (value / top * _CURVE_ROWS - (row - 1) for value in values)
+        blocks = "".join(_EIGHTHS[max(0, min(8, round(each * 8)))] for each in filled)
+        label = f"{size(top) if is_top else '':>{_AXIS - 1}} "
+        yield f"{label}{blocks}{_LIMIT if is_top and is_near else ''}", "cyan"
+    length = (max(curve.curve.buckets) + 1) * curve.curve.length / 1000
+    yield f"{'':{_AXIS}}0:00{clock_text(length):>{max(0, len(values) - 4)}}", "dim"
+
+
+def _highest(curve: RecordedCurve, count: int) -> Sequence[float]:
+    """Returns the highest memory in each of a number of equal stretches of time."""
+    buckets = curve.curve.buckets
+    last = max(buckets, default=-1) + 1
+    highest = [0.0] * min(count, last)
+    for position, bucket in buckets.items():
+        if (level := bucket.levels.get(series.MEMORY)) is not None:
+            at = position * len(highest) // last
+            highest[at] = max(highest[at], level.highest)
+    for at in range(1, len(highest)):  # a stretch without a reading is as the one before
+        highest[at] = highest[at] or highest[at - 1]
+    return highest
+
+
+# --- look after look ----------------------------------------------------------------------
+
+_PAUSE: Final = 1.0
+"""Seconds between two looks."""
+
+_SHARE: Final = 10
+"""A look that takes long is followed by a pause this many times as long."""
+
+_LAST_ROWS: Final = 60
+
+_TAIL: Final = 8192
+"""Bytes of the output that are read."""
+
+
+class LiveView:
+    """Shows a recording until it is over."""
+
+    def __init__(self, path: Path, out: TextIO, *, once: bool = False) -> None:
+        self._path, self._out, self._once = path, out, once
+        self._ended = threading.Event()
+        self._live: Live | None = None
+
+    def show(self) -> None:
+        """Shows it until it is over, until :meth:`end` or Ctrl-C."""
+        try:
+            if not self._out.isatty() or os.environ.get("TERM") == "dumb":
+                view = PlainView()
+                for recording in self._looks(lambda: None):
+                    for line in view.lines(recording):
+                        print(line, file=self._out, flush=True)
+            else:
+                self._on_a_terminal()
+        except KeyboardInterrupt:
+            pass  # whoever looks has seen enough
+
+    def end(self) -> None:
+        """Has :meth:`show`, on another thread, look for the last time now."""
+        self._ended.set()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leaves the screen as it was for a block, in which this process is stopped."""
+        live = self._live
+        if live is None or not live.is_started:
+            yield
+            return
+        live.stop()
+        try:
+            yield
+        finally:
+            live.start()
+
+    def _on_a_terminal(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(file=self._out)
+        newest: Looked | None = None
+        log: list[str] = []
+
+        def draw() -> None:
+            # Again and again: the terminal may have another size.
+            if newest is not None:
+                live.update(screen(newest, *console.size, log), refresh=True)
+
+        with Live(
+            console=console,
+            auto_refresh=False,
+            screen=not self._once,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ) as live:
+            self._live = live
+            try:
+                for recording in self._looks(draw):
+                    newest = Looked(recording)
+                    log = last_lines(self._path / OUTPUT)
+                    draw()
+            except KeyboardInterrupt:
+                pass
+        if newest is not None:  # what stays when the screen is gone
+            console.print(screen(newest, console.width, _LAST_ROWS, log))
+
+    def _looks(self, between: Callable[[], None]) -> Iterator[Recording]:
+        while True:
+            began = time.monotonic()
+            is_last = self._once or self._ended.is_set()
+            recording = read(self._path)
+            yield recording
+            if is_last or recording.state != "running":
+                return
+            until = time.monotonic() + max(_PAUSE, _SHARE * (time.monotonic() - began))
+            while (left := until - time.monotonic()) > 0 and not self._ended.wait(min(0.25, left)):
+                between()
+
+
+def last_lines(path: Path) -> list[str]:
+    """Returns the last lines of the program's output; none if it is not in the recording."""
+    try:
+        with open_regular(path) as file:
+            length = file.seek(0, 2)
+            file.seek(max(0, length - _TAIL))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    # A progress bar writes over its line: its last state counts.
+    lines = [line.rpartition("\r")[2] for line in text.rstrip("\r\n").split("\n")]
+    return lines if length <= _TAIL else lines[1:]

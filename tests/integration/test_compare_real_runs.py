@@ -13,12 +13,11 @@ from typing import Final
 
 import pytest
 
-from otel_quant.recordings.comparison.gate import Verdict, judge
-from otel_quant.recordings.comparison.limits import parse
+from otel_quant.recordings.comparison.gate import Verdict, judge, parse
 from otel_quant.recordings.comparison.runs import ComparedRun, compared_run
 from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
+from otel_quant.recordings.model import path_text
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.steps import path_text
 from tests.fixtures.programs import PROGRAMS, Launched
 
 COUNT: Final = 20

@@ -40,6 +40,7 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
+from otel_quant.schema.stacks import Place, Stacks
 
 
 class Taken(NamedTuple):
@@ -61,6 +62,7 @@ class EventMaker:
     def __init__(self, resources: Sequence[Resource], metrics: ProgramMetrics | None) -> None:
         self._figures = FigureAttributes(resources)
         self._metrics, self._boundary = metrics, FAULTS.kept_in("metrics of the program")
+        self.stacks: Stacks | None = None  # Of the run; None if they are not taken
         self._next = 0
         # By name, with the order of the reading: a slow metric may return after a newer one.
         self._latest: dict[str, tuple[int, object]] = {}
@@ -157,7 +159,11 @@ class EventMaker:
         return self._bare("models.costed", now, models=tuple(costs))
 
     def reading_taken(
-        self, reading: Reading, peaks: Peaks, steps: tuple[StepProgress, ...]
+        self,
+        reading: Reading,
+        peaks: Peaks,
+        steps: tuple[StepProgress, ...],
+        lines: Mapping[int, Place] | None = None,
     ) -> Event:
         """Returns what a run does and uses between two checkpoints."""
         run, elapsed = self.run, (reading.clock_ns - self.baseline.clock_ns) / 1e9
@@ -181,6 +187,8 @@ class EventMaker:
             reading=reading,
             baseline=self.baseline,
             peaks=peaks,
+            stacks=self.stacks,
+            lines=lines or {},
         )
 
     def forecast_exceeded(
@@ -225,6 +233,7 @@ class EventMaker:
             lasted_ns=reading.clock_ns - whole.start.clock_ns,
             error=error,
             peaks=peaks,
+            stacks=self.stacks,
         )
 
     # --- within -----------------------------------------------------------------------------

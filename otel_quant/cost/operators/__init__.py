@@ -43,9 +43,9 @@ _known: Final[dict[str, Operator]] = {
 
 
 def _microsoft() -> Mapping[str, Operator]:
-    from otel_quant.cost.operators import microsoft, microsoft_attention
+    from otel_quant.cost.operators.microsoft import TABLE
 
-    return {**microsoft.TABLE, **microsoft_attention.TABLE}
+    return TABLE
 
 
 def _quark() -> Mapping[str, Operator]:

@@ -21,7 +21,6 @@ from otel_quant.cost.operators.record import (
     SOFTMAX,
     T0,
     TANH,
-    Formula,
     Operator,
     Precision,
     ShapesOf,
@@ -34,7 +33,6 @@ from otel_quant.cost.operators.record import (
     scaled,
     total,
     volume0,
-    zero,
 )
 from otel_quant.cost.operators.windows import conv_products
 
@@ -295,20 +293,15 @@ def attention(
     sizes: SizesOf,
     shapes: ShapesOf,
     *masks: int,
-    pairs: Formula | None = None,
     projects: bool = False,
-    rest: Formula = zero,
     types: Types = T0,
 ) -> Operator:
     """Scores and their application to the values; a causal mask is not skipped.
 
-    ``pairs`` counts the queries and keys that meet, over all heads, where not all do. The operator
-    may project its input itself, by operand 1, with a bias in operand 2.
+    The operator may project its input itself, by operand 1, with a bias in operand 2.
     """
 
     def met(op: Operation) -> int:
-        if pairs is not None:
-            return pairs(op)
         found = sizes(op)
         scores = {"batch": found.batch, "heads": found.heads, "queries": found.queries}
         scores["keys"] = found.keys
@@ -324,7 +317,7 @@ def attention(
 
     def others(op: Operation) -> int:
         bias = tokens_of(op, sizes(op)) * op.size(2) if projects and op.has(2) else 0
-        return bias + met(op) * _score_macs(op, masks) + rest(op)
+        return bias + met(op) * _score_macs(op, masks)
 
     return Operator(words, shapes, types, products, others)
 
@@ -352,13 +345,7 @@ def _linear(op: Operation) -> Sequence[Shape]:
     found, results = _state_sizes(op)
     state = (found.batch, found.kv_heads, found.size, found.value_size)
     hidden = scaled(found.value_size, results)
-    return [(found.batch, found.queries, hidden), _windowed(op, state)]
-
-
-def _windowed(op: Operation, state: Shape) -> Shape:
-    """The states after each of the last tokens, where onnxruntime is asked for them."""
-    window = op.attr("state_window", 0)
-    return (window, *state) if window else state
+    return [(found.batch, found.queries, hidden), state]
 
 
 _READS_STATE: Final = {"linear": 0, "gated": 0, "delta": 1, "gated_delta": 1}
@@ -390,17 +377,11 @@ def _linear_rest(op: Operation) -> int:
     return macs
 
 
-def _causal_conv(op: Operation) -> Sequence[Shape | None]:
+def _causal_conv(op: Operation) -> Sequence[Shape]:
     """The input's shape, and the last positions that the kernel reaches."""
     shape, weight = op.shape(0, 3), op.shape(1, 3)
-    taps = weight[2]
-    kept = None if taps is None else (taps - 1) * op.attr("dilation", 1)
-    if op.attr("ndim", 1) != 1:
-        return [shape, op.shape(3) if op.has(3) else None]
-    if op.attr("channels_last", 0):
-        return [shape, _windowed(op, (shape[0], kept, *shape[2:]))]
     agree("channels of input and weight", shape[1], weight[0])
-    return [shape, _windowed(op, (*shape[:2], kept))]
+    return [shape, (*shape[:2], None if weight[2] is None else weight[2] - 1)]
 
 
 _ACTIVATIONS: Final = {"none": 0, "silu": EXP + MUL, "swish": EXP + MUL}

@@ -1,14 +1,8 @@
-"""Operators that run graphs, If, Loop, Scan and their like, and those on sequences and optionals.
-
-How often a loop runs its body is known where what ends it is a counter: ``while i < n: i += 1``
-reaches ONNX as a Loop whose body compares, say, ``Less(i + 1, n)``. A counter grows by the same
-amount in each iteration, so the iteration that ends the loop can be computed without running it.
-"""
+"""Operators that run graphs, If, Loop, Scan and their like, and those on sequences and optionals."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from otel_quant.cost import dtypes
@@ -88,22 +82,22 @@ def _loop(op: Operation, run: RunGraph) -> list[Value]:
     going = Value(dtypes.BOOL, (), (1,))  # else the body would not run
     ops, outputs, entering = _iterated(op, run, [counter, going], carried, [])
     handed = [Carried(*item) for item in zip(op.inputs[2:], entering, outputs[1:], strict=False)]
-    op.bodies = [Body(ops, None, _UNKNOWN_TIMES.format(op.title), outputs, handed)]
-    op.bodies[0].times = times = _trips(op, op.bodies[0], counter)
+    times = _trips(op, outputs)
+    op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title), outputs, handed)]
     results = [_copied(value) for value in carried]
     if times == 0:
         results = [_copied(value) for value in op.inputs[2:]]
     return results + [_stacked(op, value, times, 0) for value in outputs[1 + len(carried) :]]
 
 
-def _trips(op: Operation, body: Body, number: Value) -> int | None:
-    """Iterations, if what can end the loop is known; ``number`` is theirs in the body."""
+def _trips(op: Operation, outputs: Sequence[Value]) -> int | None:
+    """Iterations, if they are counted and nothing in the body can end them."""
     limit, start = first_of(op, 0), first_of(op, 1)
     if op.has(1) and start == 0:
         return 0
-    if not body.outputs or (op.has(0) and limit is None) or (op.has(1) and start is None):
+    if limit is None or (op.has(1) and start is None) or not outputs or outputs[0].data != (1,):
         return None
-    return _Iterations(body.ops, number, body.carried).count(body.outputs[0], limit)
+    return max(0, limit)
 
 
 def _copied(value: Value | None, *, name: str = "", whole: bool = False) -> Value:
@@ -204,18 +198,6 @@ def _sequence_map(op: Operation, run: RunGraph) -> list[Value]:
     return results
 
 
-def _generation(op: Operation, run: RunGraph) -> list[Value]:
-    """Graphs that make token after token, until the data end it: BeamSearch and its like."""
-    endless = f"{op.title}: how many tokens it makes is data"
-    for name in ("encoder", "init_decoder", "decoder"):
-        if name in op.attributes:
-            ops, outputs = run(name)
-            op.bodies = (*op.bodies, Body(ops, None, endless, outputs))
-    lengths = [first_of(op, i) for i in ((4, 1) if op.kind.endswith("BeamSearch") else (1,))]
-    known = (None if length is None or length < 0 else length for length in lengths)
-    return [Value(op.dtype(1), (op.shape(0, 1)[0], *known))]
-
-
 def _safely(rule: BodyRule) -> BodyRule:
     """Makes a node that breaks its operator's contract an unknown one."""
 
@@ -233,155 +215,7 @@ def _safely(rule: BodyRule) -> BodyRule:
     return results
 
 
-generation: Final = _safely(_generation)
-
 _BODIES: Final = Operator("nothing itself; what it runs is costed", None, rest=zero)
-
-_MAX_STEPS: Final = 4096
-"""Operations that are looked at behind one condition."""
-
-_MAX_NUMBER: Final = 1 << 62
-"""Beyond it a runtime's integers overflow."""
-
-_MOVES: Final = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Operators that hand on their first operand's only element."""
-
-_BELOW: Final[Mapping[str, tuple[int, int]]] = {
-    "Less": (1, 0),
-    "LessOrEqual": (1, -1),
-    "Greater": (-1, 0),
-    "GreaterOrEqual": (-1, -1),
-}
-"""Comparison of integers a and b -> f, c: it holds where f * (a - b) + c < 0."""
-
-_BOTH: Final = frozenset({("And", True), ("Or", False)})
-"""What gives this only where both of its operands do."""
-
-
-class _Iterations:
-    """The values of a loop's body in iteration t, counted from 0."""
-
-    def __init__(self, ops: Sequence[Operation], number: Value, carried: Sequence[Carried]) -> None:
-        self._makers = {value: op for op in ops for value in op.outputs}
-        self._number = number
-        self._carried = {item.entering: item for item in carried}
-        self._steps = 0
-
-    def count(self, condition: Value, limit: int | None) -> int | None:
-        """Returns how often a loop that begins runs its body; None if that is not known."""
-        more = self._more(condition)
-        if more is None or (more == math.inf and limit is None):
-            return None
-        return int(min(more + 1, math.inf if limit is None else max(0, limit)))
-
-    def _more(self, condition: Value) -> int | float | None:
-        """After how many iterations the condition still holds, ``inf`` for all of them."""
-        found: int | float = math.inf
-        left: list[tuple[Value, bool]] = [(condition, True)]
-        while left:
-            value, wanted = left.pop()
-            if value.data is not None and len(value.data) == 1 and value.data[0] is not None:
-                if bool(value.data[0]) != wanted:
-                    return 0
-                continue
-            op = self._maker(value)
-            if op is None:
-                return None
-            if op.kind == "Not":
-                left.append((op.input(0), not wanted))
-            elif op.kind in _MOVES:
-                left.append((op.input(0), wanted))
-            elif (op.kind, wanted) in _BOTH:
-                left += [(op.input(0), wanted), (op.input(1), wanted)]
-            else:
-                holds = self._comparison(op, wanted)
-                if holds is None:
-                    return None
-                found = min(found, holds)
-        return found
-
-    def _comparison(self, op: Operation, wanted: bool) -> int | float | None:
-        if len(op.inputs) != 2:
-            return None
-        left, right = self._series(op.input(0)), self._series(op.input(1))
-        if left is None or right is None:
-            return None
-        start, step = left[0] - right[0], left[1] - right[1]
-        if op.kind == "Equal" and not wanted:
-            if step == 0:
-                return math.inf if start else 0
-            meets, rest = divmod(-start, step)
-            return math.inf if rest or meets < 0 else meets
-        if op.kind not in _BELOW:
-            return None
-        factor, shift = _BELOW[op.kind]
-        start, step = factor * start + shift, factor * step
-        if not wanted:
-            start, step = -1 - start, -step
-        if start >= 0:
-            return 0
-        return math.inf if step <= 0 else -(start // step)
-
-    def _series(self, value: Value) -> tuple[int, int] | None:
-        """Start and growth of an integer; None if it does not grow evenly."""
-        form = self._form(value)
-        if form is None:
-            return None
-        counter, factor, shift = form
-        if counter is None:
-            return shift, 0
-        if counter is self._number:
-            return shift, factor
-        item = self._carried[counter]
-        first = None if item.first is None else _number(item.first)
-        after = self._form(item.leaving)
-        if first is None or after is None or after[0] is not counter or after[1] != 1:
-            return None
-        return factor * first + shift, factor * after[2]
-
-    def _form(self, value: Value) -> tuple[Value | None, int, int] | None:
-        """An integer as factor * counter + shift; of a constant as its shift alone."""
-        factor, shift = 1, 0
-        while abs(factor) < _MAX_NUMBER and abs(shift) < _MAX_NUMBER:
-            number = _number(value)
-            if number is not None:
-                return None, 0, factor * number + shift
-            if value.dtype not in dtypes.INTEGERS or value.size != 1:
-                return None
-            if value is self._number or value in self._carried:
-                return value, factor, shift
-            op = self._maker(value)
-            if op is not None and op.kind in _MOVES:
-                value = op.input(0)
-                continue
-            if op is None or len(op.inputs) != 2:
-                return None
-            left, right = _number(op.input(0)), _number(op.input(1))
-            constant = right if left is None else left
-            if constant is None or op.kind not in ("Add", "Sub", "Mul"):
-                return None
-            value = op.input(0) if left is None else op.input(1)
-            if op.kind == "Mul":
-                factor *= constant
-            elif op.kind == "Sub" and left is None:
-                shift -= factor * constant
-            else:
-                shift += factor * constant
-                factor = -factor if op.kind == "Sub" else factor
-        return None
-
-    def _maker(self, value: Value) -> Operation | None:
-        """The operation that makes a value, all of its operands there."""
-        self._steps += 1
-        op = self._makers.get(value) if self._steps <= _MAX_STEPS else None
-        return op if op is not None and op.inputs and None not in op.inputs else None
-
-
-def _number(value: Value) -> int | None:
-    data = value.data
-    if data is None or len(data) != 1 or not isinstance(data[0], int):
-        return None
-    return data[0]
 
 
 def _sequence(

@@ -263,8 +263,7 @@ TABLE: Final[dict[str, Operator]] = {
     "And": _binary(CMP, None, BOOL, folding.fold_and),
     "Or": _binary(CMP, None, BOOL, folding.fold_or),
     **dict.fromkeys(("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"), _BITWISE),
-    **dict.fromkeys(("BitwiseNot", "CumProd", "Hardmax"), elementwise(1)),
-    "CumSum": elementwise(1, fold=folding.fold_cumulative),
+    **dict.fromkeys(("BitwiseNot", "CumProd", "CumSum", "Hardmax"), elementwise(1)),
     "LeakyRelu": elementwise(2),
     "Clip": elementwise(2),
     # Before version 7 a slope per channel was not aligned as a broadcast is.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
 from itertools import product as cartesian
 from math import prod
 from struct import pack, unpack
@@ -349,13 +348,6 @@ def fold_expand(op: Operation, outputs: list[Value]) -> list[Data]:
     return [_stretched(op.input(0), _shape(outputs[0]))]
 
 
-def fold_tile(op: Operation, outputs: list[Value]) -> list[Data]:
-    """Tile: the elements repeated."""
-    shape = op.dims(0)
-    points = (map(operator.mod, point, shape) for point in _positions(_shape(outputs[0])))
-    return [_taken(op.data(0), _strides(shape), map(tuple, points))]
-
-
 def fold_range(op: Operation, outputs: list[Value]) -> list[Data]:
     """Range: start, start + step, and so on."""
     start, step = op.data(0)[0], op.data(2)[0]
@@ -388,16 +380,6 @@ def fold_reduce(function: Callable[[list[int | float]], int | float]) -> Fold:
         return [tuple(function(some) if len(some) == len(all_) else None for some, all_ in pairs)]
 
     return fold
-
-
-def fold_cumulative(op: Operation, outputs: list[Value]) -> list[Data]:
-    """CumSum of a vector."""
-    data = op.ints(0)
-    if len(op.dims(0)) != 1 or op.attr("exclusive", 0) or op.attr("reverse", 0):
-        raise UnknownError(
-            "only the CumSum of a vector without 'exclusive' and 'reverse' is computed"
-        )
-    return [tuple(accumulate(data))]
 
 
 def fold_scatter_nd(op: Operation, outputs: list[Value]) -> list[Data]:

@@ -275,7 +275,7 @@ TABLE: Final[dict[str, Operator]] = {
     "Expand": _moves(
         lambda op: [broadcast((op.shape(0), target_shape(op, 1)))], folding.fold_expand
     ),
-    "Tile": free(_tile, fold=folding.fold_tile),
+    "Tile": free(_tile),
     "GatherElements": free(lambda op: [op.shape(1)]),
     "GatherND": free(_gather_nd),
     "Pad": free(_pad),

@@ -1,8 +1,8 @@
-"""Operators of onnxruntime's own domain, as its ContribOperators.md defines them, but attention.
+"""Operators of onnxruntime's own domain, as its ContribOperators.md defines them.
 
 Here are those that exporters, quantizers and optimizers write into files: without them the models
-that people quantize would have no figures. What exists only in a running session is left out. A
-fused operator costs what the operators that it fuses cost.
+that people quantize would have no figures. What exists only in a running session or for one kind of
+GPU is left out. A fused operator costs what the operators that it fuses cost.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from typing import Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of, known
-from otel_quant.cost.operators import control, elementwise, layout, windows
+from otel_quant.cost.operators import elementwise, layout, windows
 from otel_quant.cost.operators.contraction import (
+    AttentionSizes,
+    SizesOf,
+    attention,
     gemm,
     gemm_products,
     last_axis,
     matmul,
+    per_head,
     product,
     steps,
 )
 from otel_quant.cost.operators.elementwise import normalized
 from otel_quant.cost.operators.record import (
     ADD,
-    CMP,
     DIV,
     EXP,
     FLOAT,
     GELU_ERF,
     GELU_TANH,
     INT32,
-    LOG,
     MUL,
     ROW,
     SOFTMAX,
@@ -47,7 +49,6 @@ from otel_quant.cost.operators.record import (
     agree,
     broadcast_of,
     first_of,
-    free,
     like,
     per_input,
     per_operand,
@@ -66,7 +67,6 @@ from otel_quant.cost.operators.windows import (
     global_pool,
     pool,
     pool_macs,
-    pool_nhwc,
 )
 
 _ACTIVATIONS: Final = {
@@ -81,15 +81,8 @@ _ACTIVATIONS: Final = {
     "FastGelu": GELU_TANH,
 }
 
-_GATES: Final = {"silu": EXP + MUL, "swish": EXP + MUL, "sigmoid": EXP, "gelu": GELU_ERF, "relu": 1}
-
 _REQUANTIZE: Final = 4
 """Per element of an integer operator that dequantizes two operands and quantizes the result."""
-
-
-def _gated_norm(op: Operation) -> int:
-    gate = op.attr_choice("activation", "silu", _GATES)
-    return (3 + gate + MUL) * op.size(0) + ROW * (op.size(0) // op.size(1))
 
 
 def _activation(op: Operation) -> int:
@@ -125,11 +118,6 @@ def _embedded(words: str, types: Types, per_embedding: int) -> Operator:
         return per_element * op.out_size() + ROW * prod(op.out()[:-1])
 
     return Operator(words, shapes, types, rest=rest)
-
-
-def _group_norm(op: Operation) -> int:
-    swish = (EXP + MUL) * op.size(0) if op.attr("activation", 0) else 0
-    return 7 * op.size(0) + ROW * op.dims(0, 1)[0] * op.attr("groups", 1) + swish
 
 
 # Products.
@@ -171,15 +159,11 @@ def _zero_points(op: Operation) -> int:
     return op.attr("N", 0) * -(-op.attr("K", 0) // op.attr("block_size", 1))
 
 
-def _in_bytes(i: int, bits: str, own: str = "") -> Formula:
-    """Elements of operand ``i``, of which a byte holds several; attribute ``own`` goes first."""
-
-    def elements(op: Operation) -> int:
-        if op.dtype(i) != dtypes.UINT8:
-            return op.size(i)
-        return op.size(i) * 8 // op.attr(own, op.attr(bits, 4))
-
-    return elements
+def _in_bytes(i: int, bits: str) -> Formula:
+    """Elements of operand ``i``, of which a byte holds several."""
+    return lambda op: (
+        op.size(i) * 8 // op.attr(bits, 4) if op.dtype(i) == dtypes.UINT8 else op.size(i)
+    )
 
 
 def _executes_in(name: str) -> Precision:
@@ -195,9 +179,9 @@ def _experts(weights: tuple[int, ...], bits: str) -> Formula:
 
     def macs(op: Operation) -> int:
         elements = 0
-        for layer, i in enumerate(weights, 1):
+        for i in weights:
             if op.has(i):
-                size = _in_bytes(i, bits, f"fc{layer}_{bits}")(op) if bits else op.size(i)
+                size = _in_bytes(i, bits)(op) if bits else op.size(i)
                 elements += size // op.dims(i)[0]
         if not elements:
             given = " and ".join(str(i) for i in weights)
@@ -214,6 +198,77 @@ def _dynamic_lstm(op: Operation) -> Sequence[Shape]:
     return [(length, *state), state, state]
 
 
+# Attention.
+
+
+def _self_attention(past: int) -> SizesOf:
+    """Attention that projects its input itself: weights [input, 3 * hidden]."""
+
+    def sizes(op: Operation) -> AttentionSizes:
+        batch, queries, _ = op.shape(0, exactly=3)
+        heads = op.attr("num_heads", 0)
+        split = op.attr_ints("qkv_hidden_sizes")
+        third = per_head(op.shape(1)[1], 3) if not split else None
+        hidden, value_hidden = (split[0], split[2]) if split else (third, third)
+        keys = total((queries, op.shape(past)[3])) if op.has(past) else queries
+        size, value_size = per_head(hidden, heads), per_head(value_hidden, heads)
+        return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
+
+    return sizes
+
+
+def _multi_head(op: Operation) -> AttentionSizes:
+    """Query, key and value apart, packed two and one, or packed all three."""
+    q = op.shape(0)
+    heads = op.attr("num_heads", 0)
+    past = op.shape(6)[2] if op.has(6) else 0
+    if len(q) == 5:  # [batch, length, heads, 3, size]
+        return AttentionSizes(q[0], heads, heads, q[1], total((q[1], past)), q[4], q[4], q[1])
+    batch, queries, hidden = op.shape(0, exactly=3)
+    size = per_head(hidden, heads)
+    k = op.shape(1)
+    if len(k) == 5:  # [batch, length, heads, 2, size]
+        keys, value_size = k[1], size
+    elif len(k) == 4:  # cross attention on [batch, heads, length, size]
+        keys, value_size = k[2], op.shape(2)[3]
+    else:
+        keys, value_size = k[1], per_head(op.shape(2)[2], heads)
+    keys = total((keys, past))
+    return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
+
+
+def _grouped(op: Operation) -> AttentionSizes:
+    """Few key heads for many query heads; the cache may be longer than what is in it."""
+    batch, queries, hidden = op.shape(0, exactly=3)
+    heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
+    size = per_head(hidden, heads if op.has(1) else heads + 2 * kv_heads)
+    keys = first_of(op, 6)
+    room = op.shape(3)[2] if op.has(3) else 0
+    present = None if keys is None or room is None else max(keys, room)
+    return AttentionSizes(batch, heads, kv_heads, queries, keys, size, size, present)
+
+
+def _separate_caches(sizes: SizesOf) -> ShapesOf:
+    """The result, and caches of keys and values apart."""
+
+    def shapes(op: Operation) -> Sequence[Shape | None]:
+        found = sizes(op)
+        return [found.joined, *found.caches, None]
+
+    return shapes
+
+
+def _projecting(sizes: SizesOf, mask: int, scale: int = 0) -> Operator:
+    """Attention that also projects its input: batch * length * |W|."""
+    words = "projection, scores, weighted values"
+
+    def shapes(op: Operation) -> Sequence[Shape]:
+        found = sizes(op)  # keys and values of the present are in one tensor
+        return [found.joined, (2, found.batch, found.heads, found.present, found.size)]
+
+    return attention(words, sizes, shapes, mask, projects=True, types=like(scale))
+
+
 # Operators on integers.
 
 
@@ -224,13 +279,6 @@ def _q_concat(op: Operation) -> Sequence[Shape]:
         raise UnknownError("there are no operands to join; one or more are expected")
     axis = axis_of(op.attr("axis", 0), len(shapes[0]))
     return [with_dim(shapes[0], axis, total([shape[axis] for shape in shapes]))]
-
-
-def _q_global_pool(op: Operation) -> Sequence[Shape]:
-    shape = op.shape(0)
-    if op.attr("channels_last", 0):
-        return [(shape[0], *(1,) * (len(shape) - 2), shape[-1])]
-    return global_pool(op)
 
 
 def _rescaled(
@@ -253,13 +301,6 @@ def _gather_block_quantized(op: Operation) -> Sequence[Shape]:
     return [layout.gathered(shape, op.shape(1), axis)]
 
 
-def _without_padding(op: Operation) -> Sequence[Shape]:
-    """Tokens of all sequences, where they were, where sequences end, the longest."""
-    batch, length, hidden = op.shape(0, exactly=3)
-    tokens = None if op.input(1).data is None else sum(op.ints(1))
-    return [(tokens, hidden), (batch, length), (None if batch is None else batch + 1,), (1,)]
-
-
 _CONV_REST: Final = added(present(2), present(3), _activation)
 _FOUR_BIT: Final = _executes_in("4-bit float weight-only")
 _MATMUL: Final = Operator("|y|*K", matmul(0, 1), T0, last_axis)
@@ -272,14 +313,6 @@ TABLE: Final[dict[str, Operator]] = {
     "BiasGelu": same("an addition and a Gelu", per_output(ADD + GELU_ERF)),
     "FastGelu": same("tanh and the polynomial around it", added(per_output(GELU_TANH), present(1))),
     "QuickGelu": same("x * sigmoid(ax)", per_output(EXP + 2 * MUL)),
-    "BiasSplitGelu": Operator(
-        "bias, Gelu, product",
-        lambda op: [(*op.shape(0, 1)[:-1], scaled(op.shape(0)[-1], 1, 2))],
-        T0,
-        rest=per_output(2 * ADD + GELU_ERF + MUL),
-    ),
-    "BiasAdd": same("bias and residual", per_output(2 * ADD)),
-    "BiasSoftmax": same("bias and softmax", per_output(ADD + SOFTMAX)),
     "SkipLayerNormalization": _skipped(7, 4),
     "SkipSimplifiedLayerNormalization": _skipped(3, 3),
     "EmbedLayerNormalization": _embedded(
@@ -288,39 +321,10 @@ TABLE: Final[dict[str, Operator]] = {
     "QEmbedLayerNormalization": _embedded(
         "sums of dequantized rows and LayerNormalization", like(8) + INT32, 3
     ),
-    "GroupNorm": same("7 per element, 29 per group", _group_norm),
-    "SkipGroupNorm": same(
-        "residual, bias, GroupNorm", added(_group_norm, per_input(ADD), present(4))
-    ),
-    "GatedRMSNorm": same("3 per element, 29 per row; gate and its activation", _gated_norm),
-    "GatedAdd": same("2 per result", per_output(MUL + ADD)),
-    "LinearAttentionGate": Operator(
-        "softplus, scaled; sigmoid",
-        same_shape,
-        T0,
-        rest=added(per_output(EXP + LOG + 2 * ADD + MUL), per_operand(3, EXP)),
-    ),
-    **dict.fromkeys(("RotaryEmbedding", "MRotaryEmbedding"), elementwise.TABLE["RotaryEmbedding"]),
-    "RelativePositionBias": Operator(
-        "a logarithm for the bucket of each query and key",
-        lambda op: [(1, op.shape(0, exactly=2)[1], first_of(op, 1), first_of(op, 2))],
-        T0,
-        rest=lambda op: (LOG + DIV + MUL + 3 * CMP) * prod(op.out()[2:]),
-    ),
+    "RotaryEmbedding": elementwise.TABLE["RotaryEmbedding"],
     "FusedConv": Operator(
         "Conv, bias, residual, activation", conv(0, 1), T0, conv_products(1), _CONV_REST
     ),
-    "NhwcConv": Operator(
-        "|y|*|W[1:]|, bias", conv(0, 1, "always"), T0, conv_products(1), present(2)
-    ),
-    "NhwcFusedConv": Operator(
-        "|y|*|W[1:]|, bias, residual, activation",
-        conv(0, 1, "always"),
-        T0,
-        conv_products(1),
-        _CONV_REST,
-    ),
-    "NhwcMaxPool": Operator("window size per result", pool_nhwc, T0, rest=pool_macs),
     "FusedGemm": Operator(
         "Gemm, activation", gemm(0, 1), T0, gemm_products, added(present(2), _activation)
     ),
@@ -331,9 +335,6 @@ TABLE: Final[dict[str, Operator]] = {
         lambda op: (
             op.out_size() * known(_fused_operand(op, 0), "operand 0", op.input(0).unknown)[-1]
         ),
-    ),
-    "GemmFastGelu": _MATMUL._replace(
-        words="|y|*K, bias, Gelu", rest=added(present(2), per_output(GELU_TANH))
     ),
     "MatMulNBits": Operator(
         "|y|*K, bias",
@@ -351,23 +352,6 @@ TABLE: Final[dict[str, Operator]] = {
         _summed,
         precision=_FOUR_BIT,
         packed={1: _elements},
-    ),
-    "MatMulBlockQuantizedFp4Weight": Operator(
-        "|y|*K, bias",
-        lambda op: [(*op.shape(0, 1)[:-1], op.shape(1, exactly=2)[0])],
-        T0,
-        last_axis,
-        present(5),
-        precision=_executes_in("float4 weight-only"),
-        packed={1: lambda op: 2 * op.size(1)},
-    ),
-    "MatMulBlockQuantizedFp8Weight": Operator(
-        "|y|*K, quantization of the input, bias",
-        lambda op: [(*op.shape(0, 1)[:-1], op.shape(1, exactly=2)[0])],
-        T0,
-        last_axis,
-        added(present(4), per_operand(3, _REQUANTIZE, of=0)),
-        precision=Precision(executes_in=lambda op: "float8" if op.has(3) else "float8 weight-only"),
     ),
     "MatMulIntegerToFloat": _MATMUL._replace(
         words="|y|*K, scale, bias",
@@ -398,7 +382,7 @@ TABLE: Final[dict[str, Operator]] = {
         present(6),
         precision=Precision(operands=(0, 3), zero_point=(3, 5)),
     ),
-    "QLinearConv": windows.TABLE["QLinearConv"]._replace(shapes=conv(0, 3, "channels_last")),
+    "QLinearConv": windows.TABLE["QLinearConv"],
     "QLinearAdd": _rescaled("operands rescaled", broadcast_of(0, 3), ADD),
     "QLinearMul": _rescaled("operands rescaled", broadcast_of(0, 3), MUL),
     "QLinearSigmoid": _rescaled("by table or sigmoid", same_shape, EXP),
@@ -406,12 +390,8 @@ TABLE: Final[dict[str, Operator]] = {
     "QLinearSoftmax": _rescaled("softmax, rescaled", same_shape, SOFTMAX),
     "QLinearConcat": _rescaled("operands rescaled", _q_concat, types=T1),
     "QLinearWhere": _rescaled("operands rescaled", broadcast_of(0, 1, 4), types=T1),
-    "QLinearGlobalAveragePool": _rescaled("|x| + 4|y|, rescaled", _q_global_pool, extra=_MEAN),
-    "QLinearAveragePool": _rescaled(
-        "window size per result, rescaled",
-        lambda op: pool_nhwc(op) if op.attr("channels_last", 0) else pool(op),
-        extra=pool_macs,
-    ),
+    "QLinearGlobalAveragePool": _rescaled("|x| + 4|y|, rescaled", global_pool, extra=_MEAN),
+    "QLinearAveragePool": _rescaled("window size per result, rescaled", pool, extra=pool_macs),
     "QuantizeLinear": elementwise.TABLE["QuantizeLinear"],
     "DequantizeLinear": elementwise.TABLE["DequantizeLinear"]._replace(types=T1),
     "MoE": same("k experts per token", zero)._replace(contraction=_experts((2, 4, 6), "")),
@@ -421,11 +401,7 @@ TABLE: Final[dict[str, Operator]] = {
         T0,
         _experts((2, 5, 8), "expert_weight_bits"),
         precision=_weight_only("expert_weight_bits"),
-        packed={
-            i: _in_bytes(i, "expert_weight_bits", f"fc{layer}_expert_weight_bits")
-            for layer, operands in ((1, (2, 11)), (2, (5, 12)), (3, (8, 13)))
-            for i in operands
-        },
+        packed={i: _in_bytes(i, "expert_weight_bits") for i in (2, 5, 8, 11, 12, 13)},
     ),
     "GatherBlockQuantized": Operator(
         "a multiplication per result",
@@ -434,20 +410,12 @@ TABLE: Final[dict[str, Operator]] = {
         rest=per_output(MUL + ADD),
         packed={0: _in_bytes(0, "bits"), 3: _in_bytes(3, "bits")},
     ),
-    "Inverse": same("Gauss-Jordan elimination, n^3", lambda op: op.size(0) * op.dims(0, 2)[-1]),
-    "GridSample": windows.TABLE["GridSample"],
-    **{name: layout.TABLE[name] for name in ("GatherND", "Pad", "Unique")},
-    "Range": layout.TABLE["Range"]._replace(fold=None),
-    "Trilu": elementwise.TABLE["Trilu"],
-    "RemovePadding": free(_without_padding, T0 + INT32),
-    "RestorePadding": free(lambda op: [(*op.shape(1, exactly=2), op.shape(0, exactly=2)[1])]),
-    **dict.fromkeys(
-        ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"),
-        Operator(
-            "nothing itself; how often it runs its graphs is data",
-            None,
-            rest=zero,
-            bodies=control.generation,
-        ),
+    "Attention": _projecting(_self_attention(4), 3),
+    "QAttention": _projecting(_self_attention(8), 5, 3),
+    "MultiHeadAttention": attention(
+        "scores and weighted values", _multi_head, _separate_caches(_multi_head), 4, 5
+    ),
+    "GroupQueryAttention": attention(
+        "scores and weighted values", _grouped, _separate_caches(_grouped), 10
     ),
 }

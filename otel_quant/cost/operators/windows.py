@@ -85,22 +85,14 @@ def _windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, poo
     return tuple(result)
 
 
-def conv(x: int, w: int, last: str = "") -> ShapesOf:
-    """Convolution of operand ``x`` with filters ``w`` [M, C / group, ...].
-
-    Channels are last always (``always``), or where an attribute has that name and is not 0.
-    """
+def conv(x: int, w: int) -> ShapesOf:
+    """Convolution of operand ``x`` with filters ``w`` [M, C / group, ...]."""
 
     def shapes(op: Operation) -> Sequence[Shape]:
         data, filters = op.shape(x, 2), op.shape(w, 2)
-        moved = last == "always" or (last != "" and op.attr(last, 0) != 0)
-        channels, spatial = (data[-1], data[1:-1]) if moved else (data[1], data[2:])
-        agree("channels of input and weight", channels, scaled(filters[1], op.attr("group", 1)))
+        agree("channels of input and weight", data[1], scaled(filters[1], op.attr("group", 1)))
         kernel = op.attr_ints("kernel_shape") or filters[2:]
-        lengths = _windows(op, spatial, kernel, pool=False)
-        if moved:
-            return [(data[0], *lengths, filters[0])]
-        return [(data[0], filters[0], *lengths)]
+        return [(data[0], filters[0], *_windows(op, data[2:], kernel, pool=False))]
 
     return shapes
 
@@ -151,12 +143,6 @@ def pool(op: Operation) -> Sequence[Shape]:
     """Pooling; a second result has the indices."""
     data = op.shape(0)
     return [(*data[:2], *_windows(op, data[2:], _window_lengths(op), pool=True))] * 2
-
-
-def pool_nhwc(op: Operation) -> Sequence[Shape]:
-    """Pooling of [N, ..., C]."""
-    data = op.shape(0, 1)
-    return [(data[0], *_windows(op, data[1:-1], _window_lengths(op), pool=True), data[-1])]
 
 
 def global_pool(op: Operation) -> Sequence[Shape]:

@@ -23,8 +23,7 @@ from otel_quant.export.otel.custom import CustomGauges
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.events import Event, Sink, present
 from otel_quant.schema.figures import Metric, Number, Resource
-from otel_quant.schema.records import Forecast, Reading, RunInfo, StepInfo
-from otel_quant.schema.step_names import ALL_STEPS
+from otel_quant.schema.records import ALL_STEPS, Forecast, Reading, RunInfo, StepInfo
 from otel_quant.version import VERSION
 
 _Observe: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
@@ -127,7 +126,7 @@ class MetricsSink(Sink):
                     name = figure.live.metric.name
                     observers[name] = functools.partial(self._observe_figures, name)
         self._write: dict[str, Callable[..., None]] = {}
-        for metric in catalog.metrics(resources):
+        for metric in catalog.METRICS:
             if "<" not in metric.name:
                 instrument = self._create(metric, observers.get(metric.name))
                 if metric.instrument in _WRITES:

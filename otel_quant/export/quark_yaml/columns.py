@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import psutil
@@ -22,7 +20,6 @@ from otel_quant.export.quark_yaml.metrics import (
 from otel_quant.schema.events import Event
 from otel_quant.schema.figures import Resource, total_used
 from otel_quant.schema.records import Peaks, Reading
-from otel_quant.schema.step_names import ProfileStep
 
 _BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))
 """The classes of the metrics that are there unless a program removes them."""
@@ -32,12 +29,6 @@ _QUARKS_METRICS: Final = "metrics of Quark's profiler"
 
 _MIB: Final = 1 << 20
 _SECOND: Final = 1_000_000_000  # an int: with 1e9, today's nanoseconds would be rounded twice
-
-_NOTHING: Final[Mapping[str, object]] = {}
-# Name of the checkpoint that Quark's profiler has just taken, and its values of added metrics.
-_ADOPTED: Final[ContextVar[tuple[str, Mapping[str, object]]]] = ContextVar(
-    "otel_quant_adopted", default=("", _NOTHING)
-)
 
 Kind = Literal["checkpoint_metrics", "summary_metrics"]
 
@@ -53,7 +44,8 @@ class ProgramMetrics:
             if figure.column is not None and not figure.column.in_quark
         )
         self._adopted: Any = None
-        self._adopted_at_end = _NOTHING
+        # Values of Quark's checkpoints, each until ours of that name is taken.
+        self._of_quark: dict[str, dict[str, object]] = {}
         self.reset()
 
     def reset(self) -> None:
@@ -68,12 +60,7 @@ class ProgramMetrics:
         if not _BUILT_IN.issuperset(map(type, self.checkpoint_metrics)):
             added = filter(_is_added, self.checkpoint_metrics)
             values = _collect(added, self._context(name, reading, baseline))
-        checkpoint, adopted = _ADOPTED.get()
-        if name == ProfileStep.END:
-            adopted, self._adopted_at_end = self._adopted_at_end, _NOTHING
-        elif name != checkpoint:
-            adopted = _NOTHING
-        return {**values, **adopted}
+        return values | self._of_quark.pop(name, {})
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
         """Returns the values of the program's own metrics of the whole run, by name."""
@@ -106,27 +93,18 @@ class ProgramMetrics:
                 found.append((name, definition))
         return found
 
-    @contextmanager
-    def adopted(
-        self, profiler: Any, checkpoint: str = "", record: Mapping[str, object] = _NOTHING
-    ) -> Iterator[None]:
+    def adopt(self, profiler: Any, checkpoint: str, record: Mapping[str, object]) -> None:
         """Includes the metrics that the program has added to Quark's own profiler.
 
         They are part of this process's metrics from now on. At a checkpoint they are not asked
-        again, because the program may count the calls: within the block, the checkpoint of that
-        name has the values of Quark's record. Those of the whole run are asked at the end of the
-        run, if Quark's profiler is on.
+        again, because the program may count the calls: ours of that name has the values of Quark's
+        record. Those of the whole run are asked at the end of the run, if Quark's profiler is on.
         """
         self._adopted = profiler
-        token = _ADOPTED.set((checkpoint, _values_of(profiler, record)))
-        try:
-            yield
-        finally:
-            _ADOPTED.reset(token)
-
-    def adopt_end(self, profiler: Any, record: Mapping[str, object]) -> None:
-        """Takes the values of the last checkpoint of Quark's profiler for the end of our run."""
-        self._adopted_at_end = _values_of(profiler, record)
+        with FAULTS.kept_in(_QUARKS_METRICS):
+            if record:
+                names = {str(m.name) for m in profiler.checkpoint_metrics if _is_added(m)}
+                self._of_quark[checkpoint] = {name: record[name] for name in names & record.keys()}
 
     def _all(self, kind: Kind, strict: bool = False) -> list[Metric]:
         """Returns all metrics of a kind, those of an adopted profiler last."""
@@ -137,7 +115,7 @@ class ProgramMetrics:
             with FAULTS.kept_in(_QUARKS_METRICS):
                 if self._adopted.enabled:
                     adopted = getattr(self._adopted, kind)
-                    return [*metrics, *(m for m in adopted if not _is_quarks_own(m))]
+                    return [*metrics, *filter(_is_added, adopted)]
         return metrics
 
     def _context(self, name: str, reading: Reading, baseline: Reading) -> MetricContext:
@@ -200,20 +178,8 @@ def _process(pid: int) -> psutil.Process:
 
 def _is_added(metric: Metric) -> bool:
     """Whether a metric was made by the program, not by this package or Quark."""
-    return type(metric) not in _BUILT_IN and not _is_quarks_own(metric)
-
-
-def _is_quarks_own(metric: object) -> bool:
-    return type(metric).__module__.startswith(_QUARKS_OWN)
-
-
-def _values_of(profiler: Any, record: Mapping[str, object]) -> Mapping[str, object]:
-    """Returns the values of the metrics that the program has added to Quark's profiler."""
-    if record:
-        with FAULTS.kept_in(_QUARKS_METRICS):
-            names = [str(m.name) for m in profiler.checkpoint_metrics if _is_added(m)]
-            return {name: record[name] for name in names if name in record}
-    return _NOTHING
+    kind = type(metric)
+    return kind not in _BUILT_IN and not kind.__module__.startswith(_QUARKS_OWN)
 
 
 def _collect(metrics: Iterable[Metric], context: MetricContext) -> dict[str, object]:
@@ -241,7 +207,6 @@ def _columns(
             continue
         with FAULTS.kept_in(f"metric {kind.__qualname__}"):
             name = str(metric.name)
-            value = custom.get(name) if _is_added(metric) else metric.collect(context)
-            if value is not None:
-                columns[name] = value
+            if custom.get(name) is not None:
+                columns[name] = custom[name]
     return columns

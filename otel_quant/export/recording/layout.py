@@ -31,6 +31,7 @@ BENCH: Final = "bench.json"
 _EVENTS: Final = "events.{}.jsonl"
 _CURVE: Final = "curve.{}.jsonl"
 _STATE: Final = "state.{}.json"
+_STACKS: Final = "stacks.{}.{}.json"
 _PROCESS: Final = re.compile(r"(events|curve|state)\.([0-9]+(?:-[0-9]+)?)\.jsonl?")
 
 
@@ -47,6 +48,11 @@ def curve_path(folder: Path, process: str) -> Path:
 def state_path(folder: Path, process: str) -> Path:
     """Returns the path of the file that says what a process does now."""
     return folder / _STATE.format(process)
+
+
+def stacks_path(folder: Path, process: str, run: str) -> Path:
+    """Returns the path of the stacks of a run of a process."""
+    return folder / _STACKS.format(process, run)
 
 
 def processes_in(folder: Path) -> list[str]:

@@ -6,22 +6,31 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from otel_quant.base.files import replace_whole
 from otel_quant.export.otel.custom import custom_value
 from otel_quant.export.otel.service_name import name_of_program, process_attributes
 from otel_quant.export.otel.spans import SpanIds
-from otel_quant.export.recording import layout, manifest
-from otel_quant.export.recording.curve import CurveFile
-from otel_quant.export.recording.event_file import EventFile, StateFile, open_events
-from otel_quant.export.recording.largest_processes import LargestProcesses
+from otel_quant.export.recording import layout
+from otel_quant.export.recording.curve import CurveFile, LargestProcesses
+from otel_quant.export.recording.event_file import (
+    EventFile,
+    StateFile,
+    as_json,
+    complete_manifest,
+    create_manifest,
+    open_events,
+)
 from otel_quant.schema import semconv, series
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.records import CostedModel, Reading, RunInfo, StepInfo
+from otel_quant.schema.stacks import Place, to_lists
 
 _HEARTBEAT: Final = 30_000_000_000
 """Nanoseconds between two heartbeats."""
@@ -32,6 +41,12 @@ _LOOK_NS: Final = 1_000_000_000
 _SAMPLES_SHARE: Final = 0.02
 """Part of a step's time so far that lies between two records of its samples, a second at least: a
 step of ten hours has some hundred of them."""
+
+_STACKS_NS: Final = 5_000_000_000
+"""Nanoseconds at least between two writes of the stacks, which are written whole."""
+
+_STACKS_SHARE: Final = 0.0005
+"""Part of a core that writing them may take."""
 
 _TRACEPARENT: Final = re.compile(
     "[0-9a-f]{2}-(?P<trace_id>[0-9a-f]{32})-(?P<parent_span_id>[0-9a-f]{16})-[0-9a-f]{2}"
@@ -47,6 +62,7 @@ class _OpenStep:
     expected: int | None = None
     told: int = 0  # samples in the last event
     told_ns: int = 0
+    line: Place | None = None  # where the last sample has seen it
 
 
 class RecordingSink(Sink):
@@ -73,10 +89,12 @@ class RecordingSink(Sink):
         self._state: StateFile | None = None
         self._curve: _OwnCurve | None = None
         self._made_manifest = False
+        self._process: str | None = None  # Its name in the names of files
         self._has_failed = False
         self._problem: str | None = None  # Why an event could not be written
         self._heartbeat_ns = 0
-        self._newest: tuple[int, int, Mapping[str, Any]] = 0, 0, {}
+        self._newest: Event | None = None  # The newest reading
+        self._stacks_due_ns = 0
         # Reentrant: a signal handler may close a step while another is being written.
         self._lock = threading.RLock()
 
@@ -85,7 +103,7 @@ class RecordingSink(Sink):
         run = event.run
         self._run, self._run_ids = run, self._ids_of(None)
         self._steps = {}
-        self._newest = event.time_ns, event.clock_ns, {}
+        self._newest = replace(event, attributes={})
         self._heartbeat_ns = event.clock_ns
         if self._events is None and not self._has_failed:
             self._open(event)
@@ -99,13 +117,14 @@ class RecordingSink(Sink):
         """Writes the end."""
         end = {**_ending(event), **_checkpoint(event), "custom": _shown(event.latest_custom)}
         self._write(event, end)
+        self._write_stacks(event)
         with self._lock:
             self._run = None
         if self._made_manifest:
             origin = {
                 name: value for name, value in event.attributes.items() if name in semconv.ORIGIN
             }
-            manifest.complete(self.folder, ended=event.time_ns, origin=origin)
+            complete_manifest(self.folder, ended=event.time_ns, origin=origin)
         if self._curve is not None and event.reading is not None:
             self._curve.flush(event.reading)
 
@@ -189,19 +208,20 @@ class RecordingSink(Sink):
         """Writes the newest figures over, and what is due of samples and heartbeats."""
         if self._run is None:
             return
-        attributes = dict(event.attributes)
-        cache = event.peaks.figures.get("cache.disk") if event.peaks is not None else None
-        if cache is not None:  # no log record has it, but a launcher cannot measure it
-            attributes[series.CACHE_GROWTH] = cache
         with self._lock:
-            self._newest = event.time_ns, event.clock_ns, attributes
+            for index, line in event.lines.items():
+                if (known := self._steps.get(index)) is not None:
+                    known.line = line
+            self._newest = event
             self._write_state()
         for step in event.steps:
             self._tell_samples(step.info.index, event)
         if event.clock_ns - self._heartbeat_ns >= _HEARTBEAT:
             self._heartbeat_ns = event.clock_ns
             samples = {str(step.info.index): step.samples for step in event.steps if step.samples}
-            self._write(event, {"attributes": attributes, "samples": samples}, "heartbeat")
+            self._write(event, {"attributes": event.attributes, "samples": samples}, "heartbeat")
+        if event.clock_ns >= self._stacks_due_ns:
+            self._write_stacks(event)
 
     def forget(self) -> None:
         """In a forked child: leaves the files to the parent."""
@@ -219,8 +239,9 @@ class RecordingSink(Sink):
         assert event.reading is not None
         self._has_failed = True  # until it has not
         process, events = open_events(self.folder)
+        self._process = process
         origin = {name: value for name, value in event.attributes.items() if name in semconv.ORIGIN}
-        self._made_manifest = manifest.create(self.folder, event.time_ns, "process", origin)
+        self._made_manifest = create_manifest(self.folder, event.time_ns, "process", origin)
         self._has_failed = False
         self._events = events
         self._state = StateFile(layout.state_path(self.folder, process))
@@ -245,11 +266,20 @@ class RecordingSink(Sink):
 
     def _write_state(self) -> None:
         """Writes the state; the caller has the lock."""
-        run, state = self._run, self._state
-        if run is None or state is None:
+        if self._run is not None and self._state is not None and self._newest is not None:
+            steps = self._steps.copy().items()
+            progress = ((index, step.samples, step.expected, step.line) for index, step in steps)
+            self._state.write(self._newest, progress, problem=self._problem)
+
+    def _write_stacks(self, event: Event) -> None:
+        run, stacks, process = self._run, event.stacks, self._process
+        if run is None or process is None or stacks is None or not stacks.steps:
             return
-        steps = [(index, step.samples, step.expected) for index, step in self._steps.copy().items()]
-        state.write(run.id, *self._newest, steps, self._problem)
+        began = time.thread_time_ns()
+        found = {"schema": layout.SCHEMA, "run": run.id, **to_lists(stacks)}
+        replace_whole(layout.stacks_path(self.folder, process, run.id), as_json(found).encode())
+        cost = time.thread_time_ns() - began
+        self._stacks_due_ns = event.clock_ns + max(_STACKS_NS, round(cost / _STACKS_SHARE))
 
     def _tell_samples(self, index: int, event: Event) -> None:
         step = self._steps.get(index)

@@ -11,19 +11,20 @@ than the worst of the base by the limit: one slow run in the base may hide a dif
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from otel_quant.recordings.comparison.facts import FactDifference
-from otel_quant.recordings.comparison.limits import Limit
-from otel_quant.recordings.comparison.runs import TOTAL
+from otel_quant.recordings.comparison.runs import TOTAL, FactDifference
 from otel_quant.recordings.comparison.side_by_side import (
     ALPHA,
     Comparison,
     Difference,
-    FigureRow,
     Sample,
     Side,
     StepRow,
@@ -31,8 +32,10 @@ from otel_quant.recordings.comparison.side_by_side import (
     mann_whitney,
     student,
 )
-from otel_quant.recordings.steps import StepPath, path_text
-from otel_quant.recordings.summary import WAITS
+from otel_quant.recordings.model import StepPath, path_text
+from otel_quant.recordings.summary import BY_NAME, GPU_ALLOCATED, GPU_PEAK, WAITS
+from otel_quant.schema.catalog import Quantity
+from otel_quant.schema.units import BINARY, UNITS
 
 Outcome = Literal["within", "worse", "not comparable"]
 
@@ -104,8 +107,7 @@ class _Test(NamedTuple):
 def judge(comparison: Comparison, limits: Sequence[Limit], *, force: bool) -> Verdict:
     """Judges each side but the base by limits."""
     found: list[Check | _Test] = []
-    base = comparison.sides[0]
-    unusable = [*_standing(base, is_new=False)]
+    unusable = [*_standing(comparison.sides[0], is_new=False)]
     for at, side in enumerate(comparison.sides[1:], 1):
         broken = [*unusable, *_standing(side, is_new=True)]
         found += broken
@@ -134,13 +136,9 @@ def _worst_first(check: Check) -> tuple[float, ...]:
 def _standing(side: Side, *, is_new: bool) -> Iterator[Check]:
     """Yields a check for each run that is not whole."""
     for run in side.runs:
-        if run.standing != "whole":
-            is_worse = is_new and run.standing == "failed"
-            yield Check(
-                side=side,
-                outcome="worse" if is_worse else "not comparable",
-                why=f"{run.name} {run.why}",
-            )
+        if run.why:
+            outcome: Outcome = "worse" if is_new and run.has_failed else "not comparable"
+            yield Check(side=side, outcome=outcome, why=f"{run.name} {run.why}")
 
 
 def _checks(
@@ -188,14 +186,9 @@ def _check(comparison: Comparison, at: int, limit: Limit, row: StepRow) -> Check
         return None
     base, difference = figure.samples[0], figure.differences[at - 1]
     check = Check(
-        limit=limit,
-        path=row.path,
-        side=side,
-        outcome="worse",
-        base=base,
-        new=new,
+        limit=limit, path=row.path, side=side, outcome="worse", base=base, new=new,
         difference=difference,
-    )
+    )  # fmt: skip
     if limit.is_budget:
         is_worse = new.highest > limit.amount if limit.sign == "<=" else new.lowest < limit.amount
         return check if is_worse else replace(check, outcome="within")
@@ -265,18 +258,141 @@ def _allowed(limit: Limit, base: float) -> float:
     return max(limit.amount * base, limit.figure.matters)
 
 
-def _missing(comparison: Comparison, at: int, limit: Limit, rows: Iterable[StepRow]) -> str:
+def _missing(comparison: Comparison, at: int, limit: Limit, rows: Sequence[StepRow]) -> str:
     """Returns why a limit could be applied nowhere."""
-    sides = comparison.sides[0], comparison.sides[at]
-    found = [row for row in rows if row.runs[0] or limit.is_budget]
-    if limit.step is not None and not found:
-        return f"no step {limit.step!r} in {sides[0].name}"
-    if limit.step is not None and not any(row.runs[at] for row in found):
-        return f"no step {limit.step!r} in {sides[1].name}"
-    figures: list[FigureRow] = [
-        row.figures[limit.figure.name] for row in found if limit.figure.name in row.figures
-    ]
-    for place, side in zip((0, at), sides, strict=True):
-        if (place or not limit.is_budget) and not any(row.samples[place] for row in figures):
-            return f"{limit.figure.name} is not known of {side.name}"
+    for place in (at,) if limit.is_budget else (0, at):
+        side = comparison.sides[place].name
+        if limit.step is not None and not any(row.runs[place] for row in rows):
+            return f"no step {limit.step!r} in {side}"
+        figures = [row.figures.get(limit.figure.name) for row in rows]
+        if not any(figure is not None and figure.samples[place] for figure in figures):
+            return f"{limit.figure.name} is not known of {side}"
     return f"{limit.figure.name} is in no step that is in both"
+
+
+# --- limits -------------------------------------------------------------------------------
+
+_COUNTED: Final[Mapping[str, float]] = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+"""Likewise, of figures that count something."""
+
+_EXPRESSION: Final = re.compile(
+    r"\s*(?:(?P<step>.*\S)\s*:)?\s*(?P<figure>[\w.]+)\s*(?P<sign><=|>=|=)\s*(?P<amount>.*\S)\s*"
+)
+_AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*|%)")
+
+_GATED_BY: Final[Mapping[str, str]] = {GPU_PEAK: GPU_ALLOCATED}
+"""What allocators reserve differs by gigabytes between identical runs; what is allocated does not."""
+
+FORM: Final = "[STEP:]FIGURE=10%, [STEP:]FIGURE=500MiB or [STEP:]FIGURE<=12GiB"
+
+
+class LimitError(ValueError):
+    """A text is no limit; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A limit."""
+
+    text: str  # As it was written
+    # Name of the steps that it is for, or their path with ``>``; ``total`` for the whole, None
+    # for the whole and every step
+    step: str | None
+    figure: Quantity
+    sign: str  # ``=`` for how much worse it may become, ``<=`` and ``>=`` for a budget
+    amount: float  # How much: in the figure's unit, or as a share of the base
+    is_share: bool = False  # Whether it is a share of the base
+
+    @property
+    def is_budget(self) -> bool:
+        """Whether it limits the figure itself, whatever the base has."""
+        return self.sign != "="
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether it is a size in a binary unit, such as GiB."""
+        return self.text.rstrip().endswith(BINARY)
+
+
+def parse(text: str) -> Limit:
+    """Returns the limit that a text says."""
+    found = _EXPRESSION.fullmatch(text)
+    if found is None:
+        raise LimitError(f"{text!r} is no limit; expected {FORM}")
+    name = found["figure"]
+    figure = BY_NAME.get(_GATED_BY.get(name, name))
+    if figure is None:
+        near = difflib.get_close_matches(name, BY_NAME, 1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        names = ", ".join(BY_NAME)
+        raise LimitError(f"{text!r}: {name} is no figure; {meant}expected one of {names}")
+    amount = _AMOUNT.fullmatch(found["amount"])
+    if amount is None:
+        raise LimitError(
+            f"{text!r}: {found['amount']!r} is no amount; expected a number and its unit, such as "
+            "10%, 500MiB or 90 s"
+        )
+    is_share = found["sign"] == "=" and amount[2] == "%"
+    units = {"%": 0.01} if is_share else UNITS.get(figure.unit, _COUNTED)
+    if amount[2] not in units:
+        allowed = [each or "no unit" for each in units if each != "%"]
+        if found["sign"] == "=":
+            allowed.insert(0, "%")
+        raise LimitError(
+            f"{text!r}: {figure.name} cannot be given in {amount[2] or 'a number without a unit'}; "
+            f"expected {', '.join(allowed)}"
+        )
+    value = float(amount[1]) * units[amount[2]]
+    return Limit(text, found["step"], figure, found["sign"], value, is_share)
+
+
+# --- the limits of a repository ----------------------------------------------------------
+
+NAME: Final = "otel-quant.toml"
+"""Their file."""
+
+_TABLE: Final = "compare"
+_KEYS: Final = ("fail-over", "budgets")
+
+
+def find(start: Path) -> Path | None:
+    """Returns the file of the repository that a folder is in."""
+    folder = start.absolute()
+    for each in (folder, *folder.parents):
+        if (each / NAME).is_file():
+            return each / NAME
+        if (each / ".git").exists():
+            return None
+    return None
+
+
+def load(path: Path) -> list[Limit]:
+    """Returns the limits of a file."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LimitError(f"{path}: not TOML: {error}") from error
+    table = content.pop(_TABLE, {})
+    if content or not isinstance(table, dict):
+        found = next(iter(content), _TABLE)
+        raise LimitError(f"{path}: {found!r} is not known; expected a table [{_TABLE}]")
+    limits = []
+    for key, texts in table.items():
+        if key not in _KEYS:
+            raise LimitError(f"{path}: [{_TABLE}] has {key!r}; expected {' and '.join(_KEYS)}")
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            expected = 'expected a list such as ["memory.peak=10%"]'
+            raise LimitError(f"{path}: {key} is {texts!r}; {expected}")
+        limits += [_limit(path, key, text) for text in texts]
+    return limits
+
+
+def _limit(path: Path, key: str, text: str) -> Limit:
+    try:
+        limit = parse(text)
+    except LimitError as error:
+        raise LimitError(f"{path}: {key}: {error}") from error
+    if limit.is_budget != (key == "budgets"):
+        other = "budgets have <= or >=" if key == "budgets" else "a budget stands in budgets"
+        raise LimitError(f"{path}: {key}: {text!r}: {other}")
+    return limit

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import Final, Literal, NamedTuple, TypeAlias
+from pathlib import PurePath
+from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import RecordedStep, Recording, State
-from otel_quant.recordings.steps import StepPath, placed_steps
+from otel_quant.recordings.model import (
+    RecordedStep,
+    Recording,
+    State,
+    StepPath,
+    placed_steps,
+    script_of,
+)
+from otel_quant.recordings.summary import MEMORY_PEAK, is_of_program, outermost_runs, peak
+from otel_quant.schema import semconv
+from otel_quant.schema.catalog import QUANTITIES
 
 Figures: TypeAlias = Mapping[str, float]
 """Numbers by the name of the quantity, in its unit."""
 
 TOTAL: Final[StepPath] = ()
-
-Standing = Literal["whole", "failed", "partial"]
-"""Whether a recording has a run that ended well, one that failed, or only a part of one."""
 
 _PARTIAL: Final[Mapping[State, str]] = {
     "running": "is still running",
@@ -42,8 +50,8 @@ class ComparedRun:
     recording: Recording  # What was read
     total: Figures  # Figures of the whole
     steps: Mapping[StepPath, ComparedStep]  # Its steps, in the order in which they opened
-    standing: Standing  # Whether it is whole
-    why: str  # Why it is not: ``is still running``; empty if it is
+    why: str  # Why it is not whole: ``is still running``; empty if it is
+    has_failed: bool  # It is not, because it has failed or was killed
     cpus: float | None  # How many processors it could use; None if that is not known
 
 
@@ -53,15 +61,15 @@ def compared_run(name: str, recording: Recording, *, of_runs: bool = False) -> C
     That is asked for where another one has no launcher: the whole of a profile is one run, from its
     first step on, and not the program.
     """
-    standing, why = _standing(recording)
+    has_failed = recording.state in ("failed", "killed")
     measured = summary.of_runs(recording) if of_runs else recording
     return ComparedRun(
         name=name,
         recording=recording,
         total=summary.values(measured),
         steps=dict(_steps(measured)),
-        standing=standing,
-        why=why,
+        why=_failure(recording) if has_failed else _partial(recording),
+        has_failed=has_failed,
         cpus=summary.processors(recording),
     )
 
@@ -84,19 +92,16 @@ def _steps(recording: Recording) -> Iterator[tuple[StepPath, ComparedStep]]:
     yield from ((path, step) for _, _, path, step in found)
 
 
-def _standing(recording: Recording) -> tuple[Standing, str]:
-    if recording.state in ("failed", "killed"):
-        return "failed", _failure(recording)
-    if recording.state != "ended":
-        return "partial", _PARTIAL[recording.state]
+def _partial(recording: Recording) -> str:
+    """Returns why a recording has only a part of a run; empty if it has the whole."""
+    if recording.state in _PARTIAL:
+        return _PARTIAL[recording.state]
     outermost = summary.outermost_runs(recording)
     if not outermost:
-        return "partial", "has no run: the program has opened no step"
+        return "has no run: the program has opened no step"
     if any(run.end is None for run in outermost):
-        return "partial", _PARTIAL["lost"]
-    if recording.problems:
-        return "partial", f"could not be read whole: {recording.problems[0]}"
-    return "whole", ""
+        return _PARTIAL["lost"]
+    return f"could not be read whole: {recording.problems[0]}" if recording.problems else ""
 
 
 def _failure(recording: Recording) -> str:
@@ -157,3 +162,188 @@ def _in_both(base: ComparedRun, new: ComparedRun) -> Iterator[tuple[float, float
         yield first.start, second.start
         if first.end is not None and second.end is not None:
             yield first.end, second.end
+
+
+# --- what differs beside the figures ------------------------------------------------------
+
+Value: TypeAlias = str | int | float | bool
+
+_ALL: Final = frozenset(quantity.kind for quantity in QUANTITIES)
+_NOTHING: Final[frozenset[str]] = frozenset()
+_TIME: Final[frozenset[str]] = frozenset({"time"})
+_TIME_MEMORY: Final[frozenset[str]] = frozenset({"time", "memory"})
+_TIME_MEMORY_GPU: Final[frozenset[str]] = frozenset({"time", "memory", "gpu"})
+
+_NEARLY: Final = 0.01
+"""Two machines of one kind have a memory that differs by some pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that is known of a run."""
+
+    name: str  # What it is
+    attribute: str  # Name of the attribute that says so, of the run or of its steps; empty for none
+    # Figures that are not compared where it differs, by their kinds or names
+    changes: frozenset[str] = _NOTHING
+    unit: str = ""  # Unit of a number: ``By`` or nothing
+
+
+FACTS: Final[tuple[Fact, ...]] = (
+    Fact("command", semconv.PROCESS_COMMAND_LINE),
+    Fact("library", semconv.LIBRARY_NAME),
+    Fact("calibration method", semconv.CALIBRATION_METHOD),
+    Fact("calibration samples", semconv.CALIBRATION_SAMPLE_COUNT),
+    Fact("configuration", semconv.CONFIG_NAME),
+    Fact("format", semconv.FORMAT),
+    Fact("weight type", semconv.WEIGHT_TYPE),
+    Fact("activation type", semconv.ACTIVATION_TYPE),
+    Fact("per channel", semconv.PER_CHANNEL),
+    Fact("bits", semconv.BITS),
+    Fact("block size", semconv.BLOCK_SIZE),
+    Fact("algorithms", semconv.ALGORITHMS),
+    Fact("layers", semconv.LAYER_COUNT),
+    Fact("model read", semconv.INPUT_PATH),
+    Fact("model written", semconv.OUTPUT_PATH),
+    Fact("SHA-256 of the float model", "quant.model.float.sha256"),
+    Fact("SHA-256 of the quantized model", "quant.model.quantized.sha256"),
+    Fact("processes of the launcher", semconv.RUN_WORLD_SIZE, _TIME_MEMORY_GPU),
+    Fact("machine", semconv.HOST_NAME),
+    Fact("system", semconv.OS_DESCRIPTION, _TIME),
+    Fact("CPU", semconv.CPU_MODEL, _TIME),
+    Fact("CPUs", semconv.CPU_COUNT, _TIME_MEMORY),
+    Fact("limit of CPUs", semconv.CPU_LIMIT, _TIME_MEMORY),
+    Fact("limit of memory", semconv.MEMORY_LIMIT, _TIME_MEMORY, "By"),
+    Fact("limit of addresses", semconv.ADDRESS_SPACE_LIMIT, _TIME_MEMORY, "By"),
+    Fact("limit of file sizes", semconv.FILE_SIZE_LIMIT, _NOTHING, "By"),
+    Fact("GPUs", semconv.GPU_NAMES, _TIME_MEMORY_GPU),
+    Fact("GPU drivers", semconv.GPU_DRIVERS, _TIME_MEMORY_GPU),
+    Fact("Python", semconv.PYTHON_VERSION, _TIME_MEMORY),
+    Fact("otel-quant", semconv.OTEL_QUANT_VERSION, _TIME_MEMORY),
+    Fact("commit", semconv.VCS_REVISION),
+    Fact("branch", semconv.VCS_REF),
+    Fact("uncommitted changes", semconv.VCS_DIRTY),
+)  # fmt: skip
+"""What may differ, in the order in which it is shown. RSS depends on the number of threads, which
+follows the processors; the processor's model and the system change how fast it is reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactDifference:
+    """A fact in which sides differ."""
+
+    name: str  # What it is
+    # For each side the values of its runs, each once; empty for one that is not known
+    values: tuple[tuple[Value, ...], ...]
+    changes: frozenset[str]  # Figures that are not compared for it, by their kinds or names
+    unit: str = ""  # Unit of the values
+
+    def is_unlike(self, at: int) -> bool:
+        """Whether a side is known to differ from the base."""
+        base, new = self.values[0], self.values[at]
+        return bool(base and new) and not (_are_among(base, new) and _are_among(new, base))
+
+
+def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDifference]:
+    """Returns in what the runs of two or more sides differ.
+
+    A fact that is not known of a side is shown and changes nothing: the side may be alike.
+    """
+    libraries = dict.fromkeys(name for side in sides for run in side for name in _libraries(run))
+    facts: list[tuple[Fact, Callable[[ComparedRun], Value | None]]] = [
+        (Fact("script", "", _ALL), _script),
+        (Fact("memory was read", "", frozenset({MEMORY_PEAK})), _when_read),
+        *((fact, partial(_value, name=fact.attribute)) for fact in FACTS),
+        *(
+            (Fact(name, "", _TIME_MEMORY_GPU), partial(_version, library=name))
+            for name in libraries
+        ),
+    ]
+    if not all(is_of_program(run.recording) for side in sides for run in side):
+        # A profile has one process, and nobody knows what the others had added to its whole.
+        facts.append((Fact("recorded processes", "", _ALL), _processes))
+    found = []
+    for fact, value_of in facts:
+        values = tuple(_distinct(map(value_of, side)) for side in sides)
+        known = [value for side in values for value in side]
+        differs = not all(_is_alike(value, known[0]) for value in known)
+        if differs or (known and not all(values)):
+            changes = fact.changes if differs else _NOTHING
+            found.append(FactDifference(fact.name, values, changes, fact.unit))
+    return found
+
+
+def without_common_step(base: Sequence[ComparedRun], new: Sequence[ComparedRun]) -> bool:
+    """Whether two sides have steps, and none of them in common."""
+    first, second = ({path for run in side for path in run.steps} for side in (base, new))
+    return bool(first) and bool(second) and first.isdisjoint(second)
+
+
+def _version(run: ComparedRun, library: str) -> Value | None:
+    return _libraries(run).get(library)
+
+
+def _value(run: ComparedRun, name: str) -> Value | None:
+    """Returns the values of an attribute, wherever a recording has them, each once."""
+    sources = [
+        run.recording.origin,
+        *(each.attributes for each in run.recording.runs),
+        *(each.step.attributes for each in run.steps.values()),
+    ]
+    found = dict.fromkeys(
+        ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        for source in sources
+        if (value := source.get(name)) is not None
+    )
+    return ", ".join(map(str, found)) if len(found) > 1 else next(iter(found), None)
+
+
+def _script(run: ComparedRun) -> str | None:
+    command = run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
+    return script_of(command) if isinstance(command, str) and command else None
+
+
+def _processes(run: ComparedRun) -> int:
+    return len(outermost_runs(run.recording))
+
+
+def _when_read(run: ComparedRun) -> str | None:
+    """Returns when memory was read: Quark's own profiler does so at checkpoints alone."""
+    known = peak(run.recording)
+    if known is None:
+        return None
+    sampled = any(
+        name in attributes
+        for each in run.recording.runs
+        for attributes in (each.attributes, each.last.attributes if each.last else {})
+        for name in (semconv.MEMORY_PEAK, semconv.READING_MEMORY_PEAK)
+    )
+    all_the_time = sampled or known.source in ("launcher", "ending", "process", "sampled")
+    return "all the time" if all_the_time else "at checkpoints"
+
+
+def _libraries(run: ComparedRun) -> Mapping[str, str]:
+    listed = run.recording.origin.get(semconv.LIBRARIES)
+    names = [listed] if isinstance(listed, str) else listed if isinstance(listed, tuple) else []
+    pairs = (str(each).rpartition(" ") for each in names)
+    return {name: version for name, _, version in pairs if name}
+
+
+def _distinct(values: Iterable[Value | None]) -> tuple[Value, ...]:
+    found: dict[Value, None] = {}
+    for value in values:
+        if value is not None and not any(_is_alike(value, other) for other in found):
+            found[value] = None
+    return tuple(found)
+
+
+def _are_among(values: Iterable[Value], others: Sequence[Value]) -> bool:
+    return all(any(_is_alike(value, other) for other in others) for value in values)
+
+
+def _is_alike(first: Value, second: Value) -> bool:
+    if isinstance(first, int) and isinstance(second, int) and first > 1 << 20:
+        return abs(first - second) <= _NEARLY * first
+    if isinstance(first, str) and isinstance(second, str) and "/" in (first[:1], second[:1]):
+        return PurePath(first).name == PurePath(second).name  # folders differ between checkouts
+    return first == second

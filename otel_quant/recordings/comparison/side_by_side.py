@@ -18,16 +18,17 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
-from otel_quant.recordings.comparison.facts import (
+from otel_quant.recordings.comparison.runs import (
+    TOTAL,
+    ComparedRun,
     FactDifference,
+    Figures,
     fact_differences,
     without_common_step,
 )
-from otel_quant.recordings.comparison.runs import TOTAL, ComparedRun, Figures
-from otel_quant.recordings.model import State
-from otel_quant.recordings.steps import StepPath
+from otel_quant.recordings.model import State, StepPath
 from otel_quant.recordings.summary import CPU_TIME, CPU_WAIT, CPU_WAITS, DURATION, SAMPLE_RATE
-from otel_quant.schema.quantities import QUANTITIES, Quantity
+from otel_quant.schema.catalog import QUANTITIES, Quantity
 
 
 @dataclass(frozen=True, slots=True)

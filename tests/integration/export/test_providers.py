@@ -12,6 +12,7 @@ from tests.fixtures.programs import run_script
 SCRIPT = """
 import sys
 import otel_quant
+from otel_quant.capture.runtime import RUNTIME
 from opentelemetry import metrics, trace
 from opentelemetry._logs import set_logger_provider
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
@@ -24,16 +25,15 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+exporters = [OTLPSpanExporter(), OTLPLogExporter(), OTLPMetricExporter()]
+
 def set_providers():
-    tracers = TracerProvider()
-    tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    tracers, loggers = TracerProvider(), LoggerProvider()
+    tracers.add_span_processor(BatchSpanProcessor(exporters[0]))
+    loggers.add_log_record_processor(BatchLogRecordProcessor(exporters[1]))
     trace.set_tracer_provider(tracers)
-    metrics.set_meter_provider(
-        MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())])
-    )
-    loggers = LoggerProvider()
-    loggers.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
     set_logger_provider(loggers)
+    metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(exporters[2])]))
 
 when = sys.argv[1]
 if when == "before instrument()":
@@ -50,6 +50,8 @@ if when == "after the first step":
     set_providers()
 with otel_quant.step("Calibration", "Second"):
     pass
+RUNTIME.delivery.drain(10)
+assert not any("export" in vars(exporter) for exporter in exporters), "they are the program's"
 """
 
 
@@ -62,7 +64,7 @@ with otel_quant.step("Calibration", "Second"):
         ("after the first step", [("Second", [])]),
     ],
 )
-def test_what_begins_after_the_providers_are_set_is_reported_to_the_end(
+def test_what_begins_after_the_providers_are_set_is_reported_to_the_end_by_untouched_exporters(
     tmp_path: Path, otlp: OtlpReceiver, when: str, steps: list[object]
 ) -> None:
     _, errors = run_script(tmp_path, SCRIPT, when, **otlp.environment("http/protobuf"))

@@ -35,8 +35,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("separated", [True, False], ids=["with --", "without --"])
-def test_a_program_that_cannot_be_started(launched: Launched, case: str, separated: bool) -> None:
+def test_a_program_that_cannot_be_started(launched: Launched, case: str) -> None:
     (launched.folder / "folder").mkdir()
     (launched.folder / "data").write_text("data")
     (launched.folder / "script.py").write_text("print(1)")
@@ -44,8 +43,7 @@ def test_a_program_that_cannot_be_started(launched: Launched, case: str, separat
     (launched.folder / "job").chmod(0o755)
     before = sorted(path.name for path in launched.folder.iterdir())
     program, code, message = CASES[case]
-    command = launcher() if separated else launcher()[:-1]
-    ended = launched.run_bare([*command, *program])
+    ended = launched.run(program)
     assert (ended.returncode, ended.stdout) == (code, "")
     assert ended.stderr == f"otel-quant: {message}\n"
     assert sorted(path.name for path in launched.folder.iterdir()) == before
@@ -82,30 +80,17 @@ def test_options_of_the_program_are_its_own_with_and_without_dashes(launched: La
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "--quiet --out -- x\n", "")
 
 
-@pytest.mark.parametrize("kibibytes", [0, 4])
-def test_a_full_disk_cuts_the_recording_and_leaves_the_program_as_it_is(
-    launched: Launched, kibibytes: int
-) -> None:
+def test_a_full_disk_leaves_the_program_as_it_is(launched: Launched) -> None:
     code = "import otel_quant\nwith otel_quant.step('A'): print('done')"
-    limited = f'trap "" XFSZ; ulimit -f {kibibytes}; exec "$@"'
+    limited = 'trap "" XFSZ; ulimit -f 0; exec "$@"'
     (launched.folder / "p.py").write_text(code)
     ended = launched.run_bare(
         ["bash", "-c", limited, "-", *launcher(), "python", "p.py"],
         variables={"PYTHONDONTWRITEBYTECODE": "1"},  # of ours, cut, which later runs would load
     )
     assert (ended.returncode, ended.stdout) == (0, "done\n")
-    is_lost = (
-        "otel-quant: no step was recorded: the recording could not be written\n" in ended.stderr
-    )
-    assert is_lost is (kibibytes == 0)
-
-
-def test_a_recording_that_is_removed_meanwhile_leaves_the_program_as_it_is(
-    launched: Launched,
-) -> None:
-    ended = launched.run(["sh", "-c", "rm -r otel-quant-*; exit 3"])
-    assert ended.returncode == 3
-    assert ended.stdout == ""
+    lost = "otel-quant: no step was recorded: the recording could not be written\n"
+    assert lost in ended.stderr
 
 
 def test_quiet_says_nothing_and_otherwise_it_is_said_after_the_program_on_standard_error(

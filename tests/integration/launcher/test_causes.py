@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
 import signal
 import subprocess
@@ -56,10 +55,6 @@ def filled():
     for number in range(20):  # nothing of these is on the disk
         with otel_quant.step("Inference"):
             pass
-
-def waits():
-    print("ready", flush=True)
-    time.sleep(60)
 
 def removed():
     shutil.rmtree(os.environ["OTEL_QUANT_RECORD"])
@@ -186,19 +181,3 @@ def test_of_a_recording_that_is_removed_the_end_is_told(launched: Launched, prog
         "otel-quant: gone was removed while the program ran: there is no recording" in done.stderr
     )
     assert "the program was killed by SIGKILL\n  evidence: memory was at " in done.stderr
-
-
-def test_the_limit_of_a_batch_system_is_told_as_evidence(launched: Launched, program: Path) -> None:
-    process = subprocess.Popen(
-        [*launcher("--out", "recorded"), "python", str(program), "waits"],
-        env=launched.environment({"PBS_JOBID": "7.head", "PBS_WALLTIME": "3600"}),
-        cwd=launched.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    os.kill(process.pid, signal.SIGTERM)
-    _, printed = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGTERM
-    for text in told_everywhere(launched, launched.folder / "recorded", printed):
-        assert re.search(r"program.py was killed by SIGTERM after .* in Calibration(?!:)", text)
-        assert "PBS job 7.head may run for 1 h 00 min (PBS_WALLTIME); the program ran for " in text

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
-from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched, launcher
 
 MB = 1_000_000
@@ -74,11 +74,10 @@ def ending_in(folder: Path) -> Ending:
 
 
 def sample_in(ending: Ending) -> tuple[int, int]:
-    assert ending.where is not None
-    step, _, rest = ending.where.partition(", sample ")
-    assert step == "Calibration"
-    sample, _, total = rest.partition(" of ")
-    return int(sample), int(total)
+    """Returns at which sample it was, and of how many; the line of the program may stand behind that."""
+    found = re.fullmatch(r"Calibration, sample (\d+) of (\d+)(, at .*)?", ending.where or "")
+    assert found is not None, ending.where
+    return int(found[1]), int(found[2])
 
 
 @pytest.fixture
@@ -122,14 +121,16 @@ def run_within(
     return launched.run_bare(["sh", "-c", within, "sh", *launcher(*options), *command])
 
 
-def test_a_killed_calibration_says_where_it_was_and_what_it_held(launched: Launched) -> None:
+def test_a_killed_calibration_says_where_it_was_and_what_it_held_and_sends_nothing_unasked(
+    launched: Launched,
+) -> None:
     done = launched.run(program(launched.folder, 10 * MB, 512, last=120))
     assert done.returncode == -signal.SIGKILL
     ending = ending_in(launched.recording)
-    held = launched.recording / "curve.launcher.jsonl"
-    assert held.exists()
+    assert (launched.recording / "curve.launcher.jsonl").exists()
+    assert read(launched.recording).runs[0].trace_id is None
     assert (ending.signal, ending.exit_code, ending.out_of_memory) == ("SIGKILL", None, None)
-    assert ending.where == "Calibration, sample 120 of 512"
+    assert sample_in(ending) == (120, 512)
     assert ending.open_steps == ("Calibration",)
     assert ending.memory_per_sample == pytest.approx(10 * MB, rel=0.1)
     assert ending.evidence is not None
@@ -144,23 +145,12 @@ def test_a_killed_child_is_reported_although_the_program_ends_by_itself(launched
     assert done.returncode == 1
     ending = ending_in(launched.recording)
     assert (ending.exit_code, ending.signal) == (1, None)
-    assert ending.where == "Calibration, sample 60 of 512"
+    assert sample_in(ending) == (60, 512)
     (run,) = (run for run in read(launched.recording).runs if run.steps)
     assert ending.process == f"process {run.pid}"
     assert ending.process_signal in ("SIGKILL", None)  # None if it was waited for at once
     assert ending.memory is not None
     assert ending.memory > 600 * MB
-
-
-@pytest.mark.slow
-def test_a_calibration_that_holds_gigabytes_says_how_many(launched: Launched) -> None:
-    launched.run(program(launched.folder, 1, 100, last=50))
-    nothing = ending_in(launched.recording).memory
-    done = launched.run(program(launched.folder, 40 * MB, 100, last=50), "--out", "big")
-    assert done.returncode == -signal.SIGKILL
-    memory = ending_in(launched.folder / "big").memory
-    assert nothing is not None
-    assert memory == pytest.approx(nothing + 2000 * MB, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +170,7 @@ def test_an_out_of_memory_kill_is_known_and_reported(
     assert done.returncode == -signal.SIGKILL
     ending = ending_in(launched.recording)
     assert (ending.signal, ending.out_of_memory) == ("SIGKILL", "known")
-    assert " of 512: out of memory.\n" in done.stderr
+    assert re.search(r" of 512(, at .*)?: out of memory\.\n", done.stderr)
     assert "the kernel has counted 1 out-of-memory kill: oom_kill in " in done.stderr
     sample, total = sample_in(ending)
     assert abs(sample - int((launched.folder / "given").read_text())) <= 1
@@ -196,46 +186,17 @@ def test_an_out_of_memory_kill_is_known_and_reported(
         assert ending.memory_per_sample == pytest.approx(10 * MB, rel=0.1)
 
 
-def test_a_limit_of_the_address_space_is_reported(launched: Launched) -> None:
-    command = program(launched.folder, 100 * MB, 512)
-    done = launched.run(["sh", "-c", 'ulimit -v 4000000; exec "$@"', "sh", *command])
-    assert done.returncode == 1
-    ending = ending_in(launched.recording)
-    assert (ending.exit_code, ending.signal, ending.out_of_memory) == (1, None, None)
-    assert ending.error is not None
-    assert "MemoryError" in ending.error
-    assert (ending.memory_limit, ending.memory_limit_source) == (4_000_000 * 1024, "RLIMIT_AS")
-    assert abs(sample_in(ending)[0] - int((launched.folder / "given").read_text())) <= 1
-    assert ending.advice[0].text.startswith("Raise or lift the limit of the address space")
-
-
-def wait_for_sample(given: Path) -> None:
-    """Waits until a sample has been counted: the reader says a number before it gives that sample away."""
-    deadline = time.monotonic() + 60
+def started(launched: Launched, folder: Path, command: list[str]) -> subprocess.Popen[str]:
+    """Starts a calibration, recorded in a folder, and waits until a sample has been counted."""
+    process = subprocess.Popen(
+        [*launcher("--out", str(folder)), *command],
+        env=launched.environment(), cwd=launched.folder, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    given, deadline = launched.folder / "given", time.monotonic() + 60
+    # The reader says a number before it gives that sample away.
     while time.monotonic() < deadline and not (given.exists() and int(given.read_text() or 0) > 1):
         time.sleep(0.01)
-
-
-def killed_at(folder: Path, launched: Launched, after: float) -> None:
-    """Kills a calibration some seconds after it has begun, and holds what is recorded of it."""
-    given = launched.folder / "given"
-    given.unlink(missing_ok=True)
-    process = subprocess.Popen(
-        [*launcher("--out", str(folder)), *program(launched.folder, 1000, 10_000, pause=0.002)],
-        env=launched.environment(),
-        cwd=launched.folder,
-        stderr=subprocess.DEVNULL,
-    )
-    wait_for_sample(given)
-    time.sleep(after)
-    (events,) = folder.glob("events.*.jsonl")
-    os.kill(int(events.name.split(".")[1]), signal.SIGKILL)
-    assert process.wait(60) == -signal.SIGKILL
-    ending = ending_in(folder)
-    assert ending.signal == "SIGKILL"
-    sample, total = sample_in(ending)
-    assert abs(sample - int(given.read_text() or "0")) <= 1
-    assert total == 10_000
+    return process
 
 
 @pytest.mark.parametrize(
@@ -251,52 +212,18 @@ def killed_at(folder: Path, launched: Launched, after: float) -> None:
 def test_a_kill_at_any_moment_names_the_step_and_the_sample(
     launched: Launched, after: float
 ) -> None:
-    killed_at(launched.folder / "recording", launched, after)
-
-
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_the_open_spans_are_ended_under_their_own_ids(
-    launched: Launched, otlp: OtlpReceiver, protocol: Any
-) -> None:
-    command = program(launched.folder, 10 * MB, 512, last=60)
-    variables = otlp.environment(protocol)
-    variables.pop("OTEL_SERVICE_NAME", None)  # the service has the program's name
-    done = launched.run(command, variables=variables)
-    assert done.returncode == -signal.SIGKILL
-    recording = read(launched.recording)
-    (run,) = recording.runs
-    (step,) = run.steps
-    otlp.wait_for(lambda receiver: bool(receiver.records_of("quant.run.killed")))
-    root, calibration = otlp.span("quantization"), otlp.span("Calibration")
-    assert (root.trace_id, root.span_id, root.parent_id) == (run.trace_id, run.span_id, "")
-    assert (calibration.trace_id, calibration.span_id) == (step.trace_id, step.span_id)
-    assert calibration.parent_id == root.span_id
-    (started,) = otlp.records_of("quant.run.started")
-    assert (started.trace_id, started.span_id) == (root.trace_id, root.span_id)
-    assert recording.ending is not None
-    for span, item in ((root, run), (calibration, step)):
-        assert span.status == "ERROR"
-        assert span.status_message == (
-            "the program was killed by SIGKILL, in Calibration, sample 60 of 512"
-        )
-        assert abs(span.start_ns - recording.began_ns - item.start * 1e9) < 1e6
-        assert abs(span.end_ns - recording.began_ns - recording.ending.time * 1e9) < 1e6
-        assert span.attributes["error.type"] == "SIGKILL"
-        assert span.resource["service.name"] == "quantize"
-        assert span.resource == started.resource
-    assert calibration.attributes["quant.calibration.sample_count"] == 60
-    assert calibration.attributes["quant.calibration.sample_total"] == 512
-    (record,) = otlp.records_of("quant.run.killed")
-    assert (record.trace_id, record.span_id) == (step.trace_id, step.span_id)
-    assert record.severity == "ERROR"
-    assert record.attributes["quant.ending.memory"] == recording.ending.memory
-
-
-def test_nothing_is_sent_where_no_endpoint_is_configured(
-    launched: Launched, otlp: OtlpReceiver
-) -> None:
-    launched.run(program(launched.folder, 1000, 512, last=60))
-    assert (otlp.span_names(), read(launched.recording).runs[0].trace_id) == ([], None)
+    folder = launched.folder / "recording"
+    process = started(launched, folder, program(launched.folder, 1000, 10_000, pause=0.002))
+    time.sleep(after)
+    (events,) = folder.glob("events.*.jsonl")
+    os.kill(int(events.name.split(".")[1]), signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    ending = ending_in(folder)
+    assert ending.signal == "SIGKILL"
+    sample, total = sample_in(ending)
+    assert abs(sample - int((launched.folder / "given").read_text())) <= 1
+    assert total == 10_000
 
 
 def test_an_endpoint_that_hangs_delays_the_end_by_the_time_that_it_has(launched: Launched) -> None:
@@ -313,14 +240,7 @@ def test_a_launcher_that_is_killed_leaves_the_program_and_the_recording(
     launched: Launched,
 ) -> None:
     folder = launched.folder / "recording"
-    process = subprocess.Popen(
-        [*launcher("--out", str(folder)), *program(launched.folder, 1000, 300, pause=0.002)],
-        env=launched.environment(),
-        cwd=launched.folder,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for_sample(launched.folder / "given")
+    process = started(launched, folder, program(launched.folder, 1000, 300, pause=0.002))
     process.kill()
     _, said = process.communicate(timeout=60)  # until the program has closed it too
     assert "Traceback" not in said
@@ -333,14 +253,7 @@ def test_a_program_that_is_killed_while_the_launcher_is_stopped_is_reported(
     launched: Launched,
 ) -> None:
     folder = launched.folder / "recording"
-    process = subprocess.Popen(
-        [*launcher("--out", str(folder)), *program(launched.folder, 1000, 512, 100, 0.002)],
-        env=launched.environment(),
-        cwd=launched.folder,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for_sample(launched.folder / "given")
+    process = started(launched, folder, program(launched.folder, 1000, 512, 100, 0.002))
     os.kill(process.pid, signal.SIGSTOP)
     while (launched.folder / "given").read_text().strip() != "100":
         time.sleep(0.01)
@@ -349,4 +262,4 @@ def test_a_program_that_is_killed_while_the_launcher_is_stopped_is_reported(
     _, said = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     assert "Traceback" not in said
-    assert ending_in(folder).where == "Calibration, sample 100 of 512"
+    assert sample_in(ending_in(folder)) == (100, 512)

@@ -130,16 +130,6 @@ def test_a_closed_terminal_ends_program_and_launcher(
     assert psutil.wait_procs(processes, timeout=30)[1] == []
 
 
-def test_without_a_terminal_and_with_closed_input_nothing_is_different(launched: Launched) -> None:
-    code = "import os, sys; print(sys.stdin, os.isatty(1)); sys.exit(4)"
-    for by_shell in ('exec "$@" <&-', 'exec setsid --wait "$@" </dev/null', 'exec "$@" 2>&-'):
-        bare = launched.run_bare(["sh", "-c", by_shell, "-", *PYTHON, "-c", code])
-        ours = launched.run_bare(
-            ["sh", "-c", by_shell, "-", *launcher("--quiet"), *PYTHON, "-c", code]
-        )
-        assert (ours.returncode, ours.stdout, ours.stderr) == (4, bare.stdout, bare.stderr)
-
-
 def test_a_reader_of_the_programs_output_sees_its_end_when_the_program_closes_it(
     launched: Launched,
 ) -> None:

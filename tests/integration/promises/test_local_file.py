@@ -80,17 +80,12 @@ FAULTS = {
         second="resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))",
         records=[name for name in RECORDS if name not in ("step 0 End", "step 1 Start")],
     ),
-    "a device": Fault("No space left on device: '/dev/full'", "/dev/full"),
-    "below a file": Fault("Not a directory: 'HERE/script.py/missing/profile.yaml'", "script.py/missing/profile.yaml"),
     "no such folder": Fault("No such file or directory: '/proc/missing/profile.yaml'", "/proc/missing/profile.yaml"),
-    "too long": Fault(f"File name too long: '{'x' * 300}.yaml'", "x" * 300 + ".yaml"),
-    "a folder": Fault("not a regular file; give the path of a file: 'HERE/out/quark_profile.yaml'", "out/", before="os.makedirs('out/quark_profile.yaml')"),
     "a folder of the program's that is missing": Fault(
         "No such file or directory: 'HERE/gone/p.yaml'", "",
         before="os.environ['QUARK_PROFILING'] = '1'; from otel_quant.quark import GlobalProfiler; GlobalProfiler('gone/p.yaml')",
     ),
     "no right to a folder": Fault("Permission denied: 'HERE/locked/profile.yaml'", "locked/profile.yaml", before=f"os.mkdir('locked', 0o500); {POWERLESS}"),
-    "no right to make a folder": Fault("Permission denied: 'HERE/locked/missing/profile.yaml'", "locked/missing/profile.yaml", before=f"os.mkdir('locked', 0o500); {POWERLESS}"),
     "closed": Fault("Bad file descriptor: 'HERE/profile.yaml'", first="os.closerange(3, 2000)", records=BEGUN),
     "closed, its number used again": Fault(
         "the program has closed this file's descriptor and used its number again; it must close only what it has opened: 'HERE/profile.yaml'",
@@ -131,27 +126,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-@pytest.mark.parametrize(
-    ("before", "reason", "records"),
-    [(None, "No space left on device", SOME), ("remount,ro", "Read-only file system", None)],
-)
-def test_on_a_full_disk_or_one_for_reading_all_steps_still_reach_the_endpoint(
-    workshop: Workshop,
-    otlp: OtlpReceiver,
-    small_disk: Path,
-    before: str | None,
-    reason: str,
-    records: list[str] | None,
+def test_on_a_full_disk_all_steps_still_reach_the_endpoint(
+    workshop: Workshop, otlp: OtlpReceiver, small_disk: Path
 ) -> None:
-    if before:
-        subprocess.run(["mount", "-o", before, str(small_disk)], check=True)
     path = small_disk / "profile.yaml"
     script = workshop.script(SCRIPT.format(before="", first="pass", second="pass"))
     done = script.run({**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": str(path)})
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "done\n", 1)
-    assert done.stderr.endswith(f"{reason}: '{path}'\n")
-    check(path, records)
+    assert done.stderr.endswith(f"No space left on device: '{path}'\n")
+    check(path, SOME)
     assert otlp.span("quantization").attributes["quant.run.steps"] == 60
     assert len(otlp.spans) == 61
 
@@ -187,13 +171,6 @@ def test_the_file_is_where_it_was_asked_for_and_its_folders_are_made(
     assert profile.complete
 
 
-def test_the_folders_of_a_runs_own_file_are_made(tmp_path: Path) -> None:
-    run_script(
-        tmp_path, f"import otel_quant\nwith otel_quant.run('out/p.yaml'):\n    exec('''{NESTED}''')"
-    )
-    assert steps_in(tmp_path / "out" / "p.yaml") == STEPS
-
-
 @pytest.mark.parametrize(("sampler", "spans"), [("always_on", 3), ("always_off", 0)])
 def test_beside_otlp_the_file_does_not_depend_on_sampling(
     workshop: Workshop, otlp: OtlpReceiver, sampler: str, spans: int
@@ -204,25 +181,3 @@ def test_beside_otlp_the_file_does_not_depend_on_sampling(
     assert len(otlp.spans) == spans
     assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == STEPS
     assert steps_in(workshop.folder / "quark_profile.yaml") == STEPS
-
-
-def test_two_runs_that_want_one_path_at_once_write_one_file_each(workshop: Workshop) -> None:
-    wait = "print(flush=True); sys.stdin.readline()"
-    script = workshop.script(SCRIPT.format(before=wait, first="pass", second="pass"))
-    runs = [script.start({"OTEL_QUANT_PROFILE": "profile.yaml"}) for _ in range(4)]
-    for process in runs:
-        assert process.stdout is not None
-        process.stdout.readline()  # all of them are ready before any of them begins
-    for process in runs:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    for process in runs:
-        _, said = process.communicate(timeout=60)
-        assert (process.returncode, said) == (5, "")
-    files = sorted(workshop.folder.glob("profile*.yaml"))
-    assert len(files) == 4
-    assert workshop.folder / "profile.yaml" in files
-    for file in files:
-        assert steps_in(file) == RECORDS
-        assert "# Summary Metrics" in file.read_text()

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from otel_quant.export.recording import layout
 from otel_quant.export.recording.curve import CurveFile, read_curve
+from otel_quant.export.recording.event_file import as_json
 from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult
 from otel_quant.recordings.comparison.runs import compared_run
 from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.reader import read
+from otel_quant.schema.stacks import Amounts, Place, Stacks, to_lists
 from otel_quant.views import compare, inference
 from otel_quant.views.html import page_text
 from otel_quant.views.report import render
@@ -36,6 +39,24 @@ def long_names(folder: Path) -> Recording:
     return replace(whole, runs=(replace(whole.runs[0], steps=steps),))
 
 
+def with_stacks(folder: Path) -> Recording:
+    """The lines of two steps; the program's own function has a hostile name."""
+    whole = built.good(folder)
+    run, stacks = whole.runs[0], Stacks()
+    main = Place("/a/quantize.py", "</script><img src=x onerror=alert(1)>", 12, "")
+    load = Place("/a/quantize.py", "Reader.get_next", 30, "")
+    collect = Place("onnxruntime/quantization/calibrate.py", "collect_data", 698, "onnxruntime")
+    merge = Place("onnxruntime/quantization/calibrate.py", "merge", 983, "onnxruntime")
+    first, second = run.steps[:2]
+    stacks.add(first.index, (main,), Amounts(1_000_000_000, 1, 1, 0, 0))
+    stacks.add(second.index, (main, collect, merge), Amounts(4_000_000_000, 1, 1, 300_000_000, 0))
+    stacks.add(second.index, (main, collect), Amounts(2_000_000_000, 1, 1, 0, 0))
+    stacks.add(second.index, (main, collect, load), Amounts(1_000_000_000, 1, 1, 100_000_000, 0))
+    path = layout.stacks_path(folder, run.process, run.id)
+    path.write_text(as_json({"schema": 1, "run": run.id, **to_lists(stacks)}))
+    return whole
+
+
 @pytest.mark.parametrize(
     ("make", "options"),
     [
@@ -48,6 +69,9 @@ def long_names(folder: Path) -> Recording:
         (built.nothing, {}),
         (hostile, {}),
         (long_names, PHONE),
+        (with_stacks, {}),
+        (with_stacks, PHONE),
+        (with_stacks, {"color_scheme": "dark"}),
     ],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
@@ -61,6 +85,39 @@ def test_a_report_has_no_error_asks_for_nothing_and_fits_its_window(
     page.is_well()
     page.page.set_viewport_size(WIDE if options == PHONE else PHONE["viewport"])
     page.is_well()
+
+
+def test_the_lines_of_steps_are_folded_at_libraries_opened_searched_and_zoomed(
+    opened: Open, tmp_path: Path
+) -> None:
+    whole = with_stacks(tmp_path)
+    first, second = (step.name for step in whole.runs[0].steps[:2])
+    page = opened(render(whole)).page
+    boxes = page.locator(".flame .plot button")
+    said = page.locator(".flame .reading")
+    main = "</script><img src=x onerror=alert(1)> (/a/quantize.py:12)"
+    load = "Reader.get_next (/a/quantize.py:30)"
+    merge = "merge (onnxruntime/quantization/calibrate.py:983)"
+    collect = "collect_data (onnxruntime/quantization/calibrate.py:698)"
+    assert boxes.all_inner_texts() == ["all steps", second, main, "onnxruntime", load, first, main]
+    page.locator(".flame [type=checkbox]").uncheck()
+    assert boxes.all_inner_texts() == ["all steps", second, main, collect, merge, load, first, main]
+    boxes.nth(3).hover()
+    assert said.inner_text() == f"{collect}: 7.00 s, 87.5 % of all, 2.00 s of its own"
+    page.locator(".flame [type=search]").fill("get_next")
+    assert said.inner_text() == "12.5 % is at lines with “get_next”"
+    assert page.locator(".flame .found").all_inner_texts() == [load]
+    page.locator(".flame select").select_option("memory growth")
+    page.locator(".flame [type=search]").fill("")
+    assert boxes.all_inner_texts() == ["all steps", second, main, collect, merge, load]
+    boxes.nth(4).focus()
+    assert said.inner_text() == f"{merge}: 300 MB, 75.0 % of all"
+    page.keyboard.press("ArrowRight")
+    assert said.inner_text() == f"{load}: 100 MB, 25.0 % of all"
+    page.keyboard.press("Enter")
+    assert boxes.all_inner_texts() == [load]
+    page.keyboard.press("Escape")
+    assert boxes.count() == 6
 
 
 def stairs(folder: Path) -> Recording:
@@ -194,23 +251,10 @@ def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(ope
         (failed, *variants), "", {}, 0.25, 2, baseline="small", command="otel-quant bench"
     )
     page = opened(page_text(inference.document(result)))
-    page.page.locator("#bench-models thead button", has_text="peak memory").press("Enter")
-    assert page.cells("bench-models", 1) == ["large", "middle", "small", "failed", "unknown"]
-
-
-def test_the_slowest_of_64_ranks_is_found_by_sorting(opened: Open, tmp_path: Path) -> None:
-    page = opened(render(built.ranks(tmp_path)))
-    page.page.locator("#processes thead button", has_text="Memory peak").press("Enter")
-    assert page.cells("processes", 1)[:3] == ["rank 63", "rank 62", "rank 61"]
-
-
-def test_unknown_cells_stay_last_in_both_directions(opened: Open, tmp_path: Path) -> None:
-    page = opened(render(built.killed(tmp_path)))
-    button = page.page.locator("#steps thead button", has_text="Memory end")
-    column = 1 + page.page.locator("#steps thead th").all_inner_texts().index("Memory end MB")
-    for _ in range(2):
-        button.press("Enter")
-        assert page.cells("steps", column)[-3:] == ["", "", ""]
+    known = ["large", "middle", "small"]
+    for in_order in (known, known[::-1]):
+        page.page.locator("#bench-models thead button", has_text="peak memory").press("Enter")
+        assert page.cells("bench-models", 1) == [*in_order, "failed", "unknown"]
 
 
 def test_without_javascript_the_outline_and_the_tables_are_there(

@@ -81,12 +81,6 @@ def test_without_a_terminal_each_step_is_a_line_on_standard_error(launched: Laun
     assert "failed with exit code 7 after" in ended.stderr
 
 
-def test_a_program_that_does_not_exist_leaves_no_folder(launched: Launched) -> None:
-    ended = launched.run(["nothing-of-this-name"], "--watch")
-    assert ended.returncode == 127
-    assert list(launched.folder.iterdir()) == []
-
-
 @pytest.fixture
 def process(tmp_path: Path) -> RecordedProcess:
     """The process of a recording, which this test holds open."""

@@ -124,16 +124,6 @@ def test_an_unknown_variable_that_resembles_none_is_logged_with_all_that_there_a
     ]
 
 
-@pytest.mark.parametrize("name", ["quark_yml", "quark-yaml", "QUARK_YAML", "quark", "quarkyaml"])
-def test_a_misspelt_exporter_is_logged_once_with_the_name_that_is_meant(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert warned({"OTEL_TRACES_EXPORTER": f"otlp, {name}"}, caplog) == [
-        f"environment variable OTEL_TRACES_EXPORTER names {name!r}, which is no exporter; "
-        "did you mean 'quark_yaml'?"
-    ]
-
-
 def test_variables_and_exporters_of_opentelemetry_are_not_taken_for_misspelt_ones(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -81,7 +81,7 @@ def test_a_killed_run_says_where_it_was_what_it_held_and_how_it_ended(
         "memory      8.07 GB, 96.2 % of the limit of 8.39 GB (cgroup), 210 MB more with each sample",
         "largest     python (4711) 7.97 GB",
         "",
-        "What would help:",
+        "What would help",
         "- fewer samples [a table]",
         "",
         "STEP                     START   TIME     %  MEM START  MEM END   MEM PEAK  OF LIMIT  SAMPLES  STATE",
@@ -173,7 +173,9 @@ def test_of_many_steps_people_get_a_thousand_that_tell_most_and_programs_all(
     assert len(rows) == len(document["steps"]) == 1200
     for row, step in zip(rows, document["steps"], strict=True):
         assert {name: row[name] for name in step if step[name] is not None} == {
-            name: str(value) for name, value in step.items() if value is not None
+            name: f"{value:.12g}" if isinstance(value, float) else str(value)
+            for name, value in step.items()
+            if value is not None
         }
 
 

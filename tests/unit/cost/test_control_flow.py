@@ -1,4 +1,4 @@
-"""Loops that counters end, and what branches and bodies have in memory."""
+"""How often loops run, and what branches and bodies have in memory."""
 
 from __future__ import annotations
 
@@ -15,33 +15,26 @@ def text_cost(text: str, **given: Any) -> ModelCost:
     return analyze(onnx.parser.parse_model(head + text).SerializeToString(), **given)
 
 
-def counted(trips: str, condition: str) -> ModelCost:
-    constants = "int64 most = {9223372036854775807}, int32 zero = {0}, int32 one = {1}"
-    return text_cost(
+@pytest.mark.parametrize(
+    ("trips", "condition", "times"),
+    [("seven", "Identity (c)", 7), ("seven", "Less (k, n)", None), ("", "Identity (c)", None)],
+)
+def test_a_loop_is_costed_for_its_trip_count_if_nothing_else_ends_it(
+    trips: str, condition: str, times: int | None
+) -> None:
+    cost = text_cost(
         f"""
-        g (float[4] x, int32 given) => (float[4] y) <int32 n = {{7}}, {constants}> {{
+        g (float[4] x) => (float[4] y)
+        <int64 seven = {{7}}, int32 n = {{9}}, int32 zero = {{0}}, int32 one = {{1}}> {{
             last, y = Loop ({trips}, , zero, x) <body = b
                 (int64 t, bool c, int32 i, float[4] h) => (bool go, int32 k, float[4] h2) {{
                     k = Add (i, one) go = {condition} h2 = Relu (h) }}>
         }}
         """
     )
-
-
-@pytest.mark.parametrize("trips", ["", "most"])
-def test_a_loop_without_a_limit_runs_until_its_counter_ends_it(trips: str) -> None:
-    cost = counted(trips, "Less (k, n)")
-    assert [(node.op_type, node.macs) for node in cost.nodes] == [
-        ("Loop", 0), ("Add", 7), ("Less", 7), ("Relu", 28),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("condition", ["Less (k, given)", "Less (n, n)", "Less (zero, k)"])
-def test_a_loop_is_costed_only_if_it_is_known_to_end(condition: str) -> None:
-    cost = counted("", condition)
-    known = condition == "Less (n, n)"
-    assert [node.macs for node in cost.nodes if node.op_type == "Relu"] == [4 if known else None]
-    assert bool(cost.uncosted_ops) is not known
+    relu = 4 * times if times else None
+    assert [node.macs for node in cost.nodes if node.op_type == "Relu"] == [relu]
+    assert bool(cost.uncosted_ops) is (times is None)
 
 
 BRANCHES = """

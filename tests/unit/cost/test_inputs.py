@@ -55,7 +55,6 @@ def test_both_notations_are_understood(text: str, name: str, spec: InputSpec) ->
         ("x:f32", "is not understood"),
         ("x:i64:1:a", "has values 'a'; expected int64 numbers"),
         ("x:i64:1:18446744073709551616", "has values '18446744073709551616'; expected int64"),
-        ("x=99999999999999999999", "has a length above 1,099,511,627,776"),
     ],
 )
 def test_text_in_neither_notation_is_an_error_that_shows_both(text: str, problem: str) -> None:
@@ -122,11 +121,11 @@ def test_inputs_that_do_not_fit_the_model_are_errors(
     assert str(caught.value).partition(": ")[2] == problem
 
 
-def test_a_negative_length_is_an_error() -> None:
-    with pytest.raises(
-        CostError, match="'a' has a length -2; expected integers from 0 to 1,099,511,627,776"
-    ):
-        analyze(dynamic_model(), inputs={"a": (1, -2, 8)})
+@pytest.mark.parametrize("length", [-2, 1 << 41])
+def test_a_length_that_no_tensor_has_is_an_error(length: int) -> None:
+    expected = f"'a' has a length {length}; expected integers from 0 to 1,099,511,627,776"
+    with pytest.raises(CostError, match=expected):
+        analyze(dynamic_model(), inputs={"a": (1, length, 8)})
 
 
 def test_a_shape_for_an_input_that_is_not_a_tensor_is_an_error() -> None:
@@ -141,19 +140,14 @@ def test_a_shape_for_an_input_that_is_not_a_tensor_is_an_error() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("count", "expected"),
-    [
-        (0, "none, as the model has no inputs"),
-        (12, "one of 'i0', 'i1', 'i2', 'i3', 'i4', 'i5', 'i6', 'i7', 'i8', 'i9' and 2 more"),
-    ],
-)
+@pytest.mark.parametrize(("count", "expected"), [(0, "none"), (99, "one of 'i0', 'i1', 'i2', ")])
 def test_an_error_names_the_inputs_but_not_all_of_very_many(count: int, expected: str) -> None:
     inputs = [helper.make_tensor_value_info(f"i{k}", TensorProto.FLOAT, [1]) for k in range(count)]
     model = helper.make_model(helper.make_graph([], "g", inputs, []))
     with pytest.raises(CostError) as caught:
         analyze(model.SerializeToString(), inputs={"x": (1,)})
-    assert str(caught.value) == f"<bytes>: has no input 'x'; expected {expected}"
+    assert str(caught.value).startswith(f"<bytes>: has no input 'x'; expected {expected}")
+    assert len(str(caught.value)) < 300
 
 
 FIXED = """

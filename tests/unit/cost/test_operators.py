@@ -33,7 +33,6 @@ def test_every_operator_has_a_cost_or_a_reason_why_not() -> None:
         "StringSplit": texts,
         "TfIdfVectorizer": texts,
         "Unique": runtime,
-        "com.microsoft:Unique": runtime,
         "NonMaxSuppression": "not costed: the number of boxes compared is data (onnx_tool: 0)",
         "MaxRoiPool": "not costed: the sizes of the regions are data",
         "ImageDecoder": "not costed: the lengths of the image are in its data",
@@ -51,10 +50,6 @@ def test_every_operator_has_a_shape_rule_or_bodies_that_give_its_results() -> No
         "Loop": True,
         "Scan": True,
         "SequenceMap": True,
-        "com.microsoft:BeamSearch": True,
-        "com.microsoft:GreedySearch": True,
-        "com.microsoft:Sampling": True,
-        "com.microsoft:WhisperBeamSearch": True,
         "Constant": False,  # its result is the tensor that it holds
     }
 

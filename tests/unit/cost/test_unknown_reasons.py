@@ -74,11 +74,11 @@ def reasons(graph: str) -> dict[str, str | None]:
         ("(float[2, 8] x) => (float[] y)", "y = Transpose <perm = 1> (x)",
          "attribute 'perm' is not a list of integers"),
         ("(float[2, 8] x) => (float[] y)", "c = Constant <value = 5> () y = Add (x, c)",
-         "its result 'c' is of an element type that is not known"),
+         "the size of its result 'c' is not known, which is of type unknown"),
         ("(float[1, 1, 2, 2] x, int64[1, 1, 2, 2] i) => (float[] y)",
          "y = MaxUnpool <kernel_shape = [2]> (x, i)", "its shape rule failed with ValueError"),
         ("(float[2, 8] x, float s, seq(float) z) => (uint8[] y)", "y = QuantizeLinear (x, s, z)",
-         "its result 'y' is of an element type that is not known"),
+         "the size of its result 'y' is not known, which is of type unknown"),
         ("(float[2, 8] x) => (float[] y)", "y = Bernoulli (x)",
          "not costed: depends on the generator of random numbers"),
     ],
@@ -134,8 +134,8 @@ def test_a_body_of_a_loop_of_unknown_length_names_the_loop() -> None:
 
 def test_a_result_that_is_not_a_tensor_is_the_reason_for_an_unknown_size() -> None:
     assert reasons("g (float[4] x) => (float[4] y) { [s] s = SequenceConstruct (x) }") == {
-        "s": "node 's' (SequenceConstruct): its result 's' is of kind sequence, "
-        "whose size is not counted"
+        "s": "node 's' (SequenceConstruct): the size of its result 's' is not known, "
+        "which is of type sequence"
     }
 
 

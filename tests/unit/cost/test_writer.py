@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -86,40 +83,12 @@ def test_the_model_itself_is_not_overwritten_and_errors_leave_nothing(tmp_path: 
     cost = analyze(path, dims={"N": 6}, tensors=True)
     with pytest.raises(CostError, match="is the model itself; expected another file"):
         write_with_shapes(path, cost, path)
-    aside = path.rename(tmp_path / "out.onnx.part")  # what is written before it gets its name
-    with pytest.raises(CostError, match="is the model itself; expected another file"):
-        write_with_shapes(aside, cost, tmp_path / "out.onnx")
-    aside.rename(path)
-    aside.mkdir()
-    with pytest.raises(CostError, match="cannot be written: Is a directory"):
-        write_with_shapes(path, cost, tmp_path / "out.onnx")
-    aside.rmdir()
     with pytest.raises(CostError, match="cannot be written: No such file or directory"):
         write_with_shapes(path, cost, tmp_path / "none" / "out.onnx")
     assert path.read_bytes() == content
-    assert [each.name for each in tmp_path.iterdir()] == ["m.onnx"]
-
-
-def test_a_model_that_becomes_shorter_meanwhile_is_an_error_and_no_file(tmp_path: Path) -> None:
-    path, part = saved(tmp_path), tmp_path / "out.onnx.part"
-    model = onnx.load(path)
-    model.graph.initializer.append(numpy_helper.from_array(np.ones(1 << 20, np.float32), "large"))
-    onnx.save(model, path)
-    cost = analyze(path, dims={"N": 6}, tensors=True)
-    os.mkfifo(part)  # its reader decides how far the copy has come
-
-    def shorten() -> None:
-        with part.open("rb") as copy:
-            copy.read(1)
-            os.truncate(path, 1000)
-            copy.read()
-
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(shorten)
-        problem = f"{re.escape(str(path))}: became shorter while it was copied"
-        with pytest.raises(CostError, match=problem):
-            write_with_shapes(path, cost, tmp_path / "out.onnx")
-        done.result(10)
+    path.write_bytes(content[:-1])
+    with pytest.raises(CostError, match="onnx cannot read or write it: "):
+        write_with_shapes(path, cost, tmp_path / "out.onnx")
     assert [each.name for each in tmp_path.iterdir()] == ["m.onnx"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_quant.recordings.model import Advice, Ending
 from otel_quant.schema.units import size
-from otel_quant.views.ending import ending_lines
+from otel_quant.views.answer import ending_lines
 
 
 def test_a_killed_calibration_is_described_in_a_few_lines() -> None:

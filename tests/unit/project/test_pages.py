@@ -10,13 +10,13 @@ from typing import Final
 
 import pytest
 
+from otel_quant.capture.instruments.hooks import libraries, load
 from otel_quant.capture.instruments.processes import PROCESSES
-from otel_quant.capture.instruments.shared.hooks import libraries, load
 from otel_quant.cost.operators import all_operators
-from otel_quant.recordings.comparison.facts import FACTS
+from otel_quant.recordings.comparison.runs import FACTS
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema import settings as environment
-from otel_quant.schema.step_names import ALL_STEPS
+from otel_quant.schema.records import ALL_STEPS
 from scripts import api_docs
 from scripts.cost_rules_docs import document
 from scripts.docs import documents

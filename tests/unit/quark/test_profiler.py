@@ -14,7 +14,7 @@ import yaml
 
 from otel_quant import quark
 from otel_quant.quark import GlobalProfiler
-from otel_quant.schema.step_names import ProfileStep
+from otel_quant.schema.records import ProfileStep
 from tests.fixtures.programs import run_script, steps_in
 
 
@@ -137,8 +137,10 @@ assert GlobalProfiler(output_path="second.yaml") is profiler
 assert profiler.output_path == "first.yaml"
 with profiler as itself:
     assert itself is profiler
+figures = profiler.start_time, profiler.base_memory
 profiler.stop()
 profiler.stop()
+assert (profiler.start_time, profiler.base_memory) == figures
 with profiler.scope("Late"):
     profiler._checkpoint("Late too")
 assert [record["step"] for record in profiler.records] == ["Start", "End"]
@@ -240,14 +242,12 @@ def test_what_was_measured_can_be_read_from_the_profiler(tmp_path: Path) -> None
         tmp_path,
         """
 import itertools, os
-import otel_quant.capture.runtime
+from otel_quant.capture.probes import readers
 from otel_quant.quark import GlobalProfiler
 from otel_quant.schema.records import GpuReading
 
 used = itertools.chain((500, 700), itertools.repeat(600))
-otel_quant.capture.runtime.GpuProbe = lambda: (
-    lambda pids: (GpuReading(0, "GPU-0", None, next(used)),)
-)
+readers.PROBES["gpu"] = lambda _: lambda pids: (GpuReading(0, "GPU-0", None, next(used)),)
 
 def show(profiler):
     with profiler.scope("Calibration"):

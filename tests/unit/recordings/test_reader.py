@@ -348,17 +348,16 @@ MADE_BY = {
 def test_a_profile_of_a_killed_run_is_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "quark_profile.yaml"
     path.write_text(PROFILE)
-    reading = {
-        "run_started": 1700000000.5,
-        "timestamp": 1700000062.5,
-        "relative_time_secs": 62.0,
-        "cpu_memory_mb": 403.25,
-        "peak_memory_mb": 410.5,
-        "open_steps": [
-            {"step": "Model Quantization"},
-            {"step": "Calibration", "samples": 37, "expected_samples": 512},
-        ],
+    attributes = {
+        "process.pid": 4711,
+        "quant.reading.elapsed": 62.0,
+        "quant.reading.memory": round(403.25 * MIB),
+        "quant.reading.memory_peak": round(410.5 * MIB),
+        "quant.reading.open_steps": ["Model Quantization", "Calibration"],
     }
+    steps = [{"index": 0, "samples": 0}, {"index": 1, "samples": 37, "expected": 512}]
+    times = {"time": 1700000062500000000, "clock": 0, "began": 1700000000500000000}
+    reading = {"run": "f00d", **times, "attributes": attributes, "steps": steps}
     (tmp_path / "p.x.last_reading.json").write_text(json.dumps(reading))
     recording = read(path)
     (run,) = recording.runs
@@ -383,9 +382,8 @@ def test_a_profile_of_a_killed_run_is_a_recording(tmp_path: Path) -> None:
     assert run.last == LastReading(
         time=62.0,
         attributes={
-            "quant.reading.elapsed": 62.0,
-            "quant.reading.memory": round(403.25 * MIB),
-            "quant.reading.memory_peak": round(410.5 * MIB),
+            **attributes,
+            "quant.reading.open_steps": ("Model Quantization", "Calibration"),
         },
         open_steps=(0, 2),
     )

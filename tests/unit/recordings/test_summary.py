@@ -15,13 +15,12 @@ import pytest
 from otel_quant.cli import main
 from otel_quant.recordings import summary
 from otel_quant.recordings.comparison.runs import compared_run
-from otel_quant.recordings.model import Ending, RecordedRun, Recording
+from otel_quant.recordings.model import Ending, RecordedRun, Recording, path_text
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.sending.replay import Identifiers, Replay
-from otel_quant.recordings.steps import path_text
 from otel_quant.schema.units import size
 from otel_quant.views import report
-from otel_quant.views.ending import ending_facts
+from otel_quant.views.answer import ending_facts
 from otel_quant.views.watch import Looked
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import COMPLETE
@@ -146,7 +145,7 @@ def test_every_command_has_the_same_peak_and_limit(
 def sent_of(recording: Recording, run: RecordedRun) -> tuple[Any, Any]:
     """Returns the peak and the limit that are sent of a run: on its span, and the peak as a metric."""
     replay = Replay(run, recording, Identifiers(recording)).play()
-    root = max(replay.spans, key=lambda span: span.end_time - span.start_time)
+    root = max(replay.kept.spans, key=lambda span: span.end_time - span.start_time)
     peak, limit = root.attributes.get(PEAK), root.attributes.get(LIMIT)
     points = {
         metric.name: metric.data.data_points

@@ -12,9 +12,7 @@ from rich.console import Console
 from otel_quant.cli import main
 from otel_quant.recordings.model import Advice, Ending
 from otel_quant.recordings.reader import read
-from otel_quant.views.follow import last_lines
-from otel_quant.views.screen import screen
-from otel_quant.views.watch import Looked, PlainView
+from otel_quant.views.watch import Looked, PlainView, last_lines, screen
 from tests.fixtures.recorded import RecordedFolder, RecordedProcess
 
 GB: Final = 10**9
@@ -63,18 +61,20 @@ def test_a_terminal_shows_the_steps_the_curve_and_what_is_used(tmp_path: Path) -
     exceeds = {"quant.forecast.memory.at_end": 20 * GB, "quant.forecast.memory.limit": 16 * GB}
     go_on(process, inner, 137, **exceeds)
     lines = shown(tmp_path / "r", log=("Loading", "\x1b[31mcalibrating\x1b[0m"))
-    assert lines[:6] == [
+    assert lines[:8] == [
         "▶ running  6 min 40 s  python quantize.py",
         "",
-        "▶ Model Quantization   6 min 38 s",
-        "  ✓ Pre-process            25.0 s   2.00 GB",
-        "  ▶ Calibration        6 min 10 s           ━━━━━─────────────── sample 137 of 512, about 30 min 30 s left",
+        "STEP                        TIME  MEM PEAK",
+        "--------------------  ----------  --------",
+        "▶ Model Quantization  6 min 38 s",
+        "  ✓ Pre-process           25.0 s   2.00 GB",
+        "  ▶ Calibration       6 min 10 s            sample 137 of 512, about 30 min 30 s left",
         "",
     ]
-    assert lines[6].startswith(" 16.0 GB ")
-    assert lines[6].endswith(" limit")
-    assert [line.count("█") for line in lines[7:12]] == [0, 0, 16, 51, 86]
-    assert lines[12:] == [
+    assert lines[8].startswith(" 16.0 GB ")
+    assert lines[8].endswith(" limit")
+    assert [line.count("█") for line in lines[9:14]] == [0, 0, 16, 51, 86]
+    assert lines[14:] == [
         f"         0:00{'6:40':>101}",
         "memory       8.98 GB, peak 8.98 GB, limit 16.0 GB (56.1 % of it)",
         "GPU 0        5.00 GB, peak 5.00 GB",
@@ -93,10 +93,12 @@ def test_a_small_terminal_keeps_the_open_steps(tmp_path: Path) -> None:
         process.close(process.step(f"Layer {number}", 100 + number), 100.5 + number)
     lines = shown(tmp_path / "r", 60, 14)
     assert len(lines) <= 14
-    assert lines[2:5] == [
-        "37 steps that ended are not shown",
-        "▶ Model Quantization   6 min 38 s",
-        "  ▶ Calibration        6 min 10 s           sample 137 of 51",
+    assert lines[2:7] == [
+        "39 steps that ended are not shown",
+        "STEP                        TIME",
+        "--------------------  ----------",
+        "▶ Model Quantization  6 min 38 s",
+        "  ▶ Calibration       6 min 10 s  sample 137 of 512, about …",
     ]
 
 
@@ -144,9 +146,9 @@ def test_ranks_are_told_apart_and_the_largest_peak_counts(tmp_path: Path) -> Non
     for rank in range(2):
         process = recording.process(100 + rank).begin(0, run=f"run-{rank}", rank=rank)
         process.close(process.step("Calibration", 1), 2, attributes={"quant.memory.peak": rank + 5})
-    assert shown(tmp_path / "r")[2:4] == [
-        "✓ Calibration (rank 0)       1.00 s       5 B",
-        "✓ Calibration (rank 1)       1.00 s       6 B",
+    assert shown(tmp_path / "r")[4:6] == [
+        "✓ Calibration (rank 0)  1.00 s       5 B",
+        "✓ Calibration (rank 1)  1.00 s       6 B",
     ]
     assert Looked(read(tmp_path / "r")).memory().peak == 6
 

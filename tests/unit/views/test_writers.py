@@ -96,9 +96,9 @@ def test_a_narrow_terminal_leaves_out_spare_columns_until_the_table_fits() -> No
     table = Table(COLUMNS, list(STEPS.rows)[:2])
     of_80 = terminal_text(Document((table,)), 80).splitlines()
     assert (len(of_80[0]), of_80[-1]) == (75, "(median: in a wider terminal)")
-    of_10 = terminal_text(Document((table,)), 10).splitlines()
-    assert of_10[0].split() == ["step", "time", "peak", "%", "speed-up", "samples", "status"]
-    assert of_10[-1] == "(median, written: in a wider terminal)"
+    of_40 = terminal_text(Document((table,)), 40).splitlines()
+    assert of_40[0].split() == ["step", "time", "peak", "%"]
+    assert of_40[-1] == "(median, written, speed-up, samples, status: in a wider terminal)"
     assert terminal_text(Document((table,)), 84) == terminal_text(Document((table,)))
 
 
@@ -185,15 +185,11 @@ def test_no_text_is_read_as_a_formula_of_a_spreadsheet(text: str, cell: str) -> 
     assert row == [cell]
 
 
-def test_csv_of_a_sheet_of_its_own_may_have_all_digits() -> None:
+def test_csv_of_a_sheet_of_its_own_is_that() -> None:
     columns = (Column("=text"), Column("at", "time"), Column("is", ""))
     rows = (("a, -b", 0.0, True), ("@x", 1_700_000_000.5, 0.123456789))
     sheet = Table(columns, rows)
     assert in_form("csv", Document((), sheet=lambda: sheet)) == (
-        "'=text,at,is\n\"a,' -b\",1970-01-01T00:00:00Z,true\n'@x,2023-11-14T22:13:20Z,0.123457\n"
-    )
-    exact = Table(columns, rows, is_exact=True)
-    assert in_form("csv", Document((), sheet=lambda: exact)) == (
         "'=text,at,is\n\"a,' -b\",1970-01-01T00:00:00Z,true\n'@x,2023-11-14T22:13:20Z,0.123456789\n"
     )
 

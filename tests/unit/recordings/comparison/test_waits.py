@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.recordings.comparison.gate import Verdict, judge
-from otel_quant.recordings.comparison.limits import parse
+from otel_quant.recordings.comparison.gate import Verdict, judge, parse
 from otel_quant.recordings.comparison.runs import compared_run
 from otel_quant.recordings.comparison.side_by_side import Comparison, Side, alone, side_by_side
 from otel_quant.recordings.reader import read

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from otel_quant.export.recording.curve import read_curve
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.runs.fields import NAMES
-from otel_quant.recordings.runs.pivot import pivot
+from otel_quant.recordings.runs.fields import NAMES, pivot
 from otel_quant.recordings.runs.reading import Unreadable, find, read_all, row_of
 from otel_quant.views.html import page_text
 from otel_quant.views.runs import document

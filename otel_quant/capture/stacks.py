@@ -1,0 +1,140 @@
+"""Sees which Python lines the steps are at, on the sampler's thread.
+
+A sample is booked whole to the line that is seen: the time since the last one, on a processor or not by the
+thread's own counters, and what the process's memory has grown by. While a C function holds the GIL no sample
+can be taken; the next one, when it returns, counts for all of that time, and sees its line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Final
+
+from otel_quant.base.kernel_files import SELF, read_process
+from otel_quant.capture.recorder.ongoing import OpenStep
+from otel_quant.schema.records import Reading
+from otel_quant.schema.stacks import Amounts, Place, Stacks
+
+_DEEPEST: Final = 200
+"""Frames of a stack that are kept, the innermost."""
+
+_MOST_CODE: Final = 20_000
+"""Pieces of code whose places are remembered."""
+
+_OURS: Final = str(Path(__file__).parents[1]) + os.sep
+_STANDARD: Final = tuple(
+    sysconfig.get_path(name) + os.sep
+    for name in ("stdlib", "platstdlib")
+    if sysconfig.get_path(name)
+)
+_INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+class StackSampler:
+    """Adds the stacks of the threads that have an open step."""
+
+    def __init__(self, *, names_paths: bool) -> None:
+        self.stacks = Stacks()
+        self.newest: Mapping[int, Place] = {}  # By the step's index: its line at the last sample
+        self._names_paths = names_paths
+        self._code: dict[int, tuple[CodeType, tuple[str, str, str] | None]] = {}
+        self._last_ns = 0
+        self._last_rss = 0
+        self._threads: dict[int, tuple[int, int]] = {}  # What each thread has run and waited, in ns
+
+    def take(self, steps: Collection[OpenStep], reading: Reading) -> None:
+        """Takes a sample; `reading` was read just before."""
+        rss = reading.memory.rss if reading.memory is not None else 0
+        now, last_ns, last_rss = reading.clock_ns, self._last_ns, self._last_rss
+        self._last_ns, self._last_rss = now, rss
+        # A thread is in the innermost of its steps, which was opened last.
+        innermost = {step.info.thread: step for step in steps}
+        if not innermost:
+            self.newest = {}
+            return
+        used = self._used(innermost)
+        frames = sys._current_frames()
+        seen = {thread: self._lines(frames.pop(thread, None)) for thread in innermost}
+        frames.clear()  # a frame that is held keeps the program's objects alive
+        newest: dict[int, Place] = {}
+        # Memory is of the process: of several threads, the one that has run most has taken it.
+        busiest = max(innermost, key=lambda thread: used.get(thread, (0, 0))[0])
+        for thread, step in innermost.items():
+            lines = seen[thread]
+            if not lines:
+                continue
+            newest[step.info.index] = lines[-1]
+            start = step.start
+            is_new = start.clock_ns > last_ns
+            ran, waited = used.get(thread, (0, 0))
+            time = max(0, now - max(start.clock_ns, last_ns))
+            ran = min(ran, time)
+            grown = 0
+            if thread == busiest and rss:
+                grown = rss - (
+                    start.memory.rss if is_new and start.memory is not None else last_rss
+                )
+            self.stacks.add(
+                step.info.index,
+                lines,
+                Amounts(time, ran, min(waited, time - ran), max(0, grown), max(0, -grown)),
+            )
+        self.newest = newest
+
+    def _used(self, threads: Collection[int]) -> dict[int, tuple[int, int]]:
+        """Returns how long threads have run, and waited for a processor, since the last sample."""
+        known = {each.ident: each.native_id for each in threading.enumerate()}
+        before, self._threads, used = self._threads, {}, {}
+        for thread in threads:
+            native = known.get(thread)
+            if native is None:
+                continue
+            try:
+                ran, waited, turns = read_process(SELF, f"task/{native}/schedstat").split()
+            except (OSError, ValueError):
+                continue  # not this system, or the thread has ended
+            if turns == b"0":
+                continue
+            now = self._threads[thread] = int(ran), int(waited)
+            if thread in before:
+                used[thread] = now[0] - before[thread][0], now[1] - before[thread][1]
+        return used
+
+    def _lines(self, frame: FrameType | None) -> list[Place]:
+        """Returns the lines of a stack, outermost first, without ours."""
+        lines: list[Place] = []
+        while frame is not None and len(lines) < _DEEPEST:
+            code = frame.f_code
+            known = self._code.get(id(code))
+            if known is None:
+                if len(self._code) >= _MOST_CODE:
+                    self._code.clear()
+                known = self._code[id(code)] = code, self._described(code)
+            if known[1] is not None:
+                file, function, library = known[1]
+                lines.append(Place(file, function, frame.f_lineno or 0, library))
+            frame = frame.f_back
+        lines.reverse()
+        return lines
+
+    def _described(self, code: CodeType) -> tuple[str, str, str] | None:
+        """Returns file, function and library of code; None for ours."""
+        file = code.co_filename
+        if _OURS in file:  # with words before it where a wrapper is to be no frame of a warning
+            return None
+        for folder in _INSTALLED:
+            _, found, below = file.rpartition(folder)
+            if found:
+                return below, code.co_qualname, below.partition(os.sep)[0].removesuffix(".py")
+        for folder in _STANDARD:
+            if file.startswith(folder):
+                return file.removeprefix(folder), code.co_qualname, "python"
+        if file.startswith("<frozen "):
+            return file, code.co_qualname, "python"
+        return file if self._names_paths else Path(file).name, code.co_qualname, ""

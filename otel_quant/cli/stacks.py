@@ -1,0 +1,84 @@
+"""``otel-quant stacks``: where the time and the memory of a recording's steps went, by line of code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from otel_quant.cli.command import Command, UserError, read_recording
+
+_FOR_TOOLS: Final = ("speedscope", "collapsed")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    from otel_quant.views.writers import FORMATS
+
+    parser.add_argument("recording", metavar="RECORDING", help="the folder of a recording")
+    parser.add_argument(
+        "--step", metavar="NAME", help="only steps of this name, and those within them"
+    )
+    parser.add_argument(
+        "--by", choices=("time", "memory"), default="time",
+        help="what the lines are sorted by; memory: growth between two samples (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--format", choices=(*FORMATS, *_FOR_TOOLS), default=FORMATS[0],
+        help="default: %(default)s; speedscope and collapsed are for flame graphs in other tools",
+    )  # fmt: skip
+
+
+def _run(options: argparse.Namespace) -> int:
+    from otel_quant.recordings.model import steps_in
+    from otel_quant.recordings.stacks import by_line, of_step, stacks_in
+    from otel_quant.views import stacks as views
+    from otel_quant.views.document import Document
+    from otel_quant.views.text import listed, printable, terminal_width
+    from otel_quant.views.writers import written
+
+    recording = read_recording(options.recording)
+    found = stacks_in(recording)
+    if options.step is not None:
+        found = of_step(found, options.step)
+        names = sorted({each.step.name for each in steps_in(recording)})
+        if options.step not in names:
+            known = printable(listed(names))
+            raise UserError(
+                f"--step {options.step!r}: {options.recording} has no such step; expected one of {known}"
+            )
+    if not found:
+        raise UserError(
+            f"{printable(options.recording)}: holds no stacks"
+            f"{'' if options.step is None else f' of {options.step}'}; expected a recording whose sampler "
+            "has seen a step (OTEL_QUANT_STACKS and OTEL_QUANT_SAMPLE_INTERVAL are not off, and the step "
+            "took longer than the interval)"
+        )
+    if options.format == "speedscope":
+        sys.stdout.write(views.speedscope(found, options.recording) + "\n")
+    elif options.format == "collapsed":
+        sys.stdout.writelines(views.collapsed(found, options.by))
+    else:
+        made = (
+            views.page_parts(found) if options.format == "html" else views.parts(found, options.by)
+        )
+        document = Document(
+            made,
+            title=options.recording,
+            over="Python lines of a quantization run",
+            sheet=lambda: views.table(by_line(found), options.by),
+        )
+        sys.stdout.writelines(written(document, options.format, terminal_width(sys.stdout)))
+    return 0
+
+
+COMMAND: Final = Command(
+    name="stacks",
+    brief="print the Python lines that took the time and the memory of steps",
+    description=(
+        "Prints which lines of code the steps of a recording have spent their time at, and at which "
+        "ones memory has grown, as the sampler has seen them about 20 times a second."
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)
+"""What is registered."""

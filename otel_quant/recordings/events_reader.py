@@ -1,0 +1,204 @@
+"""Makes the record of a run of its events, those of a folder or of a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from sys import intern
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_quant.recordings.model import (
+    LastReading,
+    RecordedCheckpoint,
+    RecordedRun,
+    RecordedStep,
+    State,
+)
+from otel_quant.schema import semconv
+from otel_quant.schema.recorded_files import LeftOut, attributes
+
+if TYPE_CHECKING:
+    from otel_quant.schema.records import Phase
+
+_MOST_POINTS: Final = 300
+"""Points of a step's progress that are kept."""
+
+_Event = Mapping[str, Any]
+
+_SPAN: Final = ("trace_id", "span_id", "parent_span_id")
+_OF_STEP: Final = ("parent", *_SPAN)
+_OUTCOME: Final = ("devices", "error", "error_message")
+_OF_RUN: Final = ("rank", "world_size", "resource", *_SPAN)
+
+
+class ReadRun:
+    """A run while its events are being read."""
+
+    def __init__(self, run: str, at: float, process: str, parent: int | None = None) -> None:
+        number = process.partition("-")[0]
+        # Fields of the record that are known, and of those of its steps
+        self._known: dict[str, Any] = {
+            "id": run, "process": process, "pid": int(number) if number.isdecimal() else None,
+            "parent_pid": parent, "start": at, "end": None,
+        }  # fmt: skip
+        self._open: dict[int, dict[str, Any]] = {}
+        self._closed: dict[int, RecordedStep] = {}
+        self._attributes: dict[str, Any] = {}
+        self._custom: dict[str, Any] = {}
+        self._checkpoints: list[RecordedCheckpoint] = []
+        self._models: list[Mapping[str, Any]] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self._known["end"] is None
+
+    @property
+    def open_steps(self) -> dict[int, str]:
+        """The names of the steps that are open, by index."""
+        return {index: step["name"] for index, step in self._open.items()}
+
+    def take(self, kind: str, event: _Event, at: float) -> None:
+        """Takes an event. Raises KeyError or ValueError if it is of a step that has not begun."""
+        given = event.get("attributes", {})
+        match kind:
+            case "step.started":
+                index, name = event["index"], event["name"]
+                self._open[index] = {
+                    "index": index, "name": name, "kind": event["step_kind"], "start": at,
+                    "attributes": given, **_known(event, _OF_STEP),
+                }  # fmt: skip
+                self._checkpoint(f"{name} Start", "start", event, at, index)
+            case "step.ended":
+                index = event["index"]
+                step = self._open[index]
+                if event.get("samples") is not None:
+                    _consumed(step, event["samples"], at)
+                del self._open[index]
+                step["attributes"].update(given)
+                step |= _known(event, _OUTCOME)
+                state: State = "failed" if event.get("error") else "ended"
+                self._closed[index] = _recorded_step(step, state, at)
+                self._checkpoint(f"{step['name']} End", "end", event, at, index)
+            case "samples.expected":
+                self._open[event["index"]]["expected_samples"] = event["total"]
+            case "samples.consumed":
+                _consumed(self._open[event["index"]], event["samples"], at)
+            case "checkpoint":
+                self._checkpoint(event["name"], "point", event, at, event.get("step"))
+            case "models.costed":
+                self._models += event["models"]
+            case "heartbeat":
+                for number, samples in event.get("samples", {}).items():
+                    _consumed(self._open[int(number)], samples, at)
+                self._known["last"] = LastReading(
+                    time=at, attributes=given, open_steps=tuple(self._open)
+                )
+            case "run.started":
+                self._known |= _known(event, _OF_RUN)
+                self._attributes |= given
+                self._checkpoint("Start", "start", event, at)
+            case "run.attributes":
+                self._attributes |= given
+                if "span_id" in event:
+                    span = _known(event, (*_SPAN, "resource"))
+                    self._known |= {"parent_span_id": None, **span}
+                else:
+                    self._known |= _known(event, ("trace_id",))
+            case "run.ended":
+                self._known |= {"end": at, **_known(event, _OUTCOME)}
+                self._attributes |= given
+                self._custom |= event.get("custom", {})
+                self._checkpoint("End", "end", event, at)
+
+    def state_known(self, state: Mapping[str, Any], at: float) -> None:
+        """Takes what the state file says: the newest reading, and samples of open steps."""
+        steps = state.get("steps", ())
+        for each in steps:
+            step = self._open.get(each["index"])
+            if step is None:
+                continue
+            step["line"] = each.get("line")
+            if each.get("expected") is not None:
+                step["expected_samples"] = each["expected"]
+            if each.get("samples"):
+                # The samples are newer than the reading beside them: they are written at once.
+                _consumed(step, each["samples"], max(at, step["start"]))
+        if given := state.get("attributes"):
+            named = tuple(self._open) or tuple(each["index"] for each in steps)
+            self._known["last"] = LastReading(time=at, attributes=given, open_steps=named)
+
+    def recorded(self, state_of_open: State = "lost") -> RecordedRun:
+        """Returns what has been read."""
+        state = state_of_open
+        if not self.is_open:
+            state = "failed" if self._known.get("error") else "ended"
+        still_open = {index: _recorded_step(step, state) for index, step in self._open.items()}
+        steps = tuple(step for _, step in sorted((self._closed | still_open).items()))
+        return RecordedRun(
+            **self._known,
+            state=state,
+            attributes={**self._of_models(), **_of_steps(steps), **self._attributes},
+            steps=steps,
+            checkpoints=tuple(self._checkpoints),
+            models=tuple(self._models),
+            custom=self._custom,
+        )
+
+    def _of_models(self) -> dict[str, Any]:
+        """Returns what the run's span has of its models: the last of each role."""
+        last = {model.get("role"): model for model in self._models}
+        found = {
+            f"quant.model.{role}.{name}": value
+            for role, model in last.items()
+            for name, value in model["figures"].items()
+        }
+        for model in self._models:
+            if model.get("role") == "float" and "path" in model:
+                found.setdefault(semconv.INPUT_PATH, model["path"])
+        return attributes.take(found, LeftOut()) or {}  # in a profile a figure may be anything
+
+    def _checkpoint(
+        self, name: str, phase: Phase, event: _Event, at: float, step: int | None = None
+    ) -> None:
+        figures = event.get("checkpoint", {})
+        if custom := event.get("custom"):
+            self._custom.update(custom)
+            prefixed = {semconv.CUSTOM_PREFIX + key: value for key, value in custom.items()}
+            figures = {**figures, **prefixed}
+        self._checkpoints.append(
+            RecordedCheckpoint(intern(name), at, step, phase, figures, event.get("time"))
+        )
+
+
+def _recorded_step(step: dict[str, Any], state: State, end: float | None = None) -> RecordedStep:
+    progress = tuple(_selection(step.pop("progress", ())))
+    return RecordedStep(**step, state=state, end=end, progress=progress)
+
+
+def _consumed(step: dict[str, Any], samples: int, at: float) -> None:
+    """Notes how many samples have been consumed by a time."""
+    if samples > (step.get("samples") or 0):
+        step["samples"] = samples
+        step.setdefault("progress", []).append((at, samples))
+
+
+def _of_steps(steps: Iterable[RecordedStep]) -> dict[str, Any]:
+    """Returns what the run's span has of its steps: the first value of each."""
+    found: dict[str, Any] = {}
+    for step in steps:
+        for name in semconv.COPIED_TO_RUN:
+            if name in step.attributes:
+                found.setdefault(name, step.attributes[name])
+    return found
+
+
+def _known(event: _Event, names: Iterable[str]) -> dict[str, Any]:
+    return {name: event[name] for name in names if name in event}
+
+
+def _selection(points: Sequence[tuple[float, int]]) -> Iterator[tuple[float, int]]:
+    """Yields at most about `_MOST_POINTS` of the points, the first and the last among them."""
+    every = max(1, -(-len(points) // _MOST_POINTS))
+    for number, point in enumerate(points):
+        if number % every == 0 or number == len(points) - 1:
+            yield point

@@ -1,0 +1,75 @@
+"""Where the time and the memory of steps went, by line of code: what the sampler has seen of a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from otel_quant.export.recording import layout
+from otel_quant.export.recording.event_file import mapping_in
+from otel_quant.recordings.model import PlacedStep, Recording, steps_in
+from otel_quant.schema.recorded_files import STACKS, LeftOut
+from otel_quant.schema.stacks import NOTHING, Amounts, Place
+
+
+@dataclass(frozen=True, slots=True)
+class SeenStack:
+    """What was seen at one stack of a step."""
+
+    step: PlacedStep | None  # None for the steps that were too many to keep apart
+    lines: tuple[Place, ...]  # Outermost first
+    seen: Amounts
+
+    @property
+    def call(self) -> Place:
+        """The innermost line of the program's own code; the outermost line if none is."""
+        return next((line for line in reversed(self.lines) if not line.library), self.lines[0])
+
+
+def stacks_in(recording: Recording) -> list[SeenStack]:
+    """Returns what was seen of all runs of a recording, stack by stack; nothing of a profile."""
+    steps = {(each.run.id, each.step.index): each for each in steps_in(recording)}
+    found: list[SeenStack] = []
+    for run in recording.runs if recording.path.is_dir() else ():
+        left_out = LeftOut()
+        path = layout.stacks_path(recording.path, run.process, run.id)
+        known = STACKS.take(mapping_in(path), left_out) or {"places": (), "steps": {}}
+        for index, rows in known["steps"].items():
+            step = steps.get((run.id, int(index))) if index.isdecimal() else None
+            found += (SeenStack(step, *each) for each in _stacks(rows, known["places"]))
+    return found
+
+
+def _stacks(
+    rows: Sequence[Sequence[int]], places: Sequence[Place]
+) -> Iterator[tuple[tuple[Place, ...], Amounts]]:
+    """Yields the stacks of a step: a row names the row of its caller and its own place."""
+    lines: list[tuple[Place, ...]] = []
+    for above, place, *amounts in rows:
+        known = lines[above] if 0 <= above < len(lines) else ()
+        lines.append((*known, places[place]) if 0 <= place < len(places) else known)
+        seen = Amounts(*amounts)
+        if lines[-1] and seen != NOTHING:
+            yield lines[-1], seen
+
+
+def of_step(stacks: Iterable[SeenStack], name: str) -> list[SeenStack]:
+    """Returns those that were seen in steps of a name, or in steps within these."""
+    return [each for each in stacks if each.step is not None and name in each.step.names]
+
+
+def by_line(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
+    """Returns what was seen at each line itself, not in what it calls."""
+    found: dict[Place, Amounts] = {}
+    for each in stacks:
+        line = each.lines[-1]
+        found[line] = found.get(line, NOTHING).plus(each.seen)
+    return found
+
+
+def by_call(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
+    """Returns what was seen below each line of the program's own code."""
+    found: dict[Place, Amounts] = {}
+    for each in stacks:
+        found[each.call] = found.get(each.call, NOTHING).plus(each.seen)
+    return found

@@ -1,0 +1,162 @@
+"""Python stacks of the steps of a run, added up: where a step's time and memory went, by line of code.
+
+The sampler adds what has passed since its last sample to the line that it sees, so a late sample counts
+for the whole time since the one before. What is rare is folded into :data:`OTHER`, which keeps its sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Final, NamedTuple
+
+MOST_NODES: Final = 6000
+"""Nodes of all steps together, from which on the rarest are folded. 6,000 take less than 1 MB in a file."""
+
+_RAREST: Final = 0.0002
+"""Share of the whole time and memory growth below which a branch is folded first; doubled while it is
+not enough."""
+
+
+class Place(NamedTuple):
+    """A line of code. Never a value of a variable."""
+
+    file: str  # Path; below the library's folder for one that is installed
+    function: str  # Qualified name
+    line: int
+    library: str  # Folder in site-packages, ``python`` for the standard library; else empty
+
+    @property
+    def text(self) -> str:
+        """In words: ``compute_range (onnxruntime/quantization/calibrate.py:312)``."""
+        return f"{self.function} ({self.file}:{self.line})" if self.file else "other lines"
+
+    @property
+    def short(self) -> str:
+        """In words, in a sentence: ``compute_range (calibrate.py:312)``."""
+        return self._replace(file=PurePath(self.file).name).text
+
+
+OTHER: Final = Place("", "other", 0, "")
+"""Stands for branches that were folded."""
+
+OTHER_STEPS: Final = -1
+"""Index of a step that stands for those that were folded whole."""
+
+
+class Amounts(NamedTuple):
+    """What was seen at a line."""
+
+    time: int = 0  # Nanoseconds
+    cpu: int = 0  # Nanoseconds of them on a processor
+    waiting: int = 0  # Nanoseconds of them waiting for one
+    grown: int = 0  # Bytes by which the process's RSS grew between two samples
+    released: int = 0  # Bytes by which it fell
+
+    def plus(self, other: Amounts) -> Amounts:
+        """Returns the sum."""
+        return Amounts(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+NOTHING: Final = Amounts()
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A line of code below the lines that called it."""
+
+    own: Amounts = NOTHING
+    below: dict[Place, Node] = field(default_factory=dict)
+
+    def total(self) -> Amounts:
+        """Returns what was seen here and in all that was called from here."""
+        total = self.own
+        for node in self.below.values():
+            total = total.plus(node.total())
+        return total
+
+    def walk(self, above: tuple[Place, ...] = ()) -> Iterator[tuple[tuple[Place, ...], Node]]:
+        """Yields each node with its lines, outermost first."""
+        for place, node in self.below.items():
+            lines = (*above, place)
+            yield lines, node
+            yield from node.walk(lines)
+
+
+class Stacks:
+    """The stacks of a run: a tree for each step."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, Node] = {}  # By the step's index; its root stands for the step
+        self._nodes = 0
+
+    def add(self, step: int, lines: Sequence[Place], seen: Amounts) -> None:
+        """Adds what was seen at a stack, outermost line first."""
+        node = self.steps.get(step)
+        if node is None:
+            node = self.steps[step] = Node()
+            self._nodes += 1
+        for place in lines:
+            inner = node.below.get(place)
+            if inner is None:
+                inner = node.below[place] = Node()
+                self._nodes += 1
+            node = inner
+        node.own = node.own.plus(seen)
+        if self._nodes > MOST_NODES:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Folds the rarest branches, until half of the nodes are left."""
+        rarest, whole = _RAREST, NOTHING
+        for root in self.steps.values():
+            whole = whole.plus(root.total())
+        while self._nodes > MOST_NODES / 2:
+            least = max(1, round(rarest * whole.time)), max(1, round(rarest * whole.grown))
+            self._nodes, others = 0, self.steps.pop(OTHER_STEPS, Node())
+            for step, root in list(self.steps.items()):
+                total, left = _fold(root, *least)
+                if total.time < least[0] and total.grown < least[1]:
+                    others.own = others.own.plus(total)
+                    del self.steps[step]
+                else:
+                    self._nodes += left
+            if others.own != NOTHING:
+                self.steps[OTHER_STEPS] = others
+            rarest *= 2
+
+
+def _fold(node: Node, time: int, grown: int) -> tuple[Amounts, int]:
+    """Folds branches with less than a time and a growth; returns the node's total and the nodes left."""
+    total, rare, left = node.own, NOTHING, 1
+    for place, inner in list(node.below.items()):
+        seen, within = _fold(inner, time, grown)
+        total = total.plus(seen)
+        if place == OTHER or (seen.time < time and seen.grown < grown):
+            rare = rare.plus(seen)
+            del node.below[place]
+        else:
+            left += within
+    if rare != NOTHING:
+        node.below[OTHER] = Node(rare)
+        left += 1
+    return total, left
+
+
+# --- in a file --------------------------------------------------------------------------------
+
+
+def to_lists(stacks: Stacks) -> dict[str, Any]:
+    """Returns what a file holds: places, and for each step rows of parent, place and amounts."""
+    places: dict[Place, int] = {}
+    steps: dict[str, list[list[int]]] = {}
+    for step, root in list(stacks.steps.items()):
+        rows = steps[str(step)] = [[-1, -1, *root.own]]
+        waiting = [(0, root)]
+        while waiting:
+            above, node = waiting.pop()
+            for place, inner in list(node.below.items()):
+                waiting.append((len(rows), inner))
+                rows.append([above, places.setdefault(place, len(places)), *inner.own])
+    return {"places": [list(place) for place in places], "steps": steps}

@@ -1,0 +1,158 @@
+"""Where the time and the memory of steps went, by line of code: tables, and the formats of other tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from otel_quant.recordings.model import name_text, path_text
+from otel_quant.recordings.stacks import SeenStack, by_call, by_line
+from otel_quant.schema.stacks import NOTHING, Amounts, Place
+from otel_quant.schema.units import duration_text, share_text
+from otel_quant.views.document import Column, Flame, Lines, Part, Table
+
+Measure = Literal["time", "memory"]
+
+_WORDS: Final[Mapping[Measure, str]] = {"time": "time", "memory": "memory growth"}
+
+_MOST: Final = 10
+"""Lines of a table."""
+
+_LONGEST: Final = 90
+
+
+class _Line(NamedTuple):
+    place: Place
+    seen: Amounts
+    whole: Amounts  # Of all lines
+
+    @property
+    def time_share(self) -> float | None:
+        return self.seen.time / self.whole.time if self.whole.time else None
+
+
+_COLUMNS: Final[tuple[Column[_Line], ...]] = (
+    Column("line", value=lambda each: each.place.text, longest=_LONGEST),
+    Column("time", "s", lambda each: each.seen.time / 1e9, "time_seconds", "s", 2),
+    Column("share", "1", lambda each: each.time_share, "time_share", "%", 1),
+    Column("on CPU", "s", lambda each: each.seen.cpu / 1e9, "cpu_seconds", "s", 2, spare=2),
+    Column("waiting for CPU", "s", lambda each: each.seen.waiting / 1e9, "waiting_seconds", "s", 2, spare=1),
+    Column("grown", "By", lambda each: each.seen.grown, "grown_bytes", "MB", 1),
+    Column("released", "By", lambda each: each.seen.released, "released_bytes", "MB", 1, spare=3),
+)  # fmt: skip
+
+
+def parts(stacks: Sequence[SeenStack], measure: Measure) -> list[Part]:
+    """Returns the lines of the program, and those of all code, with the most time or memory growth."""
+    whole = _sum(each.seen for each in stacks)
+    cpu = f", {share_text(whole.cpu / whole.time)} of it on a processor" if whole.cpu else ""
+    seen = Lines([f"Seen at Python lines: {duration_text(whole.time / 1e9)}{cpu}."])
+    return [seen, _calls(stacks, measure), _lines(stacks, measure)]
+
+
+def page_parts(stacks: Sequence[SeenStack]) -> list[Part]:
+    """Returns what a page has: the lines drawn, and those with the most time and memory growth."""
+    return [flame(stacks), *parts(stacks, "time"), _lines(stacks, "memory")]
+
+
+def _calls(stacks: Sequence[SeenStack], measure: Measure) -> Table:
+    found = table(by_call(stacks), measure, _MOST)
+    title = f"Calls of the program with the most {_WORDS[measure]}"
+    return found._replace(title=title, note=f"With all that they call. {found.note}".rstrip())
+
+
+def _lines(stacks: Sequence[SeenStack], measure: Measure) -> Table:
+    title = f"Lines with the most {_WORDS[measure]} of their own"
+    return table(by_line(stacks), measure, _MOST)._replace(title=title)
+
+
+def flame(stacks: Sequence[SeenStack]) -> Flame:
+    """Returns the stacks of steps as a page draws them; the steps are the outermost lines."""
+    places: dict[tuple[str, str], int] = {}
+    rows: dict[tuple[object, ...], int] = {(): 0}
+    found = [[-1, places.setdefault(("all steps", ""), 0), 0, 0]]
+    for each in stacks:
+        path: tuple[object, ...] = ()
+        steps = each.step.path if each.step is not None else (("other steps", 1),)
+        for line in (*(name_text((step,)) for step in steps), *each.lines):
+            above, path = rows[path], (*path, line)
+            if path not in rows:
+                rows[path] = len(found)
+                named = (line.text, line.library) if isinstance(line, Place) else (str(line), "")
+                found.append([above, places.setdefault(named, len(places)), 0, 0])
+        own = found[rows[path]]
+        own[2] += each.seen.time // 1000
+        own[3] += each.seen.grown
+    return Flame("Lines of code by step", list(places), [(a, b, c, d) for a, b, c, d in found])
+
+
+def table(lines: Mapping[Place, Amounts], measure: Measure, most: int | None = None) -> Table:
+    """Returns lines as a table, those with the most first."""
+    whole = _sum(lines.values())
+    rows = [_Line(place, seen, whole) for place, seen in lines.items()]
+    rows.sort(
+        key=lambda each: each.seen.time if measure == "time" else each.seen.grown, reverse=True
+    )
+    found = Table.of(_COLUMNS, rows)
+    return found if most is None else found.first(most, "line")
+
+
+# --- for other tools --------------------------------------------------------------------------
+
+
+def collapsed(stacks: Sequence[SeenStack], measure: Measure) -> Iterator[str]:
+    """Yields a line for each stack, as flamegraph.pl reads it: microseconds, or bytes of growth."""
+    for each in stacks:
+        amount = each.seen.time // 1000 if measure == "time" else each.seen.grown
+        if amount:
+            names = (_step_name(each), *(line.text for line in each.lines))
+            yield f"{';'.join(name.replace(';', ',') for name in names)} {amount}\n"
+
+
+def speedscope(stacks: Sequence[SeenStack], name: str) -> str:
+    """Returns a file of speedscope: for each step a profile of time, and one of memory growth."""
+    frames: dict[Place, int] = {}
+    profiles: list[dict[str, Any]] = []
+    for step in dict.fromkeys(map(_step_name, stacks)):
+        own = [each for each in stacks if _step_name(each) == step]
+        for unit, words, of in _UNITS:
+            known = [(each, of(each.seen)) for each in own if of(each.seen)]
+            profiles.append(
+                {
+                    "type": "sampled", "name": f"{step}: {words}", "unit": unit,
+                    "startValue": 0, "endValue": sum(amount for _, amount in known),
+                    "samples": [
+                        [frames.setdefault(line, len(frames)) for line in each.lines]
+                        for each, _ in known
+                    ],
+                    "weights": [amount for _, amount in known],
+                }
+            )  # fmt: skip
+    shared = [{"name": p.function, "file": p.file, "line": p.line} for p in frames]
+    return json.dumps(
+        {
+            "$schema": "https://www.speedscope.app/file-format-schema.json",
+            "name": name,
+            "exporter": "otel-quant",
+            "shared": {"frames": shared},
+            "profiles": [each for each in profiles if each["weights"]],
+        }
+    )
+
+
+_UNITS: Final[tuple[tuple[str, str, Callable[[Amounts], int]], ...]] = (
+    ("nanoseconds", "time", lambda seen: seen.time),
+    ("bytes", "memory growth", lambda seen: seen.grown),
+)
+
+
+def _step_name(stack: SeenStack) -> str:
+    return path_text(stack.step.path) if stack.step is not None else "other steps"
+
+
+def _sum(amounts: Iterable[Amounts]) -> Amounts:
+    total = NOTHING
+    for each in amounts:
+        total = total.plus(each)
+    return total

@@ -1,0 +1,133 @@
+"""The lines of code that took a step's time and memory are known, also of a program that was killed."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+
+import pytest
+
+from otel_quant.recordings.reader import read
+from tests.fixtures.programs import Launched, Workshop
+from tests.fixtures.recording_schema import check_recording
+
+PROGRAM = """
+import os, signal, sys, threading, time
+import otel_quant
+
+MB = 1_000_000
+held = []
+
+def rest(seconds):
+    time.sleep(seconds)
+
+def first_holder(password):
+    held.extend(grow() for _ in range(24))
+    rest(0.6)
+
+def second_holder():
+    held.extend(grow() for _ in range(24))
+    time.sleep(0.6)
+
+def grow():
+    block = bytearray(b"x") * (10 * MB)
+    time.sleep(0.01)
+    return block
+
+def busy(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        sum(range(1000))
+
+with otel_quant.step("Outer"):
+    with otel_quant.step("Holding"):
+        first_holder("s3cret")
+        second_holder()
+    with otel_quant.step("Computing"):
+        busy(1.0)
+        if "kill" in sys.argv:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_growth_of_memory_and_time_are_at_the_functions_that_took_them(
+    launched: Launched, workshop: Workshop
+) -> None:
+    script = workshop.script(PROGRAM)
+    done = launched.run([sys.executable, str(script.path)])
+    assert done.returncode == 0
+    check_recording(launched.recording)
+    grown: dict[str, float] = {}
+    for stack, amount in collapsed(launched, "memory"):
+        for name in {"first_holder", "second_holder"} & {frame.split(" ")[0] for frame in stack}:
+            grown[name] = grown.get(name, 0) + amount
+    assert grown == {name: pytest.approx(240e6, rel=0.1) for name in grown}
+    assert len(grown) == 2
+    stacks = collapsed(launched, "time")
+    times: dict[str, float] = {}
+    for stack, amount in stacks:
+        times[stack[0]] = times.get(stack[0], 0) + amount / 1e6
+    (run,) = read(launched.recording).runs
+    _, holding, computing = run.steps
+    assert set(times) <= {"Outer", "Outer > Holding", "Outer > Computing"}
+    for step in (holding, computing):
+        assert step.end is not None
+        duration = step.end - step.start
+        # What has passed since the last sample is not known: 0.4 s, on a busy machine more.
+        assert 0.25 * duration < times[f"Outer > {step.name}"] <= duration
+    assert {stack[1].split(" ")[0] for stack, _ in stacks} == {"<module>"}
+    assert {stack[2].split(" ")[0] for stack, _ in stacks if stack[0].endswith("Computing")} == {
+        "busy"
+    }
+    text = "".join(path.read_text() for path in launched.recording.glob("stacks.*"))
+    assert "s3cret" not in text
+    assert "otel_quant/" not in text  # frames of ours are none of the program's
+
+
+def test_a_killed_program_says_the_line_it_was_at(launched: Launched, workshop: Workshop) -> None:
+    script = workshop.script(PROGRAM.replace("busy(1.0)", "busy(2.5)"))
+    done = launched.run([sys.executable, str(script.path), "kill"])
+    assert done.returncode == -signal.SIGKILL
+    assert re.search(
+        r"was killed by SIGKILL after [\d.]+ s in Computing, at busy \(script\.py:\d+\)\.",
+        done.stderr,
+    )
+    check_recording(launched.recording)
+
+
+def test_stacks_can_be_switched_off(launched: Launched, workshop: Workshop) -> None:
+    script = workshop.script(PROGRAM)
+    launched.run([sys.executable, str(script.path)], variables={"OTEL_QUANT_STACKS": "false"})
+    assert list(launched.recording.glob("stacks.*")) == []
+    asked = launched.run_bare(["otel-quant", "stacks", launched.recording.name])
+    assert (asked.returncode, asked.stdout) == (1, "")
+    assert asked.stderr.startswith(
+        f"otel-quant: {launched.recording.name}: holds no stacks; expected"
+    )
+
+
+def test_no_path_is_kept_where_paths_are_not_wanted(launched: Launched, workshop: Workshop) -> None:
+    script = workshop.script(PROGRAM)
+    launched.run([sys.executable, str(script.path)], variables={"OTEL_QUANT_PATHS": "false"})
+    (path,) = launched.recording.glob("stacks.*")
+    files = {place[0] for place in json.loads(path.read_bytes())["places"]}
+    assert "script.py" in files
+    assert not any(file.startswith("/") for file in files)
+
+
+def collapsed(launched: Launched, measure: str) -> list[tuple[list[str], int]]:
+    """Returns stacks, the step first, with microseconds or bytes."""
+    text = shown(launched, "stacks", "--by", measure, "--format", "collapsed")
+    return [
+        (line.rpartition(" ")[0].split(";"), int(line.rpartition(" ")[2]))
+        for line in text.splitlines()
+    ]
+
+
+def shown(launched: Launched, command: str, *options: str) -> str:
+    """Returns what a command prints of the recording."""
+    done = launched.run_bare(["otel-quant", command, launched.recording.name, *options])
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout

@@ -1,0 +1,117 @@
+"""Stacks of steps: what is folded keeps its sum, and a file of them is read as it was written."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+from otel_quant.export.recording.event_file import as_json
+from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
+from otel_quant.recordings.stacks import by_call, by_line, of_step, stacks_in
+from otel_quant.schema.stacks import MOST_NODES, NOTHING, OTHER, Amounts, Place, Stacks, to_lists
+from otel_quant.views.stacks import collapsed, speedscope
+
+MAIN = Place("/home/a/quantize.py", "main", 12, "")
+LOADER = Place("/home/a/quantize.py", "Reader.get_next", 30, "")
+RUN = Place("onnxruntime/capi/session.py", "Session.run", 395, "onnxruntime")
+MERGE = Place("onnxruntime/quantization/calibrate.py", "Collector.merge", 983, "onnxruntime")
+
+SEEN = (
+    (0, (MAIN,), Amounts(10, 9, 1, 1000, 0)),
+    (1, (MAIN, RUN), Amounts(400, 300, 50, 5000, 20)),
+    (1, (MAIN, RUN), Amounts(100, 0, 0, 0, 30)),
+    (1, (MAIN, MERGE), Amounts(200, 200, 0, 70000, 0)),
+    (1, (MAIN, RUN, LOADER), Amounts(300, 10, 0, 0, 0)),
+)
+
+
+def recorded(folder: Path) -> Recording:
+    """Returns a recording with the stacks of SEEN."""
+    stacks = Stacks()
+    for step, lines, seen in SEEN:
+        stacks.add(step, lines, seen)
+    text = as_json({"schema": 1, "run": "00000000000000aa", **to_lists(stacks)})
+    (folder / "stacks.7.00000000000000aa.json").write_text(text)
+    steps = (
+        RecordedStep(index=0, name="Outer", kind="Outer", start=0.0, end=1.0, state="ended"),
+        RecordedStep(index=1, name="Calibration", kind="Calibration", parent=0, start=0.0, end=1.0, state="ended"),
+    )  # fmt: skip
+    run = RecordedRun(
+        id="00000000000000aa", process="7", start=0.0, end=1.0, state="ended", steps=steps
+    )
+    return Recording(path=folder, began_ns=0, state="ended", duration=1.0, runs=(run,))
+
+
+def test_what_was_seen_is_read_as_it_was_written(tmp_path: Path) -> None:
+    found = stacks_in(recorded(tmp_path))
+    run = Amounts(500, 300, 50, 5000, 50)
+    assert {
+        (each.step.step.index if each.step else None, each.lines): each.seen for each in found
+    } == {
+        (0, (MAIN,)): SEEN[0][2],
+        (1, (MAIN, RUN)): run,
+        (1, (MAIN, MERGE)): SEEN[3][2],
+        (1, (MAIN, RUN, LOADER)): SEEN[4][2],
+    }
+    assert by_line(of_step(found, "Calibration")) == {
+        RUN: run,
+        MERGE: SEEN[3][2],
+        LOADER: SEEN[4][2],
+    }
+    assert by_line(found) == by_line(of_step(found, "Outer"))
+    assert by_call(found) == {MAIN: Amounts(710, 509, 51, 76000, 50), LOADER: SEEN[4][2]}
+
+
+def test_other_tools_get_stacks_with_their_steps(tmp_path: Path) -> None:
+    found = stacks_in(recorded(tmp_path))
+    main, run = "main (/home/a/quantize.py:12)", "Session.run (onnxruntime/capi/session.py:395)"
+    merge = "Collector.merge (onnxruntime/quantization/calibrate.py:983)"
+    assert sorted(collapsed(found, "memory")) == [
+        f"Outer > Calibration;{main};{merge} 70000\n",
+        f"Outer > Calibration;{main};{run} 5000\n",
+        f"Outer;{main} 1000\n",
+    ]
+    profiles = json.loads(speedscope(found, "r"))
+    frames = [frame["name"] for frame in profiles["shared"]["frames"]]
+    assert {
+        (profile["name"], tuple(frames[at] for at in sample)): weight
+        for profile in profiles["profiles"]
+        for sample, weight in zip(profile["samples"], profile["weights"], strict=True)
+    } == {
+        ("Outer: time", ("main",)): 10,
+        ("Outer: memory growth", ("main",)): 1000,
+        ("Outer > Calibration: time", ("main", "Session.run")): 500,
+        ("Outer > Calibration: time", ("main", "Collector.merge")): 200,
+        ("Outer > Calibration: time", ("main", "Session.run", "Reader.get_next")): 300,
+        ("Outer > Calibration: memory growth", ("main", "Session.run")): 5000,
+        ("Outer > Calibration: memory growth", ("main", "Collector.merge")): 70000,
+    }
+    assert [(p["unit"], p["endValue"]) for p in profiles["profiles"]] == [
+        ("nanoseconds", 10), ("bytes", 1000), ("nanoseconds", 1000), ("bytes", 75000)
+    ]  # fmt: skip
+
+
+def test_rare_branches_are_folded_with_their_sums_and_a_file_stays_below_1_mb() -> None:
+    chance, stacks, whole = random.Random(1), Stacks(), NOTHING
+    for number in range(15_000):
+        depth = chance.randrange(30, 50)
+        lines = [
+            Place("a/module_of_some_length.py", f"function_{at}", at, "a") for at in range(depth)
+        ]
+        lines.append(Place("b/module_of_some_length.py", "leaf", number, "b"))
+        often = number % 2 == 0
+        seen = Amounts(50_000_000 if often else 1, 5, 2, chance.randrange(5), 1)
+        whole = whole.plus(seen)
+        stacks.add(number % 50, [MAIN, RUN] if often else lines, seen)
+    total, nodes, kept = NOTHING, 0, Amounts()
+    for root in stacks.steps.values():
+        for lines, node in [((), root), *root.walk()]:
+            total, nodes = total.plus(node.own), nodes + 1
+            assert OTHER not in lines[:-1]
+            if lines == (MAIN, RUN):
+                kept = kept.plus(node.own)
+    assert total == whole
+    assert nodes <= MOST_NODES
+    assert kept.time == 7_500 * 50_000_000
+    assert len(as_json(to_lists(stacks))) < 1_000_000

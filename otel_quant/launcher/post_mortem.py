@@ -18,7 +18,7 @@ from otel_quant.launcher.causes import Known, cause_of
 from otel_quant.launcher.observer import LastSeen, Observation, with_mark
 from otel_quant.launcher.victim import Victim, find_victim
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import Ending, RecordedRun, RecordedStep, Recording
+from otel_quant.recordings.model import Ending, RecordedStep, Recording
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.summary import Limit
 from otel_quant.schema import semconv, series
@@ -31,9 +31,6 @@ that a program reaches later, such as a launcher of ranks that cleans up, is not
 _FEWEST_SAMPLES: Final = 5
 _MOST_POINTS: Final = 60
 """Points of a calibration's progress from which its growth is taken."""
-
-_WORTH_NAMING: Final = 1_000_000
-"""Bytes on disk."""
 
 
 def ending_in(folder: Path, began_ns: int, seen: Observation) -> Ending:
@@ -54,7 +51,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     victim = find_victim(seen, recording)
     if victim is None:
         return plain
-    step = _step_with_samples(victim)
+    step = next((each for each in reversed(victim.steps) if each.samples is not None), None)
     error, message = _error_of(victim)
     shortage = shortage_in(error, message)
     last = _last_of(victim, seen)
@@ -91,7 +88,6 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         memory_limit_source=source,
         memory_per_sample=growth,
         processes=last.processes if last is not None else (),
-        disk=_disk(seen, victim, recording),
         advice=advice_for(situation),
     )
 
@@ -127,10 +123,6 @@ def _process(victim: Victim) -> str:
     process = "a child process" if victim.pid is None else f"process {victim.pid}"
     rank = victim.run.rank if victim.run is not None else None
     return process if rank is None else f"rank {rank} ({process})"
-
-
-def _step_with_samples(victim: Victim) -> RecordedStep | None:
-    return next((step for step in reversed(victim.steps) if step.samples is not None), None)
 
 
 def _where(victim: Victim, step: RecordedStep | None) -> str | None:
@@ -220,17 +212,3 @@ def _forecast(victim: Victim, step: RecordedStep | None, name: str) -> int | Non
         return None
     found = forecast_of(victim.run, step).get(name)
     return found if isinstance(found, int) else None
-
-
-def _disk(seen: Observation, victim: Victim, recording: Recording) -> tuple[tuple[str, int], ...]:
-    found: dict[str, int | None] = {
-        "written by the program": seen.written,
-        "cache directory": _cache(victim.run, recording),
-    }
-    known = [(name, taken) for name, taken in found.items() if taken and taken >= _WORTH_NAMING]
-    return tuple(sorted(known, key=lambda each: -each[1]))
-
-
-def _cache(run: RecordedRun | None, recording: Recording) -> int | None:
-    known = summary.peak_of_run(recording, run, summary.CACHE_PEAK) if run is not None else None
-    return None if known is None else round(known.value)

@@ -19,8 +19,8 @@ from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.instruments import PACKAGES
+from otel_quant.capture.instruments.hooks import HOOKS
 from otel_quant.capture.instruments.processes import PROCESSES
-from otel_quant.capture.instruments.shared.hooks import HOOKS
 from otel_quant.export.otel.automatic_providers import PROVIDERS, Providers
 from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 from otel_quant.schema.settings import OTEL_QUANT_LIBRARIES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_quant.capture.instruments.shared.hooks import (
+from otel_quant.capture.instruments.hooks import (
     ENTRY_POINT,
     OBSERVED,
     STEP,

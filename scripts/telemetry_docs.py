@@ -68,8 +68,8 @@ The instrumentation scope is `{scope}`; its schema URL is `{schema}`.
 A span keeps a limited number of attributes (`OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`, 128 by default). What
 may be many is therefore not on spans: figures by GPU are metrics and log records. Of a step's
 attributes the first {most_of_step} are shown, of custom metrics the first {most_custom}; a warning says once if
-there are more. If the limit is set so low that the SDK drops attributes, those that identify the
-step or the run are kept.
+there are more. With a lower limit the SDK drops the attributes that were set first, which identify the step or
+the run.
 
 ## When it is sent, and what a killed run leaves
 

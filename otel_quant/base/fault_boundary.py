@@ -13,6 +13,8 @@ from _thread import RLock
 TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
 if TYPE_CHECKING:
     import logging
+    import threading
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Final
 
@@ -174,3 +176,17 @@ def error_type(error: BaseException) -> str:
     kind = type(error)
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     return f"{module}{kind.__qualname__}"
+
+
+def start_thread(target: Callable[[], None], name: str) -> threading.Thread | None:
+    """Starts a thread that does not keep the process alive; none once the interpreter is shutting down."""
+    import threading
+
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        if threading.main_thread().is_alive():
+            raise
+        return None
+    return thread

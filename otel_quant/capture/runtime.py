@@ -15,6 +15,7 @@ process leaves is on disk already: each checkpoint, and a last reading that is a
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import os
 import sys
@@ -30,9 +31,7 @@ from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.exit_order import ExitOrder
 from otel_quant.capture.instruments.processes import PARENT
-from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
@@ -46,7 +45,7 @@ from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 from otel_quant.export.otel.service_name import CARRIER_KEY, name_service
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
-from otel_quant.export.quark_yaml.request import (
+from otel_quant.export.quark_yaml.file import (
     PROGRAM_REQUEST,
     ProfileRequest,
     profile_path,
@@ -81,10 +80,9 @@ class Runtime:
         self._added_sinks: tuple[Sink, ...] = ()
         self._profile_sink: QuarkYamlSink | None = None
         self._recording: tuple[str | None, RecordingSink | None] = None, None
-        self._gpu: GpuProbe | None = None
         self.operations: list[Any] = []  # calls of entry points that are under way
         self._exiting = False
-        self.exit_order = ExitOrder(self.at_process_end)
+        self._ends_at_exit = False
 
     # --- the run --------------------------------------------------------------------------
 
@@ -215,6 +213,23 @@ class Runtime:
 
     # --- exit and fork --------------------------------------------------------------------
 
+    # Python calls what was registered last first:
+    # 1. What the program registers after its first step, Quark's own profiler with its last record too.
+    # 2. The end of the run: its spans end, its files are complete, exporters have a limited time to deliver.
+    # 3. What was there before: the providers of the SDK, which register as they are made; those that have not
+    #    answered by then are not shut down (:mod:`otel_quant.export.otel.delivery`).
+
+    def end_at_exit(self) -> None:
+        """Has the run end at exit: after what registers later, before what has registered."""
+        if not self._ends_at_exit:
+            self.end_first_at_exit()
+
+    def end_first_at_exit(self) -> None:
+        """Moves the end before what has registered since: providers that were made after the first step."""
+        self._ends_at_exit = True
+        atexit.unregister(self.at_process_end)
+        atexit.register(self.at_process_end)
+
     def at_process_end(self) -> None:
         """The process is about to end: ends the run and waits, bounded, for exporters."""
         timeout = self.settings.exit_timeout
@@ -228,9 +243,7 @@ class Runtime:
         run.end(error.__name__ if error is not None and not interactive else None)
         try:
             self._drain(self.delivery.finish, timeout)
-        except (
-            KeyboardInterrupt
-        ):  # Python would print a stack trace of ours and go on with the exit
+        except KeyboardInterrupt:  # Python would print a stack trace of ours, and go on
             LOG.warning("telemetry that has not been delivered is given up: interrupted")
 
     def after_fork_in_child(self) -> None:
@@ -298,14 +311,14 @@ class Runtime:
                 sinks.append(recording)
             recorder = Recorder(
                 info,
-                self._probes(settings),
+                Probes([each for each in RESOURCES if settings.gpu or each.name != "gpu"]),
                 (*sinks, *self._added_sinks),
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
                 stacks=StackSampler(names_paths=settings.paths) if settings.stacks else None,
             )
-            self.exit_order.take_place()
+            self.end_at_exit()
             return recorder
         return _no_run()
 
@@ -352,19 +365,12 @@ class Runtime:
     def _path_of(request: ProfileRequest, info: RunInfo) -> Path:
         return profile_path(request, info.rank, PARENT.is_worker, quark_own_path())
 
-    def _probes(self, settings: Settings) -> Probes:
-        if not settings.gpu:
-            return Probes(tuple(resource for resource in RESOURCES if resource.name != "gpu"))
-        if self._gpu is None:
-            self._gpu = GpuProbe()  # one for all runs: opening the drivers is not cheap
-        return Probes(gpu=self._gpu)
-
     def _process_sinks(self) -> tuple[Sink, ...]:
         if self._sinks is None:
             use = PROVIDERS.current
             logs = LogsSink(self.delivery.soon, self._context_of, use.logger)
             spans = self._spans = SpansSink(
-                self.exit_order.be_first, logs.run_span_started, use.tracer
+                self.end_first_at_exit, logs.run_span_started, use.tracer
             )
             self._sinks = (spans, self._metrics_sink(use.meter), logs)
         return self._sinks

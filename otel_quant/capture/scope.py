@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar, cast
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.calls import uncounted, wraps
+from otel_quant.capture.instruments.hooks import uncounted, wraps
 from otel_quant.capture.recorder.ongoing import Entered, OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.schema.records import AttributeValue

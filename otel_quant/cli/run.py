@@ -167,7 +167,7 @@ def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractCont
     if not is_watched:
         yield nullcontext
         return
-    from otel_quant.base.threads import start_thread
+    from otel_quant.base.fault_boundary import start_thread
     from otel_quant.views.watch import LiveView
 
     view = LiveView(folder, sys.stderr)

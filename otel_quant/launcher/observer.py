@@ -22,14 +22,12 @@ from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import read_proc
-from otel_quant.capture.probes.cpu import ThreadWaits
+from otel_quant.capture.probes.counters import ThreadWaits
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants
-from otel_quant.capture.probes.readers import PROBES, Probe
-from otel_quant.capture.probes.sampler import Sampler
-from otel_quant.export.recording.curve import CurveFile, Number
-from otel_quant.export.recording.largest_processes import SMALLEST_SHARE, LargestProcesses
+from otel_quant.capture.probes.readers import PROBES, Probe, Sampler
+from otel_quant.export.recording.curve import SMALLEST_SHARE, CurveFile, LargestProcesses, Number
 from otel_quant.export.recording.layout import curve_path
 from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.surroundings import (

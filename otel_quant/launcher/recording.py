@@ -19,7 +19,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.recorder.origin import git_head, shown_command
 from otel_quant.export.otel.default_exporters import defaults_in
-from otel_quant.export.recording import manifest
+from otel_quant.export.recording.event_file import complete_manifest, create_manifest
 from otel_quant.launcher import program
 from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.launcher.post_mortem import ending_in
@@ -97,7 +97,7 @@ class LaunchedRecording:
         with FAULTS.kept_in("manifest"):
             shown = arguments if settings.arguments else arguments[:1]
             command = shown_command(shown, paths=settings.paths)
-            manifest.create(folder, began_ns, "launcher", {semconv.PROCESS_COMMAND_LINE: command})
+            create_manifest(folder, began_ns, "launcher", {semconv.PROCESS_COMMAND_LINE: command})
         self._git: subprocess.Popen[bytes] | None = None
         with FAULTS.kept_in("git repository"):
             self._git = _ask_git(Path.cwd(), environ)
@@ -125,7 +125,7 @@ class LaunchedRecording:
             if is_dirty is not None:
                 fields["origin"] = {semconv.VCS_DIRTY: is_dirty}
         with FAULTS.kept_in("manifest"):
-            manifest.complete(self._folder, **fields)
+            complete_manifest(self._folder, **fields)
         with FAULTS.kept_in("end of the spans"):
             if ending is not None and (ending.signal or ending.process):
                 send_ending(self._folder, os.environ, self._exit_timeout)

@@ -19,8 +19,8 @@ from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import Activation, as_step, qualified_name
+from otel_quant.export.quark_yaml.file import DEFAULT_PATH
 from otel_quant.export.quark_yaml.metrics import Metric
-from otel_quant.export.quark_yaml.request import DEFAULT_PATH
 from otel_quant.instrumentor import QuantInstrumentor
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import total_used

@@ -6,7 +6,6 @@ start no program and do not touch the GPU's caches.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from enum import Enum
@@ -14,8 +13,8 @@ from enum import Enum
 import psutil
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.probes.disk import DiskProbe
-from otel_quant.capture.probes.gpu import GpuProbe
+from otel_quant.capture.probes.counters import DiskProbe
+from otel_quant.capture.probes.gpu import GPUS
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.schema.figures import total_used
@@ -86,10 +85,5 @@ def _disk() -> DiskReading | None:
 
 def _gpus() -> tuple[GpuReading, ...]:
     with FAULTS.kept_in("probe gpu"):
-        return _gpu_probe()(descendants())
+        return GPUS(descendants())
     return ()
-
-
-@functools.cache
-def _gpu_probe() -> GpuProbe:
-    return GpuProbe()  # one for all calls: opening the drivers is not cheap

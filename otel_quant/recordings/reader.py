@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.files import is_held, open_regular
-from otel_quant.export.recording import layout, manifest
+from otel_quant.export.recording import layout
 from otel_quant.export.recording.curve import Curve, RecordedCurve, read_curve
 from otel_quant.export.recording.event_file import (
     EXPECTED,
     NewerSchemaError,
     NotARecordingError,
+    load_manifest,
     mapping_in,
     refuse_newer,
 )
@@ -48,7 +49,7 @@ class _Folder:
         self._processes = layout.processes_in(path)
         self._problems: list[str] = []
         left_out = LeftOut()
-        self._made = MANIFEST.take(manifest.load(path), left_out) or {}
+        self._made = MANIFEST.take(load_manifest(path), left_out) or {}
         self._problems += left_out.in_words(layout.MANIFEST)
         self._launcher = layout.curve_path(path, LAUNCHER)
         if not self._processes and not self._made and not self._launcher.exists():

@@ -18,6 +18,7 @@ from otel_quant.recordings.model import (
     script_of,
 )
 from otel_quant.schema import semconv
+from otel_quant.schema.bounds import words_of
 from otel_quant.schema.units import (
     WITHIN,
     clock_text,
@@ -35,6 +36,9 @@ _LONGEST_NAME: Final = 120
 _LONGEST_LINE: Final = 60
 _LONGEST_MESSAGE: Final = 400
 _MOST_PATHS: Final = 3
+_MOST_BOUNDS: Final = 3
+_WORTH: Final = 0.05
+"""Share of the whole time from which on a step matters."""
 
 
 def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
@@ -42,6 +46,7 @@ def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     yield from _error(subject)
     yield from _peak_sentence(recording, summary.peak(recording))
     yield from _time(recording, subject)
+    yield from _bounds(recording, subject)
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))
 
@@ -162,6 +167,19 @@ def _time(recording: Recording, subject: Subject) -> Iterator[str]:
         f"{'most of it' if share > 0.5 else 'the longest'} {_path(names)}{times}: "
         f"{duration_text(own)}, {share_text(share)} of it."
     )
+
+
+def _bounds(recording: Recording, subject: Subject) -> Iterator[str]:
+    """Yields what bounds the steps that took most of the time, longest first."""
+    known = [
+        each
+        for each in subject.steps
+        if semconv.STEP_BOUND_BY in each.step.attributes and each.own >= _WORTH * recording.duration
+    ]
+    for each in sorted(known, key=lambda each: -each.own)[:_MOST_BOUNDS]:
+        bound = words_of(str(each.step.attributes[semconv.STEP_BOUND_BY]))
+        evidence = each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")
+        yield f"{_path(each.names)}: {bound}: {cut(listed(evidence), _LONGEST_MESSAGE)}."
 
 
 def _written(recording: Recording, subject: Subject) -> Iterator[str]:

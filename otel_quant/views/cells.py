@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from otel_quant.schema.units import (
     BY_UNIT,
@@ -27,7 +27,6 @@ from otel_quant.views.document import (
     Quantity,
     Row,
     Section,
-    Shares,
     Table,
 )
 from otel_quant.views.text import shortened
@@ -111,8 +110,6 @@ def as_text(part: Part) -> Table | Facts | Lines | Section:
                     for name, value, limit in part.rows
                 ]
             )
-        case Shares():
-            return Lines([shares_text(part)])
         case Flame():
             return Lines([f"{part.title}: a page draws it"])
     return part
@@ -121,11 +118,6 @@ def as_text(part: Part) -> Table | Facts | Lines | Section:
 def of_limit(value: float, limit: float | None) -> str:
     """Returns how much of its limit a size is: ``94.0 % of 8.00 GB``."""
     return f"{share_text(value / limit)} of {size(limit)}" if limit else "limit not known"
-
-
-def shares_text(part: Shares) -> str:
-    """Returns shares in a line: ``MACs by type: int8 99.8 %, float32 0.20 %``."""
-    return f"{part.title}: {', '.join(f'{name} {share_text(share)}' for name, share in part.rows)}"
 
 
 class Texts:
@@ -185,7 +177,9 @@ def _writer(table: Table, at: int, one_unit: bool) -> tuple[str, Callable[[Cell]
     if shown_in is None:
         return "", _numbers(column, lambda value: number_text(value, unit, digits))
     if shown_in == ONE and unit == "By":
-        largest = max((abs(value) for value in values_like(table, at)), default=0.0)
+        rows = (cells_of(row) for row in table.rows)
+        cells = (plain(row[at]) for row in rows if len(row) > at)
+        largest = max((abs(each) for each in cells if isinstance(each, int | float)), default=0.0)
         shown_in, scale, of_unit = size_unit(largest)
         digits = of_unit if digits is None else digits
     else:
@@ -211,17 +205,6 @@ def _numbers(column: Column[object], text: Callable[[float], str]) -> Callable[[
     return write
 
 
-def values_like(table: Table, at: int) -> list[float]:
-    """Returns the numbers of a column; of one of a heat map those of all of it."""
-    columns = [at]
-    if table.columns[at].is_heat:
-        columns = [place for place, column in enumerate(table.columns) if column.is_heat]
-    rows = [cells_of(row) for row in table.rows]
-    cells = (row[place] for place in columns for row in rows if len(row) > place)
-    return [value for cell in cells if (value := value_of(cell)) is not None]
-
-
-def value_of(cell: Cell) -> float | None:
-    """Returns the number of a cell; None if it has none."""
-    value = cell.value if isinstance(cell, Quantity) else cell
-    return value if isinstance(value, int | float) else None
+def plain(cell: Cell) -> Any:
+    """Returns a cell without words."""
+    return cell.value if isinstance(cell, Quantity) else cell

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from operator import itemgetter
 from typing import Any, Final
 
-from otel_quant.recordings.comparison.gate import Check, Outcome, Verdict
+from otel_quant.recordings.comparison.gate import Check, Verdict
 from otel_quant.recordings.comparison.runs import ComparedRun, FactDifference, common_time
 from otel_quant.recordings.comparison.side_by_side import (
     Comparison,
@@ -63,17 +63,8 @@ _NOISE: Final = "~"
 
 _NOISE_MEANS: Final = f"{_NOISE}: not significant, or explained by CPU contention"
 _RUNS_ALONE: Final = (
-    "TOTAL is from the first step to the exit: a run without `otel-quant run` has no more."
+    "The total is from the first step to the exit: a run without `otel-quant run` has no more."
 )
-_DOUBT: Final = (
-    "With one run on each side a busy machine looks like a slower program; four on each side can tell "
-    "them apart."
-)
-_OUTCOMES: Final[Mapping[Outcome, str]] = {
-    "within": "within the limits",
-    "worse": "worse",
-    "not comparable": "not comparable",
-}
 
 
 def document(
@@ -85,7 +76,7 @@ def document(
     if len(names) == 2:
         title = next(_headlines(comparison), title)
     if verdict is not None:
-        title = outcome_text(verdict).capitalize()
+        title = _outcome_text(verdict).capitalize()
     return Document(
         _parts(comparison, verdict, with_curves),
         title=title,
@@ -100,16 +91,20 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
     """Yields the answer first, the curves, then what differs, the most important first."""
     if verdict is not None:
         if not with_curves:
-            yield Lines((outcome_text(verdict),))
-        yield from _gate(comparison, verdict)
+            yield Lines((_outcome_text(verdict),))
+        found = [check for check in verdict.checks if check.outcome != "within"]
+        if lines := list(dict.fromkeys(check_lines(comparison, found))):
+            yield Lines(lines, is_bad=True).first(_MOST_CHECKS)
     headlines = [f"{line}." for line in _headlines(comparison)]
     # Of two sides without limits, it is the title of the page.
     if headlines and not (with_curves and verdict is None and len(headlines) == 1):
         yield Lines(headlines)
     if with_curves:
         yield Section("Over time", _curves(comparison))
-    yield _total(comparison)
-    yield from _steps(comparison)
+    yield _figures(comparison)
+    notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
+    if points := [f"{_step_name(row)}: {text}" for row, text in notes if text]:
+        yield Lines(points, is_list=True).first(_MOST_NOTES)
     if comparison.differences:
         yield Table(
             (Column("DIFFERS"), *(Column(side.name.upper()) for side in comparison.sides)),
@@ -118,7 +113,7 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
                 for fact in comparison.differences
             ],
             id="differs",
-            caption="What differs between the runs",
+            caption="What differs in what made the runs",
         )
     yield Facts(
         [
@@ -130,26 +125,10 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
     )
 
 
-def _gate(comparison: Comparison, verdict: Verdict) -> Iterator[Part]:
-    found = [check for check in verdict.checks if check.outcome != "within"]
-    if found:
-        lines = list(dict.fromkeys(check_lines(comparison, found)))
-        yield Lines(lines, is_bad=True).first(_MOST_CHECKS)
-    if any(map(_is_doubtful, found)):
-        yield Lines((_DOUBT,))
-
-
 def check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str]:
     """Yields each check in one line."""
     numbers = {side.name: at for at, side in enumerate(comparison.sides)}
     return (check_text(check, numbers[check.side.name]) for check in checks)
-
-
-def _is_doubtful(check: Check) -> bool:
-    """Whether a single run is said to be slower than another, and nothing is known of waits."""
-    is_single = check.difference is not None and check.difference.p is None
-    is_time = check.limit is not None and check.limit.figure.kind == "time"
-    return is_time and is_single and check.new is not None and check.new.bounds == check.new.values
 
 
 _HEADLINED: Final = {
@@ -207,64 +186,45 @@ def _where_most(comparison: Comparison, name: str, at: int, total: float) -> Ste
     return max(within, key=itemgetter(0, 1))[2]
 
 
-def _total(comparison: Comparison) -> Table:
-    whole = comparison.rows[0]
-    rows = [each for name, each in whole.figures.items() if _is_telling(whole, name)]
-    equal = [
-        row
-        for row in rows
-        if row.figure.name not in _HEADLINED
-        and all(each and not each.change for each in row.differences)
-    ]
-    shown = [row for row in rows if row not in equal]
-    shown.sort(key=lambda row: -_weight(comparison, row))
-    notes = [_NOISE_MEANS] if any(_NOISE in _noise_text(each) for each in shown) else []
-    programs = {is_of_program(run.recording) for side in comparison.sides for run in side.runs}
-    if len(programs) == 2:
+def _figures(comparison: Comparison) -> Table:
+    """Returns the figures that differ, those of the total first, then the most important."""
+    shown: list[tuple[StepRow, FigureRow]] = []
+    folded: list[tuple[StepRow, FigureRow]] = []
+    for row in comparison.rows:
+        for name, each in row.figures.items():
+            changes = [found for found in each.differences if found and found.change]
+            is_shown = (
+                any(found.is_clear for found in changes)
+                if row.path
+                else changes or name in _HEADLINED
+            )
+            if _is_telling(row, name):
+                (shown if is_shown else folded).append((row, each))
+    shown.sort(key=lambda pair: (bool(pair[0].path), -_weight(comparison, pair[1])))
+    equal = [each.figure.name for row, each in folded if not row.path]
+    of_steps = sum(any(each.differences) for row, each in folded if row.path)
+    notes = []
+    if any(_NOISE in _noise_text(each) for _, each in shown):
+        notes.append(_NOISE_MEANS)
+    if len({is_of_program(run.recording) for side in comparison.sides for run in side.runs}) == 2:
         notes.append(_RUNS_ALONE)
     if equal:
-        notes.append(f"equal: {', '.join(each.figure.name for each in equal)}")
-    return Table(
-        (Column("TOTAL", title="figure"), *_columns(comparison), Column("NOTE")),
-        [(each.figure.name, *_cells(each), _noise_text(each)) for each in shown],
-        id="total",
-        caption="Total",
-        note="\n".join(notes),
+        notes.append(f"equal in total: {', '.join(equal)}")
+    if of_steps:
+        notes.append(
+            f"equal or not significantly different: {counted(of_steps, 'figure')} of steps"
+        )
+    table = Table(
+        (Column("STEP"), Column("FIGURE"), *_columns(comparison), Column("NOTE")),
+        [
+            (_step_name(row), each.figure.name, *_cells(each), _noise_text(each))
+            for row, each in shown
+        ],
+        id="figures",
+        caption="What differs",
         is_sortable=False,
-    )
-
-
-def _steps(comparison: Comparison) -> Iterator[Part]:
-    """Yields a table of the figures of steps that differ, and what else is to be said of steps."""
-    telling = [
-        (row, each)
-        for row in comparison.rows[1:]
-        for name, each in row.figures.items()
-        if _is_telling(row, name)
-    ]
-    shown = [
-        pair for pair in telling if any(each and each.is_clear for each in pair[1].differences)
-    ]
-    shown.sort(key=lambda pair: -_weight(comparison, pair[1]))
-    folded = sum(any(each.differences) for _, each in telling) - len(shown)
-    note = f"{counted(folded, 'figure')} of steps equal or not significantly different."
-    if shown:
-        table = Table(
-            (Column("STEP"), Column("FIGURE"), *_columns(comparison), Column("NOTE")),
-            [
-                (_step_name(row), each.figure.name, *_cells(each), _noise_text(each))
-                for row, each in shown
-            ],
-            id="steps",
-            caption="Steps",
-            is_sortable=False,
-        ).first(_MOST_ROWS, "smaller difference")
-        yield table._replace(note=f"{table.note} {note}".strip() if folded else table.note)
-    elif folded:
-        yield Lines((note,))
-    notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
-    if lines := [f"{_step_name(row)}: {text}" for row, text in notes if text]:
-        yield Lines(lines, is_list=True).first(_MOST_NOTES)
+    ).first(_MOST_ROWS, "smaller difference")
+    return table._replace(note="\n".join((*notes, *filter(None, (table.note,)))))
 
 
 def _step_name(row: StepRow) -> str:
@@ -451,22 +411,20 @@ def _has_waited(sample: Sample) -> bool:
     return abs(sample.median_alone - sample.median) > _SEEN * abs(sample.median)
 
 
-def outcome_text(verdict: Verdict) -> str:
+def _outcome_text(verdict: Verdict) -> str:
     """Returns the outcome with the number of checks that led to it: ``worse: 3 of 12 checks``."""
     led = sum(check.outcome == verdict.outcome for check in verdict.checks)
-    return f"{_OUTCOMES[verdict.outcome]}: {led:,} of {counted(len(verdict.checks), 'check')}"
+    outcome = "within the limits" if verdict.outcome == "within" else verdict.outcome
+    return f"{outcome}: {led:,} of {counted(len(verdict.checks), 'check')}"
 
 
 def verdict_text(comparison: Comparison, verdict: Verdict) -> str:
-    """Returns a verdict in one line: the outcome, and the first of the checks that led to it."""
+    """Returns the outcome of a gate that fails, and the first of the checks that led to it, in a line."""
     led = [check for check in verdict.checks if check.outcome == verdict.outcome]
-    if verdict.outcome == "within":
-        return f"within the limits: {counted(len(led), 'check')}"
     named = list(dict.fromkeys(check_lines(comparison, led)))
     first = [text.removeprefix(f"{verdict.outcome}: ") for text in named[:_MOST_NAMED]]
-    more = len(named) - len(first)
-    rest = f"; and {more:,} more" if more > 0 else ""
-    return f"{_OUTCOMES[verdict.outcome]}: {'; '.join(first)}{rest}"
+    rest = f"; and {len(named) - len(first):,} more" if len(named) > len(first) else ""
+    return f"{verdict.outcome}: {'; '.join(first)}{rest}"
 
 
 # --- for programs -------------------------------------------------------------------------

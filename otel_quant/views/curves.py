@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from otel_quant.export.recording.curve import Level, Number, RecordedCurve
-from otel_quant.export.recording.largest_processes import MOST
+from otel_quant.export.recording.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.comparison.runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.schema import semconv, series
@@ -35,28 +35,35 @@ report of any run stays small."""
 
 
 class Grid(NamedTuple):
-    """Curves as columns, by the name of the series; None where nothing was read."""
+    """A curve, or several that were added up, in buckets that are coarse enough for a chart."""
 
     start: float  # When the first bucket begins, in seconds since the recording began
     every: float  # Seconds of one bucket
-    size: int  # Number of buckets
-    lowest: Mapping[str, Values]  # Lowest value of each level in each bucket
-    highest: Mapping[str, Values]  # Highest value likewise
-    last: Mapping[str, Values]  # Last value likewise, of levels and of totals
-    # When the highest value of a level in a bucket was read, in seconds since the recording
-    # began; without those of curves that were added up
-    highest_at: Mapping[str, Values]
+    buckets: Sequence[Bucket]  # One after another; empty where nothing was read
+    offset: float  # What the times in them count from, in seconds since the recording began
     parts: int = 1  # Number of curves that were added up
 
     @property
     def times(self) -> tuple[float, ...]:
         """The middle of each bucket, in seconds since the recording began."""
-        return tuple(self.start + (at + 0.5) * self.every for at in range(self.size))
+        return tuple(self.start + (at + 0.5) * self.every for at in range(len(self.buckets)))
+
+    @property
+    def levels(self) -> list[str]:
+        """The names of its levels, in the order in which they were first read."""
+        return list(dict.fromkeys(name for bucket in self.buckets for name in bucket.levels))
+
+    def values(self, name: str, part: Literal["lowest", "highest", "last"] = "highest") -> Values:
+        """Returns a level, or the last values of a total, in each bucket."""
+        return tuple(
+            getattr(bucket.levels[name], part) if name in bucket.levels else bucket.totals.get(name)
+            for bucket in self.buckets
+        )
 
     def points(self, name: str) -> list[tuple[float, float]]:
         """Returns the highest values of a level with the times at which they were read."""
-        columns = zip(self.highest[name], self.highest_at.get(name, self.times), strict=True)
-        return [(at, value) for value, at in columns if value is not None and at is not None]
+        found = [bucket.levels[name] for bucket in self.buckets if name in bucket.levels]
+        return [(self.offset + level.at / 1000, level.highest) for level in found]
 
     def peak(self, name: str) -> tuple[float, float]:
         """Returns the highest value of a level and when it was first read."""
@@ -74,7 +81,8 @@ class Grid(NamedTuple):
         rates: list[float | None] = []
         # The end of a bucket, and the total then; a clock that was set may begin a curve before it
         known = deque([(min(0.0, -self.start / self.every), 0.0)])
-        for at, value in enumerate(self.last.get(name, ())):
+        for at, bucket in enumerate(self.buckets):
+            value = bucket.totals.get(name)
             if value is None:
                 rates.append(None)
                 continue
@@ -88,8 +96,8 @@ class Grid(NamedTuple):
 
     def total(self, name: str) -> float | None:
         """Returns what a total came to."""
-        values = reversed(self.last.get(name, ()))
-        return next((value for value in values if value is not None), None)
+        found = (bucket.totals[name] for bucket in reversed(self.buckets) if name in bucket.totals)
+        return next(found, None)
 
 
 def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
@@ -114,7 +122,7 @@ def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
     points = max(_FEWEST, min(_MOST, _CELLS // (len(names) + 2)))
     every *= max(1, -int(-((end - start) / every) // points))
     count = max(1, int((end - start) / every + 0.999))
-    parts = [_columns(curve, began_ns, start, every, count) for curve in chosen]
+    parts = [_coarse(curve, began_ns, start, every, count) for curve in chosen]
     return parts[0] if len(parts) == 1 else _sum(parts)
 
 
@@ -124,72 +132,60 @@ def _span(curve: RecordedCurve, began_ns: int) -> tuple[float, float]:
     return offset + min(positions) * length, offset + (max(positions) + 1) * length
 
 
-def _columns(curve: RecordedCurve, began_ns: int, start: float, every: float, count: int) -> Grid:
+def _coarse(curve: RecordedCurve, began_ns: int, start: float, every: float, count: int) -> Grid:
     offset, length = (curve.began_ns - began_ns) / 1e9, curve.curve.length / 1000
-    levels: dict[str, list[Level | None]] = {}
-    totals: dict[str, list[Number | None]] = {}
-    for position in sorted(curve.curve.buckets):
-        bucket = curve.curve.buckets[position]
+    buckets = [Bucket(at) for at in range(count)]
+    for position, bucket in sorted(curve.curve.buckets.items()):
         # From the middle of the bucket, so that no rounding puts it into the one before.
-        at = min(count - 1, int((offset + (position + 0.5) * length - start) / every))
+        into = buckets[min(count - 1, int((offset + (position + 0.5) * length - start) / every))]
         for name, level in bucket.levels.items():
-            column = levels.setdefault(name, [None] * count)
-            if (known := column[at]) is None:
-                column[at] = Level(level.lowest, level.highest, level.last, level.at)
+            if (known := into.levels.get(name)) is None:
+                into.levels[name] = Level(level.lowest, level.highest, level.last, level.at)
             else:
                 known.merge(level)
-        for name, value in bucket.totals.items():
-            totals.setdefault(name, [None] * count)[at] = value
-
+        into.totals |= bucket.totals
     # Until its first child has a series, the program is the whole.
-    programs = [name for name in levels if name.startswith(series.PROCESS)][:1]
-    for name in programs:
-        first = next(at for at, level in enumerate(levels[name]) if level is not None)
-        levels[name][:first] = levels.get(series.MEMORY, levels[name])[:first]
-
-    def parts(part: str) -> dict[str, Values]:
-        return {
-            name: tuple(None if level is None else getattr(level, part) for level in column)
-            for name, column in levels.items()
-        }
-
-    read_at = {
-        name: tuple(None if at is None else offset + at / 1000 for at in column)
-        for name, column in parts("at").items()
-    }
-    last = parts("last") | {name: tuple(column) for name, column in totals.items()}
-    return Grid(start, every, count, parts("lowest"), parts("highest"), last, read_at)
+    processes = (
+        name for each in buckets for name in each.levels if name.startswith(series.PROCESS)
+    )
+    if (program := next(processes, None)) is not None:
+        for bucket in takewhile(lambda each: program not in each.levels, buckets):
+            if series.MEMORY in bucket.levels:
+                bucket.levels[program] = bucket.levels[series.MEMORY]
+    return Grid(start, every, buckets, offset)
 
 
 def _sum(parts: Sequence[Grid]) -> Grid:
     """Adds up the last values of curves: only those were there at one time, the highest were not."""
-    first = parts[0]
-    levels = {name for part in parts for name in part.highest}
-    last = {}
-    for name in dict.fromkeys(name for part in parts for name in part.last):
-        columns = [part.last[name] for part in parts if name in part.last]
-        last[name] = _added([_held(column, name in levels) for column in columns], name)
-    values = {name: column for name, column in last.items() if name in levels}
-    return Grid(first.start, first.every, first.size, values, values, last, {}, len(parts))
+    start, every = parts[0].start, parts[0].every
+    buckets = [Bucket(at) for at in range(len(parts[0].buckets))]
+    for name in dict.fromkeys(
+        name for part in parts for each in part.buckets for name in (*each.levels, *each.totals)
+    ):
+        is_level = name not in series.TOTALS
+        rows = zip(*(_held(part.values(name, "last"), is_level) for part in parts), strict=True)
+        gpu = series.gpu_of(name)
+        # What each process reads of the same device or folder counts once.
+        is_shared = name == series.CACHE or (gpu is not None and gpu[1] == series.USED)
+        for bucket, row in zip(buckets, rows, strict=True):
+            if known := [value for value in row if value is not None]:
+                value = max(known) if is_shared else sum(known)
+                middle = round((bucket.position + 0.5) * every * 1000)
+                if is_level:
+                    bucket.levels[name] = Level(value, value, value, middle)
+                else:
+                    bucket.totals[name] = value
+    return Grid(start, every, buckets, start, len(parts))
 
 
-def _held(values: Iterable[float | None], ends: bool) -> Values:
+def _held(values: Sequence[float | None], ends: bool) -> Values:
     """Returns values that stay until the next one; a level ends with its last, a total never."""
-    column = tuple(values)
-    known = [at for at, value in enumerate(column) if value is not None]
-    until = known[-1] if known and ends else len(column)
+    known = [at for at, value in enumerate(values) if value is not None]
+    until = known[-1] if known and ends else len(values)
     held: list[float | None] = []
-    for at, value in enumerate(column):
+    for at, value in enumerate(values):
         held.append(held[-1] if value is None and held and at < until else value)
     return tuple(held)
-
-
-def _added(columns: Sequence[Values], name: str) -> Values:
-    """Adds columns up; of what each process reads of the same device or folder, takes the most."""
-    gpu = series.gpu_of(name)
-    is_shared = name == series.CACHE or (gpu is not None and gpu[1] == series.USED)
-    rows = ([value for value in row if value is not None] for row in zip(*columns, strict=True))
-    return tuple(None if not row else max(row) if is_shared else sum(row) for row in rows)
 
 
 # --- the charts of a recording ------------------------------------------------------------
@@ -222,7 +218,7 @@ def _outermost(recording: Recording) -> Mapping[str, RecordedCurve]:
 
 
 def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -> Iterator[Chart]:
-    if series.MEMORY in grid.highest:
+    if series.MEMORY in grid.levels:
         note = f"The sum of {grid.parts:,} processes; what they share counts in each."
         yield _level(
             grid, steps, series.MEMORY, _of_memory(grid), _TITLES[series.MEMORY], series.MEMORY,
@@ -230,27 +226,26 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
         )  # fmt: skip
     yield from _gpus(grid, recording, steps)
     yield from _rates(grid, recording.duration)
-    if series.CACHE in grid.highest:
-        caches = [Series("caches", grid.highest[series.CACHE])]
+    if series.CACHE in grid.levels:
+        caches = [Series("caches", grid.values(series.CACHE))]
         yield _level(grid, steps, series.CACHE, caches, _TITLES[series.CACHE], series.CACHE)
 
 
 def _of_memory(grid: Grid) -> list[Series]:
     """Returns the memory of the whole, over that of the program and its largest children if it has some."""
-    memory = Series("memory", grid.highest[series.MEMORY])
-    program, *children = [name for name in grid.last if name.startswith(series.PROCESS)] or [""]
+    memory = Series("memory", grid.values(series.MEMORY))
+    program, *children = [name for name in grid.levels if name.startswith(series.PROCESS)] or [""]
     if not children:
-        return [memory, Series("lowest", grid.lowest[series.MEMORY], "lowest")]
+        return [memory, Series("lowest", grid.values(series.MEMORY, "lowest"), "lowest")]
     kept = [program, *heapq.nlargest(MOST, children, key=lambda name: grid.peak(name)[0])]
+    columns = [grid.values(name, "last") for name in kept]
     layers = [
-        Series(cut(name.removeprefix(series.PROCESS), _LONGEST_NAME), grid.last[name], "stacked")
-        for name in kept
+        Series(cut(name.removeprefix(series.PROCESS), _LONGEST_NAME), column, "stacked")
+        for name, column in zip(kept, columns, strict=True)
     ]
     rest = tuple(
         None if total is None else max(0.0, total - sum(value or 0.0 for value in row))
-        for total, *row in zip(
-            grid.last[series.MEMORY], *(grid.last[name] for name in kept), strict=True
-        )
+        for total, *row in zip(grid.values(series.MEMORY, "last"), *columns, strict=True)
     )
     if any(rest):
         layers.append(Series("other processes", rest, "stacked"))
@@ -258,7 +253,8 @@ def _of_memory(grid: Grid) -> list[Series]:
 
 
 def _gpus(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -> Iterator[Chart]:
-    found = sorted({gpu[0] for name in grid.highest if (gpu := series.gpu_of(name)) is not None})
+    levels = grid.levels
+    found = sorted({gpu[0] for name in levels if (gpu := series.gpu_of(name)) is not None})
     limit, gpus = _gpu_limit(recording)
     notes = []
     if gpus > 1:
@@ -268,12 +264,12 @@ def _gpus(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -> Iter
     shown = found[:_MOST_GPUS]
     for index in shown:
         used, own = series.gpu_used(index), series.gpu_process_used(index)
-        lines = [Series("this program", grid.highest[own])] if own in grid.highest else []
-        if used in grid.highest:
-            lines.append(Series("all programs", grid.highest[used], "second" if lines else "main"))
+        lines = [Series("this program", grid.values(own))] if own in levels else []
+        if used in levels:
+            lines.append(Series("all programs", grid.values(used), "second" if lines else "main"))
         yield _level(
             grid, steps, f"gpu-{index}", lines, f"Memory of GPU {index}",
-            own if own in grid.highest else used, limit, " ".join(notes) if index == shown[-1] else "",
+            own if own in levels else used, limit, " ".join(notes) if index == shown[-1] else "",
         )  # fmt: skip
 
 
@@ -318,17 +314,16 @@ def _rates(grid: Grid, until: float) -> Iterator[Chart]:
     lines: list[Series] = []
     totals: list[str] = []
     for word, name in ways:
-        if rate := grid.rate(name, until):
-            lines.append(Series(word, rate, "second" if lines else "main"))
         if (total := grid.total(name)) is not None:
+            lines.append(Series(word, grid.rate(name, until), "second" if lines else "main"))
             totals.append(f"{size(total)} {word}")
     if lines:
         summary = f"{' and '.join(totals)} in all."
         yield Chart("disk", "Disk", "bytes/s", grid.times, lines, summary=summary, every=grid.every)
-    if cores := grid.rate(series.CPU, until):
-        mean = (grid.total(series.CPU) or 0.0) / max(grid.every, until - grid.start)
+    if (seconds := grid.total(series.CPU)) is not None:
+        mean = seconds / max(grid.every, until - grid.start)
         summary = f"{digits_text(mean)} cores in use on average."
-        lines = [Series("cores in use", cores)]
+        lines = [Series("cores in use", grid.rate(series.CPU, until))]
         yield Chart("cpu", "CPU", "cores", grid.times, lines, summary=summary, every=grid.every)
 
 
@@ -466,13 +461,13 @@ def _levels(run: ComparedRun) -> tuple[dict[str, _Points], bool]:
     """Returns what is shown of a run, and whether its memory was read all the time."""
     grid = grid_of(run.recording.curves, run.recording.began_ns)
     found: dict[str, _Points] = {}
-    for name in grid.highest if grid is not None else ():
-        assert grid is not None
+    levels = grid.levels if grid is not None else []
+    for name in levels:
         gpu = series.gpu_of(name)
-        of_all = gpu is not None and gpu[1] == series.USED
-        if name in _TITLES or (
-            gpu is not None and not (of_all and series.gpu_process_used(gpu[0]) in grid.highest)
-        ):
+        own = gpu is not None and (
+            gpu[1] != series.USED or series.gpu_process_used(gpu[0]) not in levels
+        )
+        if grid is not None and (name in _TITLES or own):
             found[name] = grid.points(name)
     if series.MEMORY in found:
         return found, True

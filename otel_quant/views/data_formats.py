@@ -13,8 +13,8 @@ from itertools import chain
 from typing import Any, Final
 
 from otel_quant.schema.units import moment_text
-from otel_quant.views.cells import cells_of
-from otel_quant.views.document import Cell, Document, Facts, Part, Quantity, Section, Table
+from otel_quant.views.cells import cells_of, plain
+from otel_quant.views.document import Cell, Document, Facts, Part, Section, Table
 from otel_quant.views.text import listed, printable
 
 # The start of a cell (after a comma, or a semicolon in some countries) and a character that makes
@@ -60,7 +60,7 @@ def moment_json(seconds: float) -> str:
 
 @lru_cache(1 << 12, typed=True)  # shapes and names of types recur
 def _csv_cell(cell: Cell) -> str | int:
-    value = _plain(cell)
+    value = plain(cell)
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -92,7 +92,7 @@ def _named(parts: Iterable[Part]) -> Iterator[tuple[str, Any]]:
                     part.id or "rows",
                     [
                         {
-                            name: _plain(cell)
+                            name: plain(cell)
                             for name, cell in zip(names, cells_of(row), strict=False)
                             if cell is not None
                         }
@@ -100,14 +100,9 @@ def _named(parts: Iterable[Part]) -> Iterator[tuple[str, Any]]:
                     ],
                 )
             case Facts():
-                yield part.title or "facts", {name: _plain(value) for name, value in part.rows}
+                yield part.title or "facts", {name: plain(value) for name, value in part.rows}
             case Section():
                 yield part.title, dict(_named(part.parts))
-
-
-def _plain(cell: Cell) -> Any:
-    """Returns a cell without words."""
-    return cell.value if isinstance(cell, Quantity) else cell
 
 
 def _laid_out(value: Any, depth: int) -> Iterator[str]:

@@ -76,7 +76,6 @@ class Column(NamedTuple, Generic[Item_contra]):
     absent: str = ""  # What stands in a terminal and in Markdown for what is not known
     longest: int = 0  # Characters of a text that are shown; 0: all
     spare: int = 0  # A narrow terminal leaves out those with 1 first, then 2, ..; 0: never
-    is_heat: bool = False  # Whether a page colours its cells, the more the stronger
     title: str = ""  # What it means, where the heading does not say it
 
     @property
@@ -198,13 +197,6 @@ class Flame(NamedTuple):
     rows: Sequence[tuple[int, int, int, int]]
 
 
-class Shares(NamedTuple):
-    """What something consists of: names with shares from 0 to 1, drawn as a bar on a page."""
-
-    title: str
-    rows: Sequence[tuple[str, float]]
-
-
 class Section(NamedTuple):
     """Parts under a heading."""
 
@@ -216,7 +208,7 @@ class Section(NamedTuple):
     layout: str = ""
 
 
-Part: TypeAlias = Table | Facts | Lines | Charts | Flame | Meters | Shares | Section
+Part: TypeAlias = Table | Facts | Lines | Charts | Flame | Meters | Section
 
 
 class Document(NamedTuple):

@@ -10,7 +10,7 @@ import base64
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,11 +23,8 @@ from otel_quant.views.cells import (
     cell_text,
     of_limit,
     row_of,
-    shares_text,
-    value_of,
-    values_like,
 )
-from otel_quant.views.document import Cell, Charts, Document, Quantity, Row, Table
+from otel_quant.views.document import Charts, Document, Quantity, Row, Table
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
@@ -100,7 +97,7 @@ def _environment() -> Environment:
         # No terminal, yet marks that turn the direction of a text deceive here too.
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    filters = (as_text, cell_text, of_limit, shares_text, size)
+    filters = (as_text, cell_text, of_limit, size)
     made.filters |= {"kind": lambda part: type(part).__name__} | {
         each.__name__: each for each in filters
     }
@@ -152,7 +149,6 @@ class _Page:
         """Returns the columns and rows of a table; one that can be sorted has units in its headings."""
         texts = Texts(table, one_unit=table.is_sortable)
         is_text = [each.is_text or each.unit == "time" for each in texts.columns]
-        heat = [_heat(table, at) if each.is_heat else None for at, each in enumerate(table.columns)]
         headings = zip(map(_heading, texts.headings), texts.units, texts.columns, strict=True)
         rows = []
         for row in map(row_of, table.rows):
@@ -160,9 +156,8 @@ class _Page:
             missing = len(texts.columns) - len(cells)
             if row.said and not missing:
                 cells[0] = f"{cells[0]} ({row.said})"
-            marks = [_marks(cell, shade) for cell, shade in zip(row.cells, heat, strict=False)]
-            shown = [*zip(cells, is_text, marks, strict=False)]
-            rows.append((row, shown, missing))
+            titles = [cell.title if isinstance(cell, Quantity) else "" for cell in row.cells]
+            rows.append((row, [*zip(cells, is_text, titles, strict=False)], missing))
         return {"columns": list(zip(headings, is_text, strict=True)), "rows": rows}
 
 
@@ -170,25 +165,6 @@ def _whole(table: Table) -> tuple[Texts, list[tuple[Row, Sequence[str]]]]:
     """Returns the texts of a table, each row with what stands for cells that are not known."""
     texts = Texts(table)
     return texts, [(row, texts.whole(row.cells)) for row in map(row_of, table.rows)]
-
-
-def _heat(table: Table, at: int) -> Callable[[float], int]:
-    """Returns what chooses a class of the style sheet for a value, ``heat-0`` for the least."""
-    values = values_like(table, at)
-    least, most = min(values, default=0.0), max(values, default=0.0)
-
-    def shade(value: float) -> int:
-        share = (value - least) / (most - least) if most > least else 0.0
-        return min(_SHADES - 1, int(share * _SHADES))
-
-    return shade
-
-
-def _marks(cell: Cell, shade: Callable[[float], int] | None) -> tuple[str, str]:
-    """Returns the class of a cell and its title."""
-    value = value_of(cell)
-    name = "" if shade is None or value is None else f"heat-{shade(value)}"
-    return name, cell.title if isinstance(cell, Quantity) else ""
 
 
 def _heading(text: str) -> str:
@@ -205,5 +181,4 @@ def _heading(text: str) -> str:
     return shown[:1].upper() + shown[1:]
 
 
-_SHADES: Final = 5
 _ACRONYMS: Final = frozenset({"B", "CPU", "GPU", "IQR", "SQNR"})

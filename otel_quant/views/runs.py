@@ -89,9 +89,7 @@ def _page_parts(
     runs: Sequence[Run], names: Sequence[str], pivot: Pivot, unreadable: Sequence[Unreadable]
 ) -> Iterator[Part]:
     if pivot.rows:
-        yield _pivot(pivot)._replace(
-            caption=_note(pivot), note="The stronger the colour, the more."
-        )
+        yield _pivot(pivot)._replace(caption=_note(pivot), note="")
     *columns, path = _fields(names)
     left_out = f"{len(runs) - _MOST_ROWS:,} more are left out; --where chooses."
     table = _list(runs[:_MOST_ROWS], names, (path, *columns))
@@ -137,10 +135,7 @@ def _pivot(pivot: Pivot) -> Table:
         (
             Column(headings.get(pivot.of_rows, pivot.of_rows), key=pivot.of_rows),
             *(Column(headings.get(name, name), unit_of(name), key=name) for name in pivot.beside),
-            *(
-                Column[Any](name or _NONE, unit_of(pivot.value), is_heat=True)
-                for name in pivot.columns
-            ),
+            *(Column[Any](name or _NONE, unit_of(pivot.value)) for name in pivot.columns),
         ),
         [(row.name or _NONE, *row.beside, *map(_pivot_cell, row.cells)) for row in pivot.rows],
         note=_note(pivot),

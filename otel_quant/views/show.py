@@ -25,7 +25,6 @@ from otel_quant.views.document import (
     Part,
     Quantity,
     Section,
-    Shares,
     Table,
 )
 from otel_quant.views.steps import (
@@ -100,12 +99,6 @@ def _run_parts(
         yield table
     if facts := list(_facts(recording, run)):
         yield Facts(facts)
-    if run.summary:
-        rounded = {
-            key: round(value, 4) if isinstance(value, float) else value
-            for key, value in run.summary.items()
-        }
-        yield Facts([(key, str(value)) for key, value in rounded.items()])
     if run.end is not None and _is_truncated(recording, run):
         yield Lines(("truncated: all checkpoints are complete, but the text after them is not",))
 
@@ -187,7 +180,6 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
 # --- models -------------------------------------------------------------------------------
 
 _ROLES: Final = {"float": "Before (float)", "quantized": "After (quantized)"}
-_MIXES: Final = {"precision.": "as stored", "expected_precision.": "as expected to run"}
 _LONGEST_NAME: Final = 120
 
 Model: TypeAlias = Mapping[str, Any]
@@ -201,8 +193,6 @@ def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[
     last = {str(model.get("role") or model.get("path") or "model"): model for model in every}
     models = {role: last[role] for role in (*_ROLES, *last) if role in last}
     yield _comparison(models)
-    for role, model in models.items():
-        yield from _mixes(role, model)
     notes = [line for role, model in models.items() for line in _notes(role, model)]
     if left_out := len(every) - len(models):
         notes.append(
@@ -254,16 +244,6 @@ def _types(figures: Mapping[str, Any], prefix: str) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
 
-def _mixes(role: str, model: Model) -> Iterator[Shares]:
-    mixes = {words: _types(_figures(model), prefix) for prefix, words in _MIXES.items()}
-    stored, expected = mixes.values()
-    if stored == expected:
-        mixes = {" and ".join(mixes): stored}
-    for name, types in mixes.items():
-        if types:
-            yield Shares(f"MACs of the {role} model by type, {name}", list(types.items()))
-
-
 def _text(key: str) -> Callable[[Model], Cell]:
     return lambda node: cut(str(node.get(key, "")), _LONGEST_NAME)
 
@@ -295,7 +275,7 @@ def _notes(role: str, model: Model) -> Iterator[str]:
     figures = _figures(model)
     said = [str(model["path"])] if model.get("path") else []
     if figures.get("runtime"):
-        stored, expected = (_types(figures, prefix) for prefix in _MIXES)
+        stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
         reasons = [listed(figures.get("in_float", ()))] if figures.get("in_float") else []
         text = precision_text(stored, expected, str(figures["runtime"]), reasons)
         said.append(f"contractions {text}")

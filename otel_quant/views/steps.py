@@ -125,16 +125,16 @@ _SPARE: Final = ("MEM START", "GPU START", "MEM END", "GPU END", "START", "READ"
 
 @dataclass(slots=True)
 class StepRow:
-    """A step, or a checkpoint that belongs to none."""
+    """A step, a checkpoint that belongs to none, or time without a step."""
 
     of: ShownRun
     name: str
-    depth: int  # Steps around it
-    placed: PlacedStep | None = None  # None for a checkpoint
-    step: RecordedStep | None = None  # None for a checkpoint
+    start: float | None  # Seconds since the recording began
+    seconds: float | None = None  # How long it took, or has taken so far
+    depth: int = 0  # Steps around it
+    step: RecordedStep | None = None  # None if it is none
     first: RecordedCheckpoint | None = None  # At its start; of a checkpoint, itself
     last: RecordedCheckpoint | None = None  # At its end
-    gap: tuple[float | None, float] | None = None  # Of time without a step: its start, and seconds
 
 
 class ShownRun:
@@ -162,7 +162,9 @@ class ShownRun:
     def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepRow]:
         every = steps_in(self.recording, [self.run]) if placed is None else placed
         rows = {
-            each.step.index: StepRow(self, each.step.name, each.depth, each, each.step)
+            each.step.index: StepRow(
+                self, each.step.name, each.step.start, each.duration, each.depth, each.step
+            )
             for each in every
             if each.run is self.run
         }
@@ -171,7 +173,9 @@ class ShownRun:
             if point.phase == "point":
                 if placed is None:
                     depth = 0 if row is None else row.depth + 1
-                    yield StepRow(self, point.name, depth, None, None, point, point)
+                    yield StepRow(
+                        self, point.name, point.time, depth=depth, first=point, last=point
+                    )
             elif row is not None and point.phase == "end":
                 row.last = point
             elif row is not None:
@@ -226,8 +230,7 @@ def _share_of_limit(row: StepRow) -> float | None:
 
 
 def _start(row: StepRow) -> float | None:
-    at = row.step.start if row.step is not None else row.first.time if row.first else None
-    return None if at is None else round(at - row.of.run.start, _DECIMALS)
+    return None if row.start is None else round(row.start - row.of.run.start, _DECIMALS)
 
 
 def _duration(row: StepRow) -> float | None:
@@ -320,9 +323,7 @@ def _known(
         peak = column.heading.replace(" SEEN", " PEAK")
         has_peak = peak != column.heading and any(peak == each.heading for each in found)
         value = column.value
-        if value is None or (has_peak and not with_seen):
-            continue
-        if any(value(row) is not None for row in rows):
+        if value and (with_seen or not has_peak) and any(value(row) is not None for row in rows):
             found.append(column)
     return found
 
@@ -396,7 +397,7 @@ def _with_gaps(
 
     def gap(name: str, start: float | None, seconds: float) -> list[StepRow]:
         is_seen = seconds >= _LEAST_GAP * run.recording.duration > 0
-        return [StepRow(run, name, 0, gap=(start, seconds))] if is_seen else []
+        return [StepRow(run, name, start, seconds)] if is_seen else []
 
     first, last = min(each.step.start for each in steps), max(each.end for each in steps)
     return [
@@ -422,21 +423,9 @@ def _state_text(row: StepRow) -> str | None:
     return f"{state}: {error}{f': {row.step.error_message}' if row.step.error_message else ''}"
 
 
-def _start_of_recording(row: StepRow) -> float | None:
-    if row.gap is not None:
-        return row.gap[0]
-    return row.step.start if row.step else row.first.time if row.first else None
-
-
-def _known_duration(row: StepRow) -> float | None:
-    if row.gap is not None:
-        return row.gap[1]
-    return row.placed.duration if row.placed else None
-
-
 def _share_of_recording(row: StepRow) -> float | None:
-    seconds, total = _known_duration(row), row.of.recording.duration
-    return seconds / total if seconds is not None and total else None
+    total = row.of.recording.duration
+    return row.seconds / total if row.seconds is not None and total else None
 
 
 def _seen_of_open_steps(column: Column[StepRow], figure: Figure) -> Column[StepRow]:
@@ -460,8 +449,8 @@ _HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
 
 _SHOWN: Final[tuple[Column[StepRow], ...]] = (
     Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
-    _column("", "START", "s", _start_of_recording, title="since the recording began"),
-    _column("", "TIME", "s", _known_duration),
+    _column("", "START", "s", lambda row: row.start, title="since the recording began"),
+    _column("", "TIME", "s", lambda row: row.seconds),
     _column("", "", "1", _share_of_recording, title="share of the recording's time"),
     *(
         _seen_of_open_steps(column, figure)

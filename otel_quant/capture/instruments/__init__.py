@@ -1,6 +1,6 @@
 """Instrumentors: what makes a quantization library report its steps.
 
-A library is a table (:class:`~otel_quant.capture.instruments.shared.hooks.Library`) in ``tables``;
+A library is a table (:class:`~otel_quant.capture.instruments.hooks.Library`) in ``tables``;
 :data:`PACKAGES` lists them. ``shared`` is what they have in common, the other modules are what a library
 has of its own, and ``processes`` hooks the functions of Python that start child processes.
 

@@ -1,17 +1,18 @@
-"""ONNX Runtime's calibrators, which collect and compute in two calls, and its quantizers."""
+"""ONNX Runtime's calibrators, which collect and compute in two calls, and its quantizers; optimum-onnx on top."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.calls import Models, models_of, wraps
-from otel_quant.capture.instruments.shared.hooks import Function, Hook, Library
-from otel_quant.capture.instruments.shared.samples import counted, note_shapes
-from otel_quant.capture.instruments.shared.steps import (
+from otel_quant.capture.instruments.hooks import Function, Hook, Library, Models, models_of, wraps
+from otel_quant.capture.instruments.samples import counted
+from otel_quant.capture.instruments.steps import (
     innermost,
     is_reported_already,
     open_library_step,
@@ -75,12 +76,6 @@ def models_of_quantizer(call: Mapping[str, Any], result: object) -> Models:
     return models_of({"input_model": quantizer.model_path}, quantizer.model.model)
 
 
-def note_prepared_inputs(call: Mapping[str, Any], result: Any) -> None:
-    """The shapes of the first sample are those of the models' inputs."""
-    if samples := result[0]:
-        note_shapes(samples[0])
-
-
 @contextmanager
 def _calibrating(
     calibrator: Any, function: str, library: Library, *, is_last: bool
@@ -116,3 +111,26 @@ def _open(calibrator: Any, function: str, library: Library) -> OpenStep | None:
         function=function,
         attributes={semconv.CALIBRATION_METHOD: method},
     )
+
+
+# --- optimum-onnx: calibration and quantization are two calls -----------------------------
+
+_SHAPES: Final[WeakKeyDictionary[Any, Mapping[str, tuple[int, ...]]]] = WeakKeyDictionary()
+"""Shapes of inputs by the quantizer of optimum-onnx that was calibrated with them."""
+
+
+def keep_shapes(call: Mapping[str, Any], result: object) -> None:
+    """Keeps the shapes of the models' inputs that the calibration has seen."""
+    if (operation := innermost()) is not None:
+        _SHAPES[call["self"]] = operation.input_shapes
+
+
+def models_of_optimum(call: Mapping[str, Any], folder: Any) -> Models:
+    """Returns the models of a quantizer, with the shapes of its calibration for their cost."""
+    quantizer = call["self"]
+    if (operation := innermost()) is not None:
+        operation.input_shapes = _SHAPES.get(quantizer, {})
+    before, suffix = Path(quantizer.onnx_model_path), call.get("file_suffix")
+    name = f"{before.stem}_{suffix}" if suffix else before.stem
+    after = Path(folder) / f"{name}.onnx"
+    return models_of({"input_model": before, "output_model": after}, None)

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.calls import Arguments, Call, wraps
-from otel_quant.capture.instruments.shared.hooks import Function, Hook, Library
+from otel_quant.capture.instruments.hooks import Arguments, Call, Function, Hook, Library, wraps
 
 _PROCESS: Final = "multiprocessing.process"
 

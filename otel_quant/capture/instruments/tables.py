@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from otel_quant.capture.instruments.shared.hooks import (
+from otel_quant.capture.instruments.hooks import (
     ENTRY_POINT,
     LAYER,
     OBSERVED,
@@ -21,7 +21,7 @@ from otel_quant.capture.instruments.shared.hooks import (
 from otel_quant.schema import semconv
 from otel_quant.schema.records import AttributeValue, ProfileStep
 
-_MODELS: Final = "shared.calls:models_of"
+_MODELS: Final = "hooks:models_of"
 
 # --- AMD Quark: ONNX (static, dynamic, MatMulNBits) and PyTorch ---------------------------
 
@@ -48,12 +48,12 @@ QUARK: Final = Library(
     nests=True,
     hooks=(
         # Steps that Quark marks itself.
-        Hook(_PROFILER, "GlobalProfiler.scope", "quark_profiler:scope"),
-        Hook(_PROFILER, "GlobalProfiler.__enter__", "quark_profiler:enter_scope"),
-        Hook(_PROFILER, "GlobalProfiler.__exit__", "quark_profiler:exit_scope"),
-        Hook(_PROFILER, "GlobalProfiler.__init__", "quark_profiler:initialize"),
-        Hook(_PROFILER, "GlobalProfiler._checkpoint", "quark_profiler:checkpoint"),
-        Hook(_PROFILER, "GlobalProfiler.start_cache_dir_monitoring", OBSERVED, after="quark_profiler:watch_cache_dir"),
+        Hook(_PROFILER, "GlobalProfiler.scope", "quark:scope"),
+        Hook(_PROFILER, "GlobalProfiler.__enter__", "quark:enter_scope"),
+        Hook(_PROFILER, "GlobalProfiler.__exit__", "quark:exit_scope"),
+        Hook(_PROFILER, "GlobalProfiler.__init__", "quark:initialize"),
+        Hook(_PROFILER, "GlobalProfiler._checkpoint", "quark:checkpoint"),
+        Hook(_PROFILER, "GlobalProfiler.start_cache_dir_monitoring", OBSERVED, after="quark:watch_cache_dir"),
         # Steps that it declares and does not report.
         Hook("quark.onnx.algorithm.finetuning.fast_finetune", "fast_finetune", STEP, ProfileStep.FAST_FINETUNE, filled_in=True),
         Hook(_QUARK_TORCH, "ModelQuantizer._calibrate_all_params", STEP, ProfileStep.CALIBRATION_WEIGHTS, filled_in=True),
@@ -70,8 +70,8 @@ QUARK: Final = Library(
         Hook(f"{_QUARK_ONNX}.quantize", "quantize_dynamic", ENTRY_POINT, describe=_QUARK, models=_MODELS, sources=_OPTIONS),
         Hook(_QUARK_TORCH, "ModelQuantizer.quantize_model", ENTRY_POINT, describe=_QUARK),
         Hook(_QUARK_TORCH, "ModelQuantizer.direct_quantize_checkpoint", ENTRY_POINT, describe=_QUARK),
-        Hook(_READER, "CachedDataReader.get_next", OBSERVED, after="shared.samples:sample"),
-        Hook(_QUARK_TORCH, "ModelQuantizer._do_calibration", "shared.samples:passes", ProfileStep.CALIBRATION_FORWARD, filled_in=True, counts="dataloader"),
+        Hook(_READER, "CachedDataReader.get_next", OBSERVED, after="samples:sample"),
+        Hook(_QUARK_TORCH, "ModelQuantizer._do_calibration", "samples:passes", ProfileStep.CALIBRATION_FORWARD, filled_in=True, counts="dataloader"),
         Hook("quark.onnx.algorithm.finetuning.torch_utils", "optimize_module", LAYER),
         # Names of configurations, which the configurations themselves do not have.
         Hook(f"{_QUARK_ONNX}.config.custom_config", "get_default_config", OBSERVED, after="quark:note_name"),
@@ -111,7 +111,6 @@ ONNXRUNTIME: Final = Library(
         Hook(f"{_ORT}.matmul_nbits_quantizer", "MatMulNBitsQuantizer.process", STEP, ProfileStep.QUANTIZATION_MATMUL_NBITS, _NBITS, models=_NBITS_MODELS),
         # Its name in onnxruntime 1.20.
         Hook(f"{_ORT}.matmul_4bits_quantizer", "MatMul4BitsQuantizer.process", STEP, ProfileStep.QUANTIZATION_MATMUL_NBITS, _NBITS, models=_NBITS_MODELS),
-        Hook(f"{_ORT}.neural_compressor.weight_only", "prepare_inputs", OBSERVED, after="onnxruntime:note_prepared_inputs"),
         Hook(f"{_ORT}.onnx_model", "ONNXModel.save_model_to_file", STEP, ProfileStep.POST_PROCESS, _SAVED),
         Hook(_DEBUG, "collect_activations", STEP, ProfileStep.MODEL_EVALUATION),
         Hook(_DEBUG, "compute_activation_error", STEP, ProfileStep.MODEL_EVALUATION),
@@ -153,7 +152,7 @@ TORCH: Final = Library(
 
 def dynamic_type(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     """Returns the type that `quantize_dynamic` is given, which a mapping of types overrides."""
-    from otel_quant.capture.instruments.shared.steps import attributes_of  # not for every program
+    from otel_quant.capture.instruments.steps import attributes_of  # not for every program
 
     is_overridden = isinstance(call.get("qconfig_spec"), dict)
     return {} if is_overridden else attributes_of(call, (("dtype", semconv.WEIGHT_TYPE),))
@@ -177,7 +176,7 @@ TORCHAO: Final = Library(
     is_common=True,  # transformers imports it where it is installed
     built_on=frozenset({"torch"}),
     hooks=(
-        Hook("torchao.quantization.quant_api", "quantize_", "shared.samples:step_or_layer", ProfileStep.MODEL_QUANTIZATION, _AO_CONFIG),
+        Hook("torchao.quantization.quant_api", "quantize_", "samples:step_or_layer", ProfileStep.MODEL_QUANTIZATION, _AO_CONFIG),
         Hook(_PT2E, "prepare_pt2e", STEP, ProfileStep.MODEL_PREPARATION, _AO_QUANTIZER),
         Hook(_PT2E, "prepare_qat_pt2e", STEP, ProfileStep.MODEL_PREPARATION, _AO_QUANTIZER),
         Hook(_PT2E, "convert_pt2e", STEP, ProfileStep.MODEL_QUANTIZATION),
@@ -226,8 +225,8 @@ OPTIMUM_ONNX: Final = Library(
     distribution="optimum-onnx",
     versions_seen="0.1",
     hooks=(
-        Hook(_OPTIMUM, "ORTQuantizer.fit", ENTRY_POINT, sources=_FIT, after="optimum:keep_shapes"),
-        Hook(_OPTIMUM, "ORTQuantizer.quantize", ENTRY_POINT, sources=_QUANTIZED, models="optimum:models_of_quantizer"),
+        Hook(_OPTIMUM, "ORTQuantizer.fit", ENTRY_POINT, sources=_FIT, after="onnxruntime:keep_shapes"),
+        Hook(_OPTIMUM, "ORTQuantizer.quantize", ENTRY_POINT, sources=_QUANTIZED, models="onnxruntime:models_of_optimum"),
     ),
 )  # fmt: skip
 
@@ -270,8 +269,8 @@ OPTIMUM_QUANTO: Final = Library(
     hooks=(
         Hook(f"{_QUANTO}.quantize", "quantize", STEP, ProfileStep.MODEL_QUANTIZATION, _TYPES),
         Hook(f"{_QUANTO}.quantize", "freeze", STEP, ProfileStep.FREEZE_MODEL),
-        Hook(f"{_QUANTO}.calibrate", "Calibration.__enter__", "optimum:begin_calibration", ProfileStep.CALIBRATION),
-        Hook(f"{_QUANTO}.calibrate", "Calibration.__exit__", "optimum:end_calibration", ProfileStep.CALIBRATION),
+        Hook(f"{_QUANTO}.calibrate", "Calibration.__enter__", "torch_libraries:begin_calibration", ProfileStep.CALIBRATION),
+        Hook(f"{_QUANTO}.calibrate", "Calibration.__exit__", "torch_libraries:end_calibration", ProfileStep.CALIBRATION),
     ),
 )  # fmt: skip
 
@@ -301,7 +300,7 @@ HQQ: Final = Library(
 _INC: Final = "neural_compressor.torch"
 _INC_QUANTIZE: Final = f"{_INC}.quantization.quantize"
 _WEIGHT_ONLY: Final = f"{_INC}.algorithms.weight_only"
-_INC_CONFIG: Final = "intel:of_configuration"
+_INC_CONFIG: Final = "torch_libraries:of_configuration"
 _INC_PARAMETERS: Final = ("model", "quant_config", "run_fn")
 _INC_FOLDER: Final = (("checkpoint_dir", semconv.OUTPUT_PATH),)
 
@@ -334,8 +333,8 @@ NEURAL_COMPRESSOR: Final = Library(
 
 _ONESHOT: Final = "llmcompressor.entrypoints.oneshot"
 _PIPELINES: Final = "llmcompressor.pipelines"
-_RECIPE: Final = "llmcompressor:described"
-_SESSION: Final = "llmcompressor:described_by_session"
+_RECIPE: Final = "torch_libraries:described"
+_SESSION: Final = "torch_libraries:described_by_session"
 _GIVEN_MODEL: Final = (("model", semconv.INPUT_PATH),)
 _GIVEN_FOLDER: Final = (("self.output_dir", semconv.OUTPUT_PATH),)
 _LOADED: Final = (("model_args.model", semconv.INPUT_PATH),)
@@ -359,10 +358,10 @@ LLMCOMPRESSOR: Final = Library(
         Hook(f"{_PIPELINES}.data_free.pipeline", "DataFreePipeline.__call__", STEP, ProfileStep.CALIBRATION_WEIGHTS, describe=_SESSION),
         Hook(f"{_PIPELINES}.basic.pipeline", "BasicPipeline.__call__", STEP, ProfileStep.CALIBRATION, describe=_SESSION, counts="dataloader"),
         Hook(f"{_PIPELINES}.sequential.pipeline", "SequentialPipeline.__call__", STEP, ProfileStep.CALIBRATION, describe=_SESSION),
-        Hook(f"{_PIPELINES}.sequential.helpers", "trace_subgraphs", OBSERVED, after="llmcompressor:note_parts"),
-        Hook(f"{_PIPELINES}.sequential.pipeline", "_get_batches", "llmcompressor:batches"),
+        Hook(f"{_PIPELINES}.sequential.helpers", "trace_subgraphs", OBSERVED, after="torch_libraries:note_parts"),
+        Hook(f"{_PIPELINES}.sequential.pipeline", "_get_batches", "torch_libraries:batches"),
         Hook(f"{_PIPELINES}.sequential.helpers", "Subgraph.submodules", LAYER),
-        Hook("llmcompressor.transformers.compression.compressed_tensors_utils", "modify_save_pretrained", "llmcompressor:saving", ProfileStep.EXPORT_HF_SAFETENSORS),
+        Hook("llmcompressor.transformers.compression.compressed_tensors_utils", "modify_save_pretrained", "torch_libraries:saving", ProfileStep.EXPORT_HF_SAFETENSORS),
         Hook("llmcompressor.entrypoints.model_free", "model_free_ptq", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, _LLM_FILES),
     ),
 )  # fmt: skip
@@ -373,7 +372,7 @@ LLMCOMPRESSOR: Final = Library(
 
 _BASE: Final = "auto_round.compressors.base"
 _ORCHESTRATOR: Final = "auto_round.compressors.orchestrator"
-_COMPRESSOR: Final = "intel:of_compressor"
+_COMPRESSOR: Final = "torch_libraries:of_compressor"
 _FORMAT: Final = (("format", semconv.FORMAT),)
 _NAMED_MODEL: Final = (("pretrained_model_name_or_path", semconv.INPUT_PATH),)
 _ROUND_FILES: Final = (
@@ -392,14 +391,14 @@ AUTO_ROUND: Final = Library(
     hooks=(
         Hook(_BASE, "BaseOrchestrator.quantize_and_save", ENTRY_POINT, sources=_FORMAT),
         Hook("auto_round.utils.model", "llm_load_model", STEP, ProfileStep.MODEL_LOADING, _NAMED_MODEL),
-        Hook(_BASE, "BaseOrchestrator.post_init", STEP, choose="intel:preparation"),
+        Hook(_BASE, "BaseOrchestrator.post_init", STEP, choose="torch_libraries:preparation"),
         Hook(_ORCHESTRATOR, "CompressionOrchestrator._quantize_data_driven", STEP, ProfileStep.MODEL_QUANTIZATION, describe=_COMPRESSOR),
         Hook(_ORCHESTRATOR, "CompressionOrchestrator._quantize_zero_shot", STEP, ProfileStep.MODEL_QUANTIZATION, describe=_COMPRESSOR),
-        Hook("auto_round.calibration.llm", "LLMCalibrator.calib", "intel:calibrating", ProfileStep.CALIBRATION),
-        Hook("auto_round.calib_dataset", "get_dataloader", "intel:reading", ProfileStep.DATASET_LOADING),
+        Hook("auto_round.calibration.llm", "LLMCalibrator.calib", "torch_libraries:calibrating", ProfileStep.CALIBRATION),
+        Hook("auto_round.calib_dataset", "get_dataloader", "torch_libraries:reading", ProfileStep.DATASET_LOADING),
         Hook(_ORCHESTRATOR, "CompressionOrchestrator._quantize_blocks", STEP, ProfileStep.ADVANCED_ALGORITHMS),
         Hook("auto_round.algorithms.composer", "AlgorithmComposer.compress_block", LAYER),
-        Hook(_BASE, "BaseOrchestrator.save_quantized", STEP, choose="intel:kind_of_export", sources=_FORMAT),
+        Hook(_BASE, "BaseOrchestrator.save_quantized", STEP, choose="torch_libraries:kind_of_export", sources=_FORMAT),
         Hook("auto_round.compressors.model_free", "_ModelFreeCompressorCore.run", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, _ROUND_FILES),
     ),
 )  # fmt: skip

@@ -15,8 +15,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.threads import start_thread
+from otel_quant.base.fault_boundary import FAULTS, start_thread
 
 _INTERVAL: Final = 0.2
 """Seconds between two measurements of the thread."""

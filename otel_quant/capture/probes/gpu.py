@@ -1,12 +1,11 @@
 """Memory of the GPUs that this process can see, of any vendor.
 
-Creating the probe does no work. The first reading looks for drivers; if there are none, every
-later reading is an empty tuple. ``pynvml`` is imported by the first reading; torch is never
-imported, only used if the program has loaded it.
+Creating the probe does no work. The first reading looks for drivers; if there are none, every later reading is an
+empty tuple. ``pynvml`` is imported by the first reading; torch is never imported, only used if the program has
+loaded it.
 
-Forks: the drivers' libraries have locks of their own. A child that is forked while another
-thread holds one would wait for ever. So a fork waits for the reading in progress, for a
-limited time, and the child opens the drivers again.
+Forks: the drivers' libraries have locks of their own. A child that is forked while another thread holds one would
+wait for ever. So a fork waits for the reading in progress, for a limited time, and the child opens the drivers again.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +22,7 @@ from typing import Any, Final, Literal
 from otel_quant.base.log import LOG
 from otel_quant.capture.probes.amd import open_amd
 from otel_quant.capture.probes.gpu_devices import Devices
-from otel_quant.capture.probes.nvidia import DriverShutError, open_nvml
+from otel_quant.capture.probes.nvidia import open_nvml
 from otel_quant.schema.records import GpuReading
 
 Platform = Literal["cuda", "hip"]
@@ -35,14 +33,10 @@ def with_torch_memory(
     platform: Platform,
     modules: Mapping[str, ModuleType] = sys.modules,
 ) -> tuple[GpuReading, ...]:
-    """Adds the figures of torch's caching allocator to the readings of the devices they belong to.
+    """Adds the counters of torch's caching allocator, of a program that has initialised torch's CUDA.
 
-    Nothing here imports torch or starts CUDA: the figures are absent unless the program has imported torch and
-    initialised its CUDA. They are the allocator's own counters, which then exist for every device. Reading them
-    creates no context on a device and waits for no kernel.
-
-    Devices are matched by UUID. If none of torch's UUIDs matches (old versions have none, HIP
-    has different ones), devices are matched by index.
+    Reading them creates no context on a device and waits for no kernel. Devices are matched by UUID; if none
+    matches (old versions have none, HIP has different ones), by index.
     """
     cuda = _initialised_cuda(platform, modules)
     if cuda is None or not readings:
@@ -93,12 +87,10 @@ _AMD_VARIABLES: Final = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 class GpuProbe:
-    """Reads the memory of all visible GPUs: NVIDIA's first, then AMD's.
+    """Reads all visible GPUs, NVIDIA's first; which are visible is read once, as the runtimes do it.
 
-    If an NVIDIA GPU is visible, AMD GPUs are read only when ``HIP_VISIBLE_DEVICES`` or
-    ``ROCR_VISIBLE_DEVICES`` is set or torch is built for them: the processors of many
-    workstations contain an AMD GPU that only drives the screen. The environment is read once,
-    at the first reading, as the runtimes do it.
+    If an NVIDIA GPU is visible, AMD's are read only where a variable or torch asks for them: the processors of
+    many workstations contain an AMD GPU that only drives the screen.
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> None:
@@ -109,7 +101,6 @@ class GpuProbe:
         self._usable = True
         self._waits = True  # for another thread's reading; False once a wait timed out
         self._opened: tuple[tuple[Platform, Devices], ...] | None = None
-        _PROBES.add(self)
 
     def __call__(self, pids: Collection[int] = ()) -> tuple[GpuReading, ...]:
         """Takes a reading."""
@@ -133,14 +124,10 @@ class GpuProbe:
         tree = frozenset((os.getpid(), *pids))
         readings: list[GpuReading] = []
         first = 0
-        try:
-            for platform, devices in self._opened:
-                own = with_torch_memory(devices.read(tree), platform)
-                readings += (replace(r, index=first + r.index) for r in own) if first else own
-                first += devices.count
-        except DriverShutError:
-            self._opened = None  # the next reading opens it
-            return ()
+        for platform, devices in self._opened:
+            own = with_torch_memory(devices.read(tree), platform)
+            readings += (replace(r, index=first + r.index) for r in own) if first else own
+            first += devices.count
         if len(readings) < sum(devices.readable for _, devices in self._opened):
             readings = [replace(reading, is_whole=False) for reading in readings]
         return tuple(readings)
@@ -185,20 +172,12 @@ class GpuProbe:
         self._opened = None
 
 
-_PROBES: Final[weakref.WeakSet[GpuProbe]] = weakref.WeakSet()
-
-
-def _for_all_probes(method: Callable[[GpuProbe], None]) -> Callable[[], None]:
-    def hook() -> None:
-        for probe in list(_PROBES):
-            method(probe)
-
-    return hook
-
+GPUS: Final = GpuProbe()
+"""The process's own: opening the drivers is not cheap."""
 
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(
-        before=_for_all_probes(GpuProbe.before_fork),
-        after_in_parent=_for_all_probes(GpuProbe.after_fork_in_parent),
-        after_in_child=_for_all_probes(GpuProbe.after_fork_in_child),
+        before=GPUS.before_fork,
+        after_in_parent=GPUS.after_fork_in_parent,
+        after_in_child=GPUS.after_fork_in_child,
     )

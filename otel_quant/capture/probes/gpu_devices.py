@@ -1,10 +1,10 @@
 """The GPUs that a process can see: what the readers of each vendor have in common.
 
-Which ones a ``*_VISIBLE_DEVICES`` variable leaves visible, and in which order: CUDA, HIP and the ROCm
-runtime share the grammar, a comma-separated list of either positions or identifiers. An entry that
-names no device ends the list; the entries before it count. A device that is named twice makes the
-list empty. As in those runtimes, only the leading digits of a position count (``1gpu`` is 1), and the
-start of an identifier is enough if only one device's identifier starts with it.
+Which ones a ``*_VISIBLE_DEVICES`` variable leaves visible, and in which order: CUDA, HIP and the ROCm runtime
+share the grammar, a comma-separated list of either positions or identifiers. An entry that names no device ends the
+list; the entries before it count. A device that is named twice makes the list empty. As in those runtimes, only the
+leading digits of a position count (``1gpu`` is 1), and the start of an identifier is enough if only one device's
+identifier starts with it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,7 @@ class Device:
 
 
 class Devices(ABC):
-    """The visible devices of one vendor.
-
-    A device that fails is left out of the readings, and keeps its number; the log has one line for
-    each device and figure.
-    """
+    """The visible devices of one vendor; one that fails is left out of the readings, and keeps its number."""
 
     errors: tuple[type[Exception], ...]
     """What the methods below raise where a figure cannot be read."""

@@ -7,9 +7,9 @@ disagree on a machine with different models; ``GpuReading.id`` identifies the de
 read. As in CUDA, a GPU in MIG mode means its first MIG device; other MIG devices are read if
 they are named.
 
-Memory of the process tree is 0 only if the driver would list our processes under our process
-ids (``PidNamespace``). It is absent if the driver lists one of our processes without a figure,
-or lists none of ours and may use other process ids.
+In some containers the driver lists processes by the ids of another PID namespace, so that ours are never found,
+however much memory they use. So a process that is not listed uses 0 only in the kernel's initial namespace, or once
+one of ours was listed; else memory of the process tree is absent.
 """
 
 from __future__ import annotations
@@ -19,64 +19,24 @@ import functools
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.base.kernel_files import open_files
 from otel_quant.base.log import LOG
 from otel_quant.capture.probes.gpu_devices import Device, Devices, select_visible
 
 INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
 """Inode of the namespace that the kernel starts with (``PROC_PID_INIT_INO``)."""
 
-_UVM: Final = "dev/nvidia-uvm"
-"""CUDA opens this device before it allocates anything; NVML never opens it."""
 
-
-class PidNamespace:
-    """Decides whether a process that the driver does not list uses no GPU memory.
-
-    In some containers the driver lists processes by the process ids of another PID namespace. Our
-    processes are then never found in its list, however much memory they use, so "not listed" must
-    not be reported as 0 bytes.
-    """
-
-    def __init__(self, root: Path = Path("/")) -> None:
-        self._root = root
-        self._same_ids = sys.platform != "linux" or self._is_initial()
-
-    def _is_initial(self) -> bool:
-        try:
-            return (self._root / "proc/self/ns/pid").stat().st_ino == INITIAL_PID_NAMESPACE
-        except OSError:
-            return False
-
-    def note_own_process_listed(self) -> None:
-        """Notes that the driver has listed one of our processes under our process id."""
-        self._same_ids = True
-
-    def unlisted_means_unused(self, pids: Iterable[int]) -> bool:
-        """Returns whether processes that the driver does not list use no GPU memory.
-
-        This holds if the driver uses our process ids: in the initial namespace, or once it has
-        listed one of our processes. Otherwise it holds if none of the processes has started
-        CUDA.
-        """
-        if self._same_ids:
-            return True
-        if not (self._root / _UVM).exists():
-            return False
-        return not any(self._may_use_cuda(pid) for pid in pids)
-
-    def _may_use_cuda(self, pid: int) -> bool:
-        try:
-            every = open_files(f"{self._root}/proc/{pid}/fd")
-            return any(path.endswith("/nvidia-uvm") for _, path in every)
-        except FileNotFoundError:
-            return False  # it has exited
-        except OSError:
-            return True
+def _is_in_initial_namespace(root: Path) -> bool:
+    if sys.platform != "linux":
+        return True
+    try:
+        return (root / "proc/self/ns/pid").stat().st_ino == INITIAL_PID_NAMESPACE
+    except OSError:
+        return False
 
 
 _SLOWED_BY: Final = (
@@ -111,10 +71,6 @@ def _slowed_by(nvml: Any, gpu: Any) -> tuple[str, ...]:
     return tuple(name for bit, name in _SLOWED_BY if bits & bit)
 
 
-class DriverShutError(Exception):
-    """Another part of the program has shut the driver down: it has to be opened again."""
-
-
 class NvmlDevices(Devices):
     """The visible NVIDIA devices. Made by :func:`open_nvml`."""
 
@@ -122,7 +78,7 @@ class NvmlDevices(Devices):
         super().__init__(_visible(nvml, environ.get("CUDA_VISIBLE_DEVICES")))
         self.errors = (nvml.NVMLError,)
         self._nvml = nvml
-        self._pids = PidNamespace(root)
+        self._lists_our_ids = _is_in_initial_namespace(root)
         # With a version: the name without one fails if driver and binding are of different versions.
         self._processes = nvml.nvmlDeviceGetComputeRunningProcesses_v3
 
@@ -136,9 +92,9 @@ class NvmlDevices(Devices):
         processes = self._processes(device.handle)
         ours = [process.usedGpuMemory for process in processes if process.pid in pids]
         if ours:
-            self._pids.note_own_process_listed()
+            self._lists_our_ids = True
             return None if None in ours else sum(ours)
-        return 0 if self._pids.unlisted_means_unused(pids) else None
+        return 0 if self._lists_our_ids else None
 
     def activity(self, device: Device) -> Mapping[str, Callable[[], Any]]:
         """Returns what reads each field of what a device does."""
@@ -148,13 +104,7 @@ class NvmlDevices(Devices):
         }
 
     def is_unsupported(self, error: Any) -> bool:
-        """Whether an error means that the device never has the figure.
-
-        Raises:
-            DriverShutError: It means that the driver is shut, for all devices.
-        """
-        if error.value == self._nvml.NVML_ERROR_UNINITIALIZED:
-            raise DriverShutError from error
+        """Whether an error means that the device never has the figure."""
         return error.value in (
             self._nvml.NVML_ERROR_NOT_SUPPORTED,
             self._nvml.NVML_ERROR_FUNCTION_NOT_FOUND,

@@ -20,6 +20,7 @@ from otel_quant.capture.recorder.attributes import (
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
+from otel_quant.schema.bounds import Evidence, bound_of
 from otel_quant.schema.events import (
     Attributes,
     Event,
@@ -121,6 +122,7 @@ class EventMaker:
         known |= self._figures.between(start, end, peaks, self.run.limits.memory)
         known |= progress_of(step.samples, step.items or None, lasted_ns / 1e9)
         known |= step.warnings
+        known |= self._bound_of(step, lasted_ns / 1e9, known)
         return self._event(
             "step.ended",
             taken,
@@ -235,6 +237,24 @@ class EventMaker:
             peaks=peaks,
             stacks=self.stacks,
         )
+
+    def _bound_of(
+        self, step: OpenStep, seconds: float, figures: Attributes
+    ) -> dict[str, AttributeValue]:
+        """Returns what has taken most of a step's time, if enough was seen of it."""
+        root = self.stacks.steps.get(step.info.index) if self.stacks is not None else None
+        if root is None:
+            return {}
+        origin = self.run.origin
+        with self._boundary:  # the sampler may add to it meanwhile
+            cpus = origin.cpu_limit if origin is not None else None
+            bound = bound_of(Evidence(root, seconds, figures, cpus))
+            if bound is not None:
+                return {
+                    semconv.STEP_BOUND_BY: bound.name,
+                    semconv.STEP_BOUND_EVIDENCE: bound.evidence,
+                }
+        return {}
 
     # --- within -----------------------------------------------------------------------------
 

@@ -1,20 +1,21 @@
-"""What a run does and has used so far: its open steps, and the highest figures of each.
+"""What a run does and has used so far: its sinks, its open steps, and the highest figures of each.
 
-Nothing here has a lock: methods are called with the recorder's.
+Nothing here has a lock: methods of :class:`Ongoing` are called with the recorder's.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, TypeAlias, get_args
 
+from otel_quant.base.fault_boundary import FAULTS, Boundary
 from otel_quant.capture.forecast import StepForecast
 from otel_quant.capture.recorder.attributes import growth_of
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
-from otel_quant.capture.recorder.sinks import Sinks, SinkTokens
+from otel_quant.schema.events import Event, EventKind, Sink, method_of
 from otel_quant.schema.figures import Resource
 from otel_quant.schema.records import (
     AttributeValue,
@@ -23,6 +24,88 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
+
+SinkTokens: TypeAlias = list[tuple[Sink, Boundary, Token[Any] | None]]
+"""What each sink needs to leave a step that it has entered."""
+
+
+class Sinks:
+    """Calls the sinks of a run; a failure of one is logged, and the others go on."""
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks: tuple[tuple[Sink, Boundary], ...] = ()
+        self.add(*sinks)
+
+    def add(self, *sinks: Sink) -> None:
+        """Adds sinks, which receive what happens from now on; each is called only with what it handles."""
+        added = ((sink, FAULTS.kept_in(f"sink {sink.name}")) for sink in sinks)
+        self._sinks = (*self._sinks, *added)
+        self._receivers = {kind: self._receivers_of(kind) for kind in get_args(EventKind)}
+        self._counters = self._that_override("samples_counted")
+        self._samplers = self._that_override("sampled")
+        self._entering = tuple(
+            each for each in self._sinks if type(each[0]).step_entered is not Sink.step_entered
+        )
+
+    def send(self, event: Event) -> None:
+        """Sends an event."""
+        for boundary, receive in self._receivers[event.kind]:
+            with boundary:
+                receive(event)
+
+    def samples_counted(self, step: StepInfo, count: int) -> None:
+        """Sends that a step has consumed samples."""
+        for boundary, receive in self._counters:
+            with boundary:
+                receive(step, count)
+
+    def sampled(self, reading: Reading) -> None:
+        """Sends a sample."""
+        for boundary, receive in self._samplers:
+            with boundary:
+                receive(reading)
+
+    def forget(self) -> None:
+        """Has all drop the run."""
+        for sink, boundary in self._sinks:
+            with boundary:
+                sink.forget()
+
+    def enter(self, step: StepInfo) -> SinkTokens:
+        """Enters a step in the calling context; returns what :meth:`leave` needs."""
+        tokens: SinkTokens = []
+        for sink, boundary in self._entering:
+            with boundary:
+                tokens.append((sink, boundary, sink.step_entered(step)))
+        return tokens
+
+    def leave(self, step: StepInfo, tokens: SinkTokens) -> None:
+        """Leaves a step in the calling context."""
+        for sink, boundary, token in reversed(tokens):
+            with boundary:
+                sink.step_left(step, token)
+
+    def _receivers_of(
+        self, kind: EventKind
+    ) -> tuple[tuple[Boundary, Callable[[Event], None]], ...]:
+        name = method_of(kind)
+        found = tuple(
+            (boundary, sink.receive if takes_all else getattr(sink, name))
+            for sink, boundary in self._sinks
+            for takes_all in (type(sink).receive is not Sink.receive,)
+            if takes_all or hasattr(sink, name)
+        )
+        # The spans sink is first, so it ends the span after the metrics and logs that refer to it
+        # have been written.
+        return found[::-1] if kind in ("step.ended", "run.ended") else found
+
+    def _that_override(self, name: str) -> tuple[tuple[Boundary, Callable[..., None]], ...]:
+        return tuple(
+            (boundary, getattr(sink, name))
+            for sink, boundary in self._sinks
+            if getattr(type(sink), name) is not getattr(Sink, name)
+        )
+
 
 _BETWEEN: Final = 1_000_000_000
 """Nanoseconds between two readings that the sinks are told of. With the sampler's longest pause the
@@ -34,7 +117,7 @@ class OpenStep:
     """A step that has begun and not ended. Made by ``Recorder.open``."""
 
     info: StepInfo
-    recorder: _Run  # The run that it belongs to
+    recorder: Any  # The Recorder that has opened it, which imports this module
     sinks: Sinks  # The sinks of that run
     parent: OpenStep | None  # The step that contains it; None for an outermost one
     start: Reading  # The reading at its start
@@ -102,18 +185,6 @@ def current_step(recorder: object) -> OpenStep | None:
     while step is not None and (step.recorder is not recorder or step.closed):
         step = step.parent
     return step
-
-
-class _Run(Protocol):
-    """What those who hold a step ask of its run. ``Recorder`` says what each method does."""
-
-    def close(self, step: OpenStep | None, error: BaseException | None = None) -> None: ...
-
-    def count_in(self, step: OpenStep, attribute: str) -> None: ...
-
-    def expect_samples(self, step: OpenStep, total: int) -> None: ...
-
-    def count_sample(self, step: OpenStep, items: int | None) -> None: ...
 
 
 @dataclass(slots=True)

@@ -1,7 +1,4 @@
-"""The recorder: one run of this process, from its first step to its end.
-
-It opens and closes steps, takes readings from the probes, tracks peaks and sends events
-to the sinks. It depends on no library and no file format.
+"""The recorder: one run of this process. It depends on no library and no file format.
 
 Readings are taken and the program's metrics are called without the recorder's lock: a driver
 that hangs in one thread, or a metric that waits for another thread, must not block the steps
@@ -18,12 +15,10 @@ from typing import Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.forecast import StepForecast
-from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.probes.sampler import Sampler
+from otel_quant.capture.probes.readers import Probes, Sampler
 from otel_quant.capture.recorder.events import EventMaker, Taken
-from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, current_step
+from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, Sinks, current_step
 from otel_quant.capture.recorder.run_info import completed
-from otel_quant.capture.recorder.sinks import Sinks
 from otel_quant.capture.stacks import StackSampler
 from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
@@ -51,11 +46,7 @@ class UnfinishedStepError(Exception):
 
 
 class Recorder:
-    """One run.
-
-    No public method raises ``Exception`` (:mod:`otel_quant.base.fault_boundary`): a failure here must
-    not affect the program that is measured.
-    """
+    """One run, from its first step to its end. No public method raises ``Exception``."""
 
     def __init__(
         self,
@@ -162,10 +153,7 @@ class Recorder:
                     self._sampler.start()
 
     def end(self, error: str | None = None) -> None:
-        """Ends the run; open steps are closed as unfinished. A second call does nothing.
-
-        It waits for the checkpoints that other threads are taking, for a bounded time.
-        """
+        """Ends the run when other threads have taken their checkpoints; closes what is open as unfinished."""
         with self._end_lock:
             with self._lock:
                 if self.ended:
@@ -182,11 +170,7 @@ class Recorder:
             self.ended = True
 
     def report(self) -> None:
-        """Reports the steps since the last report to the sinks; the run continues.
-
-        For workers between two tasks, which may be terminated at any time. Does nothing if no
-        step has ended since then, or a step is open.
-        """
+        """Reports the steps since the last report, if none is open: a worker may be terminated between two tasks."""
         with self._boundary:
             ended_before = self._reportable_steps()
             if not ended_before:
@@ -203,11 +187,9 @@ class Recorder:
                 self._sinks.send(event)
 
     def forget(self) -> None:
-        """Drops the parent's run in a forked child, without writing or sending anything.
-
-        The locks are replaced: they may be held by threads that do not exist in the child.
-        """
+        """Drops the parent's run in a forked child, without writing or sending anything."""
         self.ended = self._ending = True
+        # They may be held by threads that do not exist in the child.
         self._lock = threading.RLock()
         self._end_lock = threading.RLock()
         self._ongoing.open.clear()
@@ -231,11 +213,9 @@ class Recorder:
         with self._boundary:
             if self._ongoing.whole is None:
                 self.start(attributes, began)
-            whole = self._ongoing.whole
-            if self.ended or whole is None:
+            if self.ended or self._ongoing.whole is None:
                 return None
             label = label if label is not None else kind
-            name = f"{label} Start"
             parent = current_step(self)
             with self._under_way:
                 reading = began or self._probes.read()
@@ -262,9 +242,9 @@ class Recorder:
                     self._ongoing.open[info.index] = step
                 is_open = False
                 try:
-                    custom = self._events.custom_at(name, reading, whole.start)
-                    with self._lock:
-                        taken = self._events.take(name, reading, custom)
+                    taken = self._taken(f"{label} Start", reading)
+                    if taken is None:
+                        return None
                     self._sinks.send(self._events.step_started(info, step.attributes, taken))
                     is_open = True
                 finally:
@@ -280,12 +260,10 @@ class Recorder:
         if step is None:
             return
         with self._boundary:
-            whole = self._ongoing.whole
             with self._lock:
-                if step.closed or self.ended or whole is None:
+                if step.closed or self.ended:
                     return
                 step.closed = True
-            name = f"{step.info.label} End"
             with self._under_way:
                 try:
                     reading = self._probes.read()
@@ -297,11 +275,9 @@ class Recorder:
                     self._drop(step)
                     peaks = step.tracker.result()
                     self._ongoing.count_step(failed=error is not None)
-                custom = self._events.custom_at(name, reading, whole.start)
-                with self._lock:
-                    if self.ended:
-                        return  # the run did not wait any longer
-                    taken = self._events.take(name, reading, custom)
+                taken = self._taken(f"{step.info.label} End", reading)
+                if taken is None:
+                    return
                 self._sinks.send(self._events.step_ended(step, peaks, error, taken))
                 if self._exact_peaks:
                     self._lower_marks(reading)
@@ -310,18 +286,14 @@ class Recorder:
         """Takes a checkpoint that is neither the start nor the end of a step."""
         with self._boundary:
             self.start()
-            whole = self._ongoing.whole
-            if self._ending or whole is None:
+            if self._ending or self._ongoing.whole is None:
                 return
             current = current_step(self)
             with self._under_way:
-                reading = self._probes.read()
-                custom = self._events.custom_at(name, reading, whole.start)
-                with self._lock:
-                    if self.ended:
-                        return  # the run did not wait any longer
-                    self._ongoing.fold(reading)
-                    taken = self._events.take(name, reading, custom)
+                reading = self.reading_now()
+                taken = self._taken(name, reading)
+                if taken is None:
+                    return
                 info = current.info if current else None
                 self._sinks.send(self._events.checkpoint(info, taken))
                 if self._exact_peaks:
@@ -364,23 +336,26 @@ class Recorder:
         whole = self._ongoing.whole
         if whole is None:
             return
-        reading = self._probes.read()
-        custom = self._events.custom_at(ProfileStep.END, reading, whole.start)
-        with self._lock:
-            self._ongoing.fold(reading)
-            taken = self._events.take(ProfileStep.END, reading, custom)
-            peaks = whole.tracker.result()
-        of_run = self._events.custom_of_run(reading, peaks)
+        reading = self.reading_now()
+        taken = self._taken(ProfileStep.END, reading)
+        of_run = self._events.custom_of_run(reading, self.peaks)
         info = self.info
         with FAULTS.kept_in("description of the run"):
             info = completed(info)
         with self._lock:
-            if self.ended:
+            if taken is None or self.ended:
                 return  # a signal handler has ended it
             self.ended = True
             self._events.run = info
             unreported = self._ongoing.unreported or whole
         self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken))
+
+    def _taken(self, name: str, reading: Reading) -> Taken | None:
+        """Takes a checkpoint; None if the run has ended, which waits for other threads a second at most."""
+        events = self._events
+        custom = events.custom_at(name, reading, events.baseline)
+        with self._lock:
+            return None if self.ended else events.take(name, reading, custom)
 
     def _sample(self) -> None:
         is_due = self._ongoing.is_due()
@@ -435,14 +410,10 @@ class Recorder:
 
 
 class UnderWay:
-    """Which threads are taking a checkpoint: a run does not end before they have.
-
-    Entered by each with ``with``; a thread may nest them. Without a lock: the list changes in one
-    operation, and the end of a run, which waits, is rare.
-    """
+    """Which threads are taking a checkpoint: a run does not end before they have."""
 
     def __init__(self) -> None:
-        self._threads: list[int] = []
+        self._threads: list[int] = []  # without a lock: it changes in one operation
 
     def __enter__(self) -> None:
         self._threads.append(threading.get_ident())

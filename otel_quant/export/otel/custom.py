@@ -79,8 +79,7 @@ class CustomGauges:
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
-        self._gauges: dict[str, Any] = {}
-        self._taken: set[str] = set()  # in lower case: OpenTelemetry ignores the case of names
+        self._gauges: dict[str, Any] = {}  # in lower case: OpenTelemetry ignores the case of names
         self._lock = threading.RLock()
 
     def set(self, values: Mapping[str, object], labels: Mapping[str, str]) -> None:
@@ -97,30 +96,20 @@ class CustomGauges:
         self._lock = threading.RLock()
 
     def _gauge(self, name: str) -> Any:
-        with self._lock:
-            if name not in self._gauges:
-                self._gauges[name] = self._meter.create_gauge(
-                    self._valid(name), description="A custom metric of the program."
-                )
-            return self._gauges[name]
-
-    def _valid(self, name: str) -> str:
-        """Returns a name that OpenTelemetry accepts and no other metric has."""
+        """Returns the gauge of a metric; names that OpenTelemetry takes for the same share one."""
         wanted = semconv.CUSTOM_PREFIX + name
-        allowed = _NOT_ALLOWED.sub("_", wanted)[:_LONGEST]
-        valid, number = allowed, 1
-        while valid.lower() in self._taken:
-            number += 1
-            suffix = f"_{number}"
-            valid = allowed[: _LONGEST - len(suffix)] + suffix
-        self._taken.add(valid.lower())
-        if valid != wanted:
-            LOG.warning(
-                "custom metric %r is sent as the metric %r: OpenTelemetry accepts at most %d ASCII "
-                "letters, digits, '_', '.', '-' and '/', in upper or lower case the same, and "
-                "each name once; give the metric such a name to choose it",
-                name,
-                valid,
-                _LONGEST,
-            )
-        return valid
+        valid = _NOT_ALLOWED.sub("_", wanted)[:_LONGEST]
+        with self._lock:
+            if valid.lower() not in self._gauges:
+                self._gauges[valid.lower()] = self._meter.create_gauge(
+                    valid, description="A custom metric of the program."
+                )
+                if valid != wanted:
+                    LOG.warning(
+                        "custom metric %r is sent as the metric %r: OpenTelemetry accepts at most %d "
+                        "ASCII letters, digits, '_', '.', '-' and '/'; give it such a name to choose it",
+                        name,
+                        valid,
+                        _LONGEST,
+                    )
+            return self._gauges[valid.lower()]

@@ -21,9 +21,8 @@ from typing import Any, Final
 
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
-from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.fault_boundary import FAULTS, start_thread
 from otel_quant.base.log import LOG
-from otel_quant.base.threads import start_thread
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.export.otel.sdk_workarounds import (
     WORKAROUNDS,

@@ -9,8 +9,8 @@ from contextvars import Token
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as otel_context
+from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 
@@ -22,7 +22,6 @@ from otel_quant.schema.events import (
     Event,
     Sink,
     cost_of,
-    identity_of,
     present,
     run_ids_of,
 )
@@ -53,7 +52,6 @@ class _RunSpan:
     context: Context  # The context whose current span it is
     # Whether a provider has made it. Without one, it stands for the parent or nothing.
     is_own: bool
-    baggage: Mapping[str, object]  # Of that context
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +142,6 @@ class SpansSink(Sink):
             span.set_attributes({**custom_of(event.latest_custom), **new})
             if event.error is not None:
                 _set_error(span, event)
-            if _has_dropped(span):
-                span.set_attributes({**self._ids, **identity_of(step)})
         span.end(end_time=event.ended_ns)
 
     def models_costed(self, event: Event) -> None:
@@ -248,9 +244,6 @@ class SpansSink(Sink):
         if event.error is not None:
             span.set_attribute(semconv.ERROR_TYPE, event.error)
             span.set_status(StatusCode.ERROR, event.error_message or event.error)
-        if _has_dropped(span):
-            copied = {key: totals[key] for key in semconv.COPIED_TO_RUN if key in totals}
-            span.set_attributes({**_without_origin(self._run.attributes), **copied})
         span.end(end_time=event.ended_ns)
 
     def _ensure_root(self, event: Event) -> None:
@@ -289,7 +282,7 @@ class SpansSink(Sink):
             semconv.ROOT_SPAN, parent, attributes=known, start_time=start_ns
         )
         context = trace.set_span_in_context(span, parent)
-        return _RunSpan(span, context, _is_own(span, parent), baggage.get_all(context))
+        return _RunSpan(span, context, _is_own(span, parent))
 
     def context_of(self, step: StepInfo | None) -> Context | None:
         """Returns the context whose current span is a step's, or the run's if ``step`` is None.
@@ -304,8 +297,7 @@ class SpansSink(Sink):
         """Returns the context in which a step's span starts.
 
         Within another step it is the calling context, so that a span of the program between the
-        two steps becomes the parent. Otherwise the run's span is the parent, and the run's baggage
-        is added for names that the program has not set.
+        two steps becomes the parent. Otherwise the run's span is the parent.
         """
         context = otel_context.get_current()
         root = self._root
@@ -313,9 +305,6 @@ class SpansSink(Sink):
             step.parent is not None and trace.get_current_span(context).get_span_context().is_valid
         ):
             return context
-        for name, value in root.baggage.items():
-            if baggage.get_baggage(name, context) is None:
-                context = baggage.set_baggage(name, value, context)
         return trace.set_span_in_context(root.span, context)
 
 
@@ -324,15 +313,6 @@ def _is_own(span: Span, parent: Context) -> bool:
     made = span.get_span_context()
     above = trace.get_current_span(parent).get_span_context()
     return made.is_valid and made.span_id != above.span_id
-
-
-def _has_dropped(span: Span) -> bool:
-    """Whether the SDK has dropped attributes, so that what identifies a span is to be set again.
-
-    It keeps a limited number (`OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`, 128 by default) and drops those
-    that were set first.
-    """
-    return bool(getattr(span, "dropped_attributes", 0))
 
 
 def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:
@@ -354,10 +334,6 @@ def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:
 def _resource_of(span: Span) -> Attributes | None:
     resource = getattr(span, "resource", None)
     return dict(resource.attributes) if resource is not None else None
-
-
-def _without_origin(attributes: Attributes) -> dict[str, AttributeValue]:
-    return {name: value for name, value in attributes.items() if name not in semconv.ORIGIN}
 
 
 def _set_error(span: Span, event: Event) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_quant.export.quark_yaml.request import PROGRAM_REQUEST
+from otel_quant.export.quark_yaml.file import PROGRAM_REQUEST
 
 
 class QuarkYamlSpanExporter(SpanExporter):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from otel_quant.schema.figures import Figure, Number
 
@@ -121,18 +121,8 @@ class SummaryMetric(BaseMetric):
         """Returns the value for the run; None to leave the key out."""
 
 
-class Metric(Protocol):
-    """The interface of a metric; metrics with Quark's base classes have it as well."""
-
-    @property
-    def name(self) -> str:
-        """Key in the file."""
-
-    def get_definition(self) -> str:
-        """Returns what is measured."""
-
-    def collect(self, context: Any, /) -> Any:
-        """Returns the value."""
+Metric: TypeAlias = CheckpointMetric | SummaryMetric
+"""A metric; of what a program adds, only the methods are used."""
 
 
 class _BuiltIn(BaseMetric):

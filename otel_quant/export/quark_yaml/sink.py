@@ -24,7 +24,7 @@ from typing import Any, Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.quark_yaml import file as profile_file
 from otel_quant.export.quark_yaml.columns import Kind, ProgramMetrics
-from otel_quant.export.quark_yaml.request import beside
+from otel_quant.export.quark_yaml.file import beside
 from otel_quant.export.quark_yaml.yaml_text import comment, inline, key, number, quoted
 from otel_quant.export.recording.event_file import StateFile
 from otel_quant.export.recording.layout import LAST_READING

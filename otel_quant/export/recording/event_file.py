@@ -1,4 +1,4 @@
-"""The files of one process in a recording: its events and its state, and where they are.
+"""The files of one process in a recording, its events and its state, where they are, and the manifest of all.
 
 ``events.<pid>.jsonl``: JSON lines, one ``write`` each, so that a kill loses none.
 
@@ -6,21 +6,27 @@ A line has ``schema``, ``time`` (nanoseconds since the epoch), ``clock`` (monoto
 ``kind``, and the names of :mod:`otel_quant.schema.semconv`.
 
 ``state.<pid>.json``: the newest figures of a process, written over in place.
+
+``manifest.json``: when a recording began, what made it, and how it ended. Whoever is first makes it, the
+launcher or the first process, and completes it at the end. `ended` is in nanoseconds since the epoch; the
+launcher alone adds `ending` and `summary` (the highest value of each level of its curve, the last of each total).
 """
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import itertools
 import json
 import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular
+from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular, replace_whole
 from otel_quant.export.recording import layout
-from otel_quant.export.recording.layout import SCHEMA
+from otel_quant.export.recording.layout import MANIFEST, SCHEMA
 from otel_quant.schema import series
 from otel_quant.schema.events import Event, present
 from otel_quant.schema.stacks import Place
@@ -165,6 +171,59 @@ def _line_of(line: Place | None) -> dict[str, Place]:
     return {} if line is None else {"line": line}
 
 
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+
+
+def create_manifest(
+    folder: Path,
+    began_ns: int,
+    made_by: Literal["launcher", "process"],
+    origin: Mapping[str, Any] | None = None,
+) -> bool:
+    """Makes the manifest, unless there is one. Missing folders are made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = {
+        "schema": SCHEMA,
+        "began": began_ns,
+        "made_by": made_by,
+        "pid": os.getpid(),
+        "origin": dict(origin or {}),
+    }
+    try:
+        descriptor = os.open(folder / MANIFEST, _NEW, 0o666)
+    except FileExistsError:
+        return False
+    try:
+        os.write(descriptor, as_json(manifest).encode() + b"\n")
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def complete_manifest(folder: Path, **fields: Any) -> None:
+    """Adds fields to the manifest and replaces it whole."""
+    known = load_manifest(folder)
+    for name, value in fields.items():
+        if name == "origin":
+            known[name] = {**known.get(name, {}), **value}
+        else:
+            is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
+            known[name] = dataclasses.asdict(value) if is_record else value
+    path, data = folder / MANIFEST, as_json(known).encode() + b"\n"
+    try:
+        replace_whole(path, data)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or len(data) > PAGE:
+            raise
+        with path.open("r+b") as file:  # the page that it has is room enough
+            file.write(data)
+
+
+def load_manifest(folder: Path) -> dict[str, Any]:
+    """Returns the manifest; an empty one if it is missing or has been cut."""
+    return mapping_in(folder / MANIFEST) or {}
+
+
 _TRIES: Final = 10_000
 
 
@@ -231,7 +290,7 @@ def _is_another(folder: Path, rank: int | None) -> bool:
     except OSError:
         return False
     if not processes:
-        return (folder / layout.MANIFEST).exists()
+        return (folder / MANIFEST).exists()
     events = [layout.events_path(folder, process) for process in processes]
     if any(is_held(path) for path in events):
         return False

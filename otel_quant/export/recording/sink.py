@@ -16,10 +16,16 @@ from otel_quant.base.files import replace_whole
 from otel_quant.export.otel.custom import custom_value
 from otel_quant.export.otel.service_name import name_of_program, process_attributes
 from otel_quant.export.otel.spans import SpanIds
-from otel_quant.export.recording import layout, manifest
-from otel_quant.export.recording.curve import CurveFile
-from otel_quant.export.recording.event_file import EventFile, StateFile, as_json, open_events
-from otel_quant.export.recording.largest_processes import LargestProcesses
+from otel_quant.export.recording import layout
+from otel_quant.export.recording.curve import CurveFile, LargestProcesses
+from otel_quant.export.recording.event_file import (
+    EventFile,
+    StateFile,
+    as_json,
+    complete_manifest,
+    create_manifest,
+    open_events,
+)
 from otel_quant.schema import semconv, series
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import curve_levels, curve_totals
@@ -118,7 +124,7 @@ class RecordingSink(Sink):
             origin = {
                 name: value for name, value in event.attributes.items() if name in semconv.ORIGIN
             }
-            manifest.complete(self.folder, ended=event.time_ns, origin=origin)
+            complete_manifest(self.folder, ended=event.time_ns, origin=origin)
         if self._curve is not None and event.reading is not None:
             self._curve.flush(event.reading)
 
@@ -235,7 +241,7 @@ class RecordingSink(Sink):
         process, events = open_events(self.folder)
         self._process = process
         origin = {name: value for name, value in event.attributes.items() if name in semconv.ORIGIN}
-        self._made_manifest = manifest.create(self.folder, event.time_ns, "process", origin)
+        self._made_manifest = create_manifest(self.folder, event.time_ns, "process", origin)
         self._has_failed = False
         self._events = events
         self._state = StateFile(layout.state_path(self.folder, process))

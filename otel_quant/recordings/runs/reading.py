@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from otel_quant.export.recording import layout, manifest
-from otel_quant.export.recording.event_file import NewerSchemaError
+from otel_quant.export.recording import layout
+from otel_quant.export.recording.event_file import NewerSchemaError, load_manifest
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.profile_reader import HEADER
@@ -83,7 +83,7 @@ def _is_recording(folder: str, names: set[str]) -> bool:
     if layout.MANIFEST not in names:
         return False
     try:
-        made = manifest.load(Path(folder))
+        made = load_manifest(Path(folder))
     except NewerSchemaError:
         return True
     return not made or "made_by" in made  # other programs have manifests, too

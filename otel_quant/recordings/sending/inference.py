@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.instrumentation.utils import suppress_instrumentation
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.trace import NonRecordingSpan
 
 from otel_quant.export.otel.automatic_providers import Providers
@@ -53,21 +49,13 @@ def send_inference(
     service = str(resource.attributes["service.name"])
     belongs = _belonging(result, began_ns, recording, settings, service)
 
-    spans: list[Any] = []
-    records: list[Any] = []
-    kept_spans: Any = Kept(spans)
-    kept_records: Any = Kept(records)
-    points = InMemoryMetricReader()
-    tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
-    tracers.add_span_processor(SimpleSpanProcessor(kept_spans))
-    loggers = LoggerProvider(resource, shutdown_on_exit=False)
-    loggers.add_log_record_processor(SimpleLogRecordProcessor(kept_records))
+    kept, points = Kept(resource), InMemoryMetricReader()
     meters = MeterProvider([points], resource, shutdown_on_exit=False)
-    report(result, began_ns, ended_ns, belongs, Providers(tracers, meters, loggers))
+    report(result, began_ns, ended_ns, belongs, Providers(kept.tracers, meters, kept.loggers))
     with suppress_instrumentation():  # no spans for the requests
-        if spans:  # none of a trace that is sampled out
-            send(endpoint.spans, spans)
-        send(endpoint.records, records)
+        if kept.spans:  # none of a trace that is sampled out
+            send(endpoint.spans, kept.spans)
+        send(endpoint.records, kept.records)
         send(endpoint.points, points.get_metrics_data())
 
 

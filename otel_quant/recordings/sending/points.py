@@ -7,8 +7,10 @@ progress, forecasts) is not here: a recording has no such points; but its start,
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Final
 
 from opentelemetry import trace
@@ -67,9 +69,10 @@ class RecordedMeters:
         """Returns the meter."""
         return self
 
-    def create_histogram(self, name: str, **_: object) -> _Instrument:
-        """Returns an instrument."""
-        return _Instrument(self, name)
+    def create_histogram(self, name: str, **_: object) -> SimpleNamespace:
+        """Returns an instrument of any kind that values are written to."""
+        add = functools.partial(self._add, name)
+        return SimpleNamespace(record=add, add=add, set=add)
 
     create_counter = create_gauge = create_histogram
 
@@ -88,8 +91,9 @@ class RecordedMeters:
                 point = NumberDataPoint(observation.attributes, 0, self.now_ns, observation.value)
                 self._found.setdefault(name, []).append(point)
 
-    def add(self, name: str, value: float, labels: Mapping[str, Any], context: Any) -> None:
-        """Adds a point."""
+    def _add(
+        self, name: str, value: float, labels: Mapping[str, Any], context: Context | None = None
+    ) -> None:
         metric = METRIC_BY_NAME.get(name)
         if metric is None:
             return  # the program's own
@@ -133,18 +137,3 @@ class RecordedMeters:
                 shown = Metric(name, metric.brief, metric.unit, data)
                 scope = ScopeMetrics(_SCOPE, [shown], semconv.SCHEMA_URL)
                 yield MetricsData([ResourceMetrics(self._resource, [scope], "")]), len(some)
-
-
-class _Instrument:
-    """An instrument of any kind that values are written to."""
-
-    def __init__(self, meters: RecordedMeters, name: str) -> None:
-        self._meters, self._name = meters, name
-
-    def record(
-        self, value: float, labels: Mapping[str, Any], context: Context | None = None
-    ) -> None:
-        """Adds a value."""
-        self._meters.add(self._name, value, labels, context)
-
-    add = set = record

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Final
 
 from opentelemetry import context as otel_context
@@ -37,7 +38,7 @@ from otel_quant.recordings.model import (
     number,
 )
 from otel_quant.recordings.sending.points import RecordedMeters
-from otel_quant.schema import semconv
+from otel_quant.schema import semconv, series
 from otel_quant.schema.events import Event, EventKind, Sink, present, run_ids_of
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import CostedModel, Limits, Phase, RunInfo, StepInfo, StepProgress
@@ -71,17 +72,19 @@ _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
 class Kept:
-    """An exporter that keeps what it gets."""
+    """Providers of spans and log records that keep what they get."""
 
-    def __init__(self, made: list[Any]) -> None:
-        self._made = made
+    def __init__(self, resource: Resource, **of_spans: Any) -> None:
+        self.spans: list[Any] = []
+        self.records: list[Any] = []
+        self.tracers = TracerProvider(resource=resource, shutdown_on_exit=False, **of_spans)
+        self.tracers.add_span_processor(SimpleSpanProcessor(_exporter(self.spans)))
+        self.loggers = LoggerProvider(resource, shutdown_on_exit=False)
+        self.loggers.add_log_record_processor(SimpleLogRecordProcessor(_exporter(self.records)))
 
-    def export(self, batch: Iterable[Any]) -> None:
-        """Keeps a batch."""
-        self._made.extend(batch)
 
-    def shutdown(self) -> None:
-        """Nothing is open."""
+def _exporter(kept: list[Any]) -> Any:
+    return SimpleNamespace(export=kept.extend, shutdown=lambda: None)
 
 
 class Identifiers:
@@ -181,7 +184,7 @@ class _RecordedIds(IdGenerator):
 
 
 class Replay:
-    """The telemetry of one run: its spans and log records, and its points in `meters`."""
+    """The telemetry of one run: its spans and log records in `kept`, and its points in `meters`."""
 
     def __init__(
         self,
@@ -190,8 +193,6 @@ class Replay:
         identifiers: Identifiers,
         ending_lines: Sequence[str] = (),
     ) -> None:
-        self.spans: list[Any] = []
-        self.records: list[Any] = []
         self._run, self._ids = run, identifiers
         self._began_ns = recording.began_ns
         self._ending, self._ending_lines = recording.ending, ending_lines
@@ -214,28 +215,21 @@ class Replay:
         resource = resource_of(run)
         self._next_ids = _RecordedIds()
         self._root: SpanContext | None = None
-        tracers = TracerProvider(
+        self.kept = Kept(
+            resource,
             sampler=sampling.ALWAYS_ON,
-            resource=resource,
-            shutdown_on_exit=False,
             id_generator=self._next_ids,
             span_limits=_NO_LIMITS,
         )
-        loggers = LoggerProvider(resource, shutdown_on_exit=False)
-        kept_spans: Any = Kept(self.spans)
-        kept_records: Any = Kept(self.records)
-        tracers.add_span_processor(SimpleSpanProcessor(kept_spans))
-        loggers.add_log_record_processor(SimpleLogRecordProcessor(kept_records))
-        self._tracers, self._loggers = tracers, loggers
         self.meters = RecordedMeters(resource, self._ns(run.start))
 
     def play(self, *, only_unended: bool = False) -> Replay:
         """Replays everything, or only the spans that were open at a kill, and how the run was ended."""
         meters: Any = self.meters
-        logs = LogsSink(lambda: None, self._context_of, self._loggers)
+        logs = LogsSink(lambda: None, self._context_of, self.kept.loggers)
         self._spans = spans = SpansSink(
             run_span_started=(lambda *_: None) if only_unended else logs.run_span_started,
-            provider=self._tracers,
+            provider=self.kept.tracers,
         )
         metrics = MetricsSink(RESOURCES, lambda: None, self._context_of, meters, lambda: self._peak)
         for event in self._events():
@@ -377,11 +371,13 @@ class Replay:
     def _last_reading(self) -> Event:
         last = self._run.last
         assert last is not None
+        not_sent = series.STATE_PEAKS.values()
+        read = {name: value for name, value in last.attributes.items() if name not in not_sent}
         return self._event(
             "reading.taken",
             self._ns(last.time),
             step=self._infos.get(last.open_steps[-1]) if last.open_steps else None,
-            attributes={**run_ids_of(self._info), **last.attributes},
+            attributes={**run_ids_of(self._info), **read},
         )
 
     def _killed(self) -> Event:

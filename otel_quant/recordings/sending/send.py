@@ -58,10 +58,10 @@ def send_recording(
             for run in runs:
                 replay = Replay(run, recording, identifiers, ending_lines)
                 replay.play(only_unended=only_unended)
-                for batch in _batches(replay.spans):
+                for batch in _batches(replay.kept.spans):
                     send(endpoint.spans, batch)
                     sent.spans += len(batch) if endpoint.spans else 0
-                for batch in _batches(replay.records):
+                for batch in _batches(replay.kept.records):
                     send(endpoint.records, batch)
                     sent.records += len(batch) if endpoint.records else 0
                 for data, number in replay.meters.all():

@@ -100,12 +100,6 @@ def bert_dynamic(folder: Path) -> Case:
     )
 
 
-def bert_dynamo(folder: Path) -> Case:
-    return export(
-        Bert("sdpa"), _tokens(1, 16), folder / "bert_dynamo.onnx", names=_TOKEN_NAMES, dynamo=True
-    )
-
-
 def bert_dynamo_dynamic(folder: Path) -> Case:
     return export(
         Bert("sdpa"),
@@ -288,28 +282,6 @@ def deberta(folder: Path) -> Case:
     )
 
 
-def wav2vec2(folder: Path) -> Case:
-    """Sound: one-dimensional convolutions with groups, then a transformer."""
-    from transformers import Wav2Vec2Config, Wav2Vec2Model
-
-    config = Wav2Vec2Config(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        conv_dim=[16] * 7,
-        num_conv_pos_embeddings=16,
-        num_conv_pos_embedding_groups=4,
-    )
-    return export(
-        CalledWithOne(Wav2Vec2Model(config), ["input_values"], "last_hidden_state"),
-        (torch.rand(1, 4000),),
-        folder / "wav2vec2.onnx",
-        names=["input_values"],
-        dynamic={"input_values": {0: "batch", 1: "samples"}},
-    )
-
-
 def segformer(folder: Path) -> Case:
     """Segmentation: attention on reduced maps, resizing to computed sizes."""
     from transformers import SegformerConfig, SegformerForSemanticSegmentation
@@ -323,43 +295,4 @@ def segformer(folder: Path) -> Case:
         folder / "segformer.onnx",
         names=["pixel_values"],
         dynamic={"pixel_values": {0: "batch", 2: "height", 3: "width"}},
-    )
-
-
-def volumetric(folder: Path) -> Case:
-    """Three dimensions: convolution, pooling, transposed convolution, resizing."""
-    model = nn.Sequential(
-        nn.Conv3d(2, 4, 3, padding=1),
-        nn.GroupNorm(2, 4),
-        nn.MaxPool3d(2),
-        nn.ConvTranspose3d(4, 2, 2, 2),
-        nn.PReLU(),
-        nn.Upsample(scale_factor=2, mode="trilinear"),
-    )
-    return export(
-        model,
-        (torch.rand(1, 2, 8, 8, 8),),
-        folder / "volumetric.onnx",
-        names=["x"],
-        dynamic={"x": {2: "depth"}},
-    )
-
-
-def upscaler(folder: Path) -> Case:
-    """Super-resolution: shuffled pixels, padding by reflection, cubic resizing."""
-    model = nn.Sequential(
-        nn.Conv2d(3, 12, 3, padding=1),
-        nn.PixelShuffle(2),
-        nn.PixelUnshuffle(2),
-        nn.ReflectionPad2d(3),
-        nn.Upsample(scale_factor=1.5, mode="bicubic"),
-        nn.AvgPool2d(3, 2, ceil_mode=True),
-        nn.Hardsigmoid(),
-    )
-    return export(
-        model,
-        (torch.rand(1, 3, 15, 15),),
-        folder / "upscaler.onnx",
-        names=["x"],
-        dynamic={"x": {2: "height"}},
     )

@@ -9,18 +9,19 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 from onnxruntime.quantization import QuantFormat, quantize_static
 
 from benchmarks.onnx_models import llama
+from tests.fixtures.onnx_builder import floats, model_of_text
 from tests.integration.cost.exporting import samples
 
 ROOT = Path(__file__).resolve().parents[3]
+FORMATS = ("table", "json", "csv", "markdown")
 NOT_NEEDED = ("google.protobuf", "numpy", "onnx", "opentelemetry", "yaml")
 
 
@@ -41,26 +42,19 @@ def run(
     )  # fmt: skip
 
 
+FLOAT = """
+<ir_version: 9, opset_import: ["" : 17]>
+net (float[N, 3, 16, 16] image) => (float[N, 10] y) {
+   [conv] c = Conv <pads = [1, 1, 1, 1]> (image, cw, cb)
+   [relu] r = Relu (c)
+   [flatten] f = Flatten (r)
+   [head] y = MatMul (f, hw)
+}
+"""
+
+
 def float_model() -> onnx.ModelProto:
-    random = np.random.default_rng(0)
-    weights = {
-        "cw": random.standard_normal((8, 3, 3, 3), np.float32),
-        "cb": random.standard_normal(8, np.float32),
-        "hw": random.standard_normal((8 * 16 * 16, 10), np.float32),
-    }
-    graph = helper.make_graph(
-        [
-            helper.make_node("Conv", ["image", "cw", "cb"], ["c"], name="conv", pads=[1] * 4),
-            helper.make_node("Relu", ["c"], ["r"], name="relu"),
-            helper.make_node("Flatten", ["r"], ["f"], name="flatten"),
-            helper.make_node("MatMul", ["f", "hw"], ["y"], name="head"),
-        ],
-        "net",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, 16, 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 10])],
-        [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return model_of_text(FLOAT, **floats(0, cw=(8, 3, 3, 3), cb=8, hw=(8 * 16 * 16, 10)))
 
 
 def test_the_effect_of_static_quantization_is_printed(tmp_path: Path) -> None:
@@ -108,38 +102,24 @@ def test_the_command_loads_nothing_that_costing_does_not_need(tmp_path: Path) ->
     assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
-def written_to(stdout: int | IO[str], path: Path, *options: str) -> tuple[int, str]:
-    """Exit code and errors of the command with such a standard output."""
-    done = subprocess.run(
-        [sys.executable, "-m", "otel_quant", "cost", str(path), *options],
-        stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    return done.returncode, done.stderr
-
-
-@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+@pytest.mark.parametrize(
+    ("redirected", "problem"),
+    [
+        *((f"--format {form} > /dev/full", "No space left on device") for form in FORMATS),
+        (">&-", "closed; expected a place to write"),
+    ],
+)
 def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(
-    tmp_path: Path, form: str
+    tmp_path: Path, redirected: str, problem: str
 ) -> None:
     onnx.save(float_model(), tmp_path / "m.onnx")
-    with open("/dev/full", "w") as full:
-        assert written_to(full, tmp_path / "m.onnx", "--format", form) == (
-            1, "otel-quant: standard output: No space left on device\n"
-        )  # fmt: skip
-
-
-def test_a_closed_output_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
-    onnx.save(float_model(), tmp_path / "m.onnx")
     done = subprocess.run(
-        ["sh", "-c", '"$0" -m otel_quant cost "$1" >&-', sys.executable, tmp_path / "m.onnx"],
-        stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        ["sh", "-c", f'"$0" -m otel_quant cost m.onnx {redirected}', sys.executable],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 
-    assert (done.returncode, done.stderr) == (
-        1, "otel-quant: standard output: closed; expected a place to write\n"
-    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, f"otel-quant: standard output: {problem}\n")
 
 
 def test_the_documentation_shows_what_is_printed_of_the_demo_s_model(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from otel_quant.cost import analyze
 from otel_quant.cost.graph import FUSIONS
+from tests.fixtures.onnx_builder import model_of_text
 from tests.integration.cost.exporting import samples
 from tests.integration.cost.kernels_run import (
     contractions_in_float,
@@ -112,7 +113,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     for name, (text, weights) in NETS.items():
-        model = onnx.parser.parse_model(text)
         tensors = {
             "zero": np.float32(0), "six": np.float32(6),
             "heads": np.array([1, 8, 4, 8]), "joined": np.array([1, 8, 32]),
@@ -121,10 +121,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             key: np.asarray(random.standard_normal(shape) / 8, np.float32)
             for key, shape in weights.items()
         }
-        used = {operand for node in model.graph.node for operand in node.input}
-        model.graph.initializer.extend(
-            numpy_helper.from_array(tensor, key) for key, tensor in tensors.items() if key in used
-        )
+        used = {
+            operand for node in onnx.parser.parse_model(text).graph.node for operand in node.input
+        }
+        model = model_of_text(text, **{key: each for key, each in tensors.items() if key in used})
         onnx.save(model, tmp_path / f"{name}.onnx")
     return tmp_path
 

@@ -15,19 +15,14 @@ from onnxruntime.quantization.matmul_nbits_quantizer import (
 )
 
 from otel_quant.cost import analyze
+from tests.fixtures.onnx_builder import floats, model_of_text
 
 
 def linear() -> onnx.ModelProto:
     """A product with 100 x 48 weights: blocks of 32 do not divide them."""
-    weights = np.random.default_rng(0).standard_normal((100, 48), np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 100])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 48])],
-        [numpy_helper.from_array(weights, "w")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[4, 100] x) => (float[4, 48] y) { y = MatMul (x, w) }"""
+    return model_of_text(text, **floats(0, w=(100, 48)))
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
@@ -112,19 +107,12 @@ def test_weights_count_and_not_the_bytes_that_hold_them(
 
 
 def test_lengths_that_the_bytes_cannot_hold_are_not_believed() -> None:
-    graph = helper.make_graph(
-        [
-            helper.make_node(
-                "MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft",
-                N=1 << 40, K=100, bits=4, block_size=32,
-            )
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 100])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [
-            numpy_helper.from_array(np.zeros((48, 4, 16), np.uint8), "w"),
-            numpy_helper.from_array(np.zeros((48, 4), np.float32), "s"),
-        ],
-    )  # fmt: skip
-    assert analyze(helper.make_model(graph).SerializeToString()).params == 48 * 4 * 16 + 48 * 4
+    model = model_of_text(
+        """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        g (float[4, 100] x) => (float[M, N] y) {
+           y = com.microsoft.MatMulNBits <N = 1099511627776, K = 100, bits = 4, block_size = 32> (x, w, s)
+        }""",
+        w=np.zeros((48, 4, 16), np.uint8),
+        s=np.zeros((48, 4), np.float32),
+    )
+    assert analyze(model.SerializeToString()).params == 48 * 4 * 16 + 48 * 4

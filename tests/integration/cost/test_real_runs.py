@@ -15,6 +15,7 @@ import pytest
 from benchmarks.estimate_models import MODELS
 from otel_quant.cli import main
 from otel_quant.cost.estimate import read
+from tests.fixtures.onnx_builder import floats, model_of_text
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -135,39 +136,36 @@ except Enough:
 """
 
 
+NETWORK = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[1, 3, 32, 32] x) => (float[1, 10] y) {
+   [stem] a = Conv <pads = [1, 1, 1, 1]> (x, stem_w, stem_b)
+   b = Relu (a)
+   [wide] c = Conv <strides = [2, 2]> (b, wide_w, wide_b)
+   d = Relu (c)
+   e = GlobalAveragePool (d)
+   f = Flatten (e)
+   [head] y = Gemm (f, head_w, head_b)
+}
+"""
+
+
 @pytest.mark.quark
 def test_quark_finds_the_same_layer_largest_with_the_same_bytes(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
-    write_network(path)
+    weights = floats(
+        0,
+        stem_w=(8, 3, 3, 3),
+        stem_b=8,
+        wide_w=(64, 8, 3, 3),
+        wide_b=64,
+        head_w=(64, 10),
+        head_b=10,
+    )
+    onnx.save(model_of_text(NETWORK, **weights), path)
     quark = run(tmp_path, "-c", LAYERS, str(path), str(tmp_path / "quantized.onnx"))
     found = [line for line in quark.stdout.splitlines() if line.startswith("FOUND ")]
     assert found, quark.stderr
     name, size = json.loads(found[0].removeprefix("FOUND "))
     layer = read(path).layers["quark"]
     assert (layer.name, layer.bytes) == (name, size)
-
-
-def write_network(path: Path) -> None:
-    import numpy as np
-    from onnx import numpy_helper
-
-    model = onnx.parser.parse_model("""
-        <ir_version: 8, opset_import: ["" : 17]>
-        net (float[1, 3, 32, 32] x) => (float[1, 10] y) {
-           [stem] a = Conv <pads = [1, 1, 1, 1]> (x, stem_w, stem_b)
-           b = Relu (a)
-           [wide] c = Conv <strides = [2, 2]> (b, wide_w, wide_b)
-           d = Relu (c)
-           e = GlobalAveragePool (d)
-           f = Flatten (e)
-           [head] y = Gemm (f, head_w, head_b)
-        }
-    """)
-    random = np.random.default_rng(0)
-    shapes = {"stem_w": (8, 3, 3, 3), "stem_b": (8,), "wide_w": (64, 8, 3, 3), "wide_b": (64,),
-              "head_w": (64, 10), "head_b": (10,)}  # fmt: skip
-    model.graph.initializer.extend(
-        numpy_helper.from_array(random.standard_normal(shape, np.float32), name)
-        for name, shape in shapes.items()
-    )
-    onnx.save(model, path)

@@ -7,13 +7,34 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import OWN_PROVIDERS, run_script
+from tests.fixtures.programs import run_script
 
-SCRIPT = f"""
+SCRIPT = """
 import sys
 import otel_quant
 from otel_quant.capture.runtime import RUNTIME
-{OWN_PROVIDERS}
+from opentelemetry import metrics, trace
+from opentelemetry._logs import set_logger_provider
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+exporters = [OTLPSpanExporter(), OTLPLogExporter(), OTLPMetricExporter()]
+
+def set_providers():
+    tracers, loggers = TracerProvider(), LoggerProvider()
+    tracers.add_span_processor(BatchSpanProcessor(exporters[0]))
+    loggers.add_log_record_processor(BatchLogRecordProcessor(exporters[1]))
+    trace.set_tracer_provider(tracers)
+    set_logger_provider(loggers)
+    metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(exporters[2])]))
+
 when = sys.argv[1]
 if when == "before instrument()":
     set_providers()

@@ -12,6 +12,7 @@ import yaml
 
 from otel_quant.cli import main
 from tests.fixtures.programs import run_script, steps_in
+from tests.integration.quark.float_models import write_conv
 
 pytestmark = pytest.mark.quark
 
@@ -245,8 +246,6 @@ def test_a_file_begun_before_quark_was_loaded_is_moved_aside_for_quarks(tmp_path
 
 QUANTIZES = """
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
 from onnxruntime.quantization.calibrate import CalibrationDataReader
 from quark.onnx import ModelQuantizer
 from quark.onnx.quantization.config import Config, get_default_config
@@ -261,15 +260,7 @@ class Images(CalibrationDataReader):
 
 profiler = GlobalProfiler("{output}")
 with profiler.scope(ProfileStep.MODEL_PREPARATION):
-    weight = np.random.default_rng(0).random((4, 3, 3, 3), np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["y"])], "small",
-        [helper.make_tensor_value_info("x", 1, [1, 3, 8, 8])],
-        [helper.make_tensor_value_info("y", 1, [1, 4, 6, 6])],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, "float.onnx")
+    pass
 quantizer = ModelQuantizer(Config(global_quant_config=get_default_config("XINT8")))
 quantizer.quantize_model("float.onnx", "int8.onnx", Images())
 print()
@@ -277,6 +268,7 @@ print()
 
 
 def test_the_steps_that_quark_reports_itself_are_in_the_file_too(tmp_path: Path) -> None:
+    write_conv(tmp_path / "float.onnx")
     script = QUANTIZES.format(profiler=OURS, output="ours.yaml")
     run(tmp_path, script, OTEL_QUANT_YAML_STRICT="true")
 

@@ -8,8 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,9 @@ import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.recorded import RecordedFolder
-from tests.integration.inference.planted import dynamic_shape, float_matmuls, quantized_matmuls
+from tests.integration.inference.conftest import run as run_command
+from tests.integration.inference.conftest import until
+from tests.integration.inference.planted import dynamic_shape, float_matmuls
 
 SCRIPT = Path(__file__).with_name("bench_script.py")
 
@@ -26,22 +26,9 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is no
 
 
 def run(folder: Path, *arguments: str, code: int = 0, **environment: str) -> tuple[str, str]:
-    """Runs the command, with one process of each variant unless the arguments have others.
-
-    It has a folder for temporary files; nothing may be left in it.
-    """
+    """Runs the command, with one process of each variant unless the arguments have others."""
     short = ("--seconds", "0.2", "--processes", "1")
-    temporary = folder / "temporary"
-    temporary.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "otel_quant", "bench", *short, *arguments],
-        cwd=folder,
-        env=os.environ | {"TMPDIR": str(temporary), **environment},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, list(temporary.iterdir())) == (code, []), done.stderr
-    return done.stdout, done.stderr
+    return run_command(folder, "bench", *short, *arguments, code=code, **environment)
 
 
 def variants_of(folder: Path, *arguments: str, **keywords: Any) -> dict[str, dict[str, Any]]:
@@ -109,13 +96,6 @@ def test_without_a_compiler_a_compiled_variant_is_a_row_that_says_so(tmp_path: P
     assert fp32["error_problem"] == "compiled was not measured"
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> tuple[str, str]:
-    float_matmuls().save(tmp_path / "float.onnx")
-    quantized_matmuls().save(tmp_path / "int8.onnx")
-    return "float.onnx", "int8.onnx"
-
-
 def test_onnx_files_are_variants_and_the_last_line_repeats_the_command(
     files: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -139,19 +119,6 @@ def test_onnx_files_are_variants_and_the_last_line_repeats_the_command(
     assert of_float.split()[0] == "float.onnx"
     assert re.search(r"x \d+\.\d\d|within noise", of_float)
     assert " x " not in of_int8
-
-
-def test_each_variant_is_measured_in_several_processes(
-    files: tuple[str, str], tmp_path: Path
-) -> None:
-    out, _ = run(tmp_path, *files, "--processes", "3", "--format", "json")
-    result = json.loads(out)
-    assert result["settings"]["processes"] == "3 of each variant"
-    for each in result["variants"]:
-        call = each["call"]
-        assert len(call["processes"]) == 3
-        assert call["median"] == sorted(call["processes"])[1]
-        assert call["rounds"] >= 3 * 2
 
 
 @needs_torch
@@ -234,27 +201,18 @@ def test_a_file_that_does_not_take_the_inputs_of_a_script_is_a_row_that_says_so(
     )
 
 
-def test_a_result_joins_a_recording_and_its_report(files: tuple[str, str], tmp_path: Path) -> None:
-    RecordedFolder(tmp_path / "recording")
-    page, _ = run(tmp_path, *files, "--record", "recording", "--format", "html")
-    assert "Variants side by side" in page
-    assert (tmp_path / "recording" / "bench.json").exists()
-    made = [sys.executable, "-m", "otel_quant", "report", "recording", "-o", "report.html"]
-    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
-    report = (tmp_path / "report.html").read_text()
-    assert "Variants side by side" in report
-    assert "otel-quant bench --seconds 0.2 --processes 1 float.onnx int8.onnx" in report
-
-
-def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on(
+def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on_into_a_recording(
     files: tuple[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "damaged.onnx").write_bytes(b"\x00" * 64)
     dynamic_shape().save(tmp_path / "other.onnx")
+    RecordedFolder(tmp_path / "recording")
     found = variants_of(
         tmp_path, "damaged.onnx", "float.onnx", "other.onnx", "missing.onnx",
-        "--baseline", "float.onnx", "--one-by-one", code=1,
+        "--baseline", "float.onnx", "--one-by-one", "--record", "recording", code=1,
     )  # fmt: skip
+    recorded = json.loads((tmp_path / "recording" / "bench.json").read_text())
+    assert recorded["variants"] == [*found.values()]
     assert found["damaged.onnx"]["problem"].startswith("loading it failed: ")
     assert found["missing.onnx"]["problem"].startswith("loading it failed: ")
     assert found["float.onnx"]["call"]["median"] > 0
@@ -265,16 +223,7 @@ def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on(
 @pytest.mark.parametrize(
     ("arguments", "problem", "code"),
     [
-        (
-            ("nothing.py:variants",),
-            "nothing.py: no such file; expected path/to/script.py:function",
-            1,
-        ),
-        (
-            ("script.py:variants",),
-            "script.py:variants raised ValueError: no weights (line 3)",
-            1,
-        ),
+        (("script.py:variants",), "script.py:variants raised ValueError: no weights (line 3)", 1),
         (
             ("script.py:dies",),
             "script.py:dies: the process that ran it was ended by SIGKILL (probably out of memory)",
@@ -338,7 +287,7 @@ def test_a_variant_that_hangs_or_dies_is_a_row_and_what_it_started_ends_with_it(
     )
     assert found["file"]["call"]["median"] > 0
     started = [Path("/proc", (tmp_path / name).read_text()) for name in ("hanging", "dead")]
-    _until(lambda: not any(each.exists() for each in started))
+    until(lambda: not any(each.exists() for each in started))
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
@@ -365,7 +314,7 @@ def test_what_is_finished_is_shown_when_the_command_is_stopped(
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("process", [1, pytest.param(2, marks=needs_torch)])
 def test_nothing_is_left_of_a_command_that_is_stopped(
-    process: int, stop: signal.Signals, files: tuple[str, str], tmp_path: Path
+    process: int, stop: signal.Signals, tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text(
         "import subprocess, tempfile, pathlib\n"
@@ -387,18 +336,11 @@ def test_nothing_is_left_of_a_command_that_is_stopped(
         start_new_session=True,
     )
     mark = tmp_path / "child"
-    _until(lambda: mark.exists() and mark.read_text() != "")
+    until(lambda: mark.exists() and mark.read_text() != "")
     os.kill(parent.pid, stop)
     assert parent.wait(60) == (130 if stop is signal.SIGINT else -signal.SIGKILL)
-    _until(lambda: not Path(f"/proc/{mark.read_text()}").exists())
-    _until(lambda: not list(temporary.iterdir()))
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    last = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < last
-        time.sleep(0.01)
+    until(lambda: not Path(f"/proc/{mark.read_text()}").exists())
+    until(lambda: not list(temporary.iterdir()))
 
 
 def test_what_was_measured_is_sent_where_an_endpoint_is_configured(
@@ -425,23 +367,6 @@ def test_what_was_measured_is_sent_where_an_endpoint_is_configured(
     }
     assert other.attributes["quant.model.role"] == "float"
     assert (failed.status, failed.status_message) == ("ERROR", known["missing.onnx"]["problem"])
-
-
-@pytest.mark.slow
-@needs_torch
-def test_every_kind_of_quantization_that_torch_has_is_measured(tmp_path: Path) -> None:
-    found = variants_of(tmp_path, f"{SCRIPT}:of_every_kind", "--one-by-one")
-    assert {name for name, each in found.items() if not each["is_quantized"]} == {
-        "fp32", "compiled"
-    }  # fmt: skip
-    assert set(found) >= {"fp32", "x86", "int8", "int8 dynamic", "int4", "pt2e", "compiled"}
-    assert {each["problem"] for each in found.values()} == {""}
-    for name, each in found.items():
-        assert each["disk"] > 0, name
-        assert name == "fp32" or each["error"]["max_abs"] < 10, name
-    assert found["compiled"]["error"].get("sqnr", 999) > 100
-    assert all(20 < found[name]["error"]["sqnr"] < 80 for name in ("x86", "int8", "pt2e"))
-    assert found["int8"]["disk"] < found["fp32"]["disk"] / 2
 
 
 @pytest.mark.slow

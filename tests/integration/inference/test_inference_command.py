@@ -9,8 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,42 +18,24 @@ import pytest
 from otel_quant.cost.graph import runtime_here
 from tests.fixtures.onnx_builder import INT64, Builder
 from tests.fixtures.recorded import RecordedFolder
+from tests.integration.inference.conftest import run as run_command
+from tests.integration.inference.conftest import until
 from tests.integration.inference.planted import (
     convolution_along_the_wrong_axis,
     convolution_with_activation,
     dynamic_shape,
     float_matmuls,
-    quantized_matmuls,
     unsupported_operator_between,
 )
 
 
 def run(folder: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
-    """Runs the command with a folder for temporary files; nothing may be left in it."""
-    temporary = folder / "temporary"
-    temporary.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "otel_quant", "inference", "--runs", "4", *arguments],
-        cwd=folder,
-        env=os.environ | {"TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, list(temporary.iterdir())) == (code, []), done.stderr
-    return done.stdout, done.stderr
+    """Runs the command, with a few runs of each model."""
+    return run_command(folder, "inference", "--runs", "4", *arguments, code=code)
 
 
-@pytest.fixture
-def models(tmp_path: Path) -> tuple[str, str]:
-    float_matmuls().save(tmp_path / "float.onnx")
-    quantized_matmuls().save(tmp_path / "int8.onnx")
-    return "float.onnx", "int8.onnx"
-
-
-def test_two_models_stand_side_by_side(models: tuple[str, str], tmp_path: Path) -> None:
-    out, err = run(
-        tmp_path, *models, "--format", "json", "--chrome", "trace.json", "--threads", "1"
-    )
+def test_two_models_stand_side_by_side(files: tuple[str, str], tmp_path: Path) -> None:
+    out, err = run(tmp_path, *files, "--format", "json", "--chrome", "trace.json", "--threads", "1")
     assert err == ""
     assert len(out) < 1_000_000
     result = json.loads(out)
@@ -67,7 +47,7 @@ def test_two_models_stand_side_by_side(models: tuple[str, str], tmp_path: Path) 
         "runs": "4",
     }
     before, after = result["models"]
-    assert [each["path"] for each in result["models"]] == [*models]
+    assert [each["path"] for each in result["models"]] == [*files]
     assert before["inputs"] == after["inputs"] == {"x": "float32 8x64"}
     assert before["providers"] == ["CPUExecutionProvider"]
     assert before["assigned"] == {"CPUExecutionProvider": 3}
@@ -171,12 +151,12 @@ def test_every_format_names_the_defect_with_its_share(tmp_path: Path) -> None:
 
 
 def test_the_recording_gets_the_result_and_its_report_a_section(
-    models: tuple[str, str], tmp_path: Path
+    files: tuple[str, str], tmp_path: Path
 ) -> None:
     RecordedFolder(tmp_path / "recording")
-    run(tmp_path, *models, "--record", "recording")
+    run(tmp_path, *files, "--record", "recording")
     result = json.loads((tmp_path / "recording" / "inference.json").read_text())
-    assert [each["path"] for each in result["models"]] == [*models]
+    assert [each["path"] for each in result["models"]] == [*files]
     subprocess.run(
         [sys.executable, "-m", "otel_quant", "report", "recording"],
         cwd=tmp_path,
@@ -186,7 +166,7 @@ def test_the_recording_gets_the_result_and_its_report_a_section(
     page = (tmp_path / "recording" / "report.html").read_text()
     assert ">Inference<" in page
     assert "QLinearMatMul" in page
-    _, err = run(tmp_path, *models, "--record", ".", code=2)
+    _, err = run(tmp_path, *files, "--record", ".", code=2)
     assert err == (
         "otel-quant: --record: . is no recording; expected a folder that `otel-quant run` made\n"
     )
@@ -208,9 +188,9 @@ def test_shapes_are_given_or_assumed_and_said(tmp_path: Path) -> None:
     assert accuracy["outputs"] == []
 
 
-def test_data_of_a_file_is_what_models_are_fed(models: tuple[str, str], tmp_path: Path) -> None:
+def test_data_of_a_file_is_what_models_are_fed(files: tuple[str, str], tmp_path: Path) -> None:
     np.savez(tmp_path / "zeros.npz", x=np.zeros((8, 64), np.float32))
-    out, _ = run(tmp_path, *models, "--format", "json", "--data", "zeros.npz")
+    out, _ = run(tmp_path, *files, "--format", "json", "--data", "zeros.npz")
     [error] = json.loads(out)["models"][1]["accuracy"]["outputs"]
     assert error == {"name": "m2_DQ", "max_abs": 0.0}
     np.savez(tmp_path / "other.npz", y=np.zeros(3), x=np.zeros((8, 64), np.float32))
@@ -228,7 +208,7 @@ def test_data_of_a_file_is_what_models_are_fed(models: tuple[str, str], tmp_path
 
 
 def test_what_is_wrong_with_a_model_is_one_line_and_the_others_go_on(
-    models: tuple[str, str], tmp_path: Path
+    files: tuple[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "text.onnx").write_text("no model")
     unknown = Builder([8, 64])
@@ -241,12 +221,12 @@ def test_what_is_wrong_with_a_model_is_one_line_and_the_others_go_on(
         table.output(table.node("Gather", rows, "y", axis=axis))
         table.save(tmp_path / name)
     out, err = run(
-        tmp_path, models[0], "gone.onnx", "text.onnx", "unknown.onnx", "image.onnx", "axis.onnx",
-        "operand.onnx", models[1],
+        tmp_path, files[0], "gone.onnx", "text.onnx", "unknown.onnx", "image.onnx", "axis.onnx",
+        "operand.onnx", files[1],
         "--input", "x=8x64", "--format", "json", code=1,
     )  # fmt: skip
     measured = [each["path"] for each in json.loads(out)["models"] if not each["problem"]]
-    assert measured == [*models]
+    assert measured == [*files]
     lines = err.splitlines()
     assert [line.split(": ")[1] for line in lines] == [
         "gone.onnx",
@@ -262,21 +242,21 @@ def test_what_is_wrong_with_a_model_is_one_line_and_the_others_go_on(
 
 
 def test_an_unknown_provider_is_named_with_those_that_are_there(
-    models: tuple[str, str], tmp_path: Path
+    files: tuple[str, str], tmp_path: Path
 ) -> None:
-    _, err = run(tmp_path, models[0], "--provider", "CPU", "--provider", "Moon:a=1", code=1)
+    _, err = run(tmp_path, files[0], "--provider", "CPU", "--provider", "Moon:a=1", code=1)
     assert err == (
         "otel-quant: float.onnx: loading it failed: provider 'MoonExecutionProvider' is not in this onnxruntime; "
         "expected one of AzureExecutionProvider, CPUExecutionProvider\n"
     )
-    _, err = run(tmp_path, models[0], "--provider", "CPU:a", code=2)
+    _, err = run(tmp_path, files[0], "--provider", "CPU:a", code=2)
     assert err == (
         "otel-quant: --provider: CPU:a has an option 'a'; expected NAME:KEY=VALUE,KEY=VALUE\n"
     )
 
 
 def test_a_crash_of_the_runtime_is_one_line_and_leaves_nothing_behind(
-    models: tuple[str, str], tmp_path: Path
+    files: tuple[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "crash.c").write_text(
         "#include <stdio.h>\n#include <stdlib.h>\n"
@@ -284,56 +264,28 @@ def test_a_crash_of_the_runtime_is_one_line_and_leaves_nothing_behind(
     )
     library = tmp_path / "crash.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "crash.c"], check=True)
-    _, err = run(tmp_path, *models, "--custom-ops", str(library), code=1)
+    _, err = run(tmp_path, *files, "--custom-ops", str(library), code=1)
     why = "loading it failed: the process that ran it was ended by SIGABRT; its last line: out of luck"
     assert err == f"otel-quant: float.onnx: {why}\notel-quant: int8.onnx: {why}\n"
 
 
-def test_processes_and_files_go_with_a_parent_that_is_stopped(
-    models: tuple[str, str], tmp_path: Path
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_a_command_that_is_stopped(
+    stop: signal.Signals, files: tuple[str, str], tmp_path: Path
 ) -> None:
     temporary = tmp_path / "temporary"
-    parent = _measuring(models, temporary)
-    children = _children(parent.pid)
-    os.kill(parent.pid, signal.SIGINT)
-    assert parent.wait(60) == 130
-    assert list(temporary.iterdir()) == []
-    assert not any(Path(f"/proc/{child}").exists() for child in children)
-
-
-def test_processes_and_files_go_when_the_parent_is_killed(
-    models: tuple[str, str], tmp_path: Path
-) -> None:
-    temporary = tmp_path / "temporary"
-    parent = _measuring(models, temporary)
-    parent.kill()
-    parent.wait()
-    _until(lambda: not list(temporary.iterdir()))
-
-
-def _measuring(models: tuple[str, str], temporary: Path) -> subprocess.Popen[bytes]:
-    """Starts the command for long, with a folder for its temporary files; both models are loaded."""
     temporary.mkdir()
     parent = subprocess.Popen(
-        [sys.executable, "-m", "otel_quant", "inference", *models, "--seconds", "600"],
-        cwd=temporary.parent,
-        env=os.environ | {"TMPDIR": str(temporary)},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-    )
-    _until(lambda: len(_children(parent.pid)) == 2)
-    return parent
-
-
-def _children(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    last = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < last
-        time.sleep(0.01)
+        [sys.executable, "-m", "otel_quant", "inference", *files, "--seconds", "600"],
+        cwd=tmp_path, env=os.environ | {"TMPDIR": str(temporary)}, start_new_session=True,
+    )  # fmt: skip
+    started = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+    until(lambda: len(started.read_text().split()) == 2)
+    children = started.read_text().split()
+    os.kill(parent.pid, stop)
+    assert parent.wait(60) == (130 if stop is signal.SIGINT else -signal.SIGKILL)
+    until(lambda: not list(temporary.iterdir()))
+    until(lambda: not any(Path("/proc", child).exists() for child in children))
 
 
 def test_layers_are_compared_by_the_debugger_of_onnxruntime(tmp_path: Path) -> None:

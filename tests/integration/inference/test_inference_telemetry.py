@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,13 +10,10 @@ from typing import Any
 import pytest
 
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
-from tests.fixtures.programs import Workshop
+from tests.fixtures.programs import Finished, Workshop, clean_environment
+from tests.fixtures.programs import run as run_command
 from tests.fixtures.recorded import RecordedFolder
-from tests.integration.inference.planted import (
-    float_matmuls,
-    quantized_matmuls,
-    unsupported_operator_between,
-)
+from tests.integration.inference.planted import unsupported_operator_between
 
 RUN = "nightly 17"
 ID = {"quant.run.name": RUN}
@@ -27,28 +22,14 @@ CPU = "CPUExecutionProvider"
 TRACE, ABOVE = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
-def inherited() -> dict[str, str]:
-    ours = "OTEL_", "QUARK_", "TRACEPARENT", "TRACESTATE", "BAGGAGE"
-    return {name: each for name, each in os.environ.items() if not name.startswith(ours)}
-
-
-def run(
-    folder: Path, environment: dict[str, str], *arguments: str
-) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, environment: dict[str, str], *arguments: str) -> Finished:
     """Runs the command; what the environment of the tests says of OpenTelemetry is not passed on."""
-    return subprocess.run(
-        [sys.executable, "-m", "otel_quant", "inference", "--runs", "4", *arguments],
-        cwd=folder,
-        env=inherited() | environment,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "otel_quant", "inference", "--runs", "4", *arguments]
+    return run_command(command, folder, clean_environment(environment))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    float_matmuls().save(tmp_path / "float.onnx")
-    quantized_matmuls().save(tmp_path / "int8.onnx")
+def folder(tmp_path: Path, files: tuple[str, str]) -> Path:
     unsupported_operator_between().save(tmp_path / "exp.onnx")
     return tmp_path
 
@@ -255,8 +236,13 @@ def test_of_a_trace_that_is_sampled_out_records_and_metrics_are_sent(
     assert "quant.inference.duration.median" in otlp.metric_names()
 
 
-@pytest.mark.parametrize("mode", [Mode.REFUSE, Mode.HANG, Mode.ERROR])
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+@pytest.mark.parametrize(
+    ("mode", "protocol"),
+    [
+        *((mode, "grpc") for mode in (Mode.REFUSE, Mode.HANG, Mode.ERROR)),
+        (Mode.REFUSE, "http/protobuf"),
+    ],
+)
 def test_an_endpoint_that_is_away_costs_a_line_and_nothing_else(
     folder: Path, otlp: OtlpReceiver, protocol: Any, mode: Mode
 ) -> None:
@@ -282,11 +268,6 @@ def test_nothing_of_opentelemetry_is_loaded_where_nothing_is_sent(
         "print(*[name for name in sys.modules if name.startswith('opentelemetry')], file=sys.stderr);"
         "sys.exit(code)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, "inference", "--runs", "2", "float.onnx"],
-        cwd=folder,
-        env=inherited() | environment,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-c", code, "inference", "--runs", "2", "float.onnx"]
+    done = run_command(command, folder, clean_environment(environment))
     assert (done.returncode, done.stderr) == (0, "\n")

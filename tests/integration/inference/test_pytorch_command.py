@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from tests.fixtures.programs import run_script
 from tests.fixtures.recorded import RecordedFolder
+from tests.integration.inference.conftest import run
 
 _MODELS = """
 import os
@@ -38,23 +38,6 @@ def variants():
 """
 
 
-def run(folder: Path, *arguments: str, code: int = 0, **environ: str) -> tuple[str, str]:
-    """Runs the command with a folder for temporary files; only torch's own may be left in it."""
-    temporary = folder / "temporary"
-    temporary.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "otel_quant", "inference", *arguments],
-        cwd=folder,
-        env=os.environ | {"TMPDIR": str(temporary), "OMP_NUM_THREADS": "1", **environ},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    left = [each.name for each in temporary.iterdir() if not each.name.startswith("torchinductor")]
-    assert (done.returncode, left) == (code, []), done.stderr
-    return done.stdout, done.stderr
-
-
 @pytest.fixture(autouse=True)
 def _script(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(_MODELS)
@@ -65,8 +48,8 @@ def test_models_of_a_script_stand_side_by_side_and_in_the_report(
 ) -> None:
     RecordedFolder(tmp_path / "recording")
     out, err = run(
-        tmp_path, "models.py:variants", "--runs", "2", "--threads", "1", "--format", "json",
-        "--record", "recording",
+        tmp_path, "inference", "models.py:variants", "--runs", "2", "--threads", "1", "--format", "json",
+        "--record", "recording", OMP_NUM_THREADS="1",
     )  # fmt: skip
     said = "the script says something\na program of it does too\nmodels is imported\n"
     assert err == said
@@ -133,7 +116,7 @@ def test_a_script_that_gives_no_models_is_one_line(
     (tmp_path / "bad.py").write_text(
         "def raises():\n    x = 1\n    x / 0\ndef three():\n    return 3\n"
     )
-    out, err = run(tmp_path, *reference.split(), code=code)
+    out, err = run(tmp_path, "inference", *reference.split(), code=code)
     assert out == ""
     assert err.startswith(f"otel-quant: {message}")
     assert err.count("\n") == 1

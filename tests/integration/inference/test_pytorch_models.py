@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -28,21 +28,13 @@ from tests.integration.inference.pytorch_models import (
     transformer,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 ENGINES = [name for name in torch.backends.quantized.supported_engines if name != "none"]
 ON_X86 = platform.machine() == "x86_64"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Threads that wait for each other on a busy machine take a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
-def images() -> MeasuredInference:
+def images(one_thread: None) -> MeasuredInference:
     models = {
         "float": convolutions(),
         "observed": prepared_export,
@@ -53,7 +45,7 @@ def images() -> MeasuredInference:
 
 
 @pytest.fixture(scope="module")
-def texts() -> MeasuredInference:
+def texts(one_thread: None) -> MeasuredInference:
     return measure_inference({"float": transformer(), **BY_TORCHAO}, IDS, runs=2)
 
 

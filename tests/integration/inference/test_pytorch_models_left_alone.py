@@ -31,14 +31,14 @@ from tests.integration.inference.pytorch_models import (
     transformer,
 )
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads(), torch.backends.quantized.engine
-    torch.set_num_threads(1)
+def _the_engine_is_put_back() -> Iterator[None]:
+    before = torch.backends.quantized.engine
     yield
-    torch.set_num_threads(before[0])
-    torch.backends.quantized.engine = before[1]
+    torch.backends.quantized.engine = before
 
 
 @pytest.fixture(autouse=True)

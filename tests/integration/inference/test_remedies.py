@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,19 +19,6 @@ from tests.integration.inference.planted import dynamic_shape, quantized_matmuls
 from tests.integration.inference.remedies import REMEDIES
 
 _AT_ONCE = 8
-_ROOM = Path(__file__).parents[3] / "otel_quant"
-
-ELSEWHERE = {
-    # Below: options of a session, and a tool of onnxruntime
-    "level extended or all",
-    "fixed lengths (python -m onnxruntime.tools.make_dynamic_shape_fixed)",
-    # test_real_quantizers.py: it needs Quark's operators
-    "QuantizeLinear and DequantizeLinear",
-    # scripts/onnxruntime_rules.py runs these forms on onnxruntime before 1.25, which alone prints it
-    "blocks of 16, 32, 64 ... along axis 0",
-    # `otel-quant cost` prints it of models that are not run: tests/unit/cost/test_in_float.py
-    "a DequantizeLinear right in front of each operand",
-}
 
 
 def _measured(paths: list[Path]) -> Iterator[ModelResult]:
@@ -106,41 +91,3 @@ def test_beside_16_bits_a_convolution_wants_8_in_every_version(
     graph = ModelGraph(str(tmp_path / "model.onnx"), {}, {}, Runtime(version))
     [obstacle] = graph.fused.obstacles.values()
     assert obstacle.remedy.startswith("8 bits")
-
-
-def test_every_remedy_in_the_code_is_tested() -> None:
-    texts = {remedy.text for remedy in REMEDIES} | ELSEWHERE
-    patterns = [
-        pattern
-        for path in ("cost/fused.py", "cost/runtimes.py", "inference/onnx_findings.py")
-        for pattern in _remedies_in(_ROOM / path)
-    ]
-    assert len(patterns) > 20
-    for pattern in patterns:
-        assert any(re.fullmatch(pattern, text) for text in texts), pattern
-
-
-def _remedies_in(path: Path) -> Iterator[str]:
-    """Yields patterns of the texts that a module gives an `Obstacle` or a `Found` as its remedy."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    named = {
-        each.target.id: each.value
-        for each in tree.body
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
-    }
-    for call in ast.walk(tree):
-        name = (
-            call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
-        )
-        place = {"Obstacle": 1, "Found": 3}.get(name)
-        if place is None or len(call.args) <= place:
-            continue
-        text = call.args[place]
-        text = named.get(text.id, text) if isinstance(text, ast.Name) else text
-        if isinstance(text, ast.Constant) and text.value:
-            yield re.escape(text.value)
-        elif isinstance(text, ast.JoinedStr):
-            parts = (
-                re.escape(p.value) if isinstance(p, ast.Constant) else ".+" for p in text.values
-            )
-            yield "".join(parts)

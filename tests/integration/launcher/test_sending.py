@@ -273,12 +273,13 @@ def test_a_run_without_an_endpoint_arrives_as_one_that_has_sent_itself(
             assert differences(first, second, ()) == {}
 
 
-@pytest.mark.parametrize("has_endpoint", [True, False])
-def test_a_killed_run_arrives_with_its_open_spans_and_its_ending(
-    launched: Launched, otlp: OtlpReceiver, quantization: list[str], has_endpoint: bool
+@pytest.mark.parametrize("live", ["grpc", "http/protobuf", None])
+def test_a_killed_run_arrives_with_its_open_spans_ended_under_their_own_ids_and_its_ending(
+    launched: Launched, otlp: OtlpReceiver, quantization: list[str], live: Any
 ) -> None:
-    variables = otlp.environment()
-    done = launched.run([*quantization[:-1], "3"], variables=variables if has_endpoint else None)
+    variables = otlp.environment(live or "grpc")
+    del variables["OTEL_SERVICE_NAME"]  # the service has the program's name
+    done = launched.run([*quantization[:-1], "3"], variables=variables if live else None)
     assert done.returncode == -signal.SIGKILL
     direct, direct_records, _ = received(otlp)
     done = send(launched, variables)
@@ -295,17 +296,31 @@ def test_a_killed_run_arrives_with_its_open_spans_and_its_ending(
         ("Model Quantization", "quantization", "ERROR", text),
         ("quantization", None, "ERROR", text),
     ]
-    (calibration,) = (span for span in spans if span.name == "Calibration")
-    assert calibration.attributes["error.type"] == "SIGKILL"
-    assert calibration.attributes["quant.calibration.sample_count"] == 3
-    ending = read(launched.recording).ending
+    calibration, root = (
+        next(span for span in spans if span.name == name)
+        for name in ("Calibration", "quantization")
+    )
+    recording = read(launched.recording)
+    (run,), ending = recording.runs, recording.ending
     assert ending is not None
+    of_calibration = next(step for step in run.steps if step.name == "Calibration")
+    for span, item in ((root, run), (calibration, of_calibration)):
+        if live:  # else they have their ids from `send`
+            assert (span.trace_id, span.span_id) == (item.trace_id, item.span_id)
+        assert abs(span.start_ns - recording.began_ns - item.start * 1e9) < 1e6
+        assert abs(span.end_ns - recording.began_ns - ending.time * 1e9) < 1e6
+        assert span.attributes["error.type"] == "SIGKILL"
+        assert span.resource["service.name"] == "quantize"
+    assert calibration.attributes["quant.calibration.sample_count"] == 3
+    assert calibration.attributes["quant.calibration.sample_total"] == 5
     (told,) = (record for record in records if record.event_name == semconv.ENDING_EVENT)
     assert told.attributes["quant.ending.memory"] == ending.memory
     assert (told.span_id, told.severity) == (calibration.span_id, "ERROR")
-    if has_endpoint:
+    if live:
         # Spans that had just ended may not have been sent before the kill: now they are.
-        assert {span.span_id for span in direct} <= {span.span_id for span in spans}
+        known = {span.span_id: span for span in spans}
+        assert [differences(span, known[span.span_id], ()) for span in direct] == [{}] * len(direct)
+        assert {"Calibration", "Model Quantization", "quantization"} <= {s.name for s in direct}
         send(launched, variables, "--only-unended")
         spans, records, points = received(otlp)
         assert [span.name for span in spans] == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,9 @@ import pytest
 from otel_quant.recordings.reader import read
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched
-from tests.integration.libraries.conftest import PROGRAMS, Program, steps_below
+from tests.integration.libraries.conftest import PROGRAMS, Program, steps_below, steps_by
 
 pytest.importorskip("optimum.onnxruntime")
-
-MODULE = "onnxruntime.quantization."
 
 
 def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
@@ -23,83 +20,38 @@ def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
     program("optimum_onnx_all.py")
 
     [root] = otlp.spans_named("quantization")
-    common = {
-        "quant.input.path": "float.onnx",
-        "quant.library.name": "onnxruntime",
-        "quant.library.version": importlib.metadata.version("onnxruntime"),
-    }
-    calibration = {
-        **common,
-        "code.function.name": MODULE + "calibrate.HistogramCalibrater.collect_data",
-        "quant.calibration.method": "Percentile",
-        "quant.calibration.sample_count": 5,
-    }
+    step = steps_by("onnxruntime", "onnxruntime.quantization.")
+    save = ("Post-process", "onnx_model.ONNXModel.save_model_to_file")
+    given = {"quant.input.path": "float.onnx", "quant.activation.type": "QUInt8"}
     static = {
-        **common,
-        "quant.activation.type": "QUInt8",
-        "quant.format": "QDQ",
-        "quant.per_channel": False,
-        "quant.weight.type": "QInt8",
-    }
+        **given, "quant.format": "QDQ", "quant.per_channel": False, "quant.weight.type": "QInt8",
+    }  # fmt: skip
     dynamic = {
-        **common,
-        "quant.activation.type": "QUInt8",
-        "quant.format": "QOperator",
-        "quant.per_channel": True,
-        "quant.weight.type": "QUInt8",
+        **given, "quant.format": "QOperator", "quant.per_channel": True, "quant.weight.type": "QUInt8",
+    }  # fmt: skip
+    ways = {
+        "static": [
+            step(
+                ("Calibration", "calibrate.HistogramCalibrater.collect_data"),
+                {
+                    "quant.input.path": "float.onnx",
+                    "quant.calibration.method": "Percentile",
+                    "quant.calibration.sample_count": 5,
+                },
+            ),
+            step(("Quantization (Static)", "qdq_quantizer.QDQQuantizer.quantize_model"), static),
+            step(save, {**static, "quant.output.path": "static/float_quantized.onnx"}),
+        ],
+        "dynamic": [
+            step(
+                ("Quantization (Dynamic)", "onnx_quantizer.ONNXQuantizer.quantize_model"), dynamic
+            ),
+            step(save, {**dynamic, "quant.output.path": "dynamic/float.onnx"}),
+        ],
     }
-    save = MODULE + "onnx_model.ONNXModel.save_model_to_file"
     reported = steps_below(program, root)
     assert [entry for entry in reported if entry[0] != "model cost"] == [
-        (
-            "static",
-            {},
-            [
-                ("Calibration", calibration, []),
-                (
-                    "Quantization (Static)",
-                    {
-                        **static,
-                        "code.function.name": MODULE + "qdq_quantizer.QDQQuantizer.quantize_model",
-                    },
-                    [],
-                ),
-                (
-                    "Post-process",
-                    {
-                        **static,
-                        "code.function.name": save,
-                        "quant.output.path": "static/float_quantized.onnx",
-                    },
-                    [],
-                ),
-            ],
-        ),
-        (
-            "dynamic",
-            {},
-            [
-                (
-                    "Quantization (Dynamic)",
-                    {
-                        **dynamic,
-                        "code.function.name": (
-                            MODULE + "onnx_quantizer.ONNXQuantizer.quantize_model"
-                        ),
-                    },
-                    [],
-                ),
-                (
-                    "Post-process",
-                    {
-                        **dynamic,
-                        "code.function.name": save,
-                        "quant.output.path": "dynamic/float.onnx",
-                    },
-                    [],
-                ),
-            ],
-        ),
+        (way, {}, within) for way, within in ways.items()
     ]
     assert [entry[1] for entry in reported if entry[0] == "model cost"] == [
         "float.onnx", "static/float_quantized.onnx", "float.onnx", "dynamic/float.onnx"

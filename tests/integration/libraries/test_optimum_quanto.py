@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.integration.libraries.conftest import Program, steps_below
+from tests.integration.libraries.conftest import Program, steps_below, steps_by
 
 pytest.importorskip("optimum.quanto")
 
@@ -16,30 +14,15 @@ def test_quantize_calibrate_and_freeze_are_steps(program: Program, otlp: OtlpRec
     program("optimum_quanto_all.py")
 
     [root] = otlp.spans_named("quantization")
-    common = {
-        "quant.library.name": "optimum-quanto",
-        "quant.library.version": importlib.metadata.version("optimum-quanto"),
-    }
-    quantize = {
-        **common,
-        "code.function.name": "optimum.quanto.quantize.quantize",
-        "quant.activation.type": "qint8",
-        "quant.weight.type": "qint8",
-    }
-    calibrate = {
-        **common,
-        "code.function.name": "optimum.quanto.calibrate.Calibration.__enter__",
-    }
-    freeze = {**common, "code.function.name": "optimum.quanto.quantize.freeze"}
+    step = steps_by("optimum-quanto", "optimum.quanto.")
+    calibrate = ("Calibration", "calibrate.Calibration.__enter__")
+    types = {"quant.activation.type": "qint8", "quant.weight.type": "qint8"}
+    in_place = [
+        step(("Model Quantization", "quantize.quantize"), types),
+        step(calibrate, {}),
+        step(("Freeze Model", "quantize.freeze"), {}),
+    ]
     assert steps_below(program, root) == [
-        (
-            "in place",
-            {},
-            [
-                ("Model Quantization", quantize, []),
-                ("Calibration", calibrate, []),
-                ("Freeze Model", freeze, []),
-            ],
-        ),
-        ("failing", {}, [("Calibration", {**calibrate, "error.type": "KeyError"}, [])]),
+        ("in place", {}, in_place),
+        ("failing", {}, [step(calibrate, {"error.type": "KeyError"})]),
     ]

@@ -209,7 +209,9 @@ def test_after_an_exit_all_telemetry_and_the_file_are_complete(
 def test_after_os_exit_or_a_deadly_signal_ended_spans_and_all_records_are_there(
     both: Both, workshop: Workshop, otlp: OtlpReceiver, code: str, returncode: int
 ) -> None:
-    survivors = ["Start", "before Start", "before End", "step Start"]
+    survivors = [
+        "Start", "before Start", "before End", "step Start", "inner Start", "inner End",
+    ]  # fmt: skip
 
     def open_steps() -> dict[object, float]:
         points = otlp.latest_points("quant.step.active")
@@ -217,7 +219,8 @@ def test_after_os_exit_or_a_deadly_signal_ended_spans_and_all_records_are_there(
 
     def mark_that_all_arrived() -> None:
         if otlp.wait_for(
-            lambda _: names_of(otlp) == survivors and bool(otlp.spans) and bool(open_steps()), 60
+            lambda _: names_of(otlp) == survivors and len(otlp.spans) == 2 and bool(open_steps()),
+            60,
         ):
             (workshop.folder / "arrived").touch()
 
@@ -228,6 +231,8 @@ def test_after_os_exit_or_a_deadly_signal_ended_spans_and_all_records_are_there(
 with step("before"):
     pass
 with step("step"):
+    with step("inner"):
+        pass
     until = time.monotonic() + 60
     while not os.path.exists("arrived") and time.monotonic() < until:
         time.sleep(0.05)
@@ -236,8 +241,13 @@ with step("step"):
         )
         marked.result()
     assert done.returncode == returncode
-    assert otlp.span_names() == ["before"], "spans that were open are lost with the process"
+    assert otlp.span_names() == ["before", "inner"], "open spans are lost with the process"
     assert names_of(otlp) == survivors
+    before, inner = otlp.by_start()
+    (started,) = otlp.records_of("quant.run.started")
+    assert (before.trace_id, before.parent_id) == (started.trace_id, started.span_id)
+    of_step = otlp.records_of("quant.checkpoint.taken")[3]
+    assert (of_step.trace_id, of_step.span_id) == (inner.trace_id, inner.parent_id)
     assert open_steps() == {"User-Defined": 1}, "metrics are sent once before their first minute"
     assert profile_of(workshop) == (survivors, False)
 

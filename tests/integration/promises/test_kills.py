@@ -25,7 +25,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.units import size
 from tests.fixtures.otlp_messages import Record
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import OWN_PROVIDERS, Ran, Workshop
+from tests.fixtures.programs import Ran, Workshop
 
 RUNS = 3
 MANY_RUNS = 30
@@ -215,67 +215,6 @@ def test_the_last_reading_is_on_disk_and_at_the_endpoint_and_show_prints_it(
     assert start < SIZE / 2, "without the record, the start of the step would be what is known"
 
 
-# Batch processors of the SDK, made by opentelemetry-instrument or by the program itself.
-STEPS = """
-import sys, time
-import otel_quant
-with otel_quant.step("Calibration"):
-    with otel_quant.step("inner"):
-        pass
-with otel_quant.step("Model Caching"):
-    with otel_quant.step("ended"):
-        pass
-    print("within a step", flush=True)
-    time.sleep(600)
-"""
-ENDED = ["Calibration", "inner", "ended"]
-
-
-@pytest.mark.parametrize("by_program", [False, True], ids=["instrumented", "own providers"])
-def test_the_start_of_the_runs_span_has_arrived_and_names_the_run_of_the_steps(
-    workshop: Workshop, otlp: OtlpReceiver, by_program: bool
-) -> None:
-    script = workshop.script((f"{OWN_PROVIDERS}\nset_providers()" if by_program else "") + STEPS)
-    environment = otlp.environment("http/protobuf") | {
-        "OTEL_BSP_SCHEDULE_DELAY": "200",
-        "OTEL_BLRP_SCHEDULE_DELAY": "200",
-    }
-    with script.start(environment, instrumented=not by_program) as process:
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        otlp.wait_for(
-            lambda it: len(it.spans) == 3 and len(it.records_of("quant.checkpoint.taken")) == 8, 60
-        )
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-    assert said == "within a step\n"
-    assert process.returncode == -signal.SIGTERM
-
-    assert otlp.span_names() == ENDED, "the run's span is lost with the process"
-    (started,) = otlp.records_of("quant.run.started")
-    outer, inner, ended = otlp.by_start()
-    assert {span.trace_id for span in otlp.spans} == {started.trace_id}
-    assert outer.parent_id == started.span_id
-    assert inner.parent_id == outer.span_id
-    first, *_, last = otlp.records_of("quant.checkpoint.taken")
-    assert (first.trace_id, first.span_id) == (started.trace_id, started.span_id)
-    open_step = otlp.records_of("quant.checkpoint.taken")[5]
-    assert (open_step.body, open_step.span_id) == ("Model Caching Start", ended.parent_id)
-    assert last.body == "ended End"
-
-    assert (started.body, started.severity) == ("quantization started", "INFO")
-    assert started.time_ns == first.time_ns
-    names = {
-        "quant.run.id", "quant.run.name", "process.pid", "quant.memory.limit",
-        "quant.memory.limit_source",
-    }  # fmt: skip
-    assert started.attributes.keys() - semconv.ORIGIN == names
-    made_by = {"process.command_line", "process.runtime.version", "host.name", "os.description"}
-    assert made_by <= started.attributes.keys()
-    assert started.attributes["quant.run.id"] == outer.attributes["quant.run.id"]
-    assert started.resource == outer.resource
-
-
 def test_each_span_of_a_run_or_a_worker_has_the_record_of_its_start_with_what_was_known_then(
     ran: Ran, otlp: OtlpReceiver
 ) -> None:
@@ -299,7 +238,16 @@ def test_each_span_of_a_run_or_a_worker_has_the_record_of_its_start_with_what_wa
     assert set(worked) <= roots.keys()
     started = otlp.records_of("quant.run.started")
     assert {record.span_id for record in started} == roots.keys()
+    names = {
+        "quant.run.id", "quant.run.name", "process.pid", "quant.memory.limit",
+        "quant.memory.limit_source",
+    }  # fmt: skip
+    made_by = {"process.command_line", "process.runtime.version", "host.name", "os.description"}
     for record in started:
+        assert (record.body, record.severity) == ("quantization started", "INFO")
+        assert record.attributes.keys() - semconv.ORIGIN == names
+        assert made_by <= record.attributes.keys()
         root = roots[record.span_id]
+        assert record.resource == root.resource
         assert (record.trace_id, record.time_ns) == (root.trace_id, root.start_ns)
         assert {**root.attributes, **record.attributes} == root.attributes

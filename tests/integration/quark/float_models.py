@@ -7,63 +7,44 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
-CONV_INPUT = (1, 3, 8, 8)
-MATMUL_INPUT = (1, 64)
+from tests.fixtures.onnx_builder import floats, model_of_text
+
+_CONV = """
+<ir_version: 9, opset_import: ["" : 17]>
+conv (float[1, 3, 8, 8] x) => (float[1, 10] y) {
+   [conv1] c1 = Conv <pads = [1, 1, 1, 1]> (x, w1, b1)
+   [relu1] r1 = Relu (c1)
+   [conv2] c2 = Conv <pads = [1, 1, 1, 1]> (r1, w2, b2)
+   [pool] p = GlobalAveragePool (c2)
+   [flatten] f = Flatten (p)
+   [gemm] y = Gemm <transB = 1> (f, w3, b3)
+}
+"""
+_MATMUL = """
+<ir_version: 9, opset_import: ["" : 17]>
+matmul (float[1, 64] x) => (float[1, 32] y) {
+   [matmul1] m = MatMul (x, w1)
+   [relu] r = Relu (m)
+   [matmul2] y = MatMul (r, w2)
+}
+"""
 
 
 def write_conv(path: Path) -> None:
     """Writes Conv, Relu, Conv, GlobalAveragePool, Flatten, Gemm."""
-    random = np.random.default_rng(1)
-
-    def weights(name: str, *shape: int) -> onnx.TensorProto:
-        return numpy_helper.from_array(random.standard_normal(shape, dtype=np.float32), name)
-
-    nodes = [
-        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], "conv1", pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c1"], ["r1"], "relu1"),
-        helper.make_node("Conv", ["r1", "w2", "b2"], ["c2"], "conv2", pads=[1, 1, 1, 1]),
-        helper.make_node("GlobalAveragePool", ["c2"], ["p"], "pool"),
-        helper.make_node("Flatten", ["p"], ["f"], "flatten"),
-        helper.make_node("Gemm", ["f", "w3", "b3"], ["y"], "gemm", transB=1),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "conv",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, CONV_INPUT)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])],
-        [
-            weights("w1", 8, 3, 3, 3),
-            weights("b1", 8),
-            weights("w2", 8, 8, 3, 3),
-            weights("b2", 8),
-            weights("w3", 10, 8),
-            weights("b3", 10),
-        ],
-    )
-    _save(graph, path)
+    shapes = {"w1": (8, 3, 3, 3), "b1": 8, "w2": (8, 8, 3, 3), "b2": 8, "w3": (10, 8), "b3": 10}
+    _save(model_of_text(_CONV, **floats(1, **shapes)), path)
 
 
 def write_matmul(path: Path) -> None:
     """Writes two MatMuls with constant weights."""
-    random = np.random.default_rng(2)
-    nodes = [
-        helper.make_node("MatMul", ["x", "w1"], ["m"], "matmul1"),
-        helper.make_node("Relu", ["m"], ["r"], "relu"),
-        helper.make_node("MatMul", ["r", "w2"], ["y"], "matmul2"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "matmul",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, MATMUL_INPUT)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 32])],
-        [
-            numpy_helper.from_array(random.standard_normal(shape, dtype=np.float32), name)
-            for name, shape in (("w1", (64, 64)), ("w2", (64, 32)))
-        ],
-    )
-    _save(graph, path)
+    _save(model_of_text(_MATMUL, **floats(2, w1=(64, 64), w2=(64, 32))), path)
+
+
+def _save(model: onnx.ModelProto, path: Path) -> None:
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, path)
 
 
 def write_checkpoint(folder: Path) -> None:
@@ -80,9 +61,3 @@ def write_checkpoint(folder: Path) -> None:
     (folder / "config.json").write_text(
         json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"})
     )
-
-
-def _save(graph: onnx.GraphProto, path: Path) -> None:
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save(model, path)

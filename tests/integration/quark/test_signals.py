@@ -200,58 +200,6 @@ def test_the_metrics_are_those_that_are_declared(case: Case) -> None:
         assert point.bounds == declared.buckets
 
 
-def labels_of(step: str) -> dict[str, str]:
-    """Returns the attributes of the points of a step's metrics."""
-    return {
-        "quant__step__kind": step,
-        "quant__step__name": step,
-        "quant__library__name": "amd-quark",
-    }
-
-
-def test_the_metrics_agree_with_the_spans(case: Case) -> None:
-    otlp = case.run.otlp
-    steps = [span for span in otlp.by_start() if "quant.step.index" in span.attributes]
-    for name, count in Counter(span.name for span in steps).items():
-        spans = [span for span in steps if span.name == name]
-        labels = labels_of(name)
-        duration = otlp.point("quant.step.duration", **labels)
-        assert duration.count == count
-        assert duration.value == pytest.approx(
-            sum(span.end_ns - span.start_ns for span in spans) / 1e9, abs=0.01
-        )
-        assert otlp.point("quant.step.memory.peak", **labels).value == sum(
-            span.attributes["quant.memory.peak"] for span in spans
-        )
-        growth = otlp.point("quant.step.memory.growth", **labels).value
-        assert growth == spans[-1].attributes["quant.memory.delta"]
-        for direction in ("read", "write"):
-            moved = otlp.point("quant.step.disk.io", disk__io__direction=direction, **labels)
-            assert moved.value == sum(s.attributes[f"quant.disk.{direction}"] for s in spans)
-        assert otlp.point("quant.step.active", **labels).value == 0
-    samples = [span.attributes.get("quant.calibration.sample_count", 0) for span in steps]
-    counted = otlp.latest_points("quant.calibration.samples")
-    assert [point.value for point in counted] == [sum(samples)]
-    latest = [span for span in steps if span.name == "Calibration"][-1].attributes
-    if "quant.calibration.sample_total" in latest:
-        done = latest["quant.calibration.sample_count"] / latest["quant.calibration.sample_total"]
-        progress = otlp.point("quant.calibration.progress", **labels_of("Calibration"))
-        assert progress.value == done
-
-
-def test_exemplars_lead_from_a_duration_to_its_span(case: Case) -> None:
-    otlp = case.run.otlp
-    spans = {span.span_id: span for span in otlp.spans}
-    exemplars = otlp.exemplars("quant.step.duration")
-
-    assert exemplars
-    for exemplar in exemplars:
-        span = spans[exemplar.span_id]
-        assert exemplar.trace_id == span.trace_id
-        assert "quant.step.index" in span.attributes
-        assert exemplar.value == pytest.approx((span.end_ns - span.start_ns) / 1e9, abs=0.01)
-
-
 def test_no_attribute_is_undeclared(case: Case) -> None:
     """Everything, model cost included, at a place where semconv declares it."""
     otlp = case.run.otlp

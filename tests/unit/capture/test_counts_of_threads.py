@@ -16,8 +16,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 import otel_quant
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.samples import count_layer, count_sample
-from otel_quant.capture.instruments.shared.steps import operating
+from otel_quant.capture.instruments.samples import count_layer, count_sample
+from otel_quant.capture.instruments.steps import operating
 from otel_quant.capture.runtime import RUNTIME
 
 logging.getLogger("otel_quant").setLevel(logging.CRITICAL)

@@ -95,7 +95,7 @@ def handling():
         pass
 """
 CALLING = """
-from otel_quant.capture.instruments.shared.hooks import ENTRY_POINT, HOOKS, Hook, Library
+from otel_quant.capture.instruments.hooks import ENTRY_POINT, HOOKS, Hook, Library
 
 HOOKS.set([
     Library("inner", "inner", (Hook("tool", "inner", ENTRY_POINT),)),

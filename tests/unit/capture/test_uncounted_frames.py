@@ -46,8 +46,8 @@ PROGRAM = """
 import asyncio, logging, sys, warnings
 
 if sys.argv[1:] == ["hooked"]:
-    from otel_quant.capture.instruments.shared.hooks import HOOKS
-    from otel_quant.capture.instruments.shared.hooks import (
+    from otel_quant.capture.instruments.hooks import HOOKS
+    from otel_quant.capture.instruments.hooks import (
         ENTRY_POINT, LAYER, OBSERVED, SAMPLES, STEP, Hook, Library,
     )
 
@@ -60,15 +60,15 @@ if sys.argv[1:] == ["hooked"]:
     HOOKS.set([
         Library("test", "test", (
             *(Hook("tool", *hook, "Step") for hook in hooks.items()),
-            Hook("tool", "quantized", ENTRY_POINT, models="shared.calls:models_of"),
-            Hook("tool", "Reader.counted", OBSERVED, after="shared.samples:sample"),
+            Hook("tool", "quantized", ENTRY_POINT, models="hooks:models_of"),
+            Hook("tool", "Reader.counted", OBSERVED, after="samples:sample"),
             Hook("tool", "noted", OBSERVED, after=nothing),
             Hook("tool", "passed", ENTRY_POINT, runs="function"),
         )),
         Library("often", "often", (Hook("tool", "common", STEP, "Step"),), is_common=True),
     ])
     import tool
-    from otel_quant.capture.instruments.shared.samples import Counted
+    from otel_quant.capture.instruments.samples import Counted
 
     readers = Counted(tool.Reader())
 else:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
-import onnx.parser
 import pytest
-from onnx import numpy_helper
 
 from otel_quant.cli import main
+from tests.fixtures.onnx_builder import model_of_text
 
 FLOAT = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -56,11 +54,7 @@ net (float[2, 3] image) => (unknown) {
 
 
 def save(path: Path, text: str, weights: dict[str, np.ndarray]) -> Path:
-    model = onnx.parser.parse_model(text)
-    model.graph.initializer.extend(
-        numpy_helper.from_array(value, name) for name, value in weights.items()
-    )
-    path.write_bytes(model.SerializeToString())
+    path.write_bytes(model_of_text(text, **weights).SerializeToString())
     return path
 
 

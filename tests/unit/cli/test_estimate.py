@@ -9,12 +9,10 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
-import onnx
-import onnx.parser
 import pytest
-from onnx import numpy_helper
 
 from otel_quant.cli import main
+from tests.unit.cli.costed_models import save
 
 NET = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -26,10 +24,7 @@ net (float[N, 256] x) => (float[N, 256] y) {
 
 @pytest.fixture
 def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    model = onnx.parser.parse_model(NET)
-    weight = numpy_helper.from_array(np.ones((256, 256), np.float32), "w")
-    model.graph.initializer.append(weight)
-    onnx.save(model, tmp_path / "net.onnx")
+    save(tmp_path / "net.onnx", NET, {"w": np.ones((256, 256), np.float32)})
     monkeypatch.chdir(tmp_path)
     return "net.onnx"
 

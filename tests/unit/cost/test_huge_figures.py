@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from otel_quant.capture.instruments.shared.model_cost import figures_of
+from otel_quant.capture.instruments.model_cost import figures_of
 from otel_quant.cli import main
 from otel_quant.cost import analyze
 

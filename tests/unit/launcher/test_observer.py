@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.export.recording.curve import RecordedCurve, read_curve
-from otel_quant.export.recording.largest_processes import short_name
+from otel_quant.export.recording.curve import RecordedCurve, read_curve, short_name
 from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.launcher.post_mortem import ending_in
 from otel_quant.launcher.program import Ending as ProgramEnding
@@ -130,8 +129,8 @@ last.wait()
     assert set(last.totals) == TOTALS
     grid = grid_of({"launcher": curve}, curve.began_ns)
     assert grid is not None
-    shown = grid.last[next(iter(names))]  # the program, before its first child too
-    assert shown[: len(shown) // 10] == grid.last["memory"][: len(shown) // 10]
+    shown = grid.values(next(iter(names)), "last")  # the program, before its first child too
+    assert shown[: len(shown) // 10] == grid.values("memory", "last")[: len(shown) // 10]
 
 
 def test_the_memory_of_a_killed_child_of_a_shell_is_known(tmp_path: Path, empty: float) -> None:

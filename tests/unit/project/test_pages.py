@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
+from otel_quant.capture.instruments.hooks import libraries, load
 from otel_quant.capture.instruments.processes import PROCESSES
-from otel_quant.capture.instruments.shared.hooks import libraries, load
 from otel_quant.cost.operators import all_operators
 from otel_quant.recordings.comparison.runs import FACTS
 from otel_quant.schema import catalog, semconv

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_quant.capture.instruments.shared.hooks import libraries
+from otel_quant.capture.instruments.hooks import libraries
 from scripts import interpreters
 from scripts.test import ALIKE
 from scripts.tested_libraries import TESTED

@@ -242,14 +242,12 @@ def test_what_was_measured_can_be_read_from_the_profiler(tmp_path: Path) -> None
         tmp_path,
         """
 import itertools, os
-import otel_quant.capture.runtime
+from otel_quant.capture.probes import readers
 from otel_quant.quark import GlobalProfiler
 from otel_quant.schema.records import GpuReading
 
 used = itertools.chain((500, 700), itertools.repeat(600))
-otel_quant.capture.runtime.GpuProbe = lambda: (
-    lambda pids: (GpuReading(0, "GPU-0", None, next(used)),)
-)
+readers.PROBES["gpu"] = lambda _: lambda pids: (GpuReading(0, "GPU-0", None, next(used)),)
 
 def show(profiler):
     with profiler.scope("Calibration"):

@@ -77,7 +77,7 @@ def test_a_declared_figure_is_in_every_command_also_under_its_former_name(
     for folder, code in (("near", 0), ("new", 1)):  # what is below `matters` is the same
         arguments = ("compare", "base", folder, "--fail-over", "example.received=1%")
         compared = run(tmp_path, *arguments, code=code)
-        assert "\nexample.received  " in compared
+        assert "  example.received  " in compared
 
 
 def test_a_declared_series_counts_for_the_whole_and_is_in_the_live_view(tmp_path: Path) -> None:

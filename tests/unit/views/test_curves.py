@@ -31,22 +31,22 @@ def test_the_curves_of_processes_are_added_up_and_what_all_of_them_read_is_not()
     curves = {"1": curve([1, 5, 2], written=7), "2": curve([10, 20, None, 40], late=1.0, written=1)}
     grid = grid_of(curves, built.BEGAN_NS)
     assert grid is not None
-    assert (grid.start, grid.every, grid.size, grid.parts) == (0.0, 1.0, 5, 2)
-    assert grid.last["memory"] == (1, 15, 22, 20, 40)
-    assert grid.last["gpu.0.process_used"] == (1, 15, 22, 20, 40)
-    assert grid.last["gpu.0.used"] == (10, 100, 200, 200, 400)
+    assert (grid.start, grid.every, len(grid.buckets), grid.parts) == (0.0, 1.0, 5, 2)
+    assert grid.values("memory", "last") == (1, 15, 22, 20, 40)
+    assert grid.values("gpu.0.process_used", "last") == (1, 15, 22, 20, 40)
+    assert grid.values("gpu.0.used", "last") == (10, 100, 200, 200, 400)
     assert grid.peak("memory") == (40, 4.5)
-    assert grid.last["disk.write"] == (7, 15, 23, 23, 25)
+    assert grid.values("disk.write") == (7, 15, 23, 23, 25)
     assert grid.rate("disk.write", 5.0) == (7.0, 15 / 2, 23 / 3, 23 / 4, 18 / 4)
     of_all = grid_of({**curves, "launcher": curve([30, 40])}, built.BEGAN_NS)
     assert of_all is not None
-    assert of_all.highest["memory"] == (30, 40)
+    assert of_all.values("memory") == (30, 40)
 
 
 def test_a_long_curve_is_coarser_and_keeps_every_peak() -> None:
     grid = grid_of({"launcher": curve([100] * 12_345 + [999] + [100] * 37_654)}, built.BEGAN_NS)
     assert grid is not None
-    assert grid.size <= 1_200
+    assert len(grid.buckets) <= 1_200
     assert grid.peak("memory") == (999, 12_345.5)
 
 

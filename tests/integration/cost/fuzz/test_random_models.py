@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 
 import onnx
-import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -176,17 +175,3 @@ def test_all_test_models_of_onnx_are_costed(limited: Limited) -> None:
     for path, answer in outcomes.items():
         check(answer, path.parent)
     assert {path: a for path, a in outcomes.items() if a["outcome"] != "cost"} == {}
-
-
-@pytest.mark.parametrize("size", [0, 1, 1023, 1025, 1 << 20])
-def test_a_weight_of_the_wrong_size_has_no_sparsity_or_that_of_its_shape(
-    limited: Limited, tmp_path: Path, size: int
-) -> None:
-    tensor = onnx.TensorProto(name="w", data_type=1, dims=[16, 16], raw_data=bytes(size))
-    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
-    x = onnx.helper.make_tensor_value_info("x", 1, [1, 16])
-    graph = onnx.helper.make_graph([node], "g", [x], [], [tensor])
-    path = tmp_path / "m.onnx"
-    path.write_bytes(onnx.helper.make_model(graph).SerializeToString())
-
-    check(limited.cost(path, sparsity=True), tmp_path)

@@ -16,8 +16,7 @@ import transformers
 from auto_round import AutoRound
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
-
-import otel_quant
+from watched import in_every_way, same_weights, write_tiny
 
 Weights = dict[str, torch.Tensor]
 
@@ -77,27 +76,13 @@ WAYS: tuple[Callable[[], Weights], ...] = (tuned, saved, nearest, file_to_file, 
 
 
 def main() -> None:
-    """Quantizes in every way, first watched and then not: the weights have to be the same."""
-    torch.manual_seed(3)
-    tiny = transformers.LlamaConfig(
-        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, vocab_size=32, max_position_embeddings=64,
-    )  # fmt: skip
-    transformers.LlamaForCausalLM(tiny).save_pretrained("tiny")
+    write_tiny()
     TOKENIZER.save_pretrained("tiny")
     text = " ".join(str(word) for word in range(32))
     Path("texts.json").write_text(json.dumps([{"text": text}] * 8))
-    watched = []
-    for way in WAYS:
-        with otel_quant.step(way.__name__):
-            watched.append(way())
     base = sys.modules["auto_round.compressors.base"].BaseOrchestrator
     save = base.save_quantized
-    otel_quant.QuantInstrumentor().uninstrument()
-    for way, before in zip(WAYS, watched, strict=True):
-        after = way()
-        assert list(after) == list(before), way
-        assert all(torch.equal(after[name], before[name]) for name in after), way
+    in_every_way(WAYS, same_weights)
     assert save.__wrapped__ is base.save_quantized
 
 

@@ -9,17 +9,14 @@ import torch
 import transformers
 from hqq.core.quantize import BaseQuantizeConfig
 from hqq.models.hf.base import AutoHQQHFModel
+from watched import write_tiny
 
 import otel_quant
 
 
 def main() -> None:
-    torch.manual_seed(3)
-    tiny = transformers.LlamaConfig(
-        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, vocab_size=32,
-    )  # fmt: skip
-    model = transformers.LlamaForCausalLM(tiny)
+    write_tiny()
+    model = transformers.LlamaForCausalLM.from_pretrained("tiny")
     with otel_quant.step("language model"):
         AutoHQQHFModel.quantize_model(
             model,

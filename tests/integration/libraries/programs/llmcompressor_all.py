@@ -21,8 +21,7 @@ from llmcompressor.modifiers.quantization import QuantizationModifier
 from llmcompressor.modifiers.transform import SmoothQuantModifier
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
-
-import otel_quant
+from watched import in_every_way, same_weights, write_tiny
 
 warnings.simplefilter("ignore")
 TOKENS = torch.arange(8).reshape(1, 8)
@@ -120,25 +119,9 @@ WAYS: tuple[Callable[[], Weights], ...] = (
 
 
 def main() -> None:
-    """Quantizes in every way, first watched and then not: the weights have to be the same."""
-    torch.manual_seed(3)
-    tiny = transformers.LlamaConfig(
-        hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, vocab_size=32, max_position_embeddings=64,
-    )  # fmt: skip
-    transformers.LlamaForCausalLM(tiny).save_pretrained("tiny")
-    watched = []
-    for way in WAYS:
-        with otel_quant.step(way.__name__):
-            watched.append(way())
+    write_tiny(128)
     function = oneshot
-    otel_quant.QuantInstrumentor().uninstrument()
-    for way, before in zip(WAYS, watched, strict=True):
-        after = way()
-        assert list(after) == list(before), way
-        # FP8 has no comparison of its own.
-        same = [torch.equal(after[name].float(), before[name].float()) for name in after]
-        assert all(same), way
+    in_every_way(WAYS, same_weights)
     assert function.__wrapped__ is sys.modules["llmcompressor.entrypoints.oneshot"].oneshot
     assert Path("out/recipe.yaml").exists()
 

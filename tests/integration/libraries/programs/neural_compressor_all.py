@@ -28,8 +28,7 @@ from neural_compressor.torch.quantization import (
     quantize,
     save,
 )
-
-import otel_quant
+from watched import in_every_way, same_weights, write_tiny
 
 warnings.simplefilter("ignore")
 SAMPLE = torch.randn(4, 64, generator=torch.Generator().manual_seed(1))
@@ -129,33 +128,19 @@ WAYS: tuple[Callable[[], torch.nn.Module], ...] = (
 )  # fmt: skip
 
 
-def quantized(way: Callable[[], torch.nn.Module]) -> list[torch.Tensor]:
+def quantized(way: Callable[[], torch.nn.Module]) -> dict[str, torch.Tensor]:
     """Quantizes in one way and returns what the model answers, and what it holds."""
     made = way()
     reads = way in (gptq, awq)
     answer = made(TOKENS).logits if reads else made(SAMPLE)
-    held = [value for value in made.state_dict().values() if isinstance(value, torch.Tensor)]
-    return [answer, *held]
+    held = made.state_dict().items()
+    return {"": answer, **{name: each for name, each in held if isinstance(each, torch.Tensor)}}
 
 
 def main() -> None:
-    """Quantizes in every way, first watched and then not: the models have to be the same."""
-    torch.manual_seed(3)
-    tiny = transformers.LlamaConfig(
-        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, vocab_size=32, max_position_embeddings=64,
-    )  # fmt: skip
-    transformers.LlamaForCausalLM(tiny).save_pretrained("tiny")
-    watched = []
-    for way in WAYS:
-        with otel_quant.step(way.__name__):
-            watched.append(quantized(way))
+    write_tiny()
     functions = [prepare, convert, quantize]
-    otel_quant.QuantInstrumentor().uninstrument()
-    for way, before in zip(WAYS, watched, strict=True):
-        after = quantized(way)
-        assert len(after) == len(before), way
-        assert all(map(torch.equal, after, before)), way
+    in_every_way(WAYS, same_weights, quantized)
     module = sys.modules["neural_compressor.torch.quantization.quantize"]
     restored = [module.prepare, module.convert, module.quantize]
     assert [function.__wrapped__ for function in functions] == restored

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import operator
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization as ort
 from onnxruntime.quantization import matmul_nbits_quantizer as nbits
 from onnxruntime.quantization.calibrate import MinMaxCalibrater, create_calibrator
-
-import otel_quant
+from watched import in_every_way
 
 SAMPLES = 5
 
@@ -156,15 +156,8 @@ def quantized(way: Callable[[], None]) -> bytes:
 
 
 def main() -> None:
-    """Quantizes in every way, first watched and then not: the models have to be the same."""
     functions = [MinMaxCalibrater.collect_data, ort.quantize_static]
-    watched = []
-    for way in WAYS:
-        with otel_quant.step(way.__name__):
-            watched.append(quantized(way))
-    otel_quant.QuantInstrumentor().uninstrument()
-    for way, before in zip(WAYS, watched, strict=True):
-        assert quantized(way) == before, way
+    in_every_way(WAYS, operator.eq, quantized)
     restored = [MinMaxCalibrater.collect_data, ort.quantize_static]
     assert [function.__wrapped__ for function in functions] == restored
 

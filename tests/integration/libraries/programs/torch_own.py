@@ -10,8 +10,7 @@ from collections.abc import Callable
 import torch
 from torch.ao import quantization as tq
 from torch.ao.quantization import quantize_fx
-
-import otel_quant
+from watched import in_every_way
 
 warnings.simplefilter("ignore")
 torch.backends.quantized.engine = "fbgemm"
@@ -78,18 +77,11 @@ def quantized(way: Callable[[], torch.nn.Module]) -> torch.Tensor:
 
 
 def main() -> None:
-    """Quantizes in every way, first watched and then not: the answers have to be the same."""
     # A program that only imports these pays nothing for us.
     assert "otel_quant.capture.runtime" not in sys.modules
     functions = [tq.prepare, tq.quantize_dynamic, quantize_fx.prepare_fx]
     assert pickle.loads(pickle.dumps(functions)) == functions
-    watched = []
-    for way in WAYS:
-        with otel_quant.step(way.__name__):
-            watched.append(quantized(way))
-    otel_quant.QuantInstrumentor().uninstrument()
-    for way, before in zip(WAYS, watched, strict=True):
-        assert torch.equal(quantized(way), before), way
+    in_every_way(WAYS, torch.equal, quantized)
     restored = [tq.prepare, tq.quantize_dynamic, quantize_fx.prepare_fx]
     assert [function.__wrapped__ for function in functions] == restored
 

@@ -14,8 +14,7 @@ from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (
     X86InductorQuantizer,
     get_default_x86_inductor_quantization_config,
 )
-
-import otel_quant
+from watched import in_every_way, write_tiny
 
 warnings.simplefilter("ignore")
 SAMPLE = torch.randn(2, 8, generator=torch.Generator().manual_seed(1))
@@ -66,23 +65,11 @@ WAYS: tuple[Callable[[], torch.Tensor], ...] = (
 
 
 def main() -> None:
-    """Quantizes in every way, first watched and then not: the answers have to be the same."""
     # A program that only imports these pays nothing for us.
     assert "otel_quant.capture.runtime" not in sys.modules
-    torch.manual_seed(3)
-    tiny = transformers.LlamaConfig(
-        hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, vocab_size=32,
-    )  # fmt: skip
-    transformers.LlamaForCausalLM(tiny).save_pretrained("tiny")
-    watched = []
-    for way in WAYS:
-        with otel_quant.step(way.__name__):
-            watched.append(way())
+    write_tiny(16)
     load = transformers.PreTrainedModel.from_pretrained.__func__
-    otel_quant.QuantInstrumentor().uninstrument()
-    for way, before in zip(WAYS, watched, strict=True):
-        assert torch.equal(way(), before), way
+    in_every_way(WAYS, torch.equal)
     assert load.__wrapped__ is transformers.PreTrainedModel.from_pretrained.__func__
 
 

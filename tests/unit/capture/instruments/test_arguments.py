@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import pytest
 
-from otel_quant.capture.instruments.shared.calls import Arguments, models_of
+from otel_quant.capture.instruments.hooks import Arguments, models_of
 
 
 def calibrate(model: str, loader: Any = None, *rest: Any, seed: int = 0) -> tuple[Any, ...]:

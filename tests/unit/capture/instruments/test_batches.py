@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_quant.capture.instruments.shared.samples import items_in
+from otel_quant.capture.instruments.samples import items_in
 
 IMAGES, LABELS = np.zeros((8, 3, 4, 4)), np.zeros(8)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from otel_quant.capture import instruments
-from otel_quant.capture.instruments.shared.hooks import Hook, Hooks, Library
+from otel_quant.capture.instruments.hooks import Hook, Hooks, Library
 
 SOURCE = """
 class Base:

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from otel_quant.capture.instruments import PACKAGES
-from otel_quant.capture.instruments.shared.steps import version_of
+from otel_quant.capture.instruments.steps import version_of
 from otel_quant.capture.instruments.tables import NEURAL_COMPRESSOR
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
-from otel_quant.capture.instruments.shared.model_cost import cost_models
-from otel_quant.capture.instruments.shared.samples import note_shapes
-from otel_quant.capture.instruments.shared.steps import operating
+from otel_quant.capture.instruments.model_cost import cost_models
+from otel_quant.capture.instruments.samples import note_shapes
+from otel_quant.capture.instruments.steps import operating
 from otel_quant.schema.records import CostedModel
 
 

@@ -5,9 +5,7 @@ The torch here is a replacement: a real one needs a GPU.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -15,7 +13,6 @@ import pytest
 
 from otel_quant.capture.probes.gpu import with_torch_memory
 from otel_quant.capture.probes.gpu_devices import select_visible
-from otel_quant.capture.probes.nvidia import INITIAL_PID_NAMESPACE, PidNamespace
 from otel_quant.schema.records import GpuReading
 
 READINGS = (GpuReading(0, "GPU-aa", "A", 10), GpuReading(1, "GPU-bb", "B", 20))
@@ -137,50 +134,3 @@ NAMES = {"GPU-aa11": 0, "GPU-aa22": 1, "GPU-bb33": 2, "MIG-cc44": 3, "MIG-GPU-bb
 )
 def test_the_selection_is_that_of_cuda(value: str | None, selected: tuple[int, ...]) -> None:
     assert select_visible(value, 3, NAMES) == selected
-
-
-@pytest.fixture
-def container(tmp_path: Path) -> Path:
-    (tmp_path / "proc/self/ns").mkdir(parents=True)
-    (tmp_path / "proc/self/ns/pid").touch()
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/nvidia-uvm").touch()
-    for pid, target in ((10, "/dev/nvidiactl"), (11, "/dev/nvidia-uvm")):
-        (tmp_path / f"proc/{pid}/fd").mkdir(parents=True)
-        (tmp_path / f"proc/{pid}/fd/0").symlink_to("/dev/null")
-        (tmp_path / f"proc/{pid}/fd/7").symlink_to(target)
-    (tmp_path / "proc/13").mkdir()
-    (tmp_path / "proc/13/fd").touch()  # not a folder: cannot be listed
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("pids", "is_unused"),
-    [
-        pytest.param([10, 11], False, id="one has started CUDA"),
-        pytest.param([10], True, id="none has"),
-        pytest.param([12], True, id="it has exited"),
-        pytest.param([13], False, id="its files cannot be listed"),
-    ],
-)
-def test_in_a_container_a_process_without_cuda_uses_none(
-    container: Path, pids: list[int], is_unused: bool
-) -> None:
-    assert PidNamespace(container).unlisted_means_unused(pids) == is_unused
-
-
-def test_without_the_device_file_of_cuda_the_use_is_unknown(container: Path) -> None:
-    (container / "dev/nvidia-uvm").unlink()
-    assert not PidNamespace(container).unlisted_means_unused([10])
-
-
-def test_the_list_is_trusted_once_it_contained_one_of_our_processes(container: Path) -> None:
-    namespace = PidNamespace(container)
-    namespace.note_own_process_listed()
-    assert namespace.unlisted_means_unused([10, 11])
-
-
-def test_outside_containers_the_drivers_list_is_trusted() -> None:
-    if os.stat("/proc/self/ns/pid").st_ino != INITIAL_PID_NAMESPACE:
-        pytest.skip("this test runs in a container")
-    assert PidNamespace().unlisted_means_unused([os.getpid()])

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from otel_quant.base.kernel_files import SELF
-from otel_quant.capture.probes import cpu
-from otel_quant.capture.probes.cpu import CpuProbe, ThreadWaits, main_thread_wait
+from otel_quant.capture.probes import counters
+from otel_quant.capture.probes.counters import CpuProbe, ThreadWaits, main_thread_wait
 
 pytestmark = pytest.mark.skipif(
     main_thread_wait(SELF) is None, reason="this kernel does not count waits"
@@ -78,14 +78,14 @@ def test_the_wait_is_that_of_the_main_thread_whichever_thread_asks() -> None:
 def test_a_kernel_that_does_not_count_leaves_the_wait_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cpu, "read_process", lambda *_: b"0 0 0\n")
-    monkeypatch.setattr(cpu, "read_proc", lambda _: b"0 0 0\n")
+    monkeypatch.setattr(counters, "read_process", lambda *_: b"0 0 0\n")
+    monkeypatch.setattr(counters, "read_proc", lambda _: b"0 0 0\n")
     assert (main_thread_wait(SELF), ThreadWaits().read([os.getpid()])) == (None, None)
 
 
 def test_many_threads_are_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0]
-    monkeypatch.setattr(cpu, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
+    monkeypatch.setattr(counters, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
     waits, done = ThreadWaits(), threading.Event()
     threads = [threading.Thread(target=done.wait) for _ in range(40)]
     for thread in threads:
@@ -109,9 +109,9 @@ def test_a_thread_that_has_ended_stays_in_the_sum_and_its_id_may_be_used_again(
             raise FileNotFoundError(path)
         return b"99000000000 %d 5\n" % (seconds[path.split("/")[4]] * 1e9)
 
-    monkeypatch.setattr(cpu, "read_proc", schedstat)
+    monkeypatch.setattr(counters, "read_proc", schedstat)
     # Thread 3 ends between the list and its file.
-    monkeypatch.setattr(cpu, "threads_of", lambda _: ["3", *seconds])
+    monkeypatch.setattr(counters, "threads_of", lambda _: ["3", *seconds])
     waits, found = ThreadWaits(), [ThreadWaits().read([7])]
     for each in ({"1": 2, "2": 3}, {"1": 4}, {"1": 4, "2": 1}, {"1": 4, "2": 0.5}, {}):
         seconds.clear()

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from otel_quant.capture.probes import sampler as sampler_module
-from otel_quant.capture.probes.sampler import LONGEST_PAUSE, SHARE, Pace, Sampler
+from otel_quant.capture.probes import readers as sampler_module
+from otel_quant.capture.probes.readers import LONGEST_PAUSE, SHARE, Pace, Sampler
 
 
 def wait_for(event: threading.Event) -> None:

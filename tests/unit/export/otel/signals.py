@@ -9,7 +9,7 @@ from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -29,10 +29,10 @@ def plain(attributes: Any) -> dict[str, Any]:
 class Signals:
     """Providers of the three signals, and what reached them."""
 
-    def __init__(self, limits: SpanLimits | None = None) -> None:
+    def __init__(self) -> None:
         self._spans, self.log_exporter = InMemorySpanExporter(), InMemoryLogRecordExporter()
         self._reader = InMemoryMetricReader()
-        self.tracers = TracerProvider(shutdown_on_exit=False, span_limits=limits)
+        self.tracers = TracerProvider(shutdown_on_exit=False)
         self.tracers.add_span_processor(SimpleSpanProcessor(self._spans))
         self.loggers = LoggerProvider(shutdown_on_exit=False)
         self.loggers.add_log_record_processor(SimpleLogRecordProcessor(self.log_exporter))

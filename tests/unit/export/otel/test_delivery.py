@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from otel_quant.base.threads import start_thread
+from otel_quant.base.fault_boundary import start_thread
 from otel_quant.export.otel import delivery
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
 from otel_quant.export.otel.delivery import Delivery

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 
 from otel_quant.export.quark_yaml import exporter as exporter_module
 from otel_quant.export.quark_yaml.exporter import QuarkYamlSpanExporter
-from otel_quant.export.quark_yaml.request import (
+from otel_quant.export.quark_yaml.file import (
     ProfileRequest,
     ProgramRequest,
     profile_path,

@@ -19,7 +19,9 @@ def spans_in(folder: RecordedFolder) -> list[ReadableSpan]:
     recording = read(folder.path)
     identifiers = Identifiers(recording)
     return [
-        span for run in recording.runs for span in Replay(run, recording, identifiers).play().spans
+        span
+        for run in recording.runs
+        for span in Replay(run, recording, identifiers).play().kept.spans
     ]
 
 

@@ -20,14 +20,16 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.calls import Arguments, Models, wraps
-from otel_quant.capture.instruments.shared.hooks import (
+from otel_quant.capture.instruments.hooks import (
     HOOKS,
+    Arguments,
     AttributeSources,
     Function,
     Hook,
     Library,
+    Models,
     load,
+    wraps,
 )
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
@@ -335,7 +337,7 @@ def _with_arguments(
     if hook.runs:
         function = arguments.replacing(function, hook.runs, change)
     if hook.counts:
-        function = arguments.replacing(function, hook.counts, load("shared.samples:counted"))
+        function = arguments.replacing(function, hook.counts, load("samples:counted"))
     return function
 
 
@@ -408,7 +410,7 @@ def _report_models(find: Callable[[], Models], operation: Operation) -> None:
     if not settings.cost or not RUNTIME.is_running or RUNTIME.recorder.ended:
         return
     # Imported here: a program that costs no model does not pay for it.
-    from otel_quant.capture.instruments.shared.model_cost import cost_models
+    from otel_quant.capture.instruments.model_cost import cost_models
 
     costs = cost_models(
         find(),

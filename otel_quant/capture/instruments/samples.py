@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.shared.calls import Arguments, uncounted, wraps
-from otel_quant.capture.instruments.shared.hooks import HOOKS, Function, Hook, Library
-from otel_quant.capture.instruments.shared.steps import (
+from otel_quant.capture.instruments.hooks import (
+    HOOKS,
+    Arguments,
+    Function,
+    Hook,
+    Library,
+    uncounted,
+    wraps,
+)
+from otel_quant.capture.instruments.steps import (
     around,
     distributions_built_on,
     enclosing_steps,

@@ -5,25 +5,29 @@ loaded when the library's package is imported, just before that runs. A hook wai
 its target and is set when that module has run, which is before its package imports the name from it. A library
 that has been imported before (a notebook that calls ``instrument()`` late) is hooked at once, and every module
 that has the old function under some name gets the new one.
+
+Loaded in every instrumented program that starts processes: it imports little.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import inspect
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any, Final
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any, Final, Literal, TypeVar, cast
 
 import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.instruments import PACKAGES, found_by_others
-from otel_quant.capture.instruments.shared.calls import wraps
 
 AttributeSources = tuple[tuple[str, str], ...]
 """Pairs: a path to a value in the arguments of a call, the attribute that it is written to.
@@ -47,7 +51,7 @@ class Hook:
     target: str  # Its name there: ``function`` or ``Class.method``
     wrapper: str  # What makes the wrapper, called with the function, the hook and the library
     step: str = ""  # ``ProfileStep`` that a call is, for wrappers that open one
-    # Where attributes come from beside the arguments that ``shared/steps.py`` lists
+    # Where attributes come from beside the arguments that ``steps.py`` lists
     sources: AttributeSources = ()
     # Whether the step is one that the library's own profiler does not report
     filled_in: bool = False
@@ -89,11 +93,11 @@ class Library:
     is_common: bool = False
 
 
-STEP: Final = "shared.steps:step"
-ENTRY_POINT: Final = "shared.steps:entry_point"
-OBSERVED: Final = "shared.steps:observed"
-SAMPLES: Final = "shared.samples:samples"
-LAYER: Final = "shared.samples:layer"
+STEP: Final = "steps:step"
+ENTRY_POINT: Final = "steps:entry_point"
+OBSERVED: Final = "steps:observed"
+SAMPLES: Final = "samples:samples"
+LAYER: Final = "samples:layer"
 
 
 def library(name: str) -> Library:
@@ -106,6 +110,146 @@ def libraries() -> Iterator[Library]:
     """Yields the tables of all."""
     return map(library, PACKAGES)
 
+
+# --- wrapped calls -------------------------------------------------------------------------
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNCOUNTED: Final = "<stacklevel skips it, as it does importlib._bootstrap> "
+
+
+def uncounted(function: F) -> F:
+    """Has ``stacklevel`` skip the frames of a function."""
+    changed = cast(FunctionType, function)
+    code = changed.__code__
+    if not code.co_filename.startswith(_UNCOUNTED):
+        changed.__code__ = code.replace(co_filename=_UNCOUNTED + code.co_filename)
+    return function
+
+
+def wraps(function: Callable[..., Any]) -> Callable[[F], F]:
+    """Does what :func:`functools.wraps` does, and has ``stacklevel`` skip the wrapper."""
+
+    def decorate(wrapper: F) -> F:
+        functools.update_wrapper(uncounted(wrapper), function)
+        return wrapper
+
+    return decorate
+
+
+_POSITIONAL: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+Call = tuple[tuple[Any, ...], Mapping[str, Any]]
+"""Positional and keyword arguments of one call."""
+
+
+class Arguments:
+    """Reads the arguments of calls of one function.
+
+    `parameters` are the first of one whose decorators hide them.
+    """
+
+    def __init__(self, function: Callable[..., Any], parameters: Sequence[str] = ()) -> None:
+        self._signature: inspect.Signature | None
+        try:
+            self._signature = _first(parameters) if parameters else inspect.signature(function)
+        except (TypeError, ValueError):
+            self._signature = None  # written in C, without a signature
+        declared = self._signature.parameters if self._signature else {}
+        self._defaults = {name: parameter.default for name, parameter in declared.items()}
+        self._positional = [each.name for each in declared.values() if each.kind in _POSITIONAL]
+
+    def __contains__(self, parameter: str) -> bool:
+        return parameter in self._defaults
+
+    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments of a call by name, defaults included."""
+        if self._signature is None:
+            return {}
+        try:
+            call = self._signature.bind(*args, **kwargs)
+        except TypeError:
+            return {}
+        call.apply_defaults()
+        return dict(call.arguments)
+
+    def replaced(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        parameter: str,
+        change: Callable[[Any], Any],
+    ) -> Call:
+        """Returns the arguments of a call with one of them changed."""
+        if parameter in self._positional[: len(args)]:
+            position = self._positional.index(parameter)
+            return (*args[:position], change(args[position]), *args[position + 1 :]), kwargs
+        passed = kwargs.get(parameter, self._defaults.get(parameter, inspect.Parameter.empty))
+        changed = passed if passed is inspect.Parameter.empty else change(passed)
+        return args, (kwargs if changed is passed else {**kwargs, parameter: changed})
+
+    def replacing(
+        self, function: Callable[..., Any], parameter: str, change: Callable[[Any], Any]
+    ) -> Callable[..., Any]:
+        """Returns the function, called with one argument changed."""
+        if parameter not in self:
+            return function
+        origin = f"argument {parameter} of {getattr(function, '__qualname__', function)}"
+
+        @wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            call: Call = (args, kwargs)
+            with FAULTS.kept_in(origin):
+                call = self.replaced(args, kwargs, parameter, change)
+            return function(*call[0], **call[1])
+
+        return wrapper
+
+
+def _first(parameters: Sequence[str]) -> inspect.Signature:
+    kind = inspect.Parameter
+    first = [kind(name, kind.POSITIONAL_OR_KEYWORD, default=None) for name in parameters]
+    more = (kind("args", kind.VAR_POSITIONAL), kind("kwargs", kind.VAR_KEYWORD))
+    return inspect.Signature([*first, *more])
+
+
+Models = list[tuple[Literal["float", "quantized"], Any]]
+"""Role and model (a path or an ``onnx.ModelProto``) of each model of an operation."""
+
+_INPUTS: Final = ("model_input", "input_model", "input_model_path")
+_OUTPUTS: Final = ("model_output", "output_model_path", "output_model")
+
+
+def models_of(arguments: Mapping[str, Any], result: object) -> Models:
+    """Returns the models that an operation has read and written."""
+    before = next((arguments[name] for name in _INPUTS if arguments.get(name) is not None), None)
+    after = next((arguments[name] for name in _OUTPUTS if arguments.get(name) is not None), result)
+    found: Models = []
+    if _is_model(before) and not _is_same(before, after):
+        found.append(("float", before))
+    if _is_model(after):
+        found.append(("quantized", after))
+    return found
+
+
+def _is_model(model: object) -> bool:
+    if isinstance(model, str | os.PathLike):
+        return Path(os.fspath(model)).suffix == ".onnx" and Path(os.fspath(model)).is_file()
+    return hasattr(model, "graph") and hasattr(model, "SerializeToString")
+
+
+def _is_same(before: object, after: object) -> bool:
+    if isinstance(before, str | os.PathLike) and isinstance(after, str | os.PathLike):
+        with FAULTS.kept_in("model cost"):
+            return Path(os.fspath(before)).samefile(os.fspath(after))
+        return False
+    return before is after
+
+
+# --- setting and removing ------------------------------------------------------------------
 
 _MISSING = object()
 

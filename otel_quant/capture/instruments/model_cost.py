@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from otel_quant.capture.instruments.shared.calls import Models
+from otel_quant.capture.instruments.hooks import Models
 from otel_quant.cost import CostError, InputSpec, ModelCost, analyze
 from otel_quant.schema.records import AttributeValue, CostedModel
 

@@ -1,0 +1,296 @@
+"""What libraries for PyTorch have of their own: which step a call is, what describes it, what is a sample."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments.hooks import (
+    HOOKS,
+    Arguments,
+    AttributeSources,
+    Function,
+    Hook,
+    Library,
+    wraps,
+)
+from otel_quant.capture.instruments.samples import COUNTING_SAMPLES, Counted, count_sample
+from otel_quant.capture.instruments.steps import (
+    as_library_step,
+    attributes_of,
+    is_reported_already,
+    open_library_step,
+    step,
+)
+from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
+from otel_quant.schema import semconv
+from otel_quant.schema.records import AttributeValue, ProfileStep
+
+# --- Hugging Face's optimum-quanto: calibration in a ``with`` block ------------------------
+
+# The blocks that the calling context is in, innermost last.
+_BLOCKS: Final[ContextVar[tuple[tuple[Any, Activation], ...]]] = ContextVar(
+    "otel_quant_quanto_blocks", default=()
+)
+
+
+def begin_calibration(function: Function, hook: Hook, library: Library) -> Function:
+    """Begins the step **{step}**."""
+    name = qualified_name(function)
+
+    @wraps(function)
+    def wrapper(self: Any) -> Any:
+        activation = Activation(None)
+        with FAULTS.kept_in(OPENING_A_STEP):
+            if HOOKS.active and not is_reported_already(hook.step, library):
+                activation = Activation(open_library_step(hook.step, library, function=name))
+        try:
+            result = function(self)
+        except BaseException as error:
+            activation.finish(error)
+            raise
+        activation.resume()
+        _BLOCKS.set((*_BLOCKS.get(), (self, activation)))
+        return result
+
+    return wrapper
+
+
+def end_calibration(function: Function, hook: Hook, library: Library) -> Function:
+    """Ends it."""
+
+    @wraps(function)
+    def wrapper(self: Any, kind: Any, error: Any, traceback: Any) -> Any:
+        blocks = _BLOCKS.get()
+        if not blocks or blocks[-1][0] is not self:
+            return function(self, kind, error, traceback)
+        _BLOCKS.set(blocks[:-1])
+        _, activation = blocks[-1]
+        try:
+            return function(self, kind, error, traceback)
+        finally:
+            activation.suspend()
+            activation.finish(error)
+
+    return wrapper
+
+
+# --- Intel's AutoRound and Neural Compressor ----------------------------------------------
+
+
+def preparation(call: Mapping[str, Any]) -> str | None:
+    """Step **Model Preparation**, the first time for each compressor."""
+    is_done = getattr(call["self"], "_post_init_done", False)
+    return None if is_done else ProfileStep.MODEL_PREPARATION
+
+
+def kind_of_export(call: Mapping[str, Any]) -> str:
+    """Step **Export HF Safetensors** or **Export GGUF**."""
+    formats = getattr(call["self"], "formats", None) or call.get("format") or ()
+    names = [formats] if isinstance(formats, str) else [each.output_format for each in formats]
+    is_gguf = any("gguf" in str(name) for name in names)
+    return ProfileStep.EXPORT_GGUF if is_gguf else ProfileStep.EXPORT_HF_SAFETENSORS
+
+
+def calibrating(function: Function, hook: Hook, library: Library) -> Function:
+    """Step **{step}**; counts what its data set yields, if that is not a name."""
+    as_one_step = step(function, hook, library)
+
+    @wraps(function)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = getattr(self, "dataset", None)
+        if given is None or isinstance(given, str):
+            return as_one_step(self, *args, **kwargs)
+        self.dataset = Counted(given)
+        try:
+            return as_one_step(self, *args, **kwargs)
+        finally:
+            self.dataset = given
+
+    return wrapper
+
+
+def reading(function: Function, hook: Hook, library: Library) -> Function:
+    """Step **{step}**; what the loader it returns yields is counted."""
+    as_one_step = step(function, hook, library)
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return Counted(as_one_step(*args, **kwargs))
+
+    return wrapper
+
+
+def of_compressor(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of a compressor."""
+    compressor = call["self"]
+    sources = (("of.scheme", semconv.CONFIG_NAME), ("of.bits", semconv.BITS))
+    found = attributes_of({"of": compressor}, sources)
+    found[semconv.WEIGHT_TYPE] = f"{compressor.data_type}{compressor.bits}"
+    if compressor.act_bits < 16:
+        found[semconv.ACTIVATION_TYPE] = f"{compressor.act_data_type}{compressor.act_bits}"
+    group = compressor.group_size
+    if isinstance(group, int) and group > 0:
+        found[semconv.BLOCK_SIZE] = group
+    elif group in (-1, 0):  # else a shape
+        found[semconv.PER_CHANNEL] = group == -1
+    found[semconv.ALGORITHMS] = (type(compressor.quantize_config).__name__.removesuffix("Config"),)
+    return found
+
+
+_CONFIG: Final[AttributeSources] = (
+    ("config.__class__.__name__", semconv.CONFIG_NAME),
+    ("config.w_dtype", semconv.WEIGHT_TYPE),
+    ("config.dtype", semconv.WEIGHT_TYPE),
+    ("config.act_dtype", semconv.ACTIVATION_TYPE),
+    ("config.act_algo", semconv.CALIBRATION_METHOD),
+    ("config.bits", semconv.BITS),
+)
+
+
+def of_configuration(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of a configuration."""
+    # A prepared model keeps its configuration, and no other counts.
+    model = call.get("model")
+    kept = getattr(model, "quant_config", None) if getattr(model, "is_prepared", None) else None
+    config = kept or call.get("quant_config")
+    found = attributes_of({"config": config}, _CONFIG)
+    group = getattr(config, "group_size", getattr(config, "blocksize", None))
+    granularity = getattr(config, "w_granularity", "per_channel" if group == -1 else None)
+    if isinstance(group, int) and group > 0:
+        found[semconv.BLOCK_SIZE] = group
+    if granularity is not None:
+        found[semconv.PER_CHANNEL] = granularity == "per_channel"
+    if getattr(config, "name", None) == "pt2e_dynamic_quant":
+        found.pop(semconv.CALIBRATION_METHOD, None)  # it has the parameter and calibrates nothing
+    return found
+
+
+# --- LLM Compressor: recipes, and batches that every part of the model takes anew ----------
+
+_Attributes = dict[str, AttributeValue]
+
+_SESSION: Final = "llmcompressor.core.session_functions"
+
+_SCHEME: Final[AttributeSources] = (
+    ("weights.num_bits", semconv.BITS),
+    ("weights.group_size", semconv.BLOCK_SIZE),
+)
+
+# Parts that the model was divided into for the pipeline that the calling context is in.
+_PARTS: Final[ContextVar[int]] = ContextVar("otel_quant_llmcompressor_parts", default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """The batches of a pipeline, each of which every part of the model takes anew."""
+
+    batches: Sized
+    parts: int
+
+    def __len__(self) -> int:
+        return len(self.batches) * self.parts
+
+
+def note_parts(call: Mapping[str, Any], parts: Sized) -> None:
+    """Notes how many parts of the model take the samples."""
+    _PARTS.set(len(parts))
+
+
+def batches(function: Function, hook: Hook, library: Library) -> Function:
+    """Each batch to calibrate with is one calibration sample, for each part of the model.
+
+    The second pass through each part carries its results on to the next, and is not counted.
+    """
+    arguments = Arguments(function)
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        calibrates = False
+        with FAULTS.kept_in(COUNTING_SAMPLES):
+            bound = arguments.bound(args, kwargs)
+            passes = _Passes(bound.get("activations", ()), _PARTS.get())
+            calibrates = "Calibrating" in bound.get("desc", "")
+        for batch in function(*args, **kwargs):
+            if calibrates:
+                # What a part takes is what the part before it made: its tensors tell no items.
+                count_sample(passes if passes.parts else None, None)
+            yield batch
+
+    return wrapper
+
+
+def saving(function: Function, hook: Hook, library: Library) -> Function:
+    """The `save_pretrained` that it gives to a model is step **{step}**."""
+    folder = (("save_directory", semconv.OUTPUT_PATH),)
+
+    @wraps(function)
+    def wrapper(model: Any, *args: Any, **kwargs: Any) -> Any:
+        before = vars(model).get("save_pretrained")
+        result = function(model, *args, **kwargs)
+        with FAULTS.kept_in(f"hook {hook.target}"):
+            given = vars(model).get("save_pretrained")
+            if given is not None and given is not before:
+                # Its signature is that of the method of the class, which has `self` before it.
+                arguments = Arguments(given, ("save_directory",))
+                model.save_pretrained = as_library_step(
+                    given, hook.step, library, arguments=arguments, sources=folder
+                )
+        return result
+
+    return wrapper
+
+
+def described(call: Mapping[str, Any]) -> _Attributes:
+    """Returns the attributes that the recipe of a call makes, if it is not a text."""
+    recipe = call.get("recipe", getattr(call.get("self"), "recipe", None))
+    modifiers = getattr(recipe, "modifiers", recipe)  # of a Recipe
+    return _of_modifiers(modifiers if isinstance(modifiers, list | tuple) else [modifiers])
+
+
+def described_by_session(call: Mapping[str, Any]) -> _Attributes:
+    """Returns the attributes that the modifiers make that need the pipeline."""
+    return _of_modifiers(sys.modules[_SESSION].active_session().lifecycle.recipe.modifiers)
+
+
+def _of_modifiers(modifiers: Iterable[Any]) -> _Attributes:
+    """Returns the attributes that modifiers make; what differs from one to another is left out."""
+    found: dict[str, AttributeValue] = {}
+    names = []
+    conflicting = set()
+    for modifier in modifiers:
+        if not hasattr(modifier, "on_initialize"):
+            continue
+        names.append(type(modifier).__name__)
+        for key, value in _of_modifier(modifier):
+            if found.setdefault(key, value) != value:
+                conflicting.add(key)
+    if names:
+        found[semconv.ALGORITHMS] = tuple(names)
+    return {key: value for key, value in found.items() if key not in conflicting}
+
+
+def _of_modifier(modifier: Any) -> Iterator[tuple[str, AttributeValue]]:
+    scheme = getattr(modifier, "scheme", None)
+    if isinstance(scheme, str):
+        yield semconv.CONFIG_NAME, scheme
+    groups = getattr(getattr(modifier, "resolved_config", None), "config_groups", None) or {}
+    for group in groups.values():
+        weights, activations = group.weights, group.input_activations
+        if weights is not None:
+            yield from attributes_of({"weights": weights}, _SCHEME).items()
+            yield semconv.WEIGHT_TYPE, _type_of(weights)
+            if weights.strategy in ("channel", "tensor"):
+                yield semconv.PER_CHANNEL, weights.strategy == "channel"
+        if activations is not None:
+            yield semconv.ACTIVATION_TYPE, _type_of(activations)
+            if not activations.dynamic and isinstance(activations.observer, str):
+                yield semconv.CALIBRATION_METHOD, activations.observer
+
+
+def _type_of(tensors: Any) -> str:
+    return f"{getattr(tensors.type, 'value', tensors.type)}{tensors.num_bits}"

@@ -22,6 +22,7 @@ from otel_quant.recordings.model import Ending, RecordedStep, Recording
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.summary import Limit
 from otel_quant.schema import semconv, series
+from otel_quant.schema.units import duration_text
 from otel_quant.views.answer import forecast_of
 
 _SOON: Final = 1.0
@@ -31,6 +32,9 @@ that a program reaches later, such as a launcher of ranks that cleans up, is not
 _FEWEST_SAMPLES: Final = 5
 _MOST_POINTS: Final = 60
 """Points of a calibration's progress from which its growth is taken."""
+
+_SILENT: Final = 5.0
+"""Seconds without a reading that are worth telling: there is one each second, on a busy machine two."""
 
 
 def ending_in(folder: Path, began_ns: int, seen: Observation) -> Ending:
@@ -129,12 +133,22 @@ def _where(victim: Victim, step: RecordedStep | None) -> str | None:
     if not victim.steps:
         return None
     innermost = victim.steps[-1]
-    line = f", at {innermost.line.short}" if innermost.line is not None else ""
+    line = _line(victim, innermost)
     if step is None:
         return f"{innermost.name}{line}"
     total = "" if step.expected_samples is None else f" of {step.expected_samples}"
     sample = f"{step.name}, sample {step.samples}{total}"
     return f"{sample}{'' if step is innermost else f', in {innermost.name}'}{line}"
+
+
+def _line(victim: Victim, step: RecordedStep) -> str:
+    if step.line is None:
+        return ""
+    last = victim.run.last if victim.run is not None else None
+    silent = victim.time - last.time if last is not None and step.end is None else 0.0
+    # While a C function holds the GIL, or the process is stopped, no sample can be taken.
+    before = f", not seen for {duration_text(silent)}" if silent > _SILENT else ""
+    return f", at {step.line.short}{before}"
 
 
 def _error_of(victim: Victim) -> tuple[str | None, str | None]:

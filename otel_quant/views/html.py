@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.schema.units import size
 from otel_quant.version import VERSION
-from otel_quant.views.cells import (
-    Texts,
-    as_text,
-    cell_text,
-    of_limit,
-    row_of,
-)
+from otel_quant.views.cells import Texts, as_text, cell_text, of_limit, row_of
 from otel_quant.views.document import Charts, Document, Quantity, Row, Table
 from otel_quant.views.text import printable
 

@@ -170,7 +170,9 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
         yield "GPU memory peak", f"{share_text(gpu_share)} of the memory of the fullest GPU"
     if run.last is not None and run.end is None and recording.ending is None:
-        yield "last reading", _reading_text(recording, run, run.last)
+        read = number(run.last.attributes, f"{semconv.READING_PREFIX}memory")
+        memory = "" if read is None else f": memory {size(read)}"
+        yield "last reading", f"{duration_text(_age(recording, run.last))} ago{memory}"
     for name, forms in _TEXTS.items():
         values = [form.format(listed(data[key])) for key, form in forms.items() if key in data]
         if values:
@@ -304,28 +306,6 @@ def _costs(run: RecordedRun) -> Iterator[dict[str, Any]]:
                 if isinstance(now, int) and isinstance(then, int) and 0 < then < 1 << 64 > now:
                     cost[ratio] = round(now / then, 4)
         yield cost
-
-
-_DAY: Final = 86_400.0
-_OF_READING: Final = {
-    f"{semconv.READING_PREFIX}memory": "",
-    f"{semconv.READING_PREFIX}gpu_memory": "on GPUs ",
-    semconv.READING_MEMORY_PEAK: "peak ",
-    f"{semconv.READING_PREFIX}gpu_memory_peak": "peak on GPUs ",
-    semconv.READING_MEMORY_LIMIT: "limit ",
-}
-
-
-def _reading_text(recording: Recording, run: RecordedRun, last: LastReading) -> str:
-    """Returns what was last known of a run that has no end."""
-    read = [
-        f"{words}{size(value)}"
-        for name, words in _OF_READING.items()
-        if (value := number(last.attributes, name)) is not None
-    ]
-    age = _age(recording, last)
-    ago = f"{age / _DAY:.0f} days" if age >= 2 * _DAY else duration_text(age)
-    return f"{ago} ago ({', '.join((f'{last.time - run.start:.2f} s', *read))})"
 
 
 def _age(recording: Recording, last: LastReading) -> float:

@@ -169,7 +169,6 @@ HOVERED = [
     ("disk", 9.5, "9.50 s · Calibration · written 7.00 MB/s, read 7.50 MB/s"),
     ("cpu", 9.5, "9.50 s · Calibration · cores in use 1.50 cores"),
     ("cache", 9.5, "9.50 s · Calibration · caches 9.00 MB"),
-    ("samples-0", 8, "8.00 s · Calibration · samples 2 (50.0 % of 4)"),
 ]  # fmt: skip
 """Charts, seconds, and what is read there."""
 

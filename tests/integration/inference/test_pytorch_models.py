@@ -231,21 +231,6 @@ def test_sums_agree_with_torchs_own_profile() -> None:
     assert sum(ours.values()) == pytest.approx(sum(theirs.values()), rel=0.01)
 
 
-def test_kernels_operators_and_what_is_between_make_a_run(images: MeasuredInference) -> None:
-    for model in named(images).values():
-        assert model.ran is not None
-        ran = model.ran
-        kernels = sum(each.micros for each in ran.kernels)
-        assert kernels == pytest.approx(ran.kernel_micros, rel=0.01)
-        assert sum(each.micros for each in ran.operators) == pytest.approx(kernels, rel=0.01)
-        assert ran.run_micros == pytest.approx(kernels + ran.between_micros, rel=0.01)
-        assert sum(each.share for each in ran.kernels) == pytest.approx(1, rel=0.01)
-        assert model.latency is not None
-        assert model.latency.runs == 2
-        assert (model.latency.ratio is None) == (model.path == "float")
-        assert model.latency.profiled is not None
-
-
 def test_a_quantized_model_that_is_slower_than_the_float_one_has_a_finding() -> None:
     torch.backends.quantized.engine = ENGINES[-1]
     layers = [nn.Linear(8, 8) for _ in range(40)]

@@ -30,13 +30,17 @@ def _measured(paths: list[Path]) -> Iterator[ModelResult]:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[ModelResult, ModelResult]]:
     folder = tmp_path_factory.mktemp("remedies")
-    paths = []
-    for number, remedy in enumerate(REMEDIES):
-        for name, build in (("defect", remedy.defect), ("mended", remedy.mended)):
-            paths.append(folder / f"{number}-{name}.onnx")
-            onnx.save(build(), paths[-1])
-    found = list(_measured(paths))
-    return list(zip(found[::2], found[1::2], strict=True))
+    paths: dict[bytes, Path] = {}  # several remedies lead to one model
+
+    def saved(model: onnx.ModelProto) -> Path:
+        content = model.SerializeToString(deterministic=True)
+        path = paths.setdefault(content, folder / f"{len(paths)}.onnx")
+        path.write_bytes(content)
+        return path
+
+    pairs = [(saved(remedy.defect()), saved(remedy.mended())) for remedy in REMEDIES]
+    found = dict(zip(paths.values(), _measured(list(paths.values())), strict=True))
+    return [(found[defect], found[mended]) for defect, mended in pairs]
 
 
 @pytest.mark.parametrize("number", range(len(REMEDIES)), ids=lambda i: REMEDIES[i].text)

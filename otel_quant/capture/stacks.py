@@ -126,7 +126,7 @@ class StackSampler:
     def _described(self, code: CodeType) -> tuple[str, str, str] | None:
         """Returns file, function and library of code; None for ours."""
         file = code.co_filename
-        if _OURS in file:  # with words before it where a wrapper is to be no frame of a warning
+        if file.startswith(_OURS):
             return None
         for folder in _INSTALLED:
             _, found, below = file.rpartition(folder)

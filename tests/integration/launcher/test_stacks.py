@@ -97,6 +97,28 @@ def test_a_killed_program_says_the_line_it_was_at(launched: Launched, workshop: 
     check_recording(launched.recording)
 
 
+def test_a_killed_program_that_held_the_gil_says_since_when_its_line_was_not_seen(
+    launched: Launched, workshop: Workshop
+) -> None:
+    script = workshop.script("""
+        import ctypes, os, signal, threading
+        import otel_quant
+
+        def hold():
+            ctypes.PyDLL(None).sleep(60)  # PyDLL keeps the GIL
+
+        with otel_quant.step("Outer"):
+            threading.Event().wait(1.5)
+            os.spawnlp(os.P_NOWAIT, "sh", "sh", "-c", f"sleep 7; kill -KILL {os.getpid()}")
+            hold()
+    """)
+    done = launched.run([sys.executable, str(script.path)])
+    assert done.returncode == -signal.SIGKILL
+    said = re.search(r"in Outer, at .+ \(.+\.py:\d+\), not seen for (\d+\.\d+) s\.", done.stderr)
+    assert said is not None, done.stderr
+    assert 5 < float(said[1]) < 30
+
+
 def test_stacks_can_be_switched_off(launched: Launched, workshop: Workshop) -> None:
     script = workshop.script(PROGRAM)
     launched.run([sys.executable, str(script.path)], variables={"OTEL_QUANT_STACKS": "false"})

@@ -11,7 +11,6 @@ import pytest
 from otel_quant.cost.graph import runtime_here
 from tests.unit.cli.costed_models import HOSTILE, IN_CSV, printed, save
 
-
 SUMMARY = """\
 float.onnx (rules: corrected, view: fused)
 assumed N = 1: --dim N=1 sets it

@@ -157,7 +157,7 @@ def test_many_ranks_say_which_is_slowest_and_how_far_each_step_is_apart(tmp_path
     assert processes[0] == ["rank 62", "ok", "0.00", "140.00", "+39.2", "2,062.0", "20"]
     assert len(processes) == 64
     assert rows(html, "imbalance")[1] == [
-        "Calibration", "64", "44.00", "44.26", "61.60", "rank 62", "+39.2", "2,063.0", "rank 63",
+        "Calibration", "64", "44.00", "44.26", "61.60", "rank 62", "+39.2",
     ]  # fmt: skip
     assert len(rows(html, "steps")) == 20
 
@@ -402,6 +402,6 @@ def test_workers_are_compared_with_each_other_and_not_with_the_process_that_wait
         ("process 13", "2.00", "0.0"),
         ("process 14", "2.00", "0.0"),
     ]
-    assert [row[:7] for row in rows(html, "imbalance")] == [
+    assert rows(html, "imbalance") == [
         ["Layer", "3", "2.00", "2.00", "3.00", "process 12", "+50.0"]
     ]

@@ -35,10 +35,11 @@ class Command:
         add_arguments: Callable[[argparse.ArgumentParser], None],  # Adds its arguments to a parser
         # Runs it; returns the exit code or raises :class:`UserError`
         run: Callable[[argparse.Namespace], int],
-        description: str = "",  # First lines of its help; the brief if empty
+        description: str,  # First lines of its help
+        examples: tuple[str, str],  # Arguments, for the last lines of it
         prints: bool = True,  # Whether it cannot do without standard output
     ) -> None:
-        self.name, self.brief, self.description = name, brief, description or brief
+        self.name, self.brief, self.description, self.examples = name, brief, description, examples
         self.add_arguments, self.run, self.prints = add_arguments, run, prints
 
 

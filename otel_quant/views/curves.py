@@ -18,10 +18,13 @@ from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number,
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import clock_text, cut, digits_text, share_text, size
 from otel_quant.views.charts import Band, Chart, Line, Mark, Series, Values
-from otel_quant.views.steps import Subject, memory_limit, most_telling, subject_of
+from otel_quant.views.steps import BEFORE, Subject, memory_limit, most_telling, subject_of
 
 _LONGEST_NAME: Final = 40
 _LONGEST_BAND: Final = 80
+
+_LEAST_BEFORE: Final = 0.01
+"""Share of the time until the last step ended from which on the time before the first one has a band."""
 
 # --- curves as columns --------------------------------------------------------------------
 
@@ -356,7 +359,7 @@ def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
         free_from += [0.0] * (row + 1 - len(free_from))
         free_from[row] = each.end
         rows[id(each.run), step.index] = row
-    return [
+    bands = [
         Band(
             cut(each.step.name, _LONGEST_BAND),
             each.step.start,
@@ -367,6 +370,10 @@ def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
         )
         for each in most_telling(steps)
     ]
+    first = min((each.step.start for each in steps), default=0.0)
+    if first > _LEAST_BEFORE * max(free_from, default=0.0):  # imports, mostly
+        bands.insert(0, Band(BEFORE, 0.0, first, 0, 0, "ended"))
+    return bands
 
 
 # --- two runs on one axis -----------------------------------------------------------------

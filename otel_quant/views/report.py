@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from statistics import median
@@ -58,7 +59,9 @@ def document(recording: Recording) -> Document:
     subject = subject_of(recording)
     return Document(
         tuple(_parts(recording, subject)),
-        title=outcome(recording, subject),
+        title=re.sub(
+            r"(?<=\d) (?=(h|min|s|ms)\b)", "\u00a0", outcome(recording, subject)
+        ),  # no break in a time
         over=f"Quantization run {moment_text(recording.began_ns // 10**9)} UTC",
         is_bad=recording.state in ("failed", "killed", "lost"),
     )

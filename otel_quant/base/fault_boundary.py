@@ -69,10 +69,7 @@ class Faults:
 
 
 class Boundary:
-    """See :meth:`Faults.kept_in`. A class, because a generator takes three times as long.
-
-    It has no state, so that several threads may be within it, and one thread more than once.
-    """
+    """See :meth:`Faults.kept_in`. Without state, for all threads; a generator takes three times as long."""
 
     __slots__ = ("_faults", "_origin")
 
@@ -99,11 +96,7 @@ class Boundary:
 
 
 def _is_of_a_signal_handler(error: Exception) -> bool:
-    """Whether a signal handler of the program raised an exception, in the middle of our code.
-
-    That is how programs end what takes too long (``SIGALRM``), and how torch's ``DataLoader``
-    tells of a worker that was killed (``SIGCHLD``).
-    """
+    """Whether a handler of the program raised it in our code: a timeout (SIGALRM), torch's DataLoader (SIGCHLD)."""
     import signal  # as above
 
     handlers = filter(callable, map(signal.getsignal, signal.valid_signals()))

@@ -133,7 +133,7 @@ class StackSampler:
     def _place_of(self, code: CodeType, line: int) -> Place | None:
         """Returns a line of code; None for ours."""
         file, library = code.co_filename, ""
-        if _OURS in file:  # with words before it where a wrapper is to be no frame of a warning
+        if file.startswith(_OURS):
             return None
         installed = [
             below for folder in _INSTALLED if (below := file.rpartition(folder)[2]) != file

@@ -83,11 +83,7 @@ def start(original: Function, hook: Hook, library: Library) -> Function:
 
 
 def bootstrap(original: Function, hook: Hook, library: Library) -> Function:
-    """Wraps ``Process._bootstrap``, the child's main function.
-
-    A forked child calls ``os._exit`` when this returns: no exit handler runs, and what it
-    has not sent by then is lost.
-    """
+    """Wraps ``Process._bootstrap``, after which a forked child calls ``os._exit``: what it has not sent is lost."""
 
     @wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -121,10 +117,7 @@ def _child_environment(command: Any, passed: Mapping[Any, Any] | None) -> Mappin
 
 
 def _carrier(begin: bool) -> dict[str, str]:
-    """Returns the trace context for a child, by header name.
-
-    It is that of the current span, which may be the program's own, or else that of the run.
-    """
+    """Returns the trace context of the run, or else of the current span, by header name."""
     runtime = _runtime()
     carrier = runtime.child_carrier(begin) if runtime is not None else {}
     return carrier or _of_current_span()

@@ -29,10 +29,7 @@ _UNUSED: Final = 5.0
 
 
 class CacheDirectories:
-    """Measures how much the directories have grown that this process watches.
-
-    Calling it takes the reading of a checkpoint; :meth:`sample` is for the time between two.
-    """
+    """Measures how much watched directories have grown; a call is for checkpoints, :meth:`sample` for between."""
 
     def __init__(self) -> None:
         self.forget()

@@ -62,11 +62,7 @@ class MemoryProbe:
         self._last = 0  # memory in use at the last sample, in bytes
 
     def sample(self, pids: Collection[int] = ()) -> MemoryReading:
-        """Reads what is in use between two checkpoints, which takes a third of the time.
-
-        Of a process without children, the mark at the next checkpoint tells all that a mark now
-        would tell.
-        """
+        """Reads what is in use, in a third of the time: of a process without children the next mark tells the peak."""
         if (
             not _LINUX
             or pids != self._pids
@@ -181,11 +177,7 @@ def _of_children(pids: Collection[int], known: Collection[int]) -> Iterator[_Chi
 
 
 def _shares_memory(status: bytes) -> bool:
-    """Whether a process is between vfork and exec and has no memory of its own yet.
-
-    The kernel then shows its parent's figures for it, perhaps gigabytes. The figures of a
-    forked child differ from its parent's: it starts without the parent's pages of files.
-    """
+    """Whether a process is between vfork and exec, where the kernel shows its parent's figures for it."""
     if number_in(status, b"\nRssFile:") is None:
         return False
     parent = number_in(status, b"\nPPid:") or 0

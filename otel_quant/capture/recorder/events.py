@@ -245,9 +245,9 @@ class EventMaker:
         root = self.stacks.steps.get(step.info.index) if self.stacks is not None else None
         if root is None:
             return {}
-        origin = self.run.origin
+        limit = self.run.origin.get(semconv.CPU_LIMIT)
         with self._boundary:  # the sampler may add to it meanwhile
-            cpus = origin.cpu_limit if origin is not None else None
+            cpus = limit if isinstance(limit, int | float) else None
             bound = bound_of(Evidence(root, seconds, figures, cpus))
             if bound is not None:
                 return {

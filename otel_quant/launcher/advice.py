@@ -63,8 +63,7 @@ _SPARE: Final = 1.1
 class Situation:
     """What is known of a program when its memory ran out."""
 
-    # The innermost open step that had consumed samples, else the innermost; None for none
-    step: RecordedStep | None = None
+    step: RecordedStep | None = None  # The innermost open one with samples, else the innermost
     run: RecordedRun | None = None  # The run; None if nothing was recorded
     where: Where | None = None  # Whose memory ran out; None if it did not run out
     memory: int | None = None  # RSS of the process tree then, in bytes

@@ -53,11 +53,8 @@ class Check:
     base: Sample | None = None  # The figure of the base
     new: Sample | None = None  # The figure of the side
     difference: Difference | None = None  # How they differ
-    # What differs between the runs, so that they cannot be compared
-    facts: tuple[FactDifference, ...] = ()
-    # Seconds that threads of a run waited for a processor, added up, where that may be why a
-    # figure of time is worse
-    waits: float | None = None
+    facts: tuple[FactDifference, ...] = ()  # What differs, so that they cannot be compared
+    waits: float | None = None  # Seconds that threads waited for a CPU, where that may be why
     why: str = ""  # Why it is worse or cannot be compared, if not by the figures or the facts
 
 

@@ -76,6 +76,7 @@ class Column(NamedTuple, Generic[Item_contra]):
     absent: str = ""  # What stands in a terminal and in Markdown for what is not known
     longest: int = 0  # Characters of a text that are shown; 0: all
     spare: int = 0  # A narrow terminal leaves out those with 1 first, then 2, ..; 0: never
+    is_bar: bool = False  # Whether a page draws a bar in its cells, of one scale for the table
     title: str = ""  # What it means, where the heading does not say it
 
     @property

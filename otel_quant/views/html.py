@@ -144,14 +144,24 @@ class _Page:
         texts = Texts(table, one_unit=table.is_sortable)
         is_text = [each.is_text or each.unit == "time" for each in texts.columns]
         headings = zip(map(_heading, texts.headings), texts.units, texts.columns, strict=True)
+        bars = [at for at, each in enumerate(table.columns) if each.is_bar]
+        given = list(map(row_of, table.rows))
+        drawn = [cell for row in given for at, cell in enumerate(row.cells) if at in bars]
+        longest = max((cell for cell in drawn if isinstance(cell, int | float)), default=0.0)
         rows = []
-        for row in map(row_of, table.rows):
+        for row in given:
             cells = list(texts.of(row.cells))
             missing = len(texts.columns) - len(cells)
             if row.said and not missing:
                 cells[0] = f"{cells[0]} ({row.said})"
             titles = [cell.title if isinstance(cell, Quantity) else "" for cell in row.cells]
-            rows.append((row, [*zip(cells, is_text, titles, strict=False)], missing))
+            shares = [
+                100 * cell / longest
+                if at in bars and longest and isinstance(cell, int | float)
+                else None
+                for at, cell in enumerate(row.cells)
+            ]
+            rows.append((row, [*zip(cells, is_text, titles, shares, strict=False)], missing))
         return {"columns": list(zip(headings, is_text, strict=True)), "rows": rows}
 
 

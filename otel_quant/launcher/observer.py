@@ -79,6 +79,7 @@ class Observation:
     # nanoseconds since the epoch
     last_words_ns: Mapping[int, int] = field(default_factory=dict)
     gpus: tuple[GpuReading, ...] = ()  # The GPUs at the last reading
+    memory_of_others: int | None = None  # What other programs of the machine used, in bytes
 
 
 def with_mark(last: LastSeen | None, mark: int | None) -> int | None:
@@ -249,7 +250,7 @@ class Observer:
             for name in self._largest.look(reading.processes):
                 if self._curve is not None:
                     self._curve.drop(series.PROCESS + name)
-            self._surroundings.look(self._pid, reading.processes)
+            self._surroundings.look(self._pid, reading.processes, reading.memory)
             self._cache = cache_growth(self._folder)
         else:
             self._largest.meet(reading.processes)
@@ -312,6 +313,7 @@ class Observer:
             batch_job=batch_job(self._environ, (seen.time_ns - self._began_ns) / 1e9),
             signals=self._signals,
             last_words_ns=last_words_ns(self._folder),
+            memory_of_others=self._surroundings.memory_of_others,
             gpus=self._recent[-1].resources.get("gpu", ()) if self._recent else (),
         )
 

@@ -164,6 +164,8 @@ class Ending:
     memory_limit: int | None = None  # The limit in force, in bytes
     memory_limit_source: str | None = None  # ``cgroup``, ``physical``, ..
     memory_per_sample: int | None = None  # Growth of memory with each calibration sample, in bytes
+    memory_per_second: int | None = None  # Growth of memory that went on to the end, in bytes
+    memory_of_others: int | None = None  # What other programs of the machine used, in bytes
     processes: tuple[tuple[str, int], ...] = ()  # The largest, with their RSS in bytes
     advice: tuple[Advice, ...] = ()  # What would help, most useful first
 

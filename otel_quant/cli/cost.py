@@ -72,8 +72,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("node", "op", "module", "tensor", "total", "comparison"),
         help="one line per node, per operator, per module that the names of nodes give, per tensor "
-        "that a node makes or per model, or only what differs between models (default: nodes, "
-        "operators, totals and what differs; for csv node)",
+        "that a node makes or per model, or only what differs between models (default: a summary, "
+        "and what differs; for csv node)",
     )
     parser.add_argument(
         "--sort",
@@ -84,7 +84,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--top",
         type=whole_number("lines"),
         metavar="N",
-        help="only the first N lines of each table",
+        help="only the first N lines of each table; of a summary, the N largest nodes (default: 3)",
     )
     parser.add_argument(
         "--exclude",

@@ -5,7 +5,7 @@ A command makes a :class:`Document` of parts and formats nothing. The parts are 
 - :class:`Table`: raw values (bytes, seconds, shares from 0 to 1) in rows, each :class:`Column` with the
   unit of its values and how they are shown;
 - :class:`Facts`: names with values; :class:`Lines`: sentences, or the points of a list;
-- :class:`Charts`: curves over time, drawn on a page and summed up elsewhere;
+- :class:`Charts`, :class:`Meters`, :class:`Flame`: what a page alone draws;
 - :class:`Section`: parts under a heading.
 
 Programs get ``Document.sheet`` as CSV (one table, by default the first of the parts) and
@@ -175,7 +175,7 @@ class Lines(NamedTuple):
 
 
 class Charts(NamedTuple):
-    """Charts on one axis of time. A terminal and Markdown have a sentence of each."""
+    """Charts on one axis of time."""
 
     charts: Sequence[Chart]
     bands: Sequence[Band]  # The steps behind them

@@ -81,7 +81,7 @@ def test_a_report_has_no_error_asks_for_nothing_and_fits_its_window(
     page = opened(render(make(tmp_path)), **options)
     charts = page.page.locator("figure.chart").count()
     assert page.page.locator("figure.chart.live canvas").count() == charts
-    assert charts == {"nothing": 0, "ranks": 1}.get(make.__name__, charts)
+    assert bool(charts) == (make.__name__ not in ("nothing", "ranks"))
     page.is_well()
     page.page.set_viewport_size(WIDE if options == PHONE else PHONE["viewport"])
     page.is_well()

@@ -31,7 +31,8 @@ def memory(held=[]):
         time.sleep(2)  # only a reading knows how many addresses there were
         raise
 
-def leak(held=[], began=time.monotonic()):
+def leak(held=[]):
+    began = time.monotonic()
     while (lasted := time.monotonic() - began) < 6:
         while len(held) < 20 * lasted:  # as fast on a busy machine
             held.append(bytearray(5_000_000))

@@ -38,6 +38,9 @@ _LONGEST_MESSAGE: Final = 400
 _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 3
 _MOST_GROWING: Final = 10
+_LONG: Final = 0.2
+"""Share of the whole time that a step takes at least of which it is told that memory kept growing."""
+
 _WORTH: Final = 0.05
 """Share of the whole time from which on a step matters."""
 
@@ -142,7 +145,10 @@ def _peak_sentence(recording: Recording, peak: summary.Known | None) -> Iterator
 
 def _growing(recording: Recording, subject: Subject) -> Iterator[str]:
     """Yields the sentence on memory that goes on growing within a step: of several in the innermost."""
-    longest = sorted(subject.steps, key=lambda each: -each.duration)[:_MOST_GROWING]
+    # To load a model takes memory too, and ends soon.
+    least = _LONG * recording.duration
+    steps = [each for each in subject.steps if each.step.end is None or each.duration > least]
+    longest = sorted(steps, key=lambda each: -each.duration)[:_MOST_GROWING]
     found = [(each, summary.growing(recording, each)) for each in longest]
     known = [(each, grown) for each, grown in found if grown is not None]
     if not known:

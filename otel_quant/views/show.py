@@ -218,12 +218,25 @@ def _comparison(models: Mapping[str, Model]) -> Table:
     rows = []
     for figure in MODEL_FIGURES:
         values = [number(_figures(model), figure.name) for model in models.values()]
+        if figure.name == _RUN:  # it stands behind what is stored
+            continue
         if figure.heading and any(value is not None for value in values):
             unit = "M" if figure.unit.startswith("{") else figure.unit
             cells: list[Cell] = [f"{figure.heading[0].upper()}{figure.heading[1:]}"]
-            cells += [Quantity(value, unit) for value in values]
+            behind = [_run(model) if figure.name == _STORED else "" for model in models.values()]
+            pairs = zip(values, behind, strict=True)
+            cells += [Quantity(value, unit, after=run) for value, run in pairs]
             rows.append([*cells, *([_change(*values[:2])] if has_both else [])])
     return Table(columns, rows, id="models", caption="Models", is_sortable=False)
+
+
+_STORED: Final = "integer_mac_share"
+_RUN: Final = "expected_integer_mac_share"
+
+
+def _run(model: Model) -> str:
+    share = number(_figures(model), _RUN)
+    return "" if share is None else f", expected to run {100 * share:.1f} %"
 
 
 def _change(before: float | None, after: float | None) -> str:

@@ -81,7 +81,8 @@ def document(
         _parts(comparison, verdict, with_curves),
         title=title,
         over="Runs side by side",
-        is_bad=verdict is not None and verdict.outcome != "within",
+        is_bad=(verdict is not None and verdict.outcome != "within")
+        or any(run.why for side in comparison.sides[1:] for run in side.runs),
         sheet=lambda: _sheet(comparison),
         data=lambda: _data(comparison, verdict),
     )

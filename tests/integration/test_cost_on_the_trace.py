@@ -14,7 +14,7 @@ from otel_quant.cost import analyze
 from otel_quant.cost.graph import runtime_here
 from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Workshop
+from tests.fixtures.programs import Workshop, reader
 
 FLOAT = """
     <ir_version: 8, opset_import: ["" : 17]>
@@ -23,26 +23,16 @@ FLOAT = """
       y = Conv <pads = [1, 1, 1, 1]> (x, weight) }
 """
 
-SCRIPT = """
+STATIC = """
 import sys
-import numpy
-from onnxruntime.quantization import CalibrationDataReader
 from quark.onnx import quantize_static
-
-class Reader(CalibrationDataReader):
-    def __init__(self):
-        self.left = 2
-    def get_next(self):
-        self.left -= 1
-        return {"x": numpy.ones((1, 3, 16, 16), numpy.float32)} if self.left >= 0 else None
 
 for name in sys.argv[1:]:
     quantize_static("float.onnx", name, Reader())
 """
+SCRIPT = reader(1, 3, 16, 16) + STATIC
 
 DYNAMIC = FLOAT.replace("float[1, ", "float[N, ")
-
-BATCHES_OF_FOUR = SCRIPT.replace("(1, 3, 16, 16)", "(4, 3, 16, 16)")
 
 OF_ONNXRUNTIME = SCRIPT.replace("from quark.onnx", "from onnxruntime.quantization")
 
@@ -170,7 +160,7 @@ def test_lengths_that_a_model_leaves_open_are_those_of_the_samples(
     library: str, more: str, tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
     """Also for a format that is not calibrated, as BF16 is not."""
-    script = BATCHES_OF_FOUR.replace("from quark.onnx", f"from {library}") + more
+    script = reader(4, 3, 16, 16) + STATIC.replace("from quark.onnx", f"from {library}") + more
     quantize(tmp_path, otlp, "int8.onnx", model=DYNAMIC, script=script)
 
     names = ("int8.onnx", "bf16.onnx") if more else ("int8.onnx",)
@@ -185,19 +175,10 @@ def test_lengths_that_a_model_leaves_open_are_those_of_the_samples(
 
 
 GPTQ = """
-import numpy
-from onnxruntime.quantization import CalibrationDataReader
 from onnxruntime.quantization.matmul_nbits_quantizer import (
     GPTQWeightOnlyQuantConfig,
     MatMulNBitsQuantizer,
 )
-
-class Reader(CalibrationDataReader):
-    def __init__(self):
-        self.left = 2
-    def get_next(self):
-        self.left -= 1
-        return {"x": numpy.ones((5, 128), numpy.float32)} if self.left >= 0 else None
 
 config = GPTQWeightOnlyQuantConfig(Reader(), block_size=128)
 MatMulNBitsQuantizer("float.onnx", algo_config=config, block_size=32).process()
@@ -213,7 +194,7 @@ def test_gptq_of_onnxruntime_shows_the_lengths_that_a_model_leaves_open(
         { weight = RandomNormal <shape = [128, 8], seed = 1.0> ()
           y = MatMul (x, weight) }
     """
-    quantize(tmp_path, otlp, model=matmul, script=GPTQ, shape=(128, 8))
+    quantize(tmp_path, otlp, model=matmul, script=reader(5, 128) + GPTQ, shape=(128, 8))
 
     for span, role, _ in models_costed(otlp, ""):
         prefix = f"quant.model.{role}."

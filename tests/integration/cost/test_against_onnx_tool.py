@@ -32,7 +32,6 @@ GIVES_UP = {
     "qoperator": "QLinearSigmoid",
     "dynamic_int8": "DynamicQuantizeLinear",
     "four_bit": "MatMulNBits",
-    "bfloat16": "a type of two bytes, of which it reads eight",
     "fused": "FusedMatMul",
     "fused_attention": "com.microsoft Attention",
     "control_flow": "Loop",

@@ -139,12 +139,10 @@ class LastResort:
 
     def place(self) -> str:
         """Returns the file and line where the error was raised."""
-        traceback = self.error.__traceback__ if self.error is not None else None
-        place = "an unknown place"
-        while traceback is not None:
-            place = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
-            traceback = traceback.tb_next
-        return place
+        from traceback import extract_tb
+
+        frames = extract_tb(self.error.__traceback__) if self.error is not None else ()
+        return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
 
 
 FAULTS: Final = Faults()

@@ -79,7 +79,8 @@ class HeldFile:
         """Writes over a part of the file that lies within a page."""
         with self._lock:
             self._checked()
-            written = _write_at(self._descriptor, data, offset)
+            os.lseek(self._descriptor, offset, os.SEEK_SET)
+            written = os.write(self._descriptor, data)
             if written < len(data):
                 raise self._error(errno.ENOSPC, f"only {written} of {len(data)} bytes were written")
 
@@ -247,12 +248,3 @@ def _hold(descriptor: int) -> bool | None:
             return is_locked
         time.sleep(0.001)  # a reader is just asking
     return False
-
-
-def _seek_and_write(descriptor: int, data: bytes, offset: int) -> int:
-    os.lseek(descriptor, offset, os.SEEK_SET)
-    return os.write(descriptor, data)
-
-
-_write_at: Final = getattr(os, "pwrite", _seek_and_write)
-"""Windows has no ``pwrite``."""

@@ -1,30 +1,158 @@
-"""The kernels of a profile, each with the nodes of the file that it does the work of."""
+"""The kernels that onnxruntime's profiler has seen, each with the nodes of the file that it does the work of."""
 
 from __future__ import annotations
 
+import json
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import (
     CARRIES,
+    QDQ,
     ModelGraph,
     Node,
     Operation,
     Value,
+    converts,
     dtypes,
     printable,
     read_graph,
 )
-from otel_quant.inference.onnx_profile import Profile
 from otel_quant.inference.results import (
     CONVERSIONS,
     RanKernel,
-    tells_quantized,
+    is_of_few_bits,
     tensor_text,
 )
+
+_KERNEL: Final = "_kernel_time"
+_RUN: Final = "model_run"
+
+_Key: TypeAlias = tuple[str, object]
+"""Name and number of a kernel, since nodes need not have different names."""
+
+_BODIES: Final = frozenset({"If", "Loop", "Scan"})
+"""Operators whose kernels contain those of other nodes."""
+
+_NAMES: Final = {"float": "float32", "double": "float64"}
+"""Types that the profile has under C++'s names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the profiler has seen in the faster half of the runs.
+
+    Of the others something else on the machine has made many slower, by a single kernel each.
+    """
+
+    # In order of their first execution, each with all nodes of the file still unknown
+    kernels: tuple[RanKernel, ...]
+    # Their numbers in the graph that was run; None where they are not told
+    numbers: tuple[int | None, ...]
+    runs: tuple[tuple[int, int], ...]  # Begin and length of each of these runs, in microseconds
+    # Bytes that the arena had taken from the system at the end; None where there is no arena
+    arena_held: int | None = None
+    arena_used: int | None = None  # The most of it that was in use
+
+    @property
+    def run_micros(self) -> float:
+        """Mean time of a run."""
+        return sum(length for _, length in self.runs) / len(self.runs)
+
+
+def _events(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yields the events of a profile; onnxruntime 1.22 writes names with quotes as no JSON has them."""
+    for line in path.read_bytes().splitlines():
+        if line.startswith(b"{"):
+            with suppress(ValueError):
+                yield json.loads(line.rstrip(b","))
+
+
+def read_profile(path: Path, warmup: int = 1) -> Profile:
+    """Reads a profile."""
+    first: dict[_Key, Mapping[str, Any]] = {}
+    events: list[tuple[int, int, _Key]] = []  # begin, end, kernel
+    all_runs: list[tuple[int, int]] = []
+    last: Mapping[str, Any] = {}
+    for event in _events(path):
+        name, begin, length = event["name"], event["ts"], event["dur"]
+        if name.endswith(_KERNEL):
+            last = event["args"]
+            key = (name.removesuffix(_KERNEL), last.get("node_index"))
+            first.setdefault(key, last)
+            events.append((begin, begin + length, key))
+        elif name == _RUN:
+            all_runs.append((begin, length))
+    counted = sorted(all_runs)[warmup:]
+    faster = sorted(counted, key=lambda run: run[1])[: (len(counted) + 1) // 2]
+    runs = sorted(faster)
+    holders = {key for key, args in first.items() if args.get("op_name") in _BODIES}
+    calls, micros = _calls_and_times(events, runs, holders)
+    count, total = len(runs) or 1, sum(micros.values()) or 1
+    kernels = tuple(
+        RanKernel(
+            key[0],
+            args.get("op_name", ""),
+            None,
+            0,
+            args.get("provider", ""),
+            micros[key] / count,
+            micros[key] / total,
+            calls[key] / count,
+            _tensors(args.get("input_type_shape", ())),
+            _tensors(args.get("output_type_shape", ())),
+        )
+        for key, args in first.items()
+    )
+    return Profile(
+        kernels,
+        tuple(_number(index) for _, index in first),
+        tuple(runs),
+        _number(last.get("mem_arena_held")),
+        _number(last.get("mem_in_use_peak")),
+    )
+
+
+def _calls_and_times(
+    events: Sequence[tuple[int, int, _Key]], runs: Sequence[tuple[int, int]], holders: set[_Key]
+) -> tuple[Counter[_Key], Mapping[_Key, int]]:
+    """Returns how often each kernel ran in some runs, and its time without that of its bodies."""
+    calls, micros = Counter[_Key](), Counter[_Key]()
+    open_: list[tuple[int, _Key]] = []  # end and kernel of those with bodies
+    begins = [begin for begin, _ in runs]
+    # Of two that begin at once the longer one holds the other.
+    for begin, end, kernel in sorted(events, key=lambda each: (each[0], -each[1])):
+        at = bisect_right(begins, begin) - 1
+        if at < 0 or begin > sum(runs[at]):
+            continue
+        calls[kernel] += 1
+        micros[kernel] += end - begin
+        while open_ and open_[-1][0] < end:
+            open_.pop()
+        if open_:
+            micros[open_[-1][1]] -= end - begin
+        if kernel in holders:
+            open_.append((end, kernel))
+    return calls, +micros  # none below zero
+
+
+def _number(text: object) -> int | None:
+    return int(text) if isinstance(text, str) and text.isdecimal() else None
+
+
+def _tensors(listed: Sequence[Mapping[str, Sequence[int]]]) -> tuple[str, ...]:
+    return tuple(
+        tensor_text(_NAMES.get(dtype, dtype), shape)
+        for each in listed
+        for dtype, shape in each.items()
+    )
+
 
 _THROUGH: Final = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 """Operators behind which an index is still the same."""
@@ -64,6 +192,13 @@ class FileGraph(ModelGraph):
             op.kind == "Identity" and self.is_given_out(op.outputs[0]) for op in self.readers(value)
         )
 
+    def computed_by(self, tensor: str) -> Operation | None:
+        """Returns the node that makes a tensor, or the one before those that only quantize it."""
+        op = self.maker_of(tensor)
+        while op is not None and op.kind in QDQ:
+            op = self.maker(op.input(0))
+        return op
+
     def users(self, value: Value) -> Iterator[Operation]:
         """Yields the nodes that read a value; for those that only change its shape their readers."""
         for op in self.readers(value):
@@ -99,10 +234,11 @@ class FileGraph(ModelGraph):
     def is_quantized(self) -> bool:
         """Whether it has operators that only quantized models have."""
         return any(
-            tells_quantized(
-                op.kind,
-                run.macs.contraction if run.macs is not None else None,
-                (dtypes.name_of(value.dtype) for value in op.inputs if value is not None),
+            converts(op.kind)
+            or (
+                run.macs is not None
+                and run.macs.contraction
+                and any(is_of_few_bits(dtypes.name_of(each.dtype)) for each in op.inputs if each)
             )
             for op, run in self.runs.items()
         )
@@ -252,7 +388,6 @@ def placed(
             inputs=ran.operands(kernel)[:_MOST_TENSORS],
             outputs=kernel.outputs[:_MOST_TENSORS],
             macs=macs,
-            macs_per_second=1e6 * macs / kernel.micros if macs and kernel.micros else None,
             is_compiled=part is not None,
         )
         found.append(Placed(known, nodes, inserted, before, after))

@@ -42,7 +42,7 @@ from otel_quant.launcher.surroundings import (
 )
 from otel_quant.schema import series
 from otel_quant.schema.figures import RESOURCES, curve_levels, curve_totals
-from otel_quant.schema.records import DiskReading, GpuReading, Limits
+from otel_quant.schema.records import GpuReading, Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,6 @@ class Observation:
     # nanoseconds since the epoch
     last_words_ns: Mapping[int, int] = field(default_factory=dict)
     gpus: tuple[GpuReading, ...] = ()  # The GPUs at the last reading
-    written: int | None = None  # Bytes that the process tree sent to storage
 
 
 def with_mark(last: LastSeen | None, mark: int | None) -> int | None:
@@ -307,12 +306,8 @@ class Observer:
         return levels
 
     def _observation(self, seen: Observation, mark: int) -> Observation:
-        newest: Mapping[str, Any] = {}
-        if self._recent:
-            newest = self._recent[-1].resources
-            for pid in self._recent[-1].processes:
-                self._note_last(pid)
-        disk: DiskReading | None = newest.get("disk")
+        for pid in self._recent[-1].processes if self._recent else ():
+            self._note_last(pid)
         return dataclasses.replace(
             seen,
             last_seen=self._last_seen,
@@ -324,8 +319,7 @@ class Observer:
             batch_job=batch_job(self._environ, (seen.time_ns - self._began_ns) / 1e9),
             signals=self._signals,
             last_words_ns=last_words_ns(self._folder),
-            gpus=newest.get("gpu", ()),
-            written=disk.write if disk is not None else None,
+            gpus=self._recent[-1].resources.get("gpu", ()) if self._recent else (),
         )
 
 

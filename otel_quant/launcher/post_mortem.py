@@ -18,7 +18,7 @@ from otel_quant.launcher.causes import Known, cause_of
 from otel_quant.launcher.observer import LastSeen, Observation, with_mark
 from otel_quant.launcher.victim import Victim, find_victim
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import Ending, RecordedRun, RecordedStep, Recording
+from otel_quant.recordings.model import Ending, RecordedStep, Recording
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.summary import Limit
 from otel_quant.schema import semconv, series
@@ -35,9 +35,6 @@ _MOST_POINTS: Final = 60
 
 _SILENT: Final = 5.0
 """Seconds without a reading that are worth telling: there is one each second, on a busy machine two."""
-
-_WORTH_NAMING: Final = 1_000_000
-"""Bytes on disk."""
 
 
 def ending_in(folder: Path, began_ns: int, seen: Observation) -> Ending:
@@ -58,7 +55,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     victim = find_victim(seen, recording)
     if victim is None:
         return plain
-    step = _step_with_samples(victim)
+    step = next((each for each in reversed(victim.steps) if each.samples is not None), None)
     error, message = _error_of(victim)
     shortage = shortage_in(error, message)
     last = _last_of(victim, seen)
@@ -95,7 +92,6 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         memory_limit_source=source,
         memory_per_sample=growth,
         processes=last.processes if last is not None else (),
-        disk=_disk(seen, victim, recording),
         advice=advice_for(situation),
     )
 
@@ -131,10 +127,6 @@ def _process(victim: Victim) -> str:
     process = "a child process" if victim.pid is None else f"process {victim.pid}"
     rank = victim.run.rank if victim.run is not None else None
     return process if rank is None else f"rank {rank} ({process})"
-
-
-def _step_with_samples(victim: Victim) -> RecordedStep | None:
-    return next((step for step in reversed(victim.steps) if step.samples is not None), None)
 
 
 def _where(victim: Victim, step: RecordedStep | None) -> str | None:
@@ -234,17 +226,3 @@ def _forecast(victim: Victim, step: RecordedStep | None, name: str) -> int | Non
         return None
     found = forecast_of(victim.run, step).get(name)
     return found if isinstance(found, int) else None
-
-
-def _disk(seen: Observation, victim: Victim, recording: Recording) -> tuple[tuple[str, int], ...]:
-    found: dict[str, int | None] = {
-        "written by the program": seen.written,
-        "cache directory": _cache(victim.run, recording),
-    }
-    known = [(name, taken) for name, taken in found.items() if taken and taken >= _WORTH_NAMING]
-    return tuple(sorted(known, key=lambda each: -each[1]))
-
-
-def _cache(run: RecordedRun | None, recording: Recording) -> int | None:
-    known = summary.peak_of_run(recording, run, summary.CACHE_PEAK) if run is not None else None
-    return None if known is None else round(known.value)

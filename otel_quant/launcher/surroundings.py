@@ -187,12 +187,9 @@ def cache_growth(folder: Path) -> int | None:
     """Returns how much a cache directory has grown, which only the program's processes know."""
     found: list[int] = []
     for path in folder.glob(state_path(folder, "*").name):
-        try:
-            grown = json.loads(path.read_bytes())["attributes"][CACHE_GROWTH]
-        except (OSError, ValueError, LookupError, TypeError):
-            continue  # none yet, or it is just being written
-        if isinstance(grown, int):
-            found.append(grown)
+        # There may be none yet, or it is just being written.
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            found.append(int(json.loads(path.read_bytes())["attributes"][CACHE_GROWTH]))
     return max(found, default=None)
 
 
@@ -200,7 +197,7 @@ def last_words_ns(folder: Path) -> dict[int, int]:
     """Returns when each process wrote its state for the last time: each sample is written there."""
     found: dict[int, int] = {}
     for path in folder.glob(state_path(folder, "*").name):
-        pid = path.name.split(".")[1].partition("-")[0]
-        if pid.isdigit():
-            found[int(pid)] = max(found.get(int(pid), 0), path.stat().st_mtime_ns)
+        with suppress(OSError, ValueError):
+            pid = int(path.name.split(".")[1].partition("-")[0])
+            found[pid] = max(found.get(pid, 0), path.stat().st_mtime_ns)
     return found

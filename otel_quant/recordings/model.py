@@ -178,7 +178,6 @@ class Ending:
     memory_per_sample: int | None = None  # Growth of memory with each calibration sample, in bytes
     # The largest processes: name and RSS in bytes, largest first
     processes: tuple[tuple[str, int], ...] = ()
-    disk: tuple[tuple[str, int], ...] = ()  # What took the disk: name and bytes, largest first
     advice: tuple[Advice, ...] = ()  # What would help, most useful first
 
 

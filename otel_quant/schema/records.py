@@ -222,31 +222,6 @@ class CostedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """What made a run: where and with what it was started."""
-
-    command: str  # The command line, on one line and without passwords or tokens; empty if unknown
-    host: str  # Name of the machine
-    system: str  # Operating system, its release and the architecture: ``Linux 6.1.0 x86_64``
-    python: str  # Version of Python
-    # Libraries that are loaded, each with its version: ``onnxruntime 1.20.1``
-    libraries: tuple[str, ...] = ()
-    cpu_model: str | None = None  # Name of the processor
-    cpu_count: int | None = None  # Processors of the machine
-    # Processors that the process may use: the fewer of those that it is bound to and the quota of
-    # the control group
-    cpu_limit: float | None = None
-    # Limit of the process's addresses (``RLIMIT_AS``), in bytes
-    address_space_limit: int | None = None
-    file_size_limit: int | None = None  # Limit of the size of a file (``RLIMIT_FSIZE``), in bytes
-    gpu_drivers: tuple[str, ...] = ()  # Each GPU driver with its version: ``nvidia 550.54.15``
-    revision: str | None = None  # Commit of the git repository that the current folder is in
-    ref: str | None = None  # Its branch
-    # What the CI system says, by the names of attributes
-    ci: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class RunInfo:
     """A run, as known when it begins."""
 
@@ -264,7 +239,8 @@ class RunInfo:
     world_size: int | None = None  # Number of processes that the launcher started
     # W3C trace context to continue, as header name and value
     parent_carrier: Mapping[str, str] = field(default_factory=dict)
-    origin: Origin | None = None  # What made it; None if it was not collected
+    # Attributes of what made it: where and with what it was started
+    origin: Mapping[str, AttributeValue] = field(default_factory=dict)
     paths: bool = True  # Whether paths of files, and texts that may name one, may leave the process
 
 

@@ -286,9 +286,9 @@ def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
         yield "open steps", _listed(ending.open_steps, WITHIN)
     if ending.memory is not None or ending.memory_limit is not None:
         yield "memory", _memory(ending)
-    for name, sizes in (("largest", ending.processes), ("disk", ending.disk)):
-        if sizes:
-            yield name, _listed([f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in sizes])
+    if ending.processes:
+        sizes = [f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in ending.processes]
+        yield "largest", _listed(sizes)
 
 
 def _memory(ending: Ending) -> str:

@@ -30,7 +30,6 @@ from otel_quant.views.document import (
 from otel_quant.views.steps import (
     COLUMNS,
     ShownRun,
-    StepRow,
     columns_of,
     message_of,
     status_of,
@@ -220,12 +219,25 @@ def _comparison(models: Mapping[str, Model]) -> Table:
     rows = []
     for figure in MODEL_FIGURES:
         values = [number(_figures(model), figure.name) for model in models.values()]
+        if figure.name == _RUN:  # it stands behind what is stored
+            continue
         if figure.heading and any(value is not None for value in values):
             unit = "M" if figure.unit.startswith("{") else figure.unit
             cells: list[Cell] = [f"{figure.heading[0].upper()}{figure.heading[1:]}"]
-            cells += [Quantity(value, unit) for value in values]
+            behind = [_run(model) if figure.name == _STORED else "" for model in models.values()]
+            pairs = zip(values, behind, strict=True)
+            cells += [Quantity(value, unit, after=run) for value, run in pairs]
             rows.append([*cells, *([_change(*values[:2])] if has_both else [])])
     return Table(columns, rows, id="models", caption="Models", is_sortable=False)
+
+
+_STORED: Final = "integer_mac_share"
+_RUN: Final = "expected_integer_mac_share"
+
+
+def _run(model: Model) -> str:
+    share = number(_figures(model), _RUN)
+    return "" if share is None else f", expected to run {100 * share:.1f} %"
 
 
 def _change(before: float | None, after: float | None) -> str:
@@ -395,49 +407,34 @@ def _last_reading(recording: Recording, run: RecordedRun, last: LastReading) -> 
     }
 
 
-_Field: TypeAlias = Callable[[StepRow], Any]
-
-
-def _fields(run: ShownRun) -> dict[str, _Field]:
-    """Returns what programs get of each row, by name: figures as Quark's file has them, sizes in MiB."""
-    fields: dict[str, _Field] = {"step": lambda row: row.name, "depth": lambda row: row.depth}
-    for column in columns_of(run):
-        assert column.value is not None
-        fields[column.name] = _in_mebibytes(column.value) if column.unit == "By" else column.value
-    for name, text_of in (("error_message", message_of), ("status", status_of)):
-        if any(text_of(row) is not None for row in run.rows):
-            fields[name] = text_of
-    return fields
-
-
-def _in_mebibytes(of: _Field) -> _Field:
-    return lambda row: None if (value := of(row)) is None else _mebibytes(value)
-
-
 def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
-    fields = _fields(run)
-
-    def of_row(row: StepRow) -> dict[str, Any]:
-        return {name: of(row) for name, of in fields.items()}
-
-    return map(of_row, run.rows)
+    """Yields what programs get of each row: figures as Quark's file has them, sizes in MiB."""
+    columns = [(column.name, column.unit, column.value) for column in columns_of(run)]
+    texts = [("error_message", message_of), ("status", status_of)]
+    texts = [each for each in texts if any(each[1](row) is not None for row in run.rows)]
+    for row in run.rows:
+        found: dict[str, Any] = {"step": row.name, "depth": row.depth}
+        for name, unit, value_of in columns:
+            value: Any = value_of(row) if value_of is not None else None
+            found[name] = _mebibytes(value) if unit == "By" and value is not None else value
+        yield found | {name: text_of(row) for name, text_of in texts}
 
 
 def _sheet(recordings: Mapping[str, Recording]) -> Table:
     """Returns the steps; what is known of a run is on each of its steps."""
-    runs: list[tuple[ShownRun, dict[str, _Field], dict[str, str]]] = []
+    runs: list[tuple[ShownRun, dict[str, str]]] = []
     for name, recording in recordings.items():
         for title, run in _titled_runs(name, recording).items():
             if (shown := ShownRun(recording, run)).rows:
                 data = _run_data(recording, run, summary.peak_of_run(recording, run))
                 known = {f"run_{key}": listed(each) for key, each in data.items()}
-                runs.append((shown, _fields(shown), {"file": title, **known}))
+                runs.append((shown, {"file": title, **known}))
     order = dict.fromkeys(("file", "step", "depth", *(column.key for column in COLUMNS)))
-    present = dict.fromkeys(chain(*((*fields, *known) for _, fields, known in runs)))
+    present = dict.fromkeys(chain(*((*next(_rows(shown)), *known) for shown, known in runs)))
     names = [name for name in order | present if name in present]
     rows = (
-        [fields[name](row) if name in fields else known.get(name) for name in names]
-        for shown, fields, known in runs
-        for row in shown.rows
+        [row.get(name, known.get(name)) for name in names]
+        for shown, known in runs
+        for row in _rows(shown)
     )
     return Table([Column[Any](name) for name in names], rows)

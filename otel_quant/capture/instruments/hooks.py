@@ -74,9 +74,6 @@ class Library:
     name: str  # What users call it in ``OTEL_QUANT_LIBRARIES``
     distribution: str  # Its name on the package index, for ``quant.library.name``
     hooks: tuple[Hook, ...]  # What is wrapped
-    # Names of its other builds on the package index, where the imported package does not say its
-    # version
-    other_distributions: tuple[str, ...] = ()
     versions_seen: str = ""  # Versions that real quantizations have been run with
     # Names of libraries that it is built on. Within its steps and entry points theirs are not
     # reported: they are how it does its work.

@@ -109,10 +109,7 @@ def _child_environment(command: Any, passed: Mapping[Any, Any] | None) -> Mappin
     if not carrier:
         return passed
     env = dict(os.environ if passed is None else passed)
-    if passed is not None and any(isinstance(key, bytes) for key in passed):
-        env.update({k.upper().encode(): v.encode() for k, v in carrier.items()})
-    else:
-        env.update({header.upper(): value for header, value in carrier.items()})
+    env.update({header.upper(): value for header, value in carrier.items()})
     return env
 
 

@@ -280,10 +280,9 @@ def open_library_step(
 
 @functools.cache
 def version_of(library: Library) -> str | None:
-    """Returns the version of a library: of the builds on the index, or its own ``__version__``; None if not known."""
-    for distribution in (library.distribution, *library.other_distributions):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(distribution)
+    """Returns the version of a library; of a build with another name, as for a GPU, its own ``__version__``."""
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(library.distribution)
     package = sys.modules.get(library.hooks[0].module.partition(".")[0])
     version = getattr(package, "__version__", None)
     return version if isinstance(version, str) else None

@@ -65,8 +65,7 @@ class EventMaker:
         self._metrics, self._boundary = metrics, FAULTS.kept_in("metrics of the program")
         self.stacks: Stacks | None = None  # Of the run; None if they are not taken
         self._next = 0
-        # By name, with the order of the reading: a slow metric may return after a newer one.
-        self._latest: dict[str, tuple[int, object]] = {}
+        self._latest: Mapping[str, object] = {}
         # What the span of the run, or of a worker's part of it, has of its steps and models: of
         # several steps the first value counts, of several models in a role the last.
         self._of_run: dict[str, AttributeValue] = {}
@@ -88,12 +87,10 @@ class EventMaker:
 
     def take(self, name: str, reading: Reading, custom: Mapping[str, object]) -> Taken:
         """Numbers a checkpoint. Called with the recorder's lock."""
-        for metric, value in custom.items():
-            order, _ = self._latest.get(metric, (0, None))
-            if reading.order >= order:
-                self._latest[metric] = reading.order, value
+        if custom:
+            self._latest = {**self._latest, **custom}
         self._next += 1
-        return Taken(name, self._next - 1, reading, custom, self._latest_values())
+        return Taken(name, self._next - 1, reading, custom, self._latest)
 
     # --- the events -----------------------------------------------------------------------
 
@@ -209,7 +206,7 @@ class EventMaker:
             "run.reported",
             reading,
             attributes=of_period,
-            latest_custom=self._latest_values(),
+            latest_custom=self._latest,
             began_ns=period.start.time_ns,
             lasted_ns=reading.clock_ns - period.start.clock_ns,
         )
@@ -245,9 +242,9 @@ class EventMaker:
         root = self.stacks.steps.get(step.info.index) if self.stacks is not None else None
         if root is None:
             return {}
-        origin = self.run.origin
+        limit = self.run.origin.get(semconv.CPU_LIMIT)
         with self._boundary:  # the sampler may add to it meanwhile
-            cpus = origin.cpu_limit if origin is not None else None
+            cpus = limit if isinstance(limit, int | float) else None
             bound = bound_of(Evidence(root, seconds, figures, cpus))
             if bound is not None:
                 return {
@@ -283,9 +280,6 @@ class EventMaker:
         """Returns an event at the time of a reading, or by the wall clock and the monotonic clock."""
         time_ns, clock_ns = at[:2]
         return Event(kind=kind, time_ns=time_ns, clock_ns=clock_ns, run=self.run, **more)
-
-    def _latest_values(self) -> dict[str, object]:
-        return {metric: value for metric, (_, value) in self._latest.items()}
 
     def _totals(
         self, period: Period, end: Reading, copied: Attributes

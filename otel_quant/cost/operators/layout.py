@@ -219,6 +219,13 @@ def _blocks(op: Operation, *, spread: bool) -> Sequence[Shape]:
     return [(batch, channels * block**2, height // block, width // block)]
 
 
+def _compress(op: Operation) -> Sequence[Shape]:
+    """As many elements as the condition selects."""
+    taken = op.input(1).data
+    count = None if taken is None or None in taken else sum(1 for item in taken if item)
+    return [with_dim(op.shape(0), op.axis(0), count) if "axis" in op.attributes else (count,)]
+
+
 def _range(op: Operation) -> Sequence[Shape]:
     """As many elements as steps from start to limit."""
     try:
@@ -254,9 +261,7 @@ TABLE: Final[dict[str, Operator]] = {
     "Pad": free(_pad),
     "DepthToSpace": free(lambda op: _blocks(op, spread=True)),
     "SpaceToDepth": free(lambda op: _blocks(op, spread=False)),
-    "Compress": free(
-        lambda op: [with_dim(op.shape(0), op.axis(0), None) if "axis" in op.attributes else (None,)]
-    ),
+    "Compress": free(_compress),
     "OneHot": free(
         lambda op: [with_new_dim(op.shape(0), op.axis(-1, extra=1), first_of(op, 1))], like(2)
     ),

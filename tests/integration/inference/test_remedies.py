@@ -24,7 +24,7 @@ _AT_ONCE = 8
 def _measured(paths: list[Path]) -> Iterator[ModelResult]:
     for start in range(0, len(paths), _AT_ONCE):
         names = [str(path) for path in paths[start : start + _AT_ONCE]]
-        yield from measure_files(names, Options(runs=2))[0].models
+        yield from measure_files(names, Options(runs=2)).models
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +63,10 @@ def _of(finding: Finding) -> tuple[str, str]:
 
 def test_a_level_of_optimization_that_is_raised_removes_its_findings(tmp_path: Path) -> None:
     path = str(quantized_matmuls().save(tmp_path / "model.onnx"))
-    [low] = measure_files([path], Options(runs=2, level="basic"))[0].models
+    [low] = measure_files([path], Options(runs=2, level="basic")).models
     assert {each.remedy for each in low.findings} == {"level extended or all"}
     for level in ("extended", "all"):
-        assert measure_files([path], Options(runs=2, level=level))[0].models[0].findings == ()
+        assert measure_files([path], Options(runs=2, level=level)).models[0].findings == ()
 
 
 def test_lengths_that_are_fixed_by_the_tool_that_is_named_are_computed_no_more(

@@ -140,7 +140,7 @@ def test_a_limit_that_the_kernel_enforces_is_told_with_its_evidence(
     assert done.returncode == code
     evidence = evidence.format(blocks=f"{int(blocks) / 1e6:.2f}")
     for text in told_everywhere(launched, launched.recording, done.stderr):
-        assert re.search(f" {how} after .* in Calibration: {cause}", text)
+        assert re.search(f" {how} after .* in Calibration(, at .*)?: {cause}", text)
         assert evidence.removeprefix("because: ") in text
 
 

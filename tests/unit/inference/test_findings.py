@@ -10,8 +10,14 @@ import onnx
 from onnx import TensorProto, helper
 
 from otel_quant.inference.onnx_findings import FINDINGS, Evidence
-from otel_quant.inference.onnx_kernels import FileGraph, Part, RanGraph, placed
-from otel_quant.inference.onnx_profile import Profile, read_profile
+from otel_quant.inference.onnx_kernels import (
+    FileGraph,
+    Part,
+    Profile,
+    RanGraph,
+    placed,
+    read_profile,
+)
 from otel_quant.inference.results import Finding, RanKernel
 from tests.fixtures.onnx_builder import Builder
 from tests.integration.inference.planted import compiled_in_part

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from otel_quant.inference.onnx_profile import Profile, read_profile
+from otel_quant.inference.onnx_kernels import Profile, read_profile
 from otel_quant.inference.results import RanKernel
 
 MULTIPLY = {

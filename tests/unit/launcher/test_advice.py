@@ -90,7 +90,7 @@ def test_every_row_applies_to_some_situation_and_names_its_source() -> None:
         ("onnxruntime minmax", ["Set CalibMaxIntermediateOutputs", "Use smaller"]),
         (
             "finetune",
-            ["Set mem_opt_level=2", "Try select_max_mem_layer=True", "Reduce data_size"],
+            ["Set mem_opt_level=2", "Reduce data_size"],
         ),
         ("llmcompressor", ["Use the sequential pipeline"]),
         ("gpu", ["Use smaller batches", "Look for other processes", "Set PYTORCH_CUDA_ALLOC_CONF"]),

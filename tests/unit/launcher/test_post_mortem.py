@@ -54,7 +54,6 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
         oom_kills=kills(1),
         last_seen={PROGRAM: last_seen(7900 * MB)},
         mark=7990 * MB,
-        written=3100 * MB,
     )
     assert ending_of(killed, recording(run(outer, inner))) == Ending(
         time=5.0,
@@ -68,7 +67,6 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
         memory_limit_source="cgroup",
         memory_per_sample=200 * MB,
         processes=(("python q.py (100)", 7900 * MB),),
-        disk=(("written by the program", 3100 * MB),),
         advice=(
             Advice(
                 text="Give it more memory: about 113 GB for all 512 samples, with a tenth to spare (estimated).",
@@ -91,28 +89,6 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
                 source="PyTorch, torch.utils.data.DataLoader: batch_size; ONNX Runtime, CalibrationDataReader",
             ),
         ),
-    )
-
-
-@pytest.mark.parametrize(
-    ("written", "at_end", "last", "expected"),
-    [
-        (999_999, 999_999, None, ()),
-        (MB, 2 * MB, None, (("cache directory", 2 * MB), ("written by the program", MB))),
-        (3 * MB, 2 * MB, 4 * MB, (("cache directory", 4 * MB), ("written by the program", 3 * MB))),
-        (None, None, 4 * MB, (("cache directory", 4 * MB),)),
-    ],
-)
-def test_what_is_on_disk_is_named_if_it_is_a_megabyte_the_largest_first(
-    written: int | None, at_end: int | None, last: int | None, expected: tuple[Any, ...]
-) -> None:
-    known = {} if at_end is None else {"quant.cache.disk.peak": at_end}
-    newest = {} if last is None else {"quant.cache.disk.peak": last}
-    killed = run(
-        step(), attributes=known, last=LastReading(time=4.5, attributes=newest, open_steps=(0,))
-    )
-    assert (
-        ending_of(seen(signal=signal.SIGKILL, written=written), recording(killed)).disk == expected
     )
 
 

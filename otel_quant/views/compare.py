@@ -140,9 +140,9 @@ def check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str
 
 
 _HEADLINED: Final = {
-    MEMORY_PEAK: "memory peak",
-    GPU_PEAK: "GPU memory peak",
-    DURATION: "duration",
+    MEMORY_PEAK: "memory",
+    GPU_PEAK: "GPU memory",
+    DURATION: "time",
     CPU_TIME: "CPU time",
 }
 
@@ -163,14 +163,15 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
                 (unclear if change.change else equal).append(words)
                 continue
             amount = share_text(abs(change.ratio - 1))
-            clear.append(f"{words} {amount} {'more' if change.change > 0 else 'less'}")
-            if (where := _where_most(comparison, name, at, change.change)) is not None:
-                clear[-1] += f" (most in {cut(name_text(where.path), _LONGEST_NAME)})"
-        texts = [*clear]
-        texts += [f"{', '.join(unclear)} not significantly different"] if unclear else []
-        texts += [f"{', '.join(equal)} equal"] if equal else []
-        if texts:
-            yield f"{side.name} against {base.name}: {'; '.join(texts)}"
+            where = _where_most(comparison, name, at, change.change)
+            most = f" (most in {cut(name_text(where.path), _LONGEST_NAME)})" if where else ""
+            clear.append(f"{amount} {'more' if change.change > 0 else 'less'} {words}{most}")
+        verb = f"needs {' and '.join(clear)} than {base.name}" if clear else f"against {base.name}:"
+        texts = [f"{' and '.join(unclear)} cannot be told apart"] if unclear else []
+        texts += [f"{' and '.join(equal)} equal"] if equal else []
+        if clear or texts:
+            between = "; " if clear and texts else " " if texts else ""
+            yield f"{side.name} {verb}{between}{'; '.join(texts)}"
 
 
 def _where_most(comparison: Comparison, name: str, at: int, total: float) -> StepRow | None:

@@ -37,6 +37,10 @@ _LONGEST_LINE: Final = 60
 _LONGEST_MESSAGE: Final = 400
 _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 3
+_MOST_GROWING: Final = 10
+_LONG: Final = 0.2
+"""Share of the whole time that a step takes at least of which it is told that memory kept growing."""
+
 _WORTH: Final = 0.05
 """Share of the whole time from which on a step matters."""
 
@@ -44,7 +48,8 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     """Yields what is to be said after how it ended, the most important sentence first."""
     yield from _error(subject)
-    yield from _peak_sentence(recording, summary.peak(recording))
+    yield from _peak_sentence(recording, subject, summary.peak(recording))
+    yield from _growing(recording, subject)
     yield from _time(recording, subject)
     yield from _bounds(recording, subject)
     yield from _written(recording, subject)
@@ -126,16 +131,43 @@ def _path(names: Sequence[str]) -> str:
     return WITHIN.join(cut(name, _LONGEST_NAME) for name in names[-2:])
 
 
-def _peak_sentence(recording: Recording, peak: summary.Known | None) -> Iterator[str]:
+def _peak_sentence(
+    recording: Recording, subject: Subject, peak: summary.Known | None
+) -> Iterator[str]:
     if peak is None:
         return
     names = tuple(name for name, _ in peak.path)
     where = f" in {_path(names)}" if names else ""
+    starts = [each.step.start for each in subject.steps]
+    if not names and peak.time is not None and starts and peak.time < min(starts):
+        where = " before the first step"
     when = f", {clock_text(peak.time)} after the start" if peak.time is not None else ""
     limit = memory_limit(recording)
     near = f": {share_text(peak.value / limit)} of the limit of {size(limit)}" if limit else ""
     verb = "reached at least" if peak.is_least else "peaked at"
     yield f"Memory{whose(recording, peak)} {verb} {size(peak.value)}{where}{when}{near}."
+
+
+def _growing(recording: Recording, subject: Subject) -> Iterator[str]:
+    """Yields the sentence on memory that goes on growing within a step: of several in the innermost."""
+    # To load a model takes memory too, and ends soon.
+    least = _LONG * recording.duration
+    steps = [each for each in subject.steps if each.step.end is None or each.duration > least]
+    longest = sorted(steps, key=lambda each: -each.duration)[:_MOST_GROWING]
+    found = [(each, summary.growing(recording, each)) for each in longest]
+    known = [(each, grown) for each, grown in found if grown is not None]
+    if not known:
+        return
+    most = max(grown.grown for _, grown in known)
+    each, grown = max(known, key=lambda item: (item[1].grown > most / 2, item[0].depth))
+    by = f"{size(grown.per_second)} a second"
+    if grown.per_sample is not None:
+        by = f"{size(grown.per_sample)} with each sample ({by})"
+    text = f"Memory kept growing in {_path(each.names)}, by {by}, {size(grown.grown)} in all"
+    ending, limit = recording.ending, memory_limit(recording)
+    if limit and grown.left is not None and (ending is None or ending.exit_code == 0):
+        text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
+    yield f"{text}: a leak, or data that is kept."
 
 
 def whose(recording: Recording, peak: summary.Known) -> str:
@@ -206,6 +238,9 @@ def _written(recording: Recording, subject: Subject) -> Iterator[str]:
 
 _LONGEST: Final = 300
 _MOST: Final = 8
+
+_FULL: Final = 0.8
+"""Part of the machine's memory from which on it counts who else used it."""
 
 _CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
 
@@ -300,6 +335,12 @@ def _memory(ending: Ending) -> str:
         text += f", {share}the limit of {size(ending.memory_limit)}{source}"
     if ending.memory_per_sample:
         text += f", {size(ending.memory_per_sample)} more with each sample"
+    if ending.memory_per_second:
+        text += f", {size(ending.memory_per_second)} more each second until the end"
+    others, limit = ending.memory_of_others or 0, ending.memory_limit or 0
+    is_full = (ending.memory or 0) + others > _FULL * limit
+    if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:
+        text += f"; other programs of the machine used {size(others)}"
     return text
 
 

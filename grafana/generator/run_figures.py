@@ -29,7 +29,7 @@ _FAILED_STEPS = names.series(
 )
 # A run's own process is the first of those that have its name.
 _FIRST = f"bottomk by ({RUN}) (1, max by (job, instance, {RUN}) ({_START}))"
-_SEEN = f"timestamp({names.series(semconv.RUN_START, names.CHOSEN)})[$__range:1m]"
+_SEEN = f"max_over_time({names.series(semconv.RUN_LAST_SEEN, names.CHOSEN)}[$__range])"
 
 NEWEST = f"topk({MOST_RUNS}, max by ({RUN}) ({_START}))"
 
@@ -39,10 +39,7 @@ BEGAN = (
 )
 """Milliseconds since the epoch, with what is known of the run when it begins."""
 
-DURATION = (
-    f"1e9 * ((max by ({RUN}) ({_END}) or max by ({RUN}) (max_over_time({_SEEN})))"
-    f" - min by ({RUN}) ({_START}))"
-)
+DURATION = f"1e9 * (max by ({RUN}) ({_SEEN} or {_END}) - min by ({RUN}) ({_START}))"
 """Nanoseconds: to its end, or to when it was last heard of."""
 
 

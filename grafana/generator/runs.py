@@ -69,7 +69,7 @@ def dashboard() -> builders.Dashboard:
                 "Runs in view",
                 f"Runs of the chosen jobs in the time range. The table has the newest {figures.MOST_RUNS}: if there are more, narrow the time range.",
                 "none",
-                panels.promql_table(f"count(count by ({figures.RUN}) ({figures.PEAK} or {figures.STATE}))"),
+                panels.promql_table(f"count({figures.ALL})"),
             ).no_value("0").thresholds(panels.thresholds((None, panels.GREY), (figures.MOST_RUNS + 1, panels.YELLOW)))
         )
         .with_panel(_alerts())

@@ -17,8 +17,8 @@ from typing import Final, Literal, ParamSpec, TypeVar
 from otel_quant.schema.figures import MODEL_FIGURES, Metric
 from otel_quant.schema.figures import PREFIX as PREFIX
 
-SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
-"""Version of OpenTelemetry's semantic conventions whose names are used here."""
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+"""Version of OpenTelemetry's semantic conventions whose names are used here; a test holds that it has them."""
 
 SCOPE: Final = "otel_quant"
 """Name of the instrumentation scope of every signal."""

@@ -23,7 +23,12 @@ MANIFEST = ROOT / "docs" / "registry" / "manifest.yaml"
 CONVENTIONS = semconv.SCHEMA_URL.rpartition("/")[2]
 STABILITY = {"stability": "development"}
 ROLES = get_args(get_type_hints(CostedModel)["role"])
-PARSE: dict[str, Callable[[str], Any]] = {"int": int, "double": float, "boolean": lambda text: text == "true", "string": str}
+PARSE: dict[str, Callable[[str], Any]] = {
+    "int": int,
+    "double": float,
+    "boolean": lambda text: text == "true",
+    "string": str,
+}
 
 SPANS: dict[str, tuple[Place, str]] = {
     semconv.ROOT_SPAN: ("run", "A run, from its first step to its end."),

@@ -21,7 +21,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from otel_quant.inference.onnx_profile import read_profile
+from otel_quant.inference.onnx_kernels import read_profile
 from otel_quant.inference.torch_profile import RUN, events_of, runs_of
 
 T = TypeVar("T")

@@ -69,10 +69,7 @@ class Faults:
 
 
 class Boundary:
-    """See :meth:`Faults.kept_in`. A class, because a generator takes three times as long.
-
-    It has no state, so that several threads may be within it, and one thread more than once.
-    """
+    """See :meth:`Faults.kept_in`. Without state, for all threads; a generator takes three times as long."""
 
     __slots__ = ("_faults", "_origin")
 
@@ -99,11 +96,7 @@ class Boundary:
 
 
 def _is_of_a_signal_handler(error: Exception) -> bool:
-    """Whether a signal handler of the program raised an exception, in the middle of our code.
-
-    That is how programs end what takes too long (``SIGALRM``), and how torch's ``DataLoader``
-    tells of a worker that was killed (``SIGCHLD``).
-    """
+    """Whether a handler of the program raised it in our code: a timeout (SIGALRM), torch's DataLoader (SIGCHLD)."""
     import signal  # as above
 
     handlers = filter(callable, map(signal.getsignal, signal.valid_signals()))
@@ -146,12 +139,10 @@ class LastResort:
 
     def place(self) -> str:
         """Returns the file and line where the error was raised."""
-        traceback = self.error.__traceback__ if self.error is not None else None
-        place = "an unknown place"
-        while traceback is not None:
-            place = f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"
-            traceback = traceback.tb_next
-        return place
+        from traceback import extract_tb
+
+        frames = extract_tb(self.error.__traceback__) if self.error is not None else ()
+        return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
 
 
 FAULTS: Final = Faults()

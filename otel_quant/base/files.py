@@ -42,11 +42,7 @@ heartbeats."""
 
 
 class HeldFile:
-    """An open file, locked until it is closed or its process is gone.
-
-    A program may close a descriptor of ours and get its number for a file of its own. So each write
-    first makes sure that the descriptor is still that of the file.
-    """
+    """An open file, locked until it is closed; each write makes sure that the program has not taken its descriptor."""
 
     def __init__(self, path: Path, *, appends: bool = True, is_new: bool = True) -> None:
         self.path = path
@@ -67,10 +63,7 @@ class HeldFile:
         return self._checked()
 
     def append(self, data: bytes, size: int | None = None) -> None:
-        """Appends lines. They are in the file when this returns; if it raises, none of them is.
-
-        `size` is that of the file, if it was just asked for.
-        """
+        """Appends lines, all or none; `size` is that of the file, if it was just asked for."""
         with self._lock:
             before = self._checked() if size is None else size
             try:
@@ -86,7 +79,8 @@ class HeldFile:
         """Writes over a part of the file that lies within a page."""
         with self._lock:
             self._checked()
-            written = _write_at(self._descriptor, data, offset)
+            os.lseek(self._descriptor, offset, os.SEEK_SET)
+            written = os.write(self._descriptor, data)
             if written < len(data):
                 raise self._error(errno.ENOSPC, f"only {written} of {len(data)} bytes were written")
 
@@ -254,12 +248,3 @@ def _hold(descriptor: int) -> bool | None:
             return is_locked
         time.sleep(0.001)  # a reader is just asking
     return False
-
-
-def _seek_and_write(descriptor: int, data: bytes, offset: int) -> int:
-    os.lseek(descriptor, offset, os.SEEK_SET)
-    return os.write(descriptor, data)
-
-
-_write_at: Final = getattr(os, "pwrite", _seek_and_write)
-"""Windows has no ``pwrite``."""

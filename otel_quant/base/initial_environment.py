@@ -7,10 +7,7 @@ from collections.abc import Mapping
 
 
 def environment_at_start(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the environment that this process was started with; another where it is not known.
-
-    ``os.environ`` is not that: Python itself sets ``LC_CTYPE`` where the locale is ``C``.
-    """
+    """Returns the environment at the start, if it is known: Python itself sets ``LC_CTYPE`` in ``os.environ``."""
     try:
         with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - the program waits for pathlib
             pairs = file.read().split(b"\0")

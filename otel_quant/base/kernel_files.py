@@ -112,11 +112,7 @@ def threads_of(pid: int) -> list[str]:
 
 
 def open_files(folder: str) -> Iterator[tuple[str, str]]:
-    """Yields the descriptors in a folder ``/proc/PID/fd``, with the path of the file of each.
-
-    Raises:
-        OSError: The process has ended, or is another user's.
-    """
+    """Yields number and path of each open file in ``/proc/PID/fd``; raises OSError of a process that is gone."""
     for number in os.listdir(folder):  # noqa: PTH208  # pathlib takes ten times as long
         try:
             yield number, os.readlink(f"{folder}/{number}")  # noqa: PTH115  # likewise
@@ -137,10 +133,7 @@ def read_proc(path: str) -> bytes:
 
 
 def number_in(status: bytes, key: bytes) -> int | None:
-    """Returns the number after a key, which begins with a line feed, in a file ``status``.
-
-    Sizes there are in KiB.
-    """
+    """Returns the number (of sizes in KiB) after a key, which begins with a line feed, in a file ``status``."""
     at = status.find(key)  # takes a tenth of a regular expression's time
     if at < 0:
         return None

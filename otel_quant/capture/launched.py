@@ -91,11 +91,7 @@ def _instrument_libraries() -> None:
 
 
 class _FirstImport:
-    """Instruments the libraries when the first of them is imported, before it is.
-
-    A finder of the import system. What instruments takes 60 ms to load, which a program without them
-    is not to wait for.
-    """
+    """Instruments the libraries before the first of them is imported: that takes 60 ms, not for every program."""
 
     def __init__(self) -> None:
         # A spawned process takes its parent's trace context before it imports a library.
@@ -115,11 +111,7 @@ class _FirstImport:
 
 
 def exporter_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings with which automatic instrumentation sends what was asked for.
-
-    The distribution takes an exporter that is not set for one to this machine; here it sends
-    nothing.
-    """
+    """Returns the settings to send what was asked for: what is not set is off, not sent to this machine."""
     if not any(name.startswith("OTEL_") and name not in _SET_BY_LAUNCHER for name in environ):
         return {}
     from otel_quant.base.environment import settings_from

@@ -93,10 +93,7 @@ class Runtime:
 
     @property
     def recorder(self) -> Recorder:
-        """The run under way; a new one that has not begun, if there is none.
-
-        One that records nothing, where the program has suppressed instrumentation.
-        """
+        """The run under way, or a new one; one that records nothing where the program suppresses instrumentation."""
         if not is_instrumentation_enabled():
             return _no_run()
         recorder = self._recorder
@@ -152,10 +149,7 @@ class Runtime:
         return recorder
 
     def write_profile(self, path: str) -> None:
-        """Asks for the local file as Quark's profiler does: at a path in a folder that exists.
-
-        The run may have begun.
-        """
+        """Asks for the local file as Quark's profiler does: in a folder that exists, also once the run has begun."""
         PROGRAM_REQUEST.ask(path, makes_folders=False)
         with self._lock, FAULTS.kept_in("local profile"):
             if not self.is_running:

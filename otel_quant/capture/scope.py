@@ -151,11 +151,7 @@ def qualified_name(function: Callable[..., Any]) -> str:
 
 
 def as_step(function: F, begin: Begin) -> F:
-    """Wraps a function so that each call is a step.
-
-    The wrapper is a plain function made as with ``functools.wraps``: it can be pickled by name, and
-    ``inspect`` reports the same kind of function.
-    """
+    """Makes each call a step; the wrapper is of the same kind for ``inspect``, and can be pickled by name."""
     wrapper: Any
     if inspect.isasyncgenfunction(function):
 

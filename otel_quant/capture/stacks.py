@@ -21,11 +21,14 @@ from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.schema.records import Reading
 from otel_quant.schema.stacks import Amounts, Place, Stacks
 
+STACKS_SHARE: Final = 0.001
+"""Part of one core that the stacks may take beside the readings."""
+
 _DEEPEST: Final = 200
 """Frames of a stack that are kept, the innermost."""
 
-_MOST_CODE: Final = 20_000
-"""Pieces of code whose places are remembered."""
+_MOST_PLACES: Final = 20_000
+"""Positions in code whose lines are remembered: to find out a line takes as long as all else of a frame."""
 
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 _STANDARD: Final = tuple(
@@ -43,9 +46,11 @@ class StackSampler:
         self.stacks = Stacks()
         self.newest: Mapping[int, Place] = {}  # By the step's index: its line at the last sample
         self._names_paths = names_paths
-        self._code: dict[int, tuple[CodeType, tuple[str, str, str] | None]] = {}
+        # By id of the code and position in it
+        self._places: dict[tuple[int, int], tuple[CodeType, Place | None]] = {}
         self._last_ns = 0
         self._last_rss = 0
+        self._natives: dict[int | None, int | None] = {}  # The kernel's ids of threads
         self._threads: dict[int, tuple[int, int]] = {}  # What each thread has run and waited, in ns
 
     def take(self, steps: Collection[OpenStep], reading: Reading) -> None:
@@ -89,16 +94,17 @@ class StackSampler:
 
     def _used(self, threads: Collection[int]) -> dict[int, tuple[int, int]]:
         """Returns how long threads have run, and waited for a processor, since the last sample."""
-        known = {each.ident: each.native_id for each in threading.enumerate()}
         before, self._threads, used = self._threads, {}, {}
+        if not self._natives.keys() >= set(threads):
+            self._natives = {each.ident: each.native_id for each in threading.enumerate()}
         for thread in threads:
-            native = known.get(thread)
-            if native is None:
-                continue
             try:
-                ran, waited, turns = read_process(SELF, f"task/{native}/schedstat").split()
-            except (OSError, ValueError):
-                continue  # not this system, or the thread has ended
+                ran, waited, turns = read_process(
+                    SELF, f"task/{self._natives[thread]}/schedstat"
+                ).split()
+            except (KeyError, OSError, ValueError):
+                self._natives.pop(thread, None)  # not this system, or the thread has ended
+                continue
             if turns == b"0":
                 continue
             now = self._threads[thread] = int(ran), int(waited)
@@ -111,30 +117,33 @@ class StackSampler:
         lines: list[Place] = []
         while frame is not None and len(lines) < _DEEPEST:
             code = frame.f_code
-            known = self._code.get(id(code))
+            known = self._places.get((id(code), frame.f_lasti))
             if known is None:
-                if len(self._code) >= _MOST_CODE:
-                    self._code.clear()
-                known = self._code[id(code)] = code, self._described(code)
+                if len(self._places) >= _MOST_PLACES:
+                    self._places.clear()
+                # The code itself is kept too, so that no other gets its id.
+                known = code, self._place_of(code, frame.f_lineno or 0)
+                self._places[id(code), frame.f_lasti] = known
             if known[1] is not None:
-                file, function, library = known[1]
-                lines.append(Place(file, function, frame.f_lineno or 0, library))
+                lines.append(known[1])
             frame = frame.f_back
         lines.reverse()
         return lines
 
-    def _described(self, code: CodeType) -> tuple[str, str, str] | None:
-        """Returns file, function and library of code; None for ours."""
-        file = code.co_filename
-        if _OURS in file:  # with words before it where a wrapper is to be no frame of a warning
+    def _place_of(self, code: CodeType, line: int) -> Place | None:
+        """Returns a line of code; None for ours."""
+        file, library = code.co_filename, ""
+        if file.startswith(_OURS):
             return None
-        for folder in _INSTALLED:
-            _, found, below = file.rpartition(folder)
-            if found:
-                return below, code.co_qualname, below.partition(os.sep)[0].removesuffix(".py")
-        for folder in _STANDARD:
-            if file.startswith(folder):
-                return file.removeprefix(folder), code.co_qualname, "python"
-        if file.startswith("<frozen "):
-            return file, code.co_qualname, "python"
-        return file if self._names_paths else Path(file).name, code.co_qualname, ""
+        installed = [
+            below for folder in _INSTALLED if (below := file.rpartition(folder)[2]) != file
+        ]
+        standard = [file.removeprefix(folder) for folder in _STANDARD if file.startswith(folder)]
+        if installed:
+            file = installed[0]
+            library = file.partition(os.sep)[0].removesuffix(".py")
+        elif standard or file.startswith("<frozen "):
+            file, library = standard[0] if standard else file, "python"
+        elif not self._names_paths:
+            file = Path(file).name
+        return Place(file, code.co_qualname, line, library)

@@ -127,11 +127,7 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_shapes(
-    parser: argparse.ArgumentParser,
-    *,
-    of_inputs: str,
-    of_dims: str,
-    metavar: str = "NAME=SHAPE",
+    parser: argparse.ArgumentParser, *, of_inputs: str, of_dims: str, metavar: str = "NAME=SHAPE"
 ) -> None:
     """Adds the two arguments."""
     parser.add_argument(

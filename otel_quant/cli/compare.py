@@ -8,14 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import (
-    MISUSED,
-    Command,
-    UserError,
-    add_format,
-    read_recording,
-    writing,
-)
+from otel_quant.cli.command import MISUSED, Command, UserError, add_format, read_recording, writing
 from otel_quant.schema.units import counted
 from otel_quant.views.text import printable
 

@@ -72,8 +72,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=("node", "op", "module", "tensor", "total", "comparison"),
         help="one line per node, per operator, per module that the names of nodes give, per tensor "
-        "that a node makes or per model, or only what differs between models (default: nodes, "
-        "operators, totals and what differs; for csv node)",
+        "that a node makes or per model, or only what differs between models (default: a summary, "
+        "and what differs; for csv node)",
     )
     parser.add_argument(
         "--sort",
@@ -84,7 +84,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--top",
         type=whole_number("lines"),
         metavar="N",
-        help="only the first N lines of each table",
+        help="only the first N lines of each table; of a summary, the N largest nodes (default: 3)",
     )
     parser.add_argument(
         "--exclude",
@@ -137,6 +137,7 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.cost import CostError, parse_dims
     from otel_quant.views.cost import Choices, all_assumptions, document
+    from otel_quant.views.text import terminal_width
     from otel_quant.views.writers import written
 
     # A graph of many nodes makes millions of objects and no garbage; looking for some would take
@@ -164,7 +165,8 @@ def _run(options: argparse.Namespace) -> int:
             costs = [cost._replace(tensors=None) for cost in costs]
     if costs and not (problems and options.by == "comparison"):
         choices = Choices(options.by, options.sort, options.top, compared=not problems)
-        pieces = written(document(costs, choices), options.format)
+        width = terminal_width(sys.stdout)
+        pieces = written(document(costs, choices), options.format, width)
         while text := "".join(islice(pieces, _PIECES)):
             sys.stdout.write(text)
         sys.stdout.flush()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import MISUSED, Command, UserError, seconds, whole_number
 from otel_quant.cli.measured_models import (
@@ -16,7 +15,6 @@ from otel_quant.cli.measured_models import (
     add_model_arguments,
     measure_options,
     measured,
-    write_for,
 )
 from otel_quant.views.text import printable
 
@@ -66,9 +64,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="nodes of each model in tables (default: %(default)s)",
     )
-    parser.add_argument(
-        "--chrome", metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev) or Chrome"
-    )
 
 
 _OF_ONNX: Final[Mapping[str, str]] = {
@@ -79,7 +74,6 @@ _OF_ONNX: Final[Mapping[str, str]] = {
     "--level": "level",
     "--custom-ops": "custom_ops",
     "--layers": "layers",
-    "--chrome": "chrome",
 }
 """Options that make no sense with a script, with their names in the namespace."""
 
@@ -102,7 +96,6 @@ def _run(options: argparse.Namespace) -> int:
         extra = "torch" if script else "inference"
         raise UserError(f"{needed} is not installed; expected: pip install otel-quant[{extra}]")
     asked = measure_options(options)
-    traces: dict[str, Sequence[Mapping[str, Any]]] = {}
 
     def measure() -> InferenceResult:
         if script:
@@ -111,15 +104,9 @@ def _run(options: argparse.Namespace) -> int:
             return measure_script(options.models[0], asked)
         from otel_quant.inference.measure import measure_files
 
-        result, found = measure_files(options.models, asked)
-        traces.update(found)
-        return result
+        return measure_files(options.models, asked)
 
     result = measured(options, measure, INFERENCE, options.top)
-    if options.chrome is not None and any(traces.values()):
-        from otel_quant.inference.onnx_profile import chrome_trace
-
-        write_for(Path(options.chrome), chrome_trace(traces), "--chrome")
     lines = [f"{printable(each.path)}: {each.problem}" for each in result.models if each.problem]
     if lines:
         raise UserError("\notel-quant: ".join(lines), FAILED)

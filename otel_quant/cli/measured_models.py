@@ -96,7 +96,6 @@ def measure_options(options: argparse.Namespace) -> Options:
         "providers": tuple(map(_provider, options.providers)),
         "inputs": inputs,
         "dims": dims,
-        "traces": getattr(options, "chrome", None) is not None,
     })  # fmt: skip
 
 
@@ -123,12 +122,10 @@ def measured(
     name: str,
     top: int = 0,
 ) -> InferenceResult:
-    """Measures, prints the result with so many nodes of each model, and puts it where it is to go.
-
-    That is a file of this name in the recording that the options name, and the configured endpoint.
-    """
+    """Measures, prints the result, adds it to the recording that the options name, and sends it."""
     from otel_quant.export.recording.layout import MANIFEST
-    from otel_quant.inference.variants import VariantsError
+    from otel_quant.inference.torch_session import VariantsError
+    from otel_quant.views.html import write_page
     from otel_quant.views.inference import result_text
 
     recording = None if options.record is None else Path(options.record)
@@ -148,20 +145,14 @@ def measured(
         shown = result_text(result, options.format, top, terminal_width(sys.stdout))
         sys.stdout.writelines(shown)
         if recording is not None:
-            write_for(recording / name, result.to_json(), "--record")
+            try:
+                write_page(recording / name, result.to_json())
+            except OSError as error:
+                path = printable(str(recording / name))
+                raise UserError(f"--record: {path}: {error.strerror}") from error
     sys.stdout.flush()
     _send(result, began_ns, ended_ns, recording)
     return result
-
-
-def write_for(path: Path, text: str, option: str) -> None:
-    """Writes a file that an option asks for."""
-    from otel_quant.views.html import write_page
-
-    try:
-        write_page(path, text)
-    except OSError as error:
-        raise UserError(f"{option}: {printable(str(path))}: {error.strerror}") from error
 
 
 def _send(result: InferenceResult, began_ns: int, ended_ns: int, recording: Path | None) -> None:

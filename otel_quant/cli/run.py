@@ -13,14 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.cli.command import Command, UserError
+from otel_quant.cli.command import Command, UserError, whole_number
 from otel_quant.launcher.program import Program, end_as
-from otel_quant.launcher.start import (
-    let_it_start,
-    make_folder,
-    program_environment,
-    take_notes,
-)
+from otel_quant.launcher.start import let_it_start, make_folder, program_environment, take_notes
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
@@ -78,21 +73,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--interval",
-        type=_milliseconds,
+        type=whole_number("milliseconds", 3_600_000),
         metavar="MS",
         help="milliseconds between readings (default: 50)",
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-
-
-def _milliseconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 1 <= value <= 3_600_000:
-        raise argparse.ArgumentTypeError(f"{text!r}; expected milliseconds from 1 to 3600000")
-    return value
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -101,7 +86,16 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(f"no program is given; {_EXPECTED}", 2)
     if options.otlp_files:
         _require_exporter()
-    made = _make_folder(options.out, arguments)
+    try:
+        made = make_folder(options.out, arguments)
+    except OSError as error:
+        from otel_quant.views.text import printable
+
+        where = printable(os.fspath(error.filename or options.out or "."))
+        raise UserError(
+            f"{where}: {error.strerror}; expected a new or empty folder to write to; choose one with --out DIR",
+            _OWN_FAILURE,
+        ) from error
     environ = program_environment(made, _settings(options))
     began_ns = time.time_ns()
     output = f"{made}/{_OUTPUT}" if options.watch else None
@@ -140,17 +134,24 @@ def _run(options: argparse.Namespace) -> int:
         import gc
 
         from otel_quant.recordings.reader import read
+        from otel_quant.views.answer import ending_lines
+        from otel_quant.views.text import printable
 
         gc.disable()  # of many steps it would look through all objects again and again; we end soon
         try:
             notes = take_notes(made)
+            # Short where it is below the current folder
+            near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
             if folder.is_dir():
-                recorded = read(_near(folder), ended)
+                recorded = read(near, ended)
                 text = "" if options.quiet else _text(recorded, notes)
                 if not options.no_report:
                     text += _report(recorded)
             else:
-                text = _without_recording(_near(folder), ended)
+                lines = [
+                    f"otel-quant: {near} was removed while the program ran: there is no recording"
+                ]
+                text = "\n".join(map(printable, [*lines, *ending_lines(ended)]))
             if not options.quiet:
                 LOG.removeFilter(hold)
                 for record in held:
@@ -193,7 +194,7 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     if options.no_command:
         settings["OTEL_QUANT_ARGUMENTS"] = "false"
     if options.interval is not None:
-        settings["OTEL_QUANT_SAMPLE_INTERVAL"] = f"{options.interval:g}"
+        settings["OTEL_QUANT_SAMPLE_INTERVAL"] = str(options.interval)
     return settings
 
 
@@ -235,26 +236,11 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _without_recording(folder: Path, ending: Ending | None) -> str:
-    """Returns what is said at the end if the recording is gone."""
-    from otel_quant.views.answer import ending_lines
-    from otel_quant.views.text import printable
-
-    gone = f"otel-quant: {printable(os.fspath(folder))} was removed while the program ran: there is no recording"
-    return "\n".join([gone, *ending_lines(ending)])
-
-
 def _report(recording: Recording) -> str:
     """Makes the report; returns a line that says where, or why there is none."""
     from otel_quant.export.recording.layout import REPORT
-
-    try:
-        import jinja2  # noqa: F401  # the pages need it
-
-        from otel_quant.views.html import write_page
-        from otel_quant.views.report import render
-    except ModuleNotFoundError as error:
-        return f"\nreport:    none, the package {error.name} is missing"
+    from otel_quant.views.html import write_page
+    from otel_quant.views.report import render
     from otel_quant.views.text import printable
 
     path = recording.path / REPORT
@@ -263,11 +249,6 @@ def _report(recording: Recording) -> str:
     except OSError as error:
         return f"\nreport:    none, {error}"
     return f"\nreport:    {printable(os.fspath(path))}"
-
-
-def _near(path: Path) -> Path:
-    """Returns a path as it is shown: short where it is below the current folder."""
-    return path.relative_to(path.cwd()) if path.is_relative_to(path.cwd()) else path
 
 
 def _require_exporter() -> None:
@@ -285,19 +266,6 @@ def _require_exporter() -> None:
         )
 
 
-def _make_folder(chosen: str | None, arguments: Sequence[str]) -> str:
-    try:
-        return make_folder(chosen, arguments)
-    except OSError as error:
-        from otel_quant.views.text import printable
-
-        where = printable(os.fspath(error.filename or chosen or "."))
-        raise UserError(
-            f"{where}: {error.strerror}; expected a new or empty folder to write to; choose one with --out DIR",
-            _OWN_FAILURE,
-        ) from error
-
-
 def _not_started(name: str, error: OSError) -> UserError:
     """Returns what to say, with the exit code that a shell has for it."""
     from pathlib import Path
@@ -305,15 +273,13 @@ def _not_started(name: str, error: OSError) -> UserError:
     from otel_quant.views.text import printable
 
     path = Path(name)
-    code = _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
-    problem = error.strerror or "cannot be run"
-    if path.is_dir() and os.sep in name:
-        problem = "is a folder; expected a program"
-    elif path.is_file() and path.suffix == ".py":
+    is_missing = isinstance(error, FileNotFoundError)
+    code, problem = (_NOT_FOUND if is_missing else _NOT_EXECUTABLE), error.strerror
+    if path.is_file() and path.suffix == ".py":
         problem = f"is no program by itself; write otel-quant run -- python {name}"
-    elif isinstance(error, FileNotFoundError) and os.sep in name and path.exists():
+    elif is_missing and os.sep in name and path.exists():
         code, problem = _NOT_EXECUTABLE, "the interpreter in its first line (#!) does not exist"
-    elif isinstance(error, FileNotFoundError):
+    elif is_missing:
         problem = f"no such program; {_EXPECTED}"
     elif isinstance(error, PermissionError):
         problem = "is not executable; name the program that runs it, or chmod +x it"

@@ -8,7 +8,7 @@ from typing import Final
 
 from otel_quant.cli.command import Command, UserError, read_recording
 
-_FOR_TOOLS: Final = ("speedscope", "collapsed")
+_FOR_TOOLS: Final = ("speedscope", "collapsed", "pprof")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +55,8 @@ def _run(options: argparse.Namespace) -> int:
         )
     if options.format == "speedscope":
         sys.stdout.write(views.speedscope(found, options.recording) + "\n")
+    elif options.format == "pprof":
+        sys.stdout.buffer.write(views.pprof(found))
     elif options.format == "collapsed":
         sys.stdout.writelines(views.collapsed(found, options.by))
     else:

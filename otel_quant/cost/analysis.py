@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.execution import (
@@ -19,8 +19,8 @@ from otel_quant.cost.execution import (
     memory_views,
     precision_of,
 )
-from otel_quant.cost.inputs import InputShape, bind_inputs, names_in_shapes, names_of
-from otel_quant.cost.model_reader import read_model, structure_of
+from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
+from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Operation, Shape, Value
 from otel_quant.cost.operators import CustomRule, custom_operators, operator_of
 from otel_quant.cost.operators.record import NO_PRECISION
@@ -41,9 +41,6 @@ from otel_quant.cost.walk import MAX_NODES, Walk
 if TYPE_CHECKING:
     from otel_quant.cost.fused import Fused
     from otel_quant.cost.runtimes import Obstacle
-
-_MAX_LOCATIONS: Final = 10_000
-"""External files that are asked for their size; beyond that, what the model declares counts."""
 
 
 def analyze(
@@ -87,64 +84,52 @@ def analyze(
         CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an
             argument makes no sense.
     """
+    _chosen("rules", "rule set", rules, RULE_SETS)
+    view = view or ("fused" if rules == "corrected" else "file")
+    _chosen("view", "view", view, VIEWS)
+    deadline = None if time_limit is None else monotonic() + time_limit
     with custom_operators(rules_from):
-        analysis = _Analysis(model, rules, view, inputs, dims, time_limit, max_nodes)
-        return analysis.cost(exclude, tensors=tensors, sparsity=sparsity)
+        structure = read_model(model, deadline)
+        bound = bind_inputs(structure.graph, inputs, structure.source, dims=dims)
+        walk = Walk(structure, bound, deadline=deadline, max_nodes=max_nodes)
+        analysis = _Analysis(walk, bound, rules, view)
+        if sparsity:
+            from otel_quant.cost.sparsity import source_of, weight_sparsity  # imports numpy
+
+            weights = source_of(model)
+            check = walk.budget.check_time
+            analysis.sparsity_of = lambda op: weight_sparsity(op, weights, check)
+        return analysis.cost(exclude, tensors=tensors)
 
 
 class _Analysis:
-    """One walk over one model, and what is added up of it."""
+    """What is added up of one walk over one model."""
 
-    def __init__(
-        self,
-        source: object,
-        rules: str,
-        view: str | None,
-        inputs: Mapping[str, InputShape] | None,
-        dims: Mapping[str, int] | None,
-        time_limit: float | None,
-        max_nodes: int,
-    ) -> None:
-        self._rules = _chosen("rules", "rule set", rules, RULE_SETS)
-        self._corrected = self._rules == "corrected"
-        default = "fused" if self._corrected else "file"
-        self._view_name = _chosen("view", "view", view or default, VIEWS)
-        deadline = None if time_limit is None else monotonic() + time_limit
-        self._source, self._given = source, inputs
-        if isinstance(source, bytes | bytearray | memoryview):
-            self._model = read_model(bytes(source), deadline)
-        elif isinstance(source, str | os.PathLike):
-            self._model = read_model(source, deadline)
-        else:
-            self._model = structure_of(source, deadline)
-        self._bound = bind_inputs(self._model.graph, inputs, self._model.source, dims=dims)
-        self._walk = Walk(self._model, self._bound, deadline=deadline, max_nodes=max_nodes)
+    def __init__(self, walk: Walk, bound: BoundInputs, rules: str, view: str) -> None:
+        self.sparsity_of: Callable[[Operation], WeightSparsity | None] | None = None
+        self._walk, self._bound, self._model = walk, bound, walk.model
+        self._rules, self._view_name = rules, view
+        self._corrected = rules == "corrected"
         self._fused: Fused | None = None
         self._dequantized = 0  # Contractions of dequantized integers
         self._in_float: dict[Obstacle, list[Operation]] = {}  # Those expected to run in float
-        if self._walk.dequantizes:  # other models are not to wait for what this imports
+        if walk.dequantizes:  # other models are not to wait for what this imports
             from otel_quant.cost.fused import fused_kernels
 
-            self._fused = fused_kernels(self._walk.ops, self._walk.outputs)
-        self._views = memory_views(self._walk, self._fused, corrected=self._corrected)
-        self._view = self._views[self._view_name]
+            self._fused = fused_kernels(walk.ops, walk.outputs)
+        self._views = memory_views(walk, self._fused, corrected=self._corrected)
+        self._view = self._views[view]
         self._other_views = set(self._views.values()) - {self._view}
-        self._sparsity_of: Callable[[Operation], WeightSparsity | None] | None = None
         self._makers: dict[Value, Operation] = {}
         self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
         # Constants by their first reader
         self._read: set[Value] = set()
         self._weight_bytes = self._packed = 0
 
-    def cost(self, exclude: Collection[str], *, tensors: bool, sparsity: bool) -> ModelCost:
+    def cost(self, exclude: Collection[str], *, tensors: bool) -> ModelCost:
         """Costs what the walk has met; its list of operations is then empty."""
         walk, bound = self._walk, self._bound
         made = tuple(_made_tensors(walk.ops, exclude)) if tensors else None
-        if sparsity:
-            from otel_quant.cost.sparsity import source_of, weight_sparsity  # imports numpy
-
-            weights = source_of(self._source)
-            self._sparsity_of = lambda op: weight_sparsity(op, weights, walk.budget.check_time)
         excluded = dict.fromkeys(exclude, 0)
         nodes: list[NodeCost] = []
         branches: list[AssumedBranch] = []
@@ -170,10 +155,6 @@ class _Analysis:
         uncosted = [node for node in nodes if node.macs is None]
         heaviest = max(nodes, key=lambda node: node.memory_bytes or 0, default=None)
         zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
-        unused_dims: tuple[str, ...] = ()
-        if bound.dims:
-            known = names_of(self._model.graph).union(names_in_shapes(self._given))
-            unused_dims = tuple(name for name in bound.dims if name not in known)
         return ModelCost(
             path=self._model.source,
             rules=self._rules,
@@ -197,12 +178,12 @@ class _Analysis:
             input_shapes={name: value.shape for name, value in bound.values.items()},
             assumed=bound.assumed,
             overridden_dims=dict(bound.overridden),
-            unused_dims=unused_dims,
+            unused_dims=bound.unused,
             uncosted_ops=dict(Counter(node.op_type for node in uncosted)),
             unsized_tensors=self._view.unsized,
             unknown_nodes=tuple(_unknown_nodes(uncosted)),
             max_memory_node=heaviest.name if heaviest and heaviest.memory_bytes else None,
-            sparsity=tuple(zeros.values()) if sparsity else None,
+            sparsity=tuple(zeros.values()) if self.sparsity_of else None,
             excluded=excluded,
             tensors=made,
             quantized_contractions=self._dequantized,
@@ -248,7 +229,7 @@ class _Analysis:
             self._shared([None if value is None else value.shape for value in op.inputs]),
             self._shared([value.shape for value in op.outputs]),
             precision,
-            None if self._sparsity_of is None else self._sparsity_of(op),
+            None if self.sparsity_of is None else self.sparsity_of(op),
             unknown if macs is None else self._unsized(op, memory),
             None if moved is None or run.times is None else moved * run.times,
             expected,
@@ -326,12 +307,11 @@ def _mix(nodes: Iterable[NodeCost], key: str, whole: int) -> dict[str, float]:
     return {name: macs / whole for name, macs in mix.most_common() if whole}
 
 
-def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> str:
-    if not isinstance(name, str) or name not in choices:
+def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> None:
+    if name not in choices:
         raise CostError(
             what, f"{printable(str(name))!r} is not a {title}", expected=" or ".join(choices)
         )
-    return name
 
 
 def _elements(op: Operation, i: int, weight: Tensor) -> int:
@@ -402,34 +382,11 @@ def _never_read(model: Model, constants: Sequence[Value]) -> list[Value]:
 
 
 def file_bytes(model: Model, weights: Iterable[Value]) -> int:
-    """Returns the bytes of a model's file and of the files its tensors lie in.
-
-    External files are only asked for their size, and only within the model's folder; one
-    that is missing counts as many bytes as the model declares.
-    """
+    """Returns the bytes of a model's file and, as the model declares them, of its external data."""
     declared: dict[str, int] = {}
     for value in weights:
-        if value.weight is None or value.weight.external is None:
-            continue
-        place = value.weight.external
-        end = place.offset + value.weight.stored
-        declared[place.location] = max(declared.get(place.location, 0), end)
-    total = model.size
-    folder = None if model.source.startswith("<") else os.path.dirname(model.source)  # noqa: PTH120  # pathlib takes 2 ms to import
-    for i, (location, size) in enumerate(declared.items()):
-        found = _external_size(folder, location) if i < _MAX_LOCATIONS else None
-        total += found or size
-    return total
-
-
-def _external_size(folder: str | None, location: str) -> int | None:
-    if folder is None or not location:
-        return None
-    try:
-        from pathlib import Path  # takes 2 ms to import
-
-        place = Path(folder, location)
-        inside = place.resolve().is_relative_to(Path(folder).resolve())
-        return place.stat().st_size if inside else None
-    except (OSError, ValueError):
-        return None
+        if value.weight is not None and value.weight.external is not None:
+            place = value.weight.external
+            end = place.offset + value.weight.stored
+            declared[place.location] = max(declared.get(place.location, 0), end)
+    return model.size + sum(declared.values())

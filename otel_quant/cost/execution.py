@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -42,12 +41,6 @@ class Macs(NamedTuple):
     total: int  # All of them
 
 
-@lru_cache(maxsize=4096)
-def _macs(contraction: int, total: int) -> Macs:
-    """One record for all nodes that cost the same: layers recur, and nodes may be many."""
-    return Macs(contraction, total)
-
-
 def macs_of(op: Operation, *, corrected: bool) -> Macs:
     """Returns what one execution of a node costs, its bodies left out.
 
@@ -62,7 +55,7 @@ def macs_of(op: Operation, *, corrected: bool) -> Macs:
         and op.outputs[0].constant  # all() takes as long as the rest of this
         and all(value.constant for value in op.outputs)
     ):
-        return _macs(0, 0)
+        return Macs(0, 0)
     tool = None if corrected else operator.tool
     if tool is None and not operator.costed:
         raise UnknownError(operator.words)
@@ -71,7 +64,7 @@ def macs_of(op: Operation, *, corrected: bool) -> Macs:
         total = _counted(tool(op))
         return Macs(min(inner, total), total)
     rest = _counted(operator.rest(op)) if operator.rest is not None else 0
-    return _macs(inner, inner + rest)
+    return Macs(inner, inner + rest)
 
 
 def _counted(macs: object) -> int:

@@ -75,11 +75,9 @@ def _fuse(ops: Sequence[Operation], outputs: Iterable[Value], fused: Fused) -> s
     for op in graph:
         for body in (*op.bodies, *op.branches):
             captured |= _fuse(body.ops, body.outputs, fused)
-    found = _Graph(graph, set(outputs), captured, fused.runtime)
+    found = _Graph(graph, set(outputs), captured, fused)
     fused.kernels.update(found.kernels())
     fused.on_integers.update(found.fused)
-    fused.by_weights.update(found.by_weights)
-    fused.obstacles.update(found.obstacles)
     return found.read
 
 
@@ -87,14 +85,12 @@ class _Graph:
     """The operations of one graph, bodies left out: a kernel does not reach into a body."""
 
     def __init__(
-        self,
-        ops: Sequence[Operation],
-        outputs: set[Value],
-        captured: set[Value],
-        runtime: Runtime,
+        self, ops: Sequence[Operation], outputs: set[Value], captured: set[Value], into: Fused
     ) -> None:
         self._ops = ops
-        self._runtime = runtime
+        self._runtime = into.runtime
+        self._by_weights = into.by_weights
+        self._obstacles = into.obstacles
         self._captured = captured
         self._kept = kept = outputs | captured
         self._makers = {value: op for op in ops for value in op.outputs}
@@ -116,8 +112,6 @@ class _Graph:
         self._held: dict[Value, Quantized] = {}
         self._foreign: set[Value] = set()  # Made by operators that dequantize as others do
         self.fused: dict[Operation, list[Quantized]] = {}
-        self.by_weights: dict[Operation, Value] = {}
-        self.obstacles: dict[Operation, Obstacle] = {}
         self._clamped: dict[Value, Value] = {}
         self._only_quantizes: set[Operation] = set()
         self._at_rest: set[Value] = set()  # quantizations are moved before operators are left out
@@ -236,7 +230,7 @@ class _Graph:
             if rule.weight and not isinstance(results, list):
                 results = self._weighted(op, results)
             if isinstance(results, Obstacle):
-                self.obstacles[op] = results
+                self._obstacles[op] = results
             elif results is not None:
                 self.fused[op] = results
         wanted = self._wanted.get(value)
@@ -341,7 +335,7 @@ class _Graph:
             return otherwise
         obstacle = self._against_weights(op, weights, words=words)
         if obstacle is None:
-            self.by_weights[op] = weights.value
+            self._by_weights[op] = weights.value
         return obstacle
 
     def _against_weights(
@@ -431,8 +425,8 @@ class _Graph:
                     held = self._operand(op, i)
                     if held is not None:
                         taken[i] = held.value
-            elif op in self.by_weights:
-                taken[1] = self.by_weights[op]
+            elif op in self._by_weights:
+                taken[1] = self._by_weights[op]
             reads[op] = taken
         made = {item.value for items in self.fused.values() for item in items}
         made |= set(self._twins) | set(self._clamped)
@@ -476,7 +470,7 @@ class _Graph:
         items = self.fused.get(op)
         if items:
             return [*(item.value for item in items), *needed]
-        if items is not None or op in self.by_weights:
+        if items is not None or op in self._by_weights:
             return op.outputs
         moved = [
             item.value

@@ -87,14 +87,6 @@ def parse_inputs(texts: Iterable[str], *, option: str = "") -> dict[str, InputSp
     return found
 
 
-def names_in_shapes(inputs: Mapping[str, InputShape] | None) -> set[str]:
-    """Returns the names of dimensions that given shapes have."""
-    shapes = (
-        spec.shape if isinstance(spec, InputSpec) else spec for spec in (inputs or {}).values()
-    )
-    return {length for shape in shapes for length in shape if isinstance(length, str)}
-
-
 def parse_dims(texts: Iterable[str]) -> dict[str, int]:
     """Reads lengths of dimensions as a user writes them, each ``name=8``.
 
@@ -214,7 +206,7 @@ def parts_of(text: str, names: Collection[str]) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def names_of(graph: Graph) -> frozenset[str]:
+def _names_of(graph: Graph) -> frozenset[str]:
     """Returns every name of a length in a graph and its bodies, those in expressions too."""
     found: set[str] = set()
     for each in graph.within():
@@ -347,6 +339,7 @@ class BoundInputs(NamedTuple):
     # input and axis, ``input[0]``
     overridden: Mapping[str, tuple[int, int]]
     dims: Mapping[str, int]  # Lengths that the caller gives by name
+    unused: tuple[str, ...]  # Those of these names that the model and the given shapes do not have
 
 
 def bind_inputs(
@@ -381,7 +374,12 @@ def bind_inputs(
             values[name] = _assumed_value(name, declared, symbols)
             for anonymous in _anonymous(name, declared, values[name]):
                 assumptions[anonymous.name] = anonymous
-    return BoundInputs(values, symbols, tuple(assumptions.values()), learned.overridden, lengths)
+    unused: tuple[str, ...] = ()
+    if lengths:
+        known = _names_of(graph).union(*(spec.shape for spec, _ in learned.given.values()))
+        unused = tuple(name for name in lengths if name not in known)
+    assumed_lengths = tuple(assumptions.values())
+    return BoundInputs(values, symbols, assumed_lengths, learned.overridden, lengths, unused)
 
 
 class _Learned:
@@ -437,7 +435,7 @@ class _Learned:
                 f"has no input {printable(name)!r}{_by(spec)}",
                 expected=f"one of {names}" if names else "none",
             )
-        if declared.kind not in ("tensor", "sparse", "unknown"):
+        if declared.kind not in ("tensor", "unknown"):
             given, expected = "a shape", f"none, as it is of type {declared.kind}"
         elif dtypes.UNKNOWN not in (spec.dtype, declared.dtype) and spec.dtype != declared.dtype:
             given = f"type {dtypes.name_of(spec.dtype)}"

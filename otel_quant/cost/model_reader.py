@@ -78,7 +78,7 @@ _PAYLOADS: Final = frozenset({4, 5, 6, 7, 9, 10, 11})
 """Fields of a TensorProto that hold elements."""
 
 _TYPE_KINDS: Final[dict[int, Kind]] = {
-    1: "tensor", 4: "sequence", 5: "map", 8: "sparse", 9: "optional"
+    1: "tensor", 4: "sequence", 5: "map", 9: "optional"
 }  # fmt: skip
 """Fields of a TypeProto."""
 
@@ -88,29 +88,34 @@ _DEFAULTS: Final[dict[int, Attribute]] = {1: 0.0, 2: 0, 3: b""}
 """An attribute whose value is the default of its field may be written without it."""
 
 
-def read_model(source: str | os.PathLike[str] | bytes, deadline: float | None = None) -> Model:
-    """Reads a model's structure."""
-    if isinstance(source, bytes):
+def read_model(source: object, deadline: float | None = None) -> Model:
+    """Reads the structure of a model: a path, bytes, or an ``onnx.ModelProto``."""
+    size = 0
+    if isinstance(source, str | os.PathLike):
+        reader = open_reader(source, deadline)
+    elif isinstance(source, bytes | bytearray | memoryview):
         reader = Reader(BytesIO(source), "<bytes>", len(source), deadline)
     else:
-        reader = open_reader(source, deadline)
+        data, size = _without_weights(source)
+        reader = Reader(BytesIO(data), "<ModelProto>", len(data), deadline)
     try:
-        return _ModelReader(reader).model()
+        model = _ModelReader(reader).model()
     except OSError as error:
         raise reader.error(f"cannot be read: {error.strerror}") from error
     finally:
         reader.close()
+    return model._replace(size=size) if size else model
 
 
 _BIG: Final = 1 << 16
 """Bytes from which an initializer is not serialized with its payload."""
 
 
-def structure_of(proto: Any, deadline: float | None = None) -> Model:
-    """Returns the structure of an ``onnx.ModelProto``, which brings its own methods.
+def _without_weights(proto: Any) -> tuple[bytes, int]:
+    """Returns an ``onnx.ModelProto`` without its weights as bytes, and the bytes that it takes whole.
 
-    Piece by piece, so that a model of several gigabytes is neither copied nor has to fit into
-    one protobuf message (two gigabytes at most).
+    It brings its own methods. Piece by piece, so that a model of several gigabytes is neither copied
+    nor has to fit into one protobuf message (two gigabytes at most).
     """
     if not (hasattr(proto, "graph") and hasattr(proto, "SerializeToString")):
         raise CostError(
@@ -122,7 +127,7 @@ def structure_of(proto: Any, deadline: float | None = None) -> Model:
     light.ir_version, light.producer_name = proto.ir_version, proto.producer_name
     light.opset_import.extend(proto.opset_import)
     light.functions.extend(proto.functions)
-    for name in ("node", "input", "output", "value_info", "sparse_initializer"):
+    for name in ("node", "input", "output", "value_info"):
         getattr(light.graph, name).extend(getattr(proto.graph, name))
     for tensor in proto.graph.initializer:
         if tensor.ByteSize() < _BIG:
@@ -133,9 +138,7 @@ def structure_of(proto: Any, deadline: float | None = None) -> Model:
         kept.data_location = tensor.data_location
         kept.dims.extend(tensor.dims)
         kept.external_data.extend(tensor.external_data)
-    data = light.SerializeToString()
-    model = _ModelReader(Reader(BytesIO(data), "<ModelProto>", len(data), deadline)).model()
-    return model._replace(size=proto.ByteSize())
+    return light.SerializeToString(), proto.ByteSize()
 
 
 class _ModelReader:
@@ -188,11 +191,11 @@ class _ModelReader:
                 f"graphs nested more than {_MAX_GRAPH_DEPTH} deep", _MAX_GRAPH_DEPTH
             )
         info, tensor = self._value_info, self._tensor
-        messages = {1: self._node, 5: tensor, 11: info, 12: info, 13: info, 15: self._sparse_tensor}
+        messages = {1: self._node, 5: tensor, 11: info, 12: info, 13: info}
         found = self._collected(end, messages)
         self._depth -= 1
         nodes, inputs, outputs, infos = (tuple(found[number]) for number in (1, 11, 12, 13))
-        return Graph(nodes, inputs, outputs, infos, (*found[15], *found[5]))
+        return Graph(nodes, inputs, outputs, infos, tuple(found[5]))
 
     def _node(self, end: int) -> Node:
         self._keep(_RECORD)
@@ -231,7 +234,7 @@ class _ModelReader:
         """Reads an AttributeProto; returns its name and value."""
         self._keep(_RECORD)
         messages: Mapping[int, Callable[[int], Attribute]] = {
-            5: self._tensor, 6: self._graph, 14: self._type, 22: self._sparse_tensor
+            5: self._tensor, 6: self._graph, 14: self._type
         }  # fmt: skip
         name = reference = ""
         declared = count = 0
@@ -309,7 +312,7 @@ class _ModelReader:
             if number not in _TYPE_KINDS:
                 continue
             what = _TYPE_KINDS[number]
-            is_tensor = what in ("tensor", "sparse")
+            is_tensor = what == "tensor"
             dtype, shape, element = 0, None, None if is_tensor or what == "map" else Type()
             for inner, inner_kind, content in reader.fields(self._stop(number, kind, value)):
                 if is_tensor and inner == 1:
@@ -386,18 +389,6 @@ class _ModelReader:
             values = self._values(dtype, count, spans)
         kept = tuple(spans) if packed else ()
         return Tensor(name, dtype, tuple(dims), stored, values, kept, external)
-
-    def _sparse_tensor(self, end: int) -> Tensor:
-        """Reads a SparseTensorProto: the dense tensor, with the bytes that are stored."""
-        dims: list[int] = []
-        parts = {1: Tensor("", 0, (0,), 0), 2: Tensor("", 0, (0,), 0)}
-        for number, kind, value in self._reader.fields(end):
-            if number in parts:
-                parts[number] = self._tensor(self._stop(number, kind, value))
-            elif number == 3:
-                self._dims(kind, value, dims)
-        values, stored = parts[1], sum(part.stored for part in parts.values())
-        return Tensor(values.name, values.dtype, tuple(dims), stored)
 
     def _values(self, dtype: int, count: int, spans: list[Span]) -> tuple[int | float, ...] | None:
         if dtype in dtypes.FLOATS and count > _FLOAT_VALUES:

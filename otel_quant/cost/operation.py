@@ -143,35 +143,23 @@ an attribute another type than the operator allows.
 """
 
 
-class Body:
-    """Operations run as part of another: a branch, a loop's body, a function's."""
-
-    __slots__ = ("carried", "inlined", "ops", "outputs", "times", "unknown")
-
-    def __init__(
-        self,
-        ops: Sequence[Operation],
-        times: int | None = 1,
-        unknown: str = "",
-        outputs: Sequence[Value] = (),
-        carried: Sequence[Carried] = (),
-        *,
-        inlined: bool = False,
-    ) -> None:
-        self.ops = ops
-        self.times = times
-        self.unknown = unknown
-        self.outputs = outputs
-        self.carried = carried
-        self.inlined = inlined
-
-
 class Carried(NamedTuple):
     """A value that changes from one iteration of a body to the next."""
 
     first: Value | None  # What it is before the first iteration; None if that operand is left out
     entering: Value  # What the body reads
     leaving: Value  # What the body makes of it
+
+
+class Body(NamedTuple):
+    """Operations run as part of another: a branch, a loop's body, a function's."""
+
+    ops: Sequence[Operation]
+    times: int | None = 1  # How often; None if that is not known
+    unknown: str = ""  # Why it is not
+    outputs: Sequence[Value] = ()
+    carried: Sequence[Carried] = ()
+    inlined: bool = False  # It is a local function's: the call itself is nothing
 
 
 class Operation:

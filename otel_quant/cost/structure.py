@@ -109,7 +109,7 @@ class Reference(NamedTuple):
     name: str  # The caller's attribute
 
 
-Kind: TypeAlias = Literal["tensor", "sparse", "sequence", "optional", "map", "unknown"]
+Kind: TypeAlias = Literal["tensor", "sequence", "optional", "map", "unknown"]
 
 
 class Type(NamedTuple):
@@ -148,7 +148,7 @@ class Graph(NamedTuple):
     inputs: tuple[ValueInfo, ...] = ()
     outputs: tuple[ValueInfo, ...] = ()
     value_info: tuple[ValueInfo, ...] = ()
-    initializers: tuple[Tensor, ...] = ()  # sparse ones as well, as the tensors they stand for
+    initializers: tuple[Tensor, ...] = ()
 
     def within(self) -> Iterator[Graph]:
         """Yields this graph and those that its nodes run, at any depth."""

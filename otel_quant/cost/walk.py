@@ -126,7 +126,6 @@ class Budget:
 
 _CONSTANT_ATTRIBUTES: Final = {
     "value": dtypes.UNKNOWN,
-    "sparse_value": dtypes.UNKNOWN,
     "value_ints": dtypes.INT64,
     "value_floats": dtypes.FLOAT,
     "value_int": dtypes.INT64,
@@ -325,9 +324,9 @@ class Walk:
             depth = self.budget.depth
             outputs = operator.bodies(op, self._runner(op, scope))
             self.budget.depth = depth
-            for body in op.bodies:
-                if body.times is None:
-                    body.unknown += self._option_for_data(op)
+            if any(body.times is None for body in op.bodies):
+                option = self._option_for_data(op)
+                op.bodies = [each._replace(unknown=each.unknown + option) for each in op.bodies]
         else:
             outputs = self._apply(op, operator)
         made: list[Value] = []
@@ -347,9 +346,7 @@ class Walk:
     def _runner(self, op: Operation, scope: _Scope) -> RunGraph:
         """What walks the graphs that an operation runs, with the names around it."""
 
-        def run(
-            attribute: str, inputs: Sequence[Value] = ()
-        ) -> tuple[list[Operation], list[Value]]:
+        def run(attribute: str, inputs: Sequence[Value]) -> tuple[list[Operation], list[Value]]:
             graph = op.attributes.get(attribute)
             if not isinstance(graph, Graph):
                 raise CostError(

@@ -22,10 +22,7 @@ def arrays_in(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def as_array(tensor: Any) -> Any:
-    """Returns a tensor of torch, or an array, as an array of numpy.
-
-    What is quantized is dequantized, and a type that numpy does not have becomes float32.
-    """
+    """Returns an array of numpy: dequantized, and float32 where numpy does not have the type."""
     import numpy as np
 
     if not hasattr(tensor, "detach"):
@@ -90,9 +87,14 @@ def _error(name: str, expected: Any, actual: Any, np: Any) -> OutputError:
     )
 
 
-def tensor_errors(found: Mapping[str, Mapping[str, float]]) -> tuple[TensorError, ...]:
-    """Returns what the debugger has found, the worst first."""
-    errors = [TensorError(name, each.get("own"), each.get("all")) for name, each in found.items()]
+def tensor_errors(
+    found: Mapping[str, Mapping[str, float]], nodes: Mapping[str, str]
+) -> tuple[TensorError, ...]:
+    """Returns what the debugger has found with the nodes that make the tensors, the worst first."""
+    errors = [
+        TensorError(name, each.get("own"), each.get("all"), nodes.get(name, ""))
+        for name, each in found.items()
+    ]
     return tuple(
         sorted(errors, key=lambda each: (each.own if each.all is None else each.all) or 0.0)
     )

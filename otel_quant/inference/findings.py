@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from otel_quant.cost.graph import printable
 from otel_quant.inference.results import Finding, ModelResult
-from otel_quant.schema.units import share_text
+from otel_quant.schema.units import share_text, speed_text
 
 _LONGEST: Final = 120
 
@@ -96,7 +96,7 @@ def _slower(model: ModelResult, first: ModelResult) -> Iterator[Finding]:
     if own is None or other is None or not own.is_apart or not own.ratio or own.ratio <= 1:
         return
     text = (
-        f"it is slower than the float model: x {own.ratio:.3f} of its time, where rounds differ by "
+        f"it is {speed_text(own.ratio)} than the float model, where rounds differ by "
         f"{share_text(own.noise)} (the float model's by {share_text(other.noise)})"
     )
     if model.converting:

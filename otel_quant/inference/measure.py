@@ -9,42 +9,32 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from otel_quant.cost.graph import runtime_here
 from otel_quant.inference.accuracy import compared_outputs, tensor_errors
 from otel_quant.inference.findings import with_slower
-from otel_quant.inference.model_process import ModelError, ModelProcess, with_huge_pages
 from otel_quant.inference.onnx_findings import FINDINGS, Evidence
 from otel_quant.inference.results import (
     Accuracy,
     InferenceResult,
     MemoryUse,
     ModelResult,
-    OutputError,
     Ran,
-    merged_facts,
     runtime_of,
 )
-from otel_quant.inference.rounds import (
-    ROUNDS,
-    latency,
-    latency_of_processes,
-    planned,
-    take_turns,
-    until_settled,
-)
+from otel_quant.inference.rounds import latency, take_turns
 from otel_quant.inference.subjects import (
     InProcess,
+    ModelError,
+    ModelProcess,
     OnnxModel,
     Options,
     TorchVariant,
     script_process,
+    with_huge_pages,
 )
-from otel_quant.inference.variants import VariantsError
-
-ROUND: Final = 0.2
-"""Seconds of a variant in a round; torch's own default of a range."""
+from otel_quant.inference.torch_session import VariantsError
 
 PROCESSES: Final = 5
 """Processes of a variant, unless the user asks for more or fewer: single ones of the same model differ
@@ -57,29 +47,21 @@ STOPPED: Final = "stopped"
 """Setting of a result that has only what was finished when the command was stopped."""
 
 
-def measure_files(
-    paths: Sequence[str], options: Options
-) -> tuple[InferenceResult, Mapping[str, Sequence[Mapping[str, Any]]]]:
-    """Measures ONNX files beside each other, and looks at what ran and what went wrong.
-
-    Returns the profiler's own events by file too, if they are wanted.
-    """
+def measure_files(paths: Sequence[str], options: Options) -> InferenceResult:
+    """Measures ONNX files beside each other, and looks at what ran and what went wrong."""
     load = os.getloadavg()[0]
     with ExitStack() as kept:
         models = [OnnxModel(path, path, options, is_profiled=True) for path in paths]
         for model in models:
             kept.callback(model.process.close)
             model.prepare()
-        loaded = [model for model in models if not model.problem]
-        take_turns(loaded, planned(loaded, options.runs, options.seconds))
-        for model in loaded:
+        take_turns(models, options.seconds, options.runs)
+        for model in models:
             if not model.problem:
                 model.finish()
         results = [_detailed(model, models[0]) for model in models]
-    version = next((each.facts["onnxruntime"] for each in loaded), "")
+    version = next((facts["onnxruntime"] for each in results if (facts := each.facts)), "")
     settings = {
-        "providers": ", ".join(name for name, _ in options.providers) or "CPUExecutionProvider",
-        "threads": "onnxruntime's choice" if options.threads is None else str(options.threads),
         "graph optimization": options.level,
         "rules of fusing": runtime_here().title,
         "runs": f"{options.seconds:g} s each" if options.runs is None else str(options.runs),
@@ -87,33 +69,30 @@ def measure_files(
     for name, more in options.providers:
         settings |= {f"{name}.{key}": value for key, value in more.items()}
     cores = len(os.sched_getaffinity(0))
-    result = InferenceResult(with_slower(results), version, settings, load, cores)
-    return result, {each.path: each.trace for each in models}
+    return InferenceResult(with_slower(results), version, settings, load, cores)
 
 
 def _detailed(model: OnnxModel, first: OnnxModel) -> ModelResult:
-    result, beside = _result(model, first)
-    if model.problem or model.profile is None or result.memory is None:
+    """Adds what the profiler has seen of a model."""
+    result, profile = _result(model, first), model.profile
+    if model.problem or profile is None or result.memory is None:
         return result
-    profile = model.profile
-    what_ran = Ran.of(len(profile.runs), profile.run_micros, [each.ran for each in model.kernels])
+    kernels = sorted((each.ran for each in model.kernels), key=lambda each: -each.micros)
+    ran = Ran(len(profile.runs), profile.run_micros, tuple(kernels))
     asked = [name for name, _ in model.options.providers]
     assigned = Counter(part.provider for part in model.parts for _ in part.nodes)
     evidence = Evidence(model.file, model.kernels, asked, model.options.level, model.parts)
     return replace(
         result,
-        inputs=model.inputs,
         assigned=dict(assigned) or None,
-        latency=latency(model, beside, model.profiled),
         memory=replace(
             result.memory,
-            grown=model.loaded["grown"],
-            arena_held=profile.arena_held,
+            grown=model.grown,
             arena_used=profile.arena_used,
             weights_in_memory=model.weights_in_memory,
         ),
-        ran=what_ran,
-        findings=FINDINGS.of(evidence, what_ran.kernel_micros),
+        ran=ran,
+        findings=FINDINGS.of(evidence, ran.kernel_micros),
         accuracy=_with_layers(model, first, result.accuracy),
     )
 
@@ -127,40 +106,34 @@ def _with_layers(model: OnnxModel, first: OnnxModel, found: Accuracy | None) -> 
     except ModelError as error:  # what was measured before stands
         return replace(found, problem=f"--layers: {error}")
     if layers:
-        return replace(found, layers=tensor_errors(layers))
+        nodes = {name: op.name for name in layers if (op := model.file.computed_by(name))}
+        return replace(found, layers=tensor_errors(layers, nodes))
     why = "--layers: no tensor of the model is quantized and dequantized again"
     return replace(found, problem=why)
 
 
-def _result(model: InProcess, base: InProcess) -> tuple[ModelResult, InProcess | None]:
-    """Returns what is known of any model, and the one that its times are compared with."""
+def _result(model: InProcess, base: InProcess) -> ModelResult:
+    """Returns what is known of any model, with its time and outputs compared with another's."""
     beside = None if model is base or base.problem else base
-    assumed = model.assumed if isinstance(model, OnnxModel) else ()
-    result = ModelResult(model.name, model.problem, assumed=assumed, kind=model.kind)
+    result = ModelResult(model.name, model.problem, assumed=model.assumed, kind=model.kind)
     if model.problem:
-        return result, beside
+        return result
     usual = median(model.medians()[0])
+    before, timed = model.marks
     return replace(
         result,
+        inputs={name: text.partition(" (")[0] for name, text in model.fed.items()},
+        facts=model.facts,
         is_quantized=model.is_quantized,
         providers=tuple(model.providers),
-        memory=_memory(model, beside),
+        latency=latency(model, beside),
+        memory=MemoryUse(
+            timed["process"], before["process"], weights_on_disk=model.disk, gpu=timed.get("gpu")
+        ),
         quantize=model.quantize,
         compile=model.compile + sum(max(0.0, each - usual) for each in model.first),
         accuracy=None if model is base else _accuracy(model, base),
-    ), beside
-
-
-def _memory(model: InProcess, beside: InProcess | None) -> MemoryUse:
-    before, timed = model.marks
-    gpu, process = timed.get("gpu"), timed["process"]
-    ratio = None
-    if beside is not None:
-        other = beside.marks[1]
-        on_gpu = gpu or other.get("gpu")
-        pair = (gpu, other.get("gpu")) if on_gpu else (process, other["process"])
-        ratio = pair[0] / pair[1] if pair[0] and pair[1] else None
-    return MemoryUse(process, before["process"], weights_on_disk=model.disk, gpu=gpu, ratio=ratio)
+    )
 
 
 def _accuracy(own: InProcess, base: InProcess) -> Accuracy:
@@ -183,11 +156,7 @@ def bench(
     command: str,
     tell: Callable[[str], object] = lambda _: None,
 ) -> InferenceResult:
-    """Measures variants side by side: makes them, has them run in turn, compares with the baseline.
-
-    ``tell`` gets a line for each thing that is begun and finished. After Ctrl-C the result has what
-    was finished until then.
-    """
+    """Measures variants side by side; ``tell`` gets a line for each thing that is begun and finished."""
     load = os.getloadavg()[0]
     stopped = {}
     with ExitStack() as kept:
@@ -204,12 +173,14 @@ def bench(
                 if not (variant.problem or _is_finished(variant)):
                     variant.problem = "stopped before it was measured"
             stopped = {STOPPED: "before all was measured"}
-    settings = {**_settings(variants, options), **stopped}
-    runtime, version = runtime_of(settings)
+    models = tuple(_result(variant, base) for variant in variants)
+    runtime, version = runtime_of(
+        {name: text for each in models for name, text in each.facts.items()}
+    )
     return InferenceResult(
-        tuple(_side_by_side(variant, base) for variant in variants),
+        models,
         version,
-        settings,
+        {**_settings(variants, options), **stopped},
         load,
         len(os.sched_getaffinity(0)),
         runtime,
@@ -235,7 +206,7 @@ def _variants(
     if len(scripts) > 1:
         raise VariantsError(f"{scripts[1]} is a second script; expected one")
     found: Mapping[str, str | None] = {}
-    fed: Sequence[str] = ()
+    fed: Mapping[str, str] = {}
     script: ModelProcess | None = None
     began = time.perf_counter()
     for reference in scripts:
@@ -297,8 +268,7 @@ def _measure(
     most = max(wanted.values(), default=1)
 
     def run(those: Sequence[InProcess], number: int, processes: int) -> None:
-        each = min(ROUND, options.seconds / ROUNDS)
-        take_turns(those, until_settled(those, each, options.seconds, processes))
+        take_turns(those, options.seconds, processes=processes)
         for variant in those:
             usual = (
                 "" if variant.problem else f"median {1000 * median(variant.medians()[-1]):.3g} ms"
@@ -322,45 +292,16 @@ def _measure(
         variant.process.close()
 
 
-def _side_by_side(variant: InProcess, base: InProcess) -> ModelResult:
-    result, beside = _result(variant, base)
-    if variant.problem:
-        return result
-    accuracy = None if result.accuracy is None else _worst(result.accuracy)
-    return replace(result, latency=latency_of_processes(variant, beside), accuracy=accuracy)
-
-
-def _worst(accuracy: Accuracy) -> Accuracy | None:
-    """Returns the error of the worst output alone, and why it could not be told."""
-
-    def quality(error: OutputError) -> float:  # above all others where it is equal
-        if error.max_abs is None:
-            return float("-inf")
-        return float("inf") if error.sqnr is None else error.sqnr
-
-    worst = min(accuracy.outputs, key=quality, default=None)
-    outputs = () if worst is None or worst.max_abs is None else (worst,)
-    found = replace(accuracy, outputs=outputs)
-    return None if found == Accuracy() else found
-
-
 def _settings(variants: Sequence[InProcess], options: Options) -> Mapping[str, str]:
     measured = [each for each in variants if not each.problem]
     rounds = max((len(each.rounds()) for each in measured), default=0)
     order = "one variant after the other" if options.one_by_one else "the variants in turn"
-    inputs = measured[0].fed if measured else ()
     counts = {each.name: len(each.processes) for each in measured}
     most = max(counts.values(), default=0)
     fewer = [f"{count} of {name}" for name, count in counts.items() if count < most]
-    pages = (
-        "huge pages where there are any"
-        if with_huge_pages(os.environ)
-        else ("pages as the system gives them")
-    )
+    pages = "huge pages where there are any" if with_huge_pages(os.environ) else "the usual pages"
     return {
-        **merged_facts({each.name: each.facts for each in measured}),
-        "inputs": ", ".join(each.partition(" (")[0] for each in inputs),
         "memory": f"in {pages}",
-        "rounds": f"{rounds} of {min(ROUND, options.seconds / ROUNDS):g} s or longer, {order}",
+        "rounds": f"{rounds}, {order}",
         "processes": ", ".join((f"{most} of each variant", *fewer)) if most else "",
     }

@@ -1,40 +1,163 @@
-"""The kernels of a profile, each with the nodes of the file that it does the work of."""
+"""The kernels that onnxruntime's profiler has seen, each with the nodes of the file that it does the work of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import (
     CARRIES,
+    DEQUANTIZES,
+    QDQ,
+    QUANTIZES,
     ModelGraph,
     Node,
     Operation,
     Value,
+    converts,
     dtypes,
     printable,
     read_graph,
 )
-from otel_quant.inference.onnx_profile import Profile
 from otel_quant.inference.results import (
     CONVERSIONS,
     RanKernel,
-    tells_quantized,
+    is_of_few_bits,
     tensor_text,
 )
 
-_THROUGH: Final = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Operators behind which an index is still the same."""
+_KERNEL: Final = "_kernel_time"
+_RUN: Final = "model_run"
 
-_LOOKED_UP: Final = frozenset({"Gather", "GatherElements"})
+_Key: TypeAlias = tuple[str, object]
+"""Name and number of a kernel, since nodes need not have different names."""
+
+_BODIES: Final = frozenset({"If", "Loop", "Scan"})
+"""Operators whose kernels contain those of other nodes."""
+
+_NAMES: Final = {"float": "float32", "double": "float64"}
+"""Types that the profile has under C++'s names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the profiler has seen in the faster half of the runs.
+
+    Of the others something else on the machine has made many slower, by a single kernel each.
+    """
+
+    # In order of their first execution, each with all nodes of the file still unknown
+    kernels: tuple[RanKernel, ...]
+    runs: tuple[tuple[int, int], ...]  # Begin and length of each of these runs, in microseconds
+    # The most bytes of the arena that were in use; None where there is none
+    arena_used: int | None = None
+
+    @property
+    def run_micros(self) -> float:
+        """Mean time of a run."""
+        return sum(length for _, length in self.runs) / len(self.runs)
+
+
+def _events(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yields the events of a profile; onnxruntime 1.22 writes names with quotes as no JSON has them."""
+    for line in path.read_bytes().splitlines():
+        if line.startswith(b"{"):
+            with suppress(ValueError):
+                yield json.loads(line.rstrip(b","))
+
+
+def read_profile(path: Path, warmup: int = 1) -> Profile:
+    """Reads a profile."""
+    first: dict[_Key, Mapping[str, Any]] = {}
+    events: list[tuple[int, int, _Key]] = []  # begin, end, kernel
+    all_runs: list[tuple[int, int]] = []
+    last: Mapping[str, Any] = {}
+    for event in _events(path):
+        name, begin, length = event["name"], event["ts"], event["dur"]
+        if name.endswith(_KERNEL):
+            last = event["args"]
+            key = (name.removesuffix(_KERNEL), last.get("node_index"))
+            first.setdefault(key, last)
+            events.append((begin, begin + length, key))
+        elif name == _RUN:
+            all_runs.append((begin, length))
+    counted = sorted(all_runs)[warmup:]
+    faster = sorted(counted, key=lambda run: run[1])[: (len(counted) + 1) // 2]
+    runs = sorted(faster)
+    holders = {key for key, args in first.items() if args.get("op_name") in _BODIES}
+    calls, micros = _calls_and_times(events, runs, holders)
+    count, total = len(runs) or 1, sum(micros.values()) or 1
+    kernels = tuple(
+        RanKernel(
+            key[0],
+            args.get("op_name", ""),
+            None,
+            0,
+            args.get("provider", ""),
+            micros[key] / count,
+            micros[key] / total,
+            calls[key] / count,
+            _tensors(args.get("input_type_shape", ())),
+            _tensors(args.get("output_type_shape", ())),
+        )
+        for key, args in first.items()
+    )
+    return Profile(
+        kernels,
+        tuple(runs),
+        _number(last.get("mem_in_use_peak")),
+    )
+
+
+def _calls_and_times(
+    events: Sequence[tuple[int, int, _Key]], runs: Sequence[tuple[int, int]], holders: set[_Key]
+) -> tuple[Counter[_Key], Mapping[_Key, int]]:
+    """Returns how often each kernel ran in some runs, and its time without that of its bodies."""
+    calls, micros = Counter[_Key](), Counter[_Key]()
+    open_: list[tuple[int, _Key]] = []  # end and kernel of those with bodies
+    begins = [begin for begin, _ in runs]
+    # Of two that begin at once the longer one holds the other.
+    for begin, end, kernel in sorted(events, key=lambda each: (each[0], -each[1])):
+        at = bisect_right(begins, begin) - 1
+        if at < 0 or begin > sum(runs[at]):
+            continue
+        calls[kernel] += 1
+        micros[kernel] += end - begin
+        while open_ and open_[-1][0] < end:
+            open_.pop()
+        if open_:
+            micros[open_[-1][1]] -= end - begin
+        if kernel in holders:
+            open_.append((end, kernel))
+    return calls, +micros  # none below zero
+
+
+def _number(text: object) -> int | None:
+    return int(text) if isinstance(text, str) and text.isdecimal() else None
+
+
+def _tensors(listed: Sequence[Mapping[str, Sequence[int]]]) -> tuple[str, ...]:
+    return tuple(
+        tensor_text(_NAMES.get(dtype, dtype), shape)
+        for each in listed
+        for dtype, shape in each.items()
+    )
+
 
 _FUSED_WITH_MORE: Final = ("Conv", "Gemm", "MatMul")
 """Parts of the names of kernels that have taken in what follows a node of that operator."""
 
 _MOST_BEHIND: Final = 4
+
+_MOST_READERS: Final = 8
+"""Nodes that read a constant which tells where a kernel belongs; more share a zero point, say."""
 
 _MOST: Final = 2000
 """Nodes of the file that one kernel may do the work of."""
@@ -54,15 +177,24 @@ class FileGraph(ModelGraph):
         self._by_name: dict[str, Operation] = {}
         for op in self.ops:
             self._by_name.setdefault(op.node.name or op.name, op)
-        # Constants are no nodes at run time.
-        numbered = [op for op in self.main if op.kind != "Constant"]
-        self._unnamed = {i: op for i, op in enumerate(numbered) if not op.node.name}
+        self._of_constant: dict[str, list[Operation]] = {}
+        for op in self.main:
+            for name in filter(None, op.node.inputs):
+                if self.maker_of(name) is None and name not in self.bound.values:
+                    self._of_constant.setdefault(name, []).append(op)
 
     def is_given_out(self, value: Value) -> bool:
         """Whether the model gives a value out, perhaps through an Identity, which stays for its name."""
         return self.is_output(value) or any(
             op.kind == "Identity" and self.is_given_out(op.outputs[0]) for op in self.readers(value)
         )
+
+    def computed_by(self, tensor: str) -> Operation | None:
+        """Returns the node that makes a tensor, or the one before those that only quantize it."""
+        op = self.maker_of(tensor)
+        while op is not None and op.kind in QDQ:
+            op = self.maker(op.input(0))
+        return op
 
     def users(self, value: Value) -> Iterator[Operation]:
         """Yields the nodes that read a value; for those that only change its shape their readers."""
@@ -76,15 +208,26 @@ class FileGraph(ModelGraph):
         """Returns the node of a name."""
         return self._by_name.get(name)
 
-    def numbered(self, index: int | None, op_type: str) -> Operation | None:
-        """Returns the node without a name that has a number at run time."""
-        op = None if index is None else self._unnamed.get(index)
-        return op if op is not None and op.node.op_type == op_type else None
+    def of_constants(self, names: Iterable[str], op_type: str) -> Operation | None:
+        """Returns the node, of a kernel's operator, that most of some constants belong to."""
+        counts: Counter[Operation] = Counter()
+        for name in names:
+            readers = self._of_constant.get(name, ())
+            for op in readers if len(readers) <= _MOST_READERS else ():
+                maker = self.maker(op.input(0)) if op.kind in QUANTIZES else op
+                known = (
+                    self.users(op.outputs[0]) if op.kind in DEQUANTIZES else filter(None, [maker])
+                )
+                counts.update(each for each in known if each.node.op_type in op_type)
+        (op, most), *others = [*counts.most_common(2), (None, 0)]
+        return op if others and most > others[0][1] else None
 
     def named_before(self, name: str) -> Operation | None:
-        """Returns the node whose name a name begins with, as those that onnxruntime makes do."""
+        """Returns the node whose name, or whose tensor's, a name begins with, as made ones do."""
         for end in range(len(name) - 1, 0, -1):
-            if not name[end].isalnum() and (op := self._by_name.get(name[:end])) is not None:
+            begin = name[:end]
+            op = None if name[end].isalnum() else self._by_name.get(begin) or self.maker_of(begin)
+            if op is not None:
                 return op
         return None
 
@@ -99,10 +242,11 @@ class FileGraph(ModelGraph):
     def is_quantized(self) -> bool:
         """Whether it has operators that only quantized models have."""
         return any(
-            tells_quantized(
-                op.kind,
-                run.macs.contraction if run.macs is not None else None,
-                (dtypes.name_of(value.dtype) for value in op.inputs if value is not None),
+            converts(op.kind)
+            or (
+                run.macs is not None
+                and run.macs.contraction
+                and any(is_of_few_bits(dtypes.name_of(each.dtype)) for each in op.inputs if each)
             )
             for op, run in self.runs.items()
         )
@@ -119,30 +263,14 @@ class FileGraph(ModelGraph):
             )
         )
 
-    def limits(self) -> Mapping[str, int]:
-        """Returns the lengths of the tables that inputs are indices of."""
-        found: dict[str, int] = {}
-        for op in self.ops:
-            if op.kind not in _LOOKED_UP or not (op.has(0) and op.has(1)):
-                continue
-            index, axis = op.input(1), op.attributes.get("axis", 0)
-            while (maker := self.maker(index)) and maker.kind in _THROUGH and maker.has(0):
-                index = maker.input(0)
-            lengths = (op.input(0).shape or ())[axis:] if isinstance(axis, int) else ()
-            if self.is_input(index) and lengths and lengths[0]:
-                found[index.name] = lengths[0]
-        return found
-
 
 class RanGraph:
-    """The graph that onnxruntime has made of a model, as it writes it: the nodes that ran.
-
-    Empty where there is none, or it cannot be read.
-    """
+    """The graph that onnxruntime has made of a model, as it writes it; empty where it cannot be read."""
 
     def __init__(self, path: str | Path | None) -> None:
         self.weight_bytes: int | None = None
         self.nodes: dict[str, Node] = {}
+        self._unnamed: dict[str, list[Node]] = {}  # By operator, in the order in which they run
         self.makers: dict[str, Node] = {}
         self.readers: dict[str, list[Node]] = {}
         self._constants: dict[str, str] = {}
@@ -158,17 +286,26 @@ class RanGraph:
         for node in graph.nodes:
             if node.name:
                 self.nodes[node.name] = node
+            else:
+                self._unnamed.setdefault(node.op_type, []).append(node)
             self.makers.update((name, node) for name in node.outputs if name)
             for name in filter(None, node.inputs):
                 self.readers.setdefault(name, []).append(node)
 
-    def operands(self, kernel: RanKernel) -> tuple[str, ...]:
-        """Returns a kernel's operands, with those constants that the profile leaves out.
+    def node_of(self, kernel: RanKernel) -> Node | None:
+        """Returns the node of a kernel; of one without a name the next of its operator."""
+        if kernel.name in self.nodes:
+            return self.nodes[kernel.name]
+        number = kernel.name.removeprefix(f"{kernel.op_type}_")
+        unnamed = self._unnamed.get(kernel.op_type)
+        return unnamed.pop(0) if unnamed and number.isdecimal() else None
 
-        A kernel that has packed its weights has let go of them, and the profile has no type and no
-        shape for what is not there. What cannot be told for certain stays as the profile has it.
-        """
-        node = self.nodes.get(kernel.name)
+    def is_constant(self, tensor: str) -> bool:
+        """Whether a tensor is a constant of the graph."""
+        return tensor in self._constants
+
+    def operands(self, kernel: RanKernel, node: Node | None) -> tuple[str, ...]:
+        """Returns a kernel's operands, with packed constants, which the profile leaves out, if that is certain."""
         names = [] if node is None else [name for name in node.inputs if name]
         found: list[str] = []
         left = list(kernel.inputs)
@@ -229,19 +366,20 @@ def placed(
     found = []
     compilers = {kernel.provider for kernel in profile.kernels if _part(kernel) is not None}
     compiled = [part for part in parts if part.provider in compilers]
-    for kernel, number in zip(profile.kernels, profile.numbers, strict=True):
+    for kernel in profile.kernels:
+        node = ran.node_of(kernel)  # of each, since it counts those without a name
         if not kernel.calls:
             continue
-        own = file.named(kernel.name) or file.numbered(number, kernel.op_type)
+        own = file.named(kernel.name)
         part = _part(kernel)
         if part is None:
-            nodes = join.nodes(kernel, own)
+            nodes = join.nodes(kernel, own, node)
             count = len(nodes)
         else:
             nodes, count = _within(compiled[part : part + 1], file)
         asked_for = own is not None or any(op.node.op_type == kernel.op_type for op in nodes)
         inserted = kernel.op_type in CONVERSIONS and not asked_for
-        before, after = join.around(kernel) if inserted else (None, None)
+        before, after = join.around(kernel, node) if inserted else (None, None)
         nodes = () if inserted else nodes
         macs = file.macs(nodes)
         known = replace(
@@ -249,10 +387,9 @@ def placed(
             name=printable(kernel.name, _LONGEST),
             node=printable(nodes[0].name, _LONGEST) if nodes and part is None else None,
             nodes=0 if inserted else count,
-            inputs=ran.operands(kernel)[:_MOST_TENSORS],
+            inputs=ran.operands(kernel, node)[:_MOST_TENSORS],
             outputs=kernel.outputs[:_MOST_TENSORS],
             macs=macs,
-            macs_per_second=1e6 * macs / kernel.micros if macs and kernel.micros else None,
             is_compiled=part is not None,
         )
         found.append(Placed(known, nodes, inserted, before, after))
@@ -281,14 +418,15 @@ class _Join:
     def __init__(self, file: FileGraph, ran: RanGraph) -> None:
         self._file, self._ran = file, ran
 
-    def nodes(self, kernel: RanKernel, own: Operation | None) -> tuple[Operation, ...]:
+    def nodes(
+        self, kernel: RanKernel, own: Operation | None, node: Node | None
+    ) -> tuple[Operation, ...]:
         """Returns the nodes that a kernel does the work of, the one of its name first."""
-        node = self._ran.nodes.get(kernel.name)
         found = () if node is None else self._covered(node)
         if own is not None:
             found = (own, *(op for op in found if op is not own)) if own in found else (own,)
-        elif not found and (named := self._file.named_before(kernel.name)) is not None:
-            found = (named,)
+        elif not found and (near := self._near(kernel.name, kernel.op_type, node)) is not None:
+            found = (near,)
         kind = next((each for each in _FUSED_WITH_MORE if each in kernel.op_type), None)
         if not found or kind is None or any(kind in op.node.op_type for op in found):
             return found
@@ -321,22 +459,25 @@ class _Join:
                 return ()
         return tuple(found)
 
-    def around(self, kernel: RanKernel) -> tuple[Operation | None, Operation | None]:
+    def around(
+        self, kernel: RanKernel, node: Node | None
+    ) -> tuple[Operation | None, Operation | None]:
         """Returns the nodes of the file in front of an inserted kernel and behind it."""
-        node = self._ran.nodes.get(kernel.name)
         if node is None:
             named = self._file.named_before(kernel.name)
             return named, named  # on which side of it is not known
         makers = [self._ran.makers[name] for name in node.inputs[:1] if name in self._ran.makers]
         readers = [reader for name in node.outputs for reader in self._ran.readers.get(name, ())]
         before, after = (
-            next(filter(None, map(self._near, each)), None) for each in (makers, readers)
+            next(filter(None, map(self._of, each)), None) for each in (makers, readers)
         )
         return before, after
 
-    def _near(self, node: Node) -> Operation | None:
-        return (
-            self._file.named(node.name)
-            or next(iter(self._covered(node)), None)
-            or self._file.named_before(node.name)
-        )
+    def _of(self, node: Node) -> Operation | None:
+        covered = next(iter(self._covered(node)), None)
+        return self._file.named(node.name) or covered or self._near(node.name, node.op_type, node)
+
+    def _near(self, name: str, op_type: str, node: Node | None) -> Operation | None:
+        """Returns the node whose tensors a kernel has, by its name or by its constants."""
+        known = () if node is None else filter(self._ran.is_constant, node.inputs)
+        return self._file.named_before(name) or self._file.of_constants(known, op_type)

@@ -78,7 +78,7 @@ def _made(name: str, dtype: str, feed: Mapping[str, Any]) -> Any:
     random = np.random.default_rng(zlib.crc32(name.encode()))
     if dtype.startswith("float"):
         return random.standard_normal(shape, np.float32).astype(dtype)
-    high = feed["limits"].get(name, 256 if dtype.endswith("int8") else 2)
+    high = 256 if dtype.endswith("int8") else 2  # 0 and 1 are indices of any table
     if dtype == "int8":
         return random.integers(-128, 128, shape).astype(dtype)
     return random.integers(0, 2 if dtype == "bool" else high, shape).astype(dtype)
@@ -88,9 +88,6 @@ _QUIET: Final = 3
 """Only errors are logged."""
 
 _QUARK: Final = "com.amd.quark:"
-
-_BLOCK: Final = 4
-"""Runs of one session in a row, where two take turns."""
 
 _LARGE: Final = 1024
 """Bytes from which a weight goes into a file beside the saved graph."""
@@ -161,7 +158,7 @@ class Session:
         return names
 
     def profile(self, runs: int, saves_graph: bool) -> Any:
-        """Runs a second session with its profiler on, in turn with the first one."""
+        """Runs a second session with its profiler on."""
         graph = self._folder / "graph.onnx"
         session = None
         if saves_graph:
@@ -170,12 +167,8 @@ class Session:
         if session is None:
             graph.unlink(missing_ok=True)
             session = self._new_session(is_profiled=True)
-        plain: list[float] = []
-        profiled: list[float] = []
-        session.run(None, self._feeds)
-        for _ in range(-(-runs // _BLOCK)):  # the first is beside threads of the other session
-            plain += self._times(_BLOCK)[1:]
-            profiled += timed(partial(session.run, None, self._feeds), _BLOCK)[1:]
+        for _ in range(1 + runs):  # the first is beside threads of the other session
+            session.run(None, self._feeds)
         assigned = getattr(session, "get_provider_graph_assignment_info", list)  # onnxruntime 1.24
         return {
             "assigned": [
@@ -184,15 +177,10 @@ class Session:
             ],
             "file": session.end_profiling(),
             "graph": str(graph) if graph.exists() else None,
-            "plain": plain,
-            "profiled": profiled,
         }
 
     def layers(self, first: str) -> dict[str, dict[str, float]]:
-        """Compares tensors with those of the float model, by onnxruntime's debugger.
-
-        Returns SQNR in dB by the name of the tensor: of its own quantization, and of all before it.
-        """
+        """Returns by tensor SQNR in dB, of its quantization and of all before it, by onnxruntime's debugger."""
         import numpy as np
         from onnxruntime.quantization import qdq_loss_debug as debug
 

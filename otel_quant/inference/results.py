@@ -1,7 +1,4 @@
-"""What has been measured of models, as immutable records, and the JSON of both commands.
-
-`inference.json` is what the records are. `bench.json` has the same under keys of its own:
-:func:`_bench_plain` and :func:`_of_bench` are the two directions.
+"""What has been measured of models, as immutable records, and their JSON: that of both commands.
 
 Times are in seconds, those of kernels in microseconds as the profiler has them; sizes in bytes;
 shares from 0 to 1. What could not be measured is None.
@@ -20,9 +17,6 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
 
-MOST_BYTES: Final = 1_000_000
-"""Largest JSON of a result; the quickest kernels are left out beyond it, with their number."""
-
 Role = Literal["float", "quantized"]
 
 CONVERSIONS: Final = frozenset(
@@ -39,18 +33,16 @@ _QUANTIZES: Final = frozenset(
     }
 )  # fmt: skip
 
-_BY_NAME: Final = re.compile(r"quantize|int[248]|_int_mm", re.IGNORECASE)
-"""Operators of ONNX and of PyTorch that only quantized models have."""
-
-_EIGHT_BITS: Final = ("int8", "uint8", "int4", "uint4", "int2", "uint2", "float8", "float4")
-"""Beginnings of the names of types in which the numbers of a float model are not."""
+_FEW_BITS: Final = re.compile(r"q?u?int[1-8](x\d)?|float[48].*|bits.*")
+"""Types in which the numbers of a float model are not, as ONNX and torch name them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Time of a run, measured without the profiler; of a variant in each of its processes."""
+    """Time of a run, measured without the profiler."""
 
-    # Of all runs; of processes the mean of their medians, without the lowest and highest quarter
+    # Of the rounds' medians; of several processes the mean of theirs, without the lowest and
+    # the highest quarter
     median: float
     p10: float | None = None  # A tenth of the runs was faster
     p90: float | None = None  # A tenth of the runs was slower
@@ -62,11 +54,6 @@ class Latency:
     # This model's time to that of the first model, or of the baseline, in the rounds beside it
     ratio: float | None = None
     is_apart: bool | None = None  # Whether the machine was quiet enough to tell the two apart
-    profiled: float | None = None  # Time with the profiler on as a multiple of the time without
-    # Distance between the quartiles of all blocks of calls, in which each round counts the same
-    iqr: float | None = None
-    blocks: int | None = None  # Blocks of calls that were timed, in all rounds
-    rounds: int | None = None  # Rounds of all processes
     processes: tuple[float, ...] = ()  # Median of the rounds' medians of each process
 
     @property
@@ -84,8 +71,7 @@ class MemoryUse:
     peak: int | None
     load_peak: int | None  # The same until it was timed: loading and quantization included
     grown: int | None = None  # How much the RSS grew when the session was made
-    arena_held: int | None = None  # What the session's arena had taken from the system
-    arena_used: int | None = None  # The most of it that was in use
+    arena_used: int | None = None  # The most of the session's arena that was in use
     # Constants as the file has them; of a variant the saved state dict, or the file as it lies
     weights_on_disk: int | None = None
     # Constants of the graph that onnxruntime has made of it, before kernels pack their own
@@ -95,8 +81,6 @@ class MemoryUse:
     allocated: int | None = None  # Bytes that a run allocates, as torch's profiler adds them up
     alive: int | None = None  # The most of them that was held at once
     gpu: int | None = None  # Of a variant the mark of torch's allocator, over all GPUs
-    # Of a variant to the baseline's: on a GPU of the allocator's marks, else of the kernel's
-    ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +100,14 @@ class RanKernel:
     inputs: tuple[str, ...]  # Types and shapes of its operands
     outputs: tuple[str, ...]  # Types and shapes of its results
     macs: int | None = None  # Of one run
-    macs_per_second: float | None = None  # MACs per second
     allocated: int | None = None  # Bytes that it allocates in a run
     # Whether its provider has compiled a part of the graph into it: nobody tells what runs within
     is_compiled: bool = False
+
+    @property
+    def macs_per_second(self) -> float | None:
+        """MACs per second."""
+        return 1e6 * self.macs / self.micros if self.macs and self.micros else None
 
     @property
     def types(self) -> str:
@@ -133,20 +121,6 @@ class RanKernel:
         """Whether it only converts; a Transpose of the file is the model's own work."""
         is_put_in = self.op_type != "Transpose" or self.node is None
         return self.op_type in _QUANTIZES or (self.op_type in CONVERSIONS and is_put_in)
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorTime:
-    """The kernels of one operator together: as in :class:`RanKernel`."""
-
-    op_type: str
-    provider: str
-    kernels: int
-    micros: float
-    share: float
-    macs: int | None
-    macs_per_second: float | None
-    allocated: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,41 +169,43 @@ class Ran:
 
     runs: int  # Profiled runs that this is the mean of
     run_micros: float  # Time of a run
-    kernel_micros: float  # Time of its kernels
-    between_micros: float  # What the runtime spends between them
     kernels: tuple[RanKernel, ...]  # Those that took longest first
-    left_out: int  # Kernels left out for the size of the result
-    left_out_micros: float  # Their time
-    operators: tuple[OperatorTime, ...]  # By operator and provider
 
-    @classmethod
-    def of(
-        cls, runs: int, run_micros: float, kernels: Sequence[RanKernel], counts_calls: bool = False
-    ) -> Ran:
-        """Returns what ran in the mean of several runs, the slowest kernels and operators first."""
+    @property
+    def kernel_micros(self) -> float:
+        """Time of its kernels."""
+        return sum(kernel.micros for kernel in self.kernels)
+
+    @property
+    def between_micros(self) -> float:
+        """What the runtime spends between them."""
+        return max(0.0, self.run_micros - self.kernel_micros)
+
+    @property
+    def operators(self) -> tuple[RanKernel, ...]:
+        """The kernels of each operator and provider as one, the slowest first."""
         groups: dict[tuple[str, str], list[RanKernel]] = {}
-        for kernel in kernels:
+        for kernel in self.kernels:
             groups.setdefault((kernel.op_type, kernel.provider), []).append(kernel)
-        operators = []
-        for (op_type, provider), alike in groups.items():
-            micros, macs = sum(each.micros for each in alike), _sum([each.macs for each in alike])
-            operators.append(
-                OperatorTime(
-                    op_type,
-                    provider,
-                    sum(int(each.calls) for each in alike) if counts_calls else len(alike),
-                    micros,
-                    sum(each.share for each in alike),
-                    macs,
-                    1e6 * macs / micros if macs and micros else None,
-                    _sum([each.allocated for each in alike]),
-                )
-            )
-        whole = sum(kernel.micros for kernel in kernels)
-        between = max(0.0, run_micros - whole)
-        slowest = tuple(sorted(kernels, key=lambda each: -each.micros))
-        by_operator = tuple(sorted(operators, key=lambda each: -each.micros))
-        return cls(runs, run_micros, whole, between, slowest, 0, 0.0, by_operator)
+        found = [together(op_type, alike) for (op_type, _), alike in groups.items()]
+        return tuple(sorted(found, key=lambda each: -each.micros))
+
+
+def together(name: str, kernels: Sequence[RanKernel]) -> RanKernel:
+    """Returns kernels as one."""
+    return replace(
+        kernels[0],
+        name=name,
+        node=None,
+        nodes=sum(each.nodes for each in kernels),
+        micros=sum(each.micros for each in kernels),
+        share=sum(each.share for each in kernels),
+        calls=sum(each.calls for each in kernels),
+        inputs=(),
+        outputs=(),
+        macs=_sum([each.macs for each in kernels]),
+        allocated=_sum([each.allocated for each in kernels]),
+    )
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
@@ -270,16 +246,27 @@ class TensorError:
     name: str
     own: float | None
     all: float | None
+    node: str = ""  # The node of the file that makes it, where that is known
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
     """How far a model is off from the first one."""
 
-    outputs: tuple[OutputError, ...] = ()  # Its outputs; of a variant the worst one alone
+    outputs: tuple[OutputError, ...] = ()  # Its outputs
     # Its tensors, the worst first; empty if they were not asked for
     layers: tuple[TensorError, ...] = ()
     problem: str = ""  # Why it could not be told; empty if it could
+
+    @property
+    def worst(self) -> OutputError | None:
+        """The output that is furthest off; None if none is known."""
+
+        def quality(error: OutputError) -> float:  # above all others where it is equal
+            return float("inf") if error.sqnr is None else error.sqnr
+
+        known = [each for each in self.outputs if each.max_abs is not None]
+        return min(known, key=quality, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +285,6 @@ class ModelResult:
     memory: MemoryUse | None = None  # Its memory
     ran: Ran | None = None  # What ran; None of variants
     findings: tuple[Finding, ...] = ()  # What went wrong, what took longest first
-    more_findings: int = 0  # Findings left out for the size of the result
     accuracy: Accuracy | None = None  # How far it is off; None for the first model
     # What quantizes, dequantizes and converts; of PyTorch models alone, as the next
     conversions: tuple[Conversion, ...] = ()
@@ -316,10 +302,8 @@ class ModelResult:
 
     @property
     def role(self) -> Role | None:
-        """What it is, by its weights or by what ran; None if neither tells."""
-        if self.is_quantized or (self.ran is not None and role_of(self.ran.kernels) == "quantized"):
-            return "quantized"
-        return None if self.is_quantized is None and self.ran is None else "float"
+        """What it is; None if that is not known."""
+        return None if self.is_quantized is None else "quantized" if self.is_quantized else "float"
 
     @property
     def converting(self) -> float | None:
@@ -354,6 +338,12 @@ class InferenceResult:
     command: str = ""
 
     @property
+    def first(self) -> ModelResult:
+        """The model that the others are compared with."""
+        known = (each for each in self.models if self.baseline in ("", each.path))
+        return next(known, self.models[0])
+
+    @property
     def noise(self) -> float | None:
         """The largest noise of a model; None if none was measured."""
         return max((each.noise for each in self._latencies), default=None)
@@ -369,33 +359,20 @@ class InferenceResult:
         return [model.latency for model in self.models if model.latency is not None]
 
     def to_json(self) -> str:
-        """Returns the JSON, of at most ``MOST_BYTES``."""
-        return _bounded(self)[1]
-
-    def bounded(self) -> InferenceResult:
-        """Returns what of it the JSON has."""
-        return _bounded(self)[0]
-
-
-def role_of(kernels: Iterable[RanKernel]) -> Role:
-    """Returns what a model is by the kernels that ran."""
-    found = any(
-        tells_quantized(each.op_type, each.macs, (operand.split(" ")[0] for operand in each.inputs))
-        for each in kernels
-    )
-    return "quantized" if found else "float"
-
-
-def tells_quantized(operator: str, macs: int | None, types: Iterable[str]) -> bool:
-    """Returns whether only quantized models have such an operator."""
-    if _BY_NAME.search(operator):
-        return True
-    return bool(macs) and operator not in CONVERSIONS and any(map(is_of_few_bits, types))
+        """Returns the JSON."""
+        plain = {"schema": SCHEMA, **asdict(self), "noise": self.noise}
+        for each, model in zip(plain["models"], self.models, strict=True):
+            if model.ran is not None:
+                each["ran"] |= {
+                    name: getattr(model.ran, name) for name in ("kernel_micros", "between_micros")
+                }
+                each["ran"]["operators"] = list(map(asdict, model.ran.operators))
+        return json.dumps(_known(plain), ensure_ascii=False) + "\n"
 
 
 def is_of_few_bits(type_name: str) -> bool:
     """Returns whether a float model's numbers are not of this type."""
-    return type_name.startswith(_EIGHT_BITS)
+    return _FEW_BITS.fullmatch(type_name) is not None
 
 
 def merged_facts(facts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
@@ -415,106 +392,23 @@ def tensor_text(dtype: object, shape: Iterable[int]) -> str:
     return f"{dtype} {'x'.join(map(str, shape)) or 'scalar'}"
 
 
-def _bounded(result: InferenceResult) -> tuple[InferenceResult, str]:
-    while True:
-        plain = _bench_plain(result) if result.baseline else _plain(result)
-        text = json.dumps(_known({"schema": SCHEMA, **plain}), ensure_ascii=False) + "\n"
-        most = max(map(_length, result.models), default=0)
-        if len(text.encode("utf-8", "backslashreplace")) <= MOST_BYTES or not most:
-            return result, text
-        models = tuple(_shortened(model, most // 2) for model in result.models)
-        result = replace(result, models=models)
-
-
-def _length(model: ModelResult) -> int:
-    layers = 0 if model.accuracy is None else len(model.accuracy.layers)
-    kernels = 0 if model.ran is None else len(model.ran.kernels)
-    return max(layers, kernels, len(model.findings), len(model.backend))
-
-
-def _shortened(model: ModelResult, most: int) -> ModelResult:
-    """Returns a model with so many kernels, findings and layers at most."""
-    ran, accuracy = model.ran, model.accuracy
-    if ran is not None:
-        rest = ran.kernels[most:]
-        ran = replace(
-            ran,
-            kernels=ran.kernels[:most],
-            left_out=ran.left_out + len(rest),
-            left_out_micros=ran.left_out_micros + sum(kernel.micros for kernel in rest),
-        )
-    if accuracy is not None:
-        accuracy = replace(accuracy, layers=accuracy.layers[:most])
-    return replace(
-        model,
-        ran=ran,
-        accuracy=accuracy,
-        findings=model.findings[:most],
-        more_findings=model.more_findings + len(model.findings[most:]),
-        backend=model.backend[:most],
-    )
-
-
-def _plain(result: InferenceResult) -> Mapping[str, Any]:
-    """Returns what ``inference.json`` has."""
-    plain = asdict(result)
-    del plain["baseline"], plain["command"]
-    for model in plain["models"]:
-        if model["latency"] is not None:
-            del model["latency"]["processes"]
-    return {**plain, "noise": result.noise}
-
-
-_VARIANT: Final = ("kind", "problem", "is_quantized", "quantize", "compile")
-_VARIANT_MEMORY: Final[Mapping[str, str]] = {
-    "process": "peak",
-    "gpu": "gpu",
-    "until_timed": "load_peak",
-    "ratio": "ratio",
-}
-"""Keys of ``bench.json`` that are fields of the records too, under this name or another."""
-
-
-def _bench_plain(result: InferenceResult) -> Mapping[str, Any]:
-    """Returns what ``bench.json`` has."""
-    variants = []
-    for model in result.models:
-        latency, memory, accuracy = model.latency, model.memory, model.accuracy or Accuracy()
-        variants.append({
-            "name": model.path,
-            **{key: getattr(model, key) for key in _VARIANT},
-            "provider": next(iter(model.providers), ""),
-            "call": latency and {**asdict(latency), "speedup": latency.speedup, "ratio": None},
-            "memory": memory
-            and {key: getattr(memory, name) for key, name in _VARIANT_MEMORY.items()},
-            "disk": memory and memory.weights_on_disk,
-            "error": asdict(accuracy.outputs[0]) if accuracy.outputs else None,
-            "error_problem": accuracy.problem,
-        })  # fmt: skip
-    names = ("baseline", "settings", "load", "cores", "command")
-    return {"variants": variants, **{name: getattr(result, name) for name in names}}
-
-
 def _of_bench(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns what ``bench.json`` has as the records have it."""
+    """Returns a ``bench.json`` as it was until November 2026 in the form of today."""
     models = []
     for variant in document["variants"]:
         latency, memory = variant.get("call"), variant.get("memory")
         if latency and "speedup" in latency:
             latency["ratio"] = 1 / latency["speedup"]
         if memory is not None:
-            memory = {name: memory.get(key) for key, name in _VARIANT_MEMORY.items()}
+            keys = {"peak": "process", "load_peak": "until_timed", "gpu": "gpu"}
+            memory = {name: memory.get(key) for name, key in keys.items()}
             memory["weights_on_disk"] = variant.get("disk")
         outputs = [variant["error"]] if "error" in variant else []
         accuracy = {"outputs": outputs, "problem": variant.get("error_problem", "")}
-        models.append({
-            "path": variant["name"],
-            **{key: variant[key] for key in _VARIANT if key in variant},
-            "providers": list(filter(None, [variant.get("provider")])),
-            "latency": latency,
-            "memory": memory,
-            "accuracy": accuracy if any(accuracy.values()) else None,
-        })  # fmt: skip
+        changed = {"path": variant["name"], "latency": latency, "memory": memory}
+        models.append(
+            {**variant, **changed, "accuracy": accuracy if any(accuracy.values()) else None}
+        )
     runtime, version = runtime_of(document["settings"])
     return {**document, "models": models, "runtime": runtime, "version": version}
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Mapping, Sequence
 from math import ceil, exp, log, log1p, sqrt
 from statistics import mean, median, quantiles, stdev
-from typing import Final
+from typing import ClassVar, Final
 
 from otel_quant.inference.results import Latency
 
@@ -46,6 +44,9 @@ Student's distribution with one degree of freedom less."""
 _SETTLED: Final = 0.01
 """Twice the standard error of a median, as a share of it, at which no more rounds are needed."""
 
+ROUND: Final = 0.2
+"""Seconds of a model in a round; torch's own default of a range."""
+
 ROUNDS: Final = 10
 """Rounds of a model, or of each of its processes, if time suffices."""
 
@@ -53,10 +54,13 @@ _FEWEST: Final = 5
 """Rounds of models that are slow, all processes together; fewer could hardly be compared."""
 
 _MOST_RUNS: Final = 1000
+"""Runs of a model in a round."""
 
 
 class Subject(ABC):
     """One model while it is measured."""
+
+    runs_are_known: ClassVar[bool] = True  # Whether each time is that of one run
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -67,8 +71,12 @@ class Subject(ABC):
         self.spent = 0.0  # seconds that the rounds of the newest process took
 
     @abstractmethod
-    def time(self, amount: float) -> None:
+    def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round: of so many runs, or of so many seconds."""
+
+    def runs_in(self, seconds: float) -> int:
+        """Returns how many runs fit into so many seconds, one at least."""
+        return min(_MOST_RUNS, ceil(seconds / self.warm))
 
     def medians(self) -> Sequence[Sequence[float]]:
         """Returns the seconds of a call in each round, by process."""
@@ -79,92 +87,60 @@ class Subject(ABC):
         return [each for rounds in self.processes for each in rounds]
 
 
-def take_turns(subjects: Sequence[Subject], rounds: Iterable[Mapping[Subject, float]]) -> None:
-    """Has models run in rounds that say how much of each; those that fail are left out."""
+def take_turns(
+    subjects: Sequence[Subject], seconds: float, runs: int | None = None, processes: int = 1
+) -> None:
+    """Has models run in rounds: so many runs in all, or until more would change little or time is over."""
     for subject in subjects:
         subject.spent = 0.0
-    for number, amounts in enumerate(rounds):
-        alive = [each for each in subjects if not each.problem]
-        turn = number % len(alive) if alive else 0
+    number = 0
+    while alive := [each for each in subjects if not each.problem]:
+        now = None
+        if runs is not None:
+            if number == min(ROUNDS, runs):
+                return
+            now = runs * (number + 1) // min(ROUNDS, runs) - runs * number // min(ROUNDS, runs)
+        elif _is_enough(alive, number, seconds, processes):
+            return
+        turn = number % len(alive)
         for subject in [*alive[turn:], *alive[:turn]]:  # the first of a round is after a pause
             began = time.perf_counter()
-            subject.time(amounts[subject])
+            subject.time(min(ROUND, seconds / ROUNDS), now)
             subject.spent += time.perf_counter() - began
-
-
-def planned(
-    subjects: Sequence[Subject], runs: int | None, seconds: float
-) -> Sequence[Mapping[Subject, int]]:
-    """Returns how often each model runs in each round: ``runs`` in all, or as time allows."""
-    if runs is not None:
-        rounds = min(ROUNDS, runs)
-        ends = [runs * i // rounds for i in range(rounds + 1)]
-        return [dict.fromkeys(subjects, after - before) for before, after in pairwise(ends)]
-    slowest = max((each.warm for each in subjects), default=1.0)
-    rounds = min(ROUNDS, max(_FEWEST, int(seconds / max(slowest, 1e-9))))
-    most = ceil(_MOST_RUNS / rounds)
-    return [
-        {each: min(most, max(1, int(seconds / rounds / each.warm))) for each in subjects}
-    ] * rounds
-
-
-def until_settled(
-    subjects: Sequence[Subject], each: float, seconds: float, processes: int
-) -> Iterator[Mapping[Subject, float]]:
-    """Yields rounds of a process, of ``each`` seconds: its share of all that are needed."""
-    fewest = ceil(_FEWEST / processes)
-    number = 0
-    while alive := [subject for subject in subjects if not subject.problem]:
-        if number >= fewest and max(each.spent for each in alive) >= seconds / processes:
-            return
-        if number >= ROUNDS and all(is_settled(own.medians()[-1], processes) for own in alive):
-            return
-        yield dict.fromkeys(alive, each)
         number += 1
 
 
-def latency(own: Subject, beside: Subject | None, profiled: float | None = None) -> Latency:
-    """Sums up the times of the runs of a model, each timed by itself."""
+def _is_enough(alive: Sequence[Subject], number: int, seconds: float, processes: int) -> bool:
+    is_over = max(each.spent for each in alive) >= seconds / processes
+    if is_over and number >= ceil(_FEWEST / processes):
+        return True
+    return number >= ROUNDS and all(is_settled(each.medians()[-1], processes) for each in alive)
+
+
+def latency(own: Subject, beside: Subject | None) -> Latency:
+    """Sums up the times of a model."""
     times = [time for each in own.rounds() for time in each]
     # With a single run, each figure is that run.
     tenths = quantiles(times, n=10, method="inclusive") if len(times) > 1 else times
-    ratio, is_apart = compared(own.medians(), beside.medians()) if beside else (None, None)
-    return Latency(
-        median(times),
-        tenths[0],
-        tenths[-1],
-        len(times),
-        own.first[0],
-        noise([each for medians in own.medians() for each in medians]),
-        ratio,
-        is_apart,
-        profiled,
-    )
-
-
-def latency_of_processes(own: Subject, beside: Subject | None) -> Latency:
-    """Sums up the times of a model's processes, in which blocks of calls were timed."""
-    rounds, processes = own.rounds(), tuple(map(median, own.medians()))
+    processes = tuple(map(median, own.medians()))
     ratio, is_apart = compared(own.medians(), beside.medians()) if beside else (None, None)
     return Latency(
         without_extremes(processes),
-        noise=noise([median(each) for each in rounds]),
-        ratio=ratio,
-        is_apart=is_apart,
-        iqr=quartile_distance(rounds),
-        blocks=sum(map(len, rounds)),
-        rounds=len(rounds),
-        processes=processes,
+        tenths[0],
+        tenths[-1],
+        len(times) if own.runs_are_known else None,
+        own.first[0] if own.first else None,
+        noise([median(each) for each in own.rounds()]),
+        ratio,
+        is_apart,
+        processes,
     )
 
 
 def compared(
     medians: Sequence[Sequence[float]], others: Sequence[Sequence[float]]
 ) -> tuple[float, bool]:
-    """Returns the ratio of a model's times to another's, and whether the two can be told apart.
-
-    Rounds are compared with those beside them; of three processes and more each counts once.
-    """
+    """Returns the ratio of a model's times to another's, round by round, and whether it is more than noise."""
     pairs = [zip(*each, strict=False) for each in zip(medians, others, strict=False)]
     ratios = [[one / other for one, other in each] for each in pairs]
     if len(ratios) < min(_OF_FEW_PROCESSES):
@@ -202,26 +178,7 @@ def is_settled(medians: Sequence[float], processes: int) -> bool:
     return 2 * error <= _SETTLED
 
 
-def quartile_distance(rounds: Sequence[Sequence[float]]) -> float:
-    """Returns the distance between the quartiles of all blocks; each round counts the same.
-
-    A fast round has more blocks than a slow one, and is not to hide it.
-    """
-    weighted = sorted((time, 1 / len(each)) for each in rounds for time in each)
-    reached = list(accumulate(weight for _, weight in weighted))
-    low, high = (weighted[bisect_left(reached, len(rounds) * part)][0] for part in (0.25, 0.75))
-    return high - low
-
-
 def without_extremes(values: Sequence[float]) -> float:
-    """Returns the mean without the lowest and the highest quarter, one of each at least.
-
-    Now and then a process is slower than all others by a quarter, which a mean would show.
-    """
+    """Returns the mean without the lowest and highest quarter: now and then a process is slow throughout."""
     cut = max(1, len(values) // 4) if len(values) > 2 else 0
     return mean(sorted(values)[cut : len(values) - cut])
-
-
-def usual(times: Sequence[float]) -> float:
-    """Returns a time that a quarter of the runs was faster than: what is slow is the machine."""
-    return sorted(times)[len(times) // 4]

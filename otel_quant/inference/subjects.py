@@ -1,23 +1,206 @@
-"""Models that are measured in processes of their own: what these are asked, and what they have answered."""
+"""Models that are measured in processes of their own: what these are asked, and what they have answered.
+
+``child.py`` is a process's own side. A request and its answer are a JSON object in a line each.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import printable
 from otel_quant.inference.accuracy import Arrays, saved_arrays
-from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed, RanGraph, placed
-from otel_quant.inference.onnx_profile import Profile, read_profile, traced
+from otel_quant.inference.onnx_kernels import (
+    FileGraph,
+    Part,
+    Placed,
+    Profile,
+    RanGraph,
+    placed,
+    read_profile,
+)
 from otel_quant.inference.results import tensor_text
-from otel_quant.inference.rounds import Subject, usual
+from otel_quant.inference.rounds import Subject
+
+_FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""Variables that name a folder for what a process leaves behind: onnxruntime has a file of its own
+among the temporary ones, and what compilers leave would make the next call of the command faster."""
+
+_SHOWN: Final = 300
+"""Characters of an error that are shown."""
+
+_PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_TUNABLES: Final = "GLIBC_TUNABLES"
+_HUGE: Final = "glibc.malloc.hugetlb"
+"""Documented in glibc's manual under Memory Allocation Tunables, since version 2.35; 1 has malloc ask
+for transparent huge pages."""
+
+
+def with_huge_pages(environ: Mapping[str, str], setting: Path = _PAGES) -> dict[str, str]:
+    """Returns the variables that have a process ask for huge pages.
+
+    Without them two calls of the command differ: where the kernel happens to put pages of 4 KiB
+    decides how often they get in each other's way in the caches, for as long as a process lives, and
+    medians of the same model differed by up to a quarter on an idle machine; by 5 % in huge pages.
+    """
+    given = environ.get(_TUNABLES, "")
+    try:
+        text = setting.read_text()
+    except OSError:
+        return {}
+    if _HUGE in given or "[never]" in text:
+        return {}
+    return {_TUNABLES: ":".join(filter(None, (given, f"{_HUGE}=1")))}
+
+
+class ModelError(Exception):
+    """A model could not be measured; the text says why, without the model's name."""
+
+
+class ModelProcess:
+    """The process of a model, one after another: it starts when it is asked first."""
+
+    def __init__(
+        self, runtime: Literal["onnx", "torch"], *, huge_pages: bool, timeout: float | None = None
+    ) -> None:
+        self._command = [sys.executable, "-P", "-m", "otel_quant.inference.child", runtime]
+        self._variables = with_huge_pages(os.environ) if huge_pages else {}
+        self._timeout = timeout  # seconds for an answer; None for as long as it takes
+        self._folder: Path | None = None
+        self._running: _Running | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where files of the process go."""
+        if self._folder is None:
+            self._start()
+            assert self._folder is not None
+        return self._folder
+
+    def _start(self) -> _Running:
+        with _uninterrupted():
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="otel-quant-inference-"))
+            variables = {**self._variables, **dict.fromkeys(_FOLDERS, str(self._folder))}
+            self._running = _Running(self._command, variables, self._folder)
+        return self._running
+
+    def ask(self, request: str, **arguments: Any) -> Any:
+        """Has the process do something and returns its answer; the process ends where that fails."""
+        running = self._running or self._start()
+        answer = running.answer({"do": request, **arguments}, self._timeout)
+        if "error" not in answer:
+            return answer["result"]
+        self.close()
+        raise ModelError(printable(_first_line(answer["error"]), 2 * _SHOWN))
+
+    def restart(self) -> None:
+        """Ends the process, if there is one, and starts another one that finds its files."""
+        if (before := self._running) is not None:
+            # First the new one: if this command is killed, a process is there to remove the files.
+            self._start()
+            before.end()
+
+    def close(self) -> None:
+        """Ends the process and removes its files."""
+        if self._running is not None:
+            self._running.end()
+            self._running = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+class _Running:
+    """A process that answers requests."""
+
+    def __init__(self, command: list[str], variables: Mapping[str, str], folder: Path) -> None:
+        answers, to_us = os.pipe()
+        self._answers = os.fdopen(answers, encoding="utf-8")
+        self._said = (folder / "said").open("w+", encoding="utf-8", errors="replace")
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  # this Python, and files of our own
+                [*command, str(to_us), str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=self._said,
+                stderr=self._said,
+                env={**os.environ, **variables},
+                pass_fds=(to_us,),
+                start_new_session=True,  # Ctrl-C is for this process, which ends that one
+                encoding="utf-8",
+            )
+        finally:
+            os.close(to_us)
+
+    def answer(self, request: Mapping[str, Any], timeout: float | None) -> Mapping[str, Any]:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has died: the missing answer tells
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        until = inf if timeout is None else time.monotonic() + timeout
+        while not select.select([self._answers], [], [], 0.2)[0]:
+            if self._process.poll() is not None:  # what it has started may hold the pipe open
+                return {"error": self._death()}
+            if time.monotonic() >= until:
+                return {"error": f"no answer within {timeout:g} s (--timeout)"}
+        line = self._answers.readline()
+        answer: Mapping[str, Any] = (
+            json.loads(line) if line.endswith("\n") else {"error": self._death()}
+        )
+        return answer
+
+    def _death(self) -> str:
+        code = self._process.wait()
+        self._said.seek(0)
+        lines = [line for line in self._said.read().splitlines() if line.strip()]
+        why = f"; its last line: {_first_line(lines[-1])}" if lines else ""
+        if code >= 0:
+            return f"the process that ran it ended with exit code {code}{why}"
+        name = signal.Signals(-code).name
+        memory = " (probably out of memory)" if name == "SIGKILL" else ""
+        return f"the process that ran it was ended by {name}{memory}{why}"
+
+    def end(self) -> None:
+        """Ends the process; its files stay."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # a compiler starts processes
+        self._process.wait()
+        self._answers.close()
+        self._said.close()
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Has Ctrl-C wait, which in the middle would leave a process that nobody knows."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _first_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
+
 
 _QUARK: Final = "com.amd.quark:"
 
@@ -31,8 +214,9 @@ _MOST_PROFILED: Final = 40
 _FEWEST_PROFILED: Final = 2
 """Runs of the profiled session after its first one."""
 
-_MOST_RUNS: Final = 1000
-"""Runs in a round of a variant."""
+_OWN_KERNELS: Final = frozenset({"CPU", "CUDA", "ROCM", "Azure"})
+"""Providers that compile nothing. The graph of others cannot be written, and to try it would have
+them compile the model once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +233,6 @@ class Options:
     seconds: float = 3.0  # Time for the timed runs of each model
     warmup: int = 3  # Runs of each model that are not timed
     layers: bool = False  # Whether to compare each tensor with the first model's
-    traces: bool = False  # Whether the profiler's events are wanted too
     baseline: str | None = None  # Variant that the others are compared with; None for the first
     # Processes of each variant, one after the other; None for as many as its making allows
     processes: int | None = None
@@ -71,9 +254,11 @@ class InProcess(Subject):
     def __init__(self, name: str, process: ModelProcess) -> None:
         super().__init__(name)
         self.process = process
-        self.fed: Sequence[str] = ()  # its inputs: name, type and shape, checksum where known
+        # Its inputs: type and shape, with a checksum where the script of a variant gives them
+        self.fed: Mapping[str, str] = {}
         self.providers: Sequence[str] = ()
         self.facts: Mapping[str, str] = {}
+        self.assumed: tuple[str, ...] = ()  # lengths that nothing gives, as options
         self.loading = self.compile = 0.0  # seconds
         self.quantize: float | None = None  # seconds
         self.marks: list[Mapping[str, int | None]] = []  # bytes, until it is timed and meanwhile
@@ -132,6 +317,7 @@ class TorchVariant(InProcess):
     """A variant of a script that torch runs; of one process it is known that it has loaded the script."""
 
     kind = "torch"
+    runs_are_known = False
 
     def __init__(
         self, name: str, reference: str, options: Options, script: ModelProcess | None = None
@@ -152,15 +338,15 @@ class TorchVariant(InProcess):
         if not self._has_script:
             loaded = self.ask("loading the script", "load", reference=self._reference)
             if len(self.processes) == 1:  # whose outputs are compared
-                self.fed = loaded["fed"] if loaded is not None else ()
+                self.fed = loaded["fed"] if loaded is not None else {}
         self._has_script = False  # another process has not loaded it
         made = self.ask("making it", "make", name=self.name, threads=self._threads)
         first = self.ask("its first call", "first")
         return None if made is None or first is None else (made, first)
 
-    def time(self, amount: float) -> None:
+    def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round of so many seconds by torch's ``Timer``; of one call at least."""
-        if (times := self.ask("timing it", "time", seconds=amount)) is not None:
+        if (times := self.ask("timing it", "time", seconds=seconds)) is not None:
             self.processes[-1].append(times)
 
     def finish(self) -> None:
@@ -191,19 +377,15 @@ class OnnxModel(InProcess):
         super().__init__(name, process)
         self.path, self.options, self.is_profiled = path, options, is_profiled
         self.file: FileGraph
-        self.assumed: tuple[str, ...] = ()  # lengths that nothing gives, as options
-        self.loaded: Mapping[str, Any] = {}  # what the session says of itself
-        self.inputs: Mapping[str, str] = {}
+        self.grown: int | None = None  # bytes, by the session
         self.profile: Profile | None = None
         self.kernels: list[Placed] = []
-        self.profiled: float | None = None  # time with the profiler as a multiple of that without
         self.parts: Sequence[Part] = ()  # empty where onnxruntime does not tell
         self.weights_in_memory: int | None = None  # bytes
-        self.trace: list[Mapping[str, Any]] = []
-        self._feed: Mapping[str, Any] = {}  # shapes, values, limits of indices, file of the inputs
+        self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
         self._of_script = ""  # file of the inputs that a script has left
 
-    def take_inputs(self, script: ModelProcess, fed: Sequence[str]) -> None:
+    def take_inputs(self, script: ModelProcess, fed: Mapping[str, str]) -> None:
         """Has the process of a script leave its inputs for the file."""
         path = self._of_script = str(self.process.folder / "inputs.npz")
         try:
@@ -225,26 +407,24 @@ class OnnxModel(InProcess):
             return
         try:
             self._read()
-        except (CostError, _UnusableError) as error:
+        except CostError as error:
             self._cannot_load(str(error))
             return
-        self.loaded = self._make() or {}
-        if not self.loaded or not self.take_marks(resets=True):
+        loaded = self._make()
+        if loaded is None or not self.take_marks(resets=True):
             if self._of_script:  # a temporary file, of which nobody knows
                 self.problem = self.problem.replace(self._of_script, "the script's inputs")
             return
-        self.first, self.compile = [self.loaded["first"]], self.loaded["made"]
-        self.inputs = {
+        self.first, self.compile, self.grown = [loaded["first"]], loaded["made"], loaded["grown"]
+        self.fed = self.fed or {
             printable(name, 120): tensor_text(dtype, shape)
-            for name, (dtype, *shape) in self.loaded["inputs"].items()
+            for name, (dtype, *shape) in loaded["inputs"].items()
         }
-        self.fed = self.fed or [f"{name} {text}" for name, text in self.inputs.items()]
-        self.providers = self.loaded["providers"]
+        self.providers = loaded["providers"]
         self.facts = {
-            "onnxruntime": self.loaded["version"],
+            "onnxruntime": loaded["version"],
             "threads of onnxruntime": str(self.options.threads or "its choice"),
             "providers": ", ".join(self.providers),
-            "assumed": ", ".join(self.assumed),
         }
 
     def _read(self) -> None:
@@ -255,14 +435,14 @@ class OnnxModel(InProcess):
         shapes: dict[str, tuple[int, ...]] = {}
         for name, value in self.file.bound.values.items():
             if value.shape is None or None in value.shape:
-                raise _UnusableError(
-                    f"the shape of input {name!r} is not known; expected --input {name}=1x3x8x8 or "
-                    "the like"
+                raise CostError(
+                    self.path,
+                    f"the shape of input {name!r} is not known",
+                    expected=f"--input {name}=1x3x8x8 or the like",
                 )
             shapes[name] = tuple(length or 0 for length in value.shape)
         values = {name: each.data for name, each in inputs.items() if each.data is not None}
-        limits = self.file.limits()
-        self._feed = {"shapes": shapes, "values": values, "limits": limits, "data": data}
+        self._feed = {"shapes": shapes, "values": values, "data": data}
         if data is None:
             self.assumed = tuple(each.option for each in self.file.bound.assumed)
         self.is_quantized = self.file.is_quantized
@@ -278,10 +458,9 @@ class OnnxModel(InProcess):
         self.warm = self.warm if loaded is None else loaded["warm"]
         return loaded
 
-    def time(self, amount: float) -> None:
-        """Adds a round: of so many runs, or of a variant as many as fit into so many seconds."""
-        runs = amount if self.is_profiled else min(_MOST_RUNS, ceil(amount / self.warm))
-        if times := self.ask("timing it", "run", times=runs):
+    def time(self, seconds: float, runs: int | None) -> None:
+        """Adds a round: of so many runs, or of as many as fit into so many seconds."""
+        if times := self.ask("timing it", "run", times=runs or self.runs_in(seconds)):
             self.processes[-1].append(times)
 
     def finish(self) -> None:
@@ -296,12 +475,14 @@ class OnnxModel(InProcess):
 
     def _profile(self) -> None:
         fitting = int(self.options.seconds / self.warm)
+        names = (name.removesuffix("ExecutionProvider") for name, _ in self.options.providers)
+        compiles = not _OWN_KERNELS.issuperset(names)
         most = min(_MOST_PROFILED, _EVENTS // max(1, len(self.file.ops)), fitting)
         found = self.ask(
             "profiling it",
             "profile",
             runs=max(_FEWEST_PROFILED, most),
-            saves_graph=self.file.weight_bytes <= _MOST_SAVED,
+            saves_graph=self.file.weight_bytes <= _MOST_SAVED and not compiles,
         )
         if found is None:
             return
@@ -314,13 +495,6 @@ class OnnxModel(InProcess):
         self.weights_in_memory = ran.weight_bytes
         self.parts = [Part(*each) for each in found["assigned"]]
         self.profile, self.kernels = profile, placed(profile, self.file, ran, self.parts)
-        self.profiled = usual(found["profiled"]) / usual(found["plain"])
-        if self.options.traces:
-            self.trace = traced(Path(found["file"]), profile)
-
-
-class _UnusableError(Exception):
-    """Inputs that cannot be had."""
 
 
 def _shapes_in(path: str) -> dict[str, InputSpec]:
@@ -332,4 +506,4 @@ def _shapes_in(path: str) -> dict[str, InputSpec]:
             return {name: InputSpec(file[name].shape, if_fits=True) for name in file.files}
     except (OSError, ValueError, AttributeError) as error:
         reason = getattr(error, "strerror", None) or "is not a file of numpy.savez"
-        raise _UnusableError(f"{path}: {reason}; expected arrays by the names of inputs") from error
+        raise CostError(path, reason, expected="arrays by the names of inputs") from error

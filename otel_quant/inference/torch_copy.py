@@ -1,7 +1,6 @@
 """Runs a model once more in a forked copy of the process, for what cannot be seen in the process itself.
 
-oneDNN and MKL write what they run to the standard output, which belongs to the program and its other
-threads; the kernel's mark of memory is the program's too. Without the copy nobody would know how much
+oneDNN writes what it runs to the standard output, which belongs to the program and its other threads; the kernel's mark of memory is the program's too. Without the copy nobody would know how much
 memory a run needs on a CPU, nor whether int8 runs on vector instructions made for it. The copy runs the
 model in a thread of its own: OpenMP's threads are not copied, and a new thread gets new ones.
 """
@@ -21,7 +20,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
@@ -29,7 +28,7 @@ from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
 from otel_quant.inference.child import reset_mark, status
 from otel_quant.inference.results import BackendKernel, backend_kernels
-from otel_quant.inference.torch_modules import in_quotes, module_ranges, path_in
+from otel_quant.inference.torch_parts import in_quotes, module_ranges, path_in
 
 MODULE: Final = "otel-quant module "
 """Begin of a line that says which module runs from there on."""
@@ -56,13 +55,6 @@ def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str
                 types = (descriptor.split(":")[:2] for descriptor in rest[4].split())
                 shown = " ".join(":".join(filter(None, pair)) for pair in types)
                 ran.append((("oneDNN", rest[1], rest[2], shown), module))
-        elif line.startswith("MKL_VERBOSE "):
-            name, bracket, _ = line.removeprefix("MKL_VERBOSE ").partition("(")
-            if bracket and name.isalnum():
-                ran.append((("MKL", name, "", ""), module))
-            elif " for " in line:
-                instructions = line.split(" for ", 2)[-1].split(",")[0]
-                facts["MKL's instruction set"] = printable(instructions, _LONGEST)
     return backend_kernels(ran), facts
 
 
@@ -184,9 +176,7 @@ def _listen(model: Any, run: Callable[[], object]) -> None:
 
         return leave
 
-    with ExitStack() as kept:
-        for library in (torch.backends.mkldnn, torch.backends.mkl):
-            if library.is_available():
-                kept.enter_context(library.verbose(library.VERBOSE_ON))
-        kept.enter_context(module_ranges(model, enter))
-        run()
+    library: Any = torch.backends.mkldnn  # not all of it has types
+    if library.is_available():
+        with library.verbose(library.VERBOSE_ON), module_ranges(model, enter):
+            run()

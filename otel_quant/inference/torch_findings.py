@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from otel_quant.inference.findings import Findings, Found
-from otel_quant.inference.results import BackendKernel
-from otel_quant.inference.torch_operators import (
+from otel_quant.inference.results import BackendKernel, is_of_few_bits
+from otel_quant.inference.torch_parts import (
     CONVERT,
     DEQUANTIZE,
     OBSERVE,
     QUANTIZE,
     computes,
     contracts,
-    is_small,
     kind_of,
     makes_floats,
     multiplies,
@@ -80,7 +79,7 @@ class _Walk:
         names = [self._kernels[each].name for each in within]
         if kind == DEQUANTIZE and within and kind_of(names[0]) is None:
             outermost = self._kernels[within[0]]
-            taken = {each.storage for each in kernel.inputs if is_small(each.dtype)}
+            taken = {each.storage for each in kernel.inputs if is_of_few_bits(each.dtype)}
             if taken & {each.storage for each in outermost.inputs}:
                 self.found.within.setdefault(within[0], place)
         if any(kind_of(name) is not None for name in names):
@@ -123,8 +122,8 @@ class _Walk:
         """Returns where the result of an operator comes from, if it was integers before."""
         kernel = self._kernels[place]
         first = kernel.inputs[0] if kernel.inputs else None
-        if first is not None and is_small(first.dtype):
-            to_float = kernel.outputs and not is_small(kernel.outputs[0].dtype)
+        if first is not None and is_of_few_bits(first.dtype):
+            to_float = kernel.outputs and not is_of_few_bits(kernel.outputs[0].dtype)
             if kind_of(kernel.name) == DEQUANTIZE or (makes_floats(kernel.name) and to_float):
                 is_constant = first.storage not in self._written
                 return Origin(place, first.dtype, is_constant, place)

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import replace
-from statistics import median
 from typing import Any, Final, TypeVar
 
 from otel_quant.base.fault_boundary import LastResort
@@ -21,24 +20,24 @@ from otel_quant.inference.results import (
     InferenceResult,
     MemoryUse,
     ModelResult,
-    is_of_few_bits,
     tensor_text,
 )
-from otel_quant.inference.rounds import Subject, latency, planned, take_turns, usual
+from otel_quant.inference.rounds import Subject, latency, take_turns
 from otel_quant.inference.subjects import Options
 from otel_quant.inference.torch_copy import Copied, run_in_copy
 from otel_quant.inference.torch_findings import FINDINGS, Evidence, flow_of
-from otel_quant.inference.torch_modules import observers_of
-from otel_quant.inference.torch_operators import type_of
+from otel_quant.inference.torch_parts import observers_of, type_of
 from otel_quant.inference.torch_profile import conversions_of, kernels_on_gpu, profile, ran_of
-from otel_quant.inference.variants import (
+from otel_quant.inference.torch_session import (
     SEED,
     VariantsError,
     arguments,
     error_text,
+    has_quantized_weights,
     load_variants,
     made,
     onnx_path,
+    saved_bytes,
 )
 
 
@@ -80,64 +79,6 @@ def _version(tensor: Any) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
-_PACKED: Final = ("qweight", "weight_packed")
-"""Names of weights that GPTQ and AWQ, and compressed-tensors, pack into numbers of 32 bits."""
-
-
-def weight_bytes(model: Any) -> int | None:
-    """Returns the bytes of a module's parameters and buffers, packed and quantized ones included.
-
-    Memory that two of them share counts once. None for what is no module.
-    """
-    import torch
-
-    if not isinstance(model, torch.nn.Module):
-        return None
-    tensors = list(_plain(model.state_dict()))  # all at once: unpacked ones are made for it
-    storages = [tensor.untyped_storage() for tensor in tensors]
-    sizes: dict[int, int] = {each.data_ptr(): each.nbytes() for each in storages}
-    return sum(sizes.values())
-
-
-def has_quantized_weights(model: Any) -> bool | None:
-    """Returns whether a module has weights of eight bits or fewer; None for what is no module."""
-    import torch
-
-    if not isinstance(model, torch.nn.Module):
-        return None
-    weights = model.state_dict()
-    if any(type(each).__module__.startswith("torchao.") for each in weights.values()):
-        return True  # its tensors may pack several numbers into 32 bits
-    if any(name.rpartition(".")[2] in _PACKED for name in weights):
-        return True
-    return any(
-        tensor.is_quantized or is_of_few_bits(str(tensor.dtype).removeprefix("torch."))
-        for tensor in _plain(weights)
-    )
-
-
-def _plain(value: Any) -> Iterator[Any]:
-    """Yields the tensors of which something consists."""
-    import torch
-
-    by_channel = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
-    if isinstance(value, Mapping):
-        for each in value.values():
-            yield from _plain(each)
-    elif isinstance(value, tuple | list):
-        for each in value:
-            yield from _plain(each)
-    elif isinstance(value, torch.Tensor):
-        if hasattr(value, "__tensor_flatten__"):
-            for name in value.__tensor_flatten__()[0]:
-                yield from _plain(getattr(value, name))
-        else:
-            yield value
-            if value.is_quantized and value.qscheme() in by_channel:
-                yield value.q_per_channel_scales()
-                yield value.q_per_channel_zero_points()
-
-
 _LONGEST: Final = 600
 _LONGEST_NAME: Final = 120
 _MOST_INPUTS: Final = 8
@@ -152,7 +93,6 @@ class TorchModel(Subject):
         super().__init__(name)
         self.result = ModelResult(printable(name, _LONGEST_NAME))
         self.outputs: Mapping[str, Any] = {}
-        self.profiled: float | None = None  # time with the profiler as a multiple of that without
         self._model: Any = None
         self._given = model, inputs
         self._args: tuple[Any, ...] = ()
@@ -192,9 +132,9 @@ class TorchModel(Subject):
                 dtype = type_of(str(value.dtype).removeprefix("torch."))
                 yield printable(name), tensor_text(dtype, value.shape)
 
-    def time(self, amount: float) -> None:
-        """Adds a round of so many runs; one before them does not count."""
-        if found := self.attempt(timed, self.call, int(amount) + 1):
+    def time(self, seconds: float, runs: int | None) -> None:
+        """Adds a round; one run before it does not count."""
+        if found := self.attempt(timed, self.call, 1 + (runs or self.runs_in(seconds))):
             self.processes[-1].append(found[1:])
 
     def call(self) -> Any:
@@ -230,9 +170,6 @@ class TorchModel(Subject):
         backend = kernels_on_gpu(seen) if on_gpu else copied.kernels
         flow, observers = flow_of(seen.kernels), observers_of(self._model)
         evidence = Evidence(seen.kernels, backend, self._engine, flow, observers)
-        if seen.lengths:
-            plain = median([time for times in self.rounds() for time in times])
-            self.profiled = usual(seen.lengths) * 1e-9 / plain
         device = "cuda" if on_gpu else "cpu"
         self.result = replace(
             self.result,
@@ -240,7 +177,7 @@ class TorchModel(Subject):
             memory=MemoryUse(
                 copied.peak,
                 None,
-                weights_in_memory=weight_bytes(self._model),
+                weights_on_disk=saved_bytes(self._model),
                 run_growth=copied.growth,
                 allocated=seen.allocated,
                 alive=seen.alive,
@@ -296,8 +233,7 @@ def measure_models(
         kept.enter_context(torch.random.fork_rng(devices=devices))
         for subject in subjects:
             subject.attempt(subject.begin, kept, options.warmup)
-        made = [subject for subject in subjects if not subject.problem]
-        take_turns(made, planned(made, options.runs, options.seconds))
+        take_turns(subjects, options.seconds, options.runs)
         for subject in subjects:
             subject.attempt(subject.look_at, options.seconds)
     settings = {
@@ -324,8 +260,7 @@ def _compared(subject: TorchModel, first: TorchModel) -> ModelResult:
         accuracy = compared_outputs(beside.outputs, subject.outputs)
     elif subject is not first:
         accuracy = Accuracy(problem=f"{first.name} was not measured")
-    timed = latency(subject, beside, subject.profiled)
-    return replace(subject.result, latency=timed, accuracy=accuracy)
+    return replace(subject.result, latency=latency(subject, beside), accuracy=accuracy)
 
 
 _QUIET: Final[Mapping[str, str]] = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}

@@ -25,15 +25,17 @@ from otel_quant.inference.results import (
     backend_kernels,
     tensor_text,
 )
-from otel_quant.inference.torch_modules import in_quotes, module_ranges, path_in
-from otel_quant.inference.torch_operators import (
+from otel_quant.inference.torch_parts import (
     CONVERT,
     COPIES,
     COPY,
     SCALES,
     allocates,
+    in_quotes,
     is_operator,
     kind_of,
+    module_ranges,
+    path_in,
     place_name,
     shown,
     type_of,
@@ -272,7 +274,6 @@ class Profile:
     kernels: tuple[Kernel, ...]  # In the order in which they run
     allocated: int  # Bytes that a run allocates
     alive: int  # The most of them that is held at once
-    lengths: tuple[int, ...]  # Nanoseconds of each run under the profiler
 
     @property
     def kernel_micros(self) -> float:
@@ -317,17 +318,13 @@ def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -
         tuple(kernels),
         what_ran.allocated,
         what_ran.alive,
-        tuple(tree.length for tree in alike),
     )
 
 
 def _look(
     model: Any, run: Callable[[], object], on_gpu: bool
 ) -> tuple[Events, RunTree, Mapping[int, Operands]]:
-    """Returns what a run does, and the operands of its operators by their numbers.
-
-    Without a model nothing is known of modules.
-    """
+    """Returns what a run does, and operands of its operators by number; without a model no modules."""
     from torch.profiler import ExecutionTraceObserver, record_function
 
     def enter(path: str) -> Callable[[], object]:
@@ -407,7 +404,8 @@ def ran_of(profile: Profile, device: str) -> Ran:
                 allocated=sum(own_bytes[place] for place in places),
             )
         )
-    return Ran.of(profile.runs, profile.run_micros, found, counts_calls=True)
+    slowest = sorted(found, key=lambda each: -each.micros)
+    return Ran(profile.runs, profile.run_micros, tuple(slowest))
 
 
 def kernels_on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
@@ -433,10 +431,7 @@ def conversions_of(profile: Profile) -> tuple[Conversion, ...]:
 
 
 def changes_of_type(kernels: Sequence[Kernel]) -> Iterator[tuple[str, str, Kernel]]:
-    """Yields what changes how numbers are stored: what it does, the types, and the operator.
-
-    What runs within such an operator belongs to it. A copy of a scalar is none.
-    """
+    """Yields what changes the type of tensors, with what runs within it: what it does, types, operator."""
     within: list[bool] = []
     for kernel in kernels:
         kind = kind_of(kernel.name)

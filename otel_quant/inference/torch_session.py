@@ -1,28 +1,239 @@
-"""The process of a PyTorch variant: makes it, calls it, and measures itself."""
+"""PyTorch variants of a model: what the function of a script returns, and the process of one of them."""
 
 from __future__ import annotations
 
 import gc
+import os
+import random
+import sys
 import time
+import traceback
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
+
+from wrapt import register_post_import_hook
 
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.inference.accuracy import arrays_in, as_array
 from otel_quant.inference.child import MemoryMark, timed
-from otel_quant.inference.results import tensor_text
-from otel_quant.inference.torch_models import has_quantized_weights
-from otel_quant.inference.variants import (
-    SEED,
-    VariantsError,
-    arguments,
-    error_text,
-    load_variants,
-    made,
-    onnx_path,
+from otel_quant.inference.results import is_of_few_bits, tensor_text
+
+SEED: Final = 0
+"""What random numbers begin with before the script is loaded."""
+
+_SHOWN: Final = 200
+_FORM: Final = "path/to/script.py:function"
+_WANTED: Final = (
+    "(models, inputs): a mapping of names to torch modules, to functions that make one or to paths "
+    "of .onnx files, and what each of them is called with"
 )
+
+
+class VariantsError(Exception):
+    """There are no variants to be had from a script; the text says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """What the function of a script has returned."""
+
+    # By name a torch module, a function without arguments that makes one, or the path of an .onnx
+    # file
+    models: Mapping[str, object]
+    inputs: object  # What a model is called with: see :func:`arguments`
+
+
+def load_variants(reference: str) -> Variants:
+    """Loads a script, whose folder is importable, with seeded random numbers, and calls its function."""
+    path, colon, name = reference.rpartition(":")
+    if not (colon and path and name.isidentifier()):
+        raise VariantsError(
+            f"{reference}: is not a function of a script; expected {_FORM}, or an .onnx file"
+        )
+    if not Path(path).is_file():
+        raise VariantsError(f"{path}: no such file; expected {_FORM}")
+    full = str(Path(path).resolve())
+    found = function = None
+    given, sys.argv = sys.argv, [path]  # the options of the command are not for it
+    try:
+        with LastResort() as end:
+            random.seed(SEED)
+            for library, seed in _SEEDS.items():  # once they are imported, if ever
+                register_post_import_hook(seed, library)
+            function = getattr(_loaded(Path(full)), name, None)
+            found = function() if callable(function) else None
+    except SystemExit as error:
+        raise VariantsError(
+            f"{reference}: the script has ended with exit code {error.code or 0}; expected one that "
+            "only defines things when it is imported"
+        ) from error
+    finally:
+        sys.argv = given
+    if end.error is not None:
+        frames = traceback.extract_tb(end.error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == full]
+        at = f" (line {lines[-1]})" if lines else ""
+        raise VariantsError(f"{reference} raised {error_text(end.error)}{at}") from end.error
+    if not callable(function):
+        raise VariantsError(f"{path} has no function {name!r}; expected one that returns {_WANTED}")
+    try:
+        return _variants(found)
+    except ValueError as error:
+        raise VariantsError(f"{reference} has returned {error}; expected {_WANTED}") from error
+
+
+def made(model: object, inputs: object) -> tuple[object, object]:
+    """Returns a torch module and its inputs."""
+    import torch
+
+    if isinstance(model, torch.nn.Module):
+        return model, inputs
+    if not callable(model):
+        raise VariantsError(
+            f"{_shown(model)} is no model; expected a torch module, or a function without arguments "
+            "that makes one"
+        )
+    try:
+        found = model()
+    except SystemExit as error:
+        raise VariantsError(error_text(error)) from error
+    if isinstance(found, tuple) and len(found) == 2:
+        found, inputs = found
+    if not callable(found):
+        raise VariantsError(
+            f"the function has returned {_shown(found)}; expected a torch module, or a pair of a "
+            "module and its inputs"
+        )
+    return found, inputs
+
+
+def arguments(inputs: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of a call by place and by name."""
+    if isinstance(inputs, Mapping):
+        return (), {str(name): value for name, value in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def onnx_path(model: object) -> str | None:
+    """Returns the path of a variant that is an ONNX file; None if it is something else."""
+    return os.fspath(model) if isinstance(model, str | os.PathLike) else None
+
+
+def error_text(error: BaseException) -> str:
+    """Returns an error's class and its first line, with the next where that only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])
+    return f"{type(error).__name__}: {_cut(said)}" if said else type(error).__name__
+
+
+_SEEDS: Final[Mapping[str, Callable[[Any], object]]] = {
+    "numpy": lambda numpy: numpy.random.seed(SEED),
+    "torch": lambda torch: torch.manual_seed(SEED),
+}
+
+
+def _loaded(path: Path) -> ModuleType:
+    module = ModuleType(path.stem)
+    module.__file__ = str(path)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    sys.modules[path.stem] = module
+    code = compile(path.read_bytes(), module.__file__, "exec")
+    exec(code, module.__dict__)  # noqa: S102  # the user's program, without a file of bytecode
+    return module
+
+
+def _variants(found: object) -> Variants:
+    """Checks what a function has returned; the text of a ValueError is what is wrong with it."""
+    if not (isinstance(found, tuple | list) and len(found) == 2):
+        raise ValueError(_shown(found))
+    models, inputs = found
+    if not isinstance(models, Mapping):
+        raise ValueError(f"{_shown(models)} as models")
+    if not models:
+        raise ValueError("no models")
+    for name, model in models.items():
+        if not isinstance(name, str):
+            raise ValueError(f"{_shown(name)} as the name of a model")
+        if not (callable(model) or (onnx_path(model) or "").endswith(".onnx")):
+            raise ValueError(f"{_shown(model)} as model {name!r}")
+    return Variants(dict(models), inputs)
+
+
+def _shown(value: object) -> str:
+    if value is None or isinstance(value, str | int | float):
+        return _cut(repr(value))
+    return f"a {type(value).__name__}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+class _Counting:
+    """A file of which only the size is kept."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def write(self, data: Any) -> int:
+        self.bytes += len(data)
+        return len(data)
+
+    def flush(self) -> None: ...
+
+
+_PACKED: Final = ("qweight", "weight_packed")
+"""Names of weights that GPTQ and AWQ, and compressed-tensors, pack into numbers of 32 bits."""
+
+
+def saved_bytes(model: Any) -> int | None:
+    """Returns the bytes of a module's state dict as ``torch.save`` writes it; None if it cannot."""
+    import torch
+
+    counting: Any = _Counting()
+    with LastResort() as saved:
+        torch.save(model.state_dict(), counting)
+    return None if saved.error is not None else int(counting.bytes)
+
+
+def has_quantized_weights(model: Any) -> bool | None:
+    """Returns whether a module has weights of eight bits or fewer; None for what is no module."""
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        return None
+    weights = model.state_dict()
+    if any(type(each).__module__.startswith("torchao.") for each in weights.values()):
+        return True  # its tensors may pack several numbers into 32 bits
+    if any(name.rpartition(".")[2] in _PACKED for name in weights):
+        return True
+    return any(is_of_few_bits(str(each.dtype).removeprefix("torch.")) for each in _plain(weights))
+
+
+def _plain(value: Any) -> Iterator[Any]:
+    """Yields the tensors of which something consists."""
+    import torch
+
+    if isinstance(value, Mapping):
+        for each in value.values():
+            yield from _plain(each)
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _plain(each)
+    elif isinstance(value, torch.Tensor):
+        if hasattr(value, "__tensor_flatten__"):
+            for name in value.__tensor_flatten__()[0]:
+                yield from _plain(getattr(value, name))
+        else:
+            yield value
+
 
 _FIRST_CALLS: Final = 3
 """Calls before the timed ones; some compilers work in more than the first."""
@@ -45,11 +256,11 @@ class Session:
         self._models, self._inputs = dict(found.models), found.inputs
         return {
             "onnx": {name: onnx_path(model) for name, model in self._models.items()},
-            "fed": [
-                f"{name} {tensor_text(each.dtype, each.shape)} "
+            "fed": {
+                name: f"{tensor_text(each.dtype, each.shape)} "
                 f"(checksum {zlib.crc32(each.tobytes()):08x})"
                 for name, each in arrays_in(self._inputs, "input")
-            ],
+            },
         }
 
     def save_inputs(self, path: str, names: list[str]) -> str:
@@ -130,31 +341,10 @@ class Session:
 
     def weights(self) -> Any:
         """Returns the bytes of the saved state dict and whether it is quantized; None if unknown."""
-        import torch
-
-        counting: Any = _Counting()
-        with LastResort() as saved:
-            torch.save(self._model.state_dict(), counting)
         is_quantized = None
         with LastResort():
             is_quantized = has_quantized_weights(self._model)
-        return {
-            "bytes": None if saved.error is not None else int(counting.bytes),
-            "is_quantized": is_quantized,
-        }
-
-
-class _Counting:
-    """A file of which only the size is kept."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-    def write(self, data: Any) -> int:
-        self.bytes += len(data)
-        return len(data)
-
-    def flush(self) -> None: ...
+        return {"bytes": saved_bytes(self._model), "is_quantized": is_quantized}
 
 
 def _gpus() -> Sequence[int]:

@@ -63,14 +63,14 @@ _SPARE: Final = 1.1
 class Situation:
     """What is known of a program when its memory ran out."""
 
-    # The innermost open step that had consumed samples, else the innermost; None for none
-    step: RecordedStep | None = None
+    step: RecordedStep | None = None  # The innermost open one with samples, else the innermost
     run: RecordedRun | None = None  # The run; None if nothing was recorded
     where: Where | None = None  # Whose memory ran out; None if it did not run out
     memory: int | None = None  # RSS of the process tree then, in bytes
     limit: int | None = None  # The limit in force, in bytes
     limit_source: str | None = None  # Its source
     growth: int | None = None  # Growth of memory with each sample, in bytes
+    leak: int | None = None  # Growth of memory each second that went on to the end, in bytes
     # Memory after the last sample as the program's own forecast has it, in bytes
     forecast: int | None = None
     gpus: tuple[GpuReading, ...] = ()  # The GPUs at the last reading
@@ -121,6 +121,11 @@ class Situation:
         return max(0, int((self.limit / _SPARE - before) / (self.growth or 1)))
 
     @property
+    def leaks(self) -> bool:
+        """Whether memory grew to the end, and nobody knows how much it would have needed."""
+        return self.where == "host" and bool(self.leak) and self.expected is None
+
+    @property
     def _grows(self) -> bool:
         return self.where == "host" and (self.growth or 0) > 0
 
@@ -130,7 +135,7 @@ class _Row:
     """One piece of advice."""
 
     applies: Callable[[Situation], bool]  # Whether it would help
-    text: Callable[[Situation], str]  # Makes its sentence
+    text: str | Callable[[Situation], str]  # Its sentence, or what makes it
     source: str  # Where that is known from
 
 
@@ -148,8 +153,8 @@ def _in_step(kind: str) -> Callable[[Situation], bool]:
     return lambda s: s.step is not None and s.step.kind == kind
 
 
-def _said(text: str) -> Callable[[Situation], str]:
-    return lambda s: text
+def _use_min_max(s: Situation) -> str:
+    return f"Calibrate with MinMax instead of {s.method}: it keeps two values of each activation, not all of them."
 
 
 _RECORDING: Final = "this recording: growth of memory with each sample"
@@ -163,91 +168,57 @@ _HISTOGRAMS: Final = ("Percentile", "Entropy", "Distribution")
 """Methods that keep the values, or histograms of them, of every activation."""
 
 ROWS: Final = (
-    _Row(
-        lambda s: s.limit_source == "RLIMIT_AS",
+    _Row(lambda s: s.limit_source == "RLIMIT_AS" and not s.leaks,
         lambda s: f"Raise or lift the limit of the address space (ulimit -v), now {size(s.limit or 0)}: it counts addresses, of which libraries reserve many more than they use.",
-        "getrlimit(2), RLIMIT_AS",
-    ),
-    _Row(
-        lambda s: s.expected is not None and s.limit is not None and s.expected > s.limit,
+        "getrlimit(2), RLIMIT_AS"),
+    _Row(lambda s: s.expected is not None and s.limit is not None and s.expected > s.limit,
         lambda s: f"Give it more memory: about {size((s.expected or 0) * _SPARE)} for all {s.step.expected_samples if s.step else 0} samples, with a tenth to spare (estimated).",
-        _RECORDING,
-    ),
-    _Row(
-        lambda s: bool(s.fitting) and s.step is not None and (s.fitting or 0) < (s.step.expected_samples or 2**62),
+        _RECORDING),
+    _Row(lambda s: bool(s.fitting) and s.step is not None and (s.fitting or 0) < (s.step.expected_samples or 2**62),
         lambda s: f"Use fewer calibration samples: about {s.fitting} fit into {size(s.limit or 0)}{' (Quark: CalibDataSize)' if s.library == 'amd-quark' else ''}.",
-        _RECORDING,
-    ),
-    _Row(
-        _is("amd-quark", *_HISTOGRAMS),
-        lambda s: f"Calibrate with MinMax instead of {s.method}: it keeps two values of each activation, not all of them.",
-        _QUARK_CALIBRATION,
-    ),
-    _Row(
-        _is("amd-quark", "MinMSE"),
-        _said("Calibrate with NonOverflow instead of MinMSE: it keeps less of each activation."),
-        _QUARK_CALIBRATION,
-    ),
-    _Row(
-        _is("amd-quark"),
-        _said("Leave CalibOptimizeMem on, which keeps activations on disk instead of in memory; LayerWisePercentile has it off."),
-        "AMD Quark, quark.onnx.calibration: options of the calibration methods",
-    ),
-    _Row(
-        _is("onnxruntime", *_HISTOGRAMS),
-        lambda s: f"Calibrate with MinMax instead of {s.method}: it keeps two values of each activation, not all of them.",
-        "ONNX Runtime, onnxruntime.quantization.calibrate",
-    ),
-    _Row(
-        _is("onnxruntime", "MinMax"),
-        _said("Set CalibMaxIntermediateOutputs in extra_options: ranges are then merged after so many outputs, with the same result."),
-        _ONNXRUNTIME,
-    ),
-    _Row(
-        _in_step(ProfileStep.FAST_FINETUNE),
-        _said("Set mem_opt_level=2 in the finetuning's configuration: its data is kept on disk instead of in memory (1 keeps one layer in memory, 0 all)."),
-        _QUARK_FINETUNING,
-    ),
-    _Row(
-        _in_step(ProfileStep.FAST_FINETUNE),
-        _said("Try select_max_mem_layer=True first: only the layer with the largest estimate is tuned, which shows within one layer whether the others fit."),
-        _QUARK_FINETUNING_STEP,
-    ),
-    _Row(
-        _in_step(ProfileStep.FAST_FINETUNE),
-        _said("Reduce data_size, or batch_size, of the finetuning."),
-        _QUARK_FINETUNING_STEP,
-    ),
-    _Row(
-        lambda s: s.library == "llmcompressor",
-        _said('Use the sequential pipeline (pipeline="sequential", not "basic"): one layer is in memory at a time; fewer num_calibration_samples and a smaller max_seq_length keep less between layers.'),
-        _LLM_COMPRESSOR,
-    ),
-    _Row(
-        lambda s: s.where == "gpu" and s.library != "llmcompressor",
-        _said("Use smaller batches, or shorter sequences: activations on the GPU grow with both."),
-        "PyTorch, FAQ: My model reports cuda runtime error(2): out of memory",
-    ),
-    _Row(
-        lambda s: s.where == "gpu" and any(_is_used_by_others(gpu) for gpu in s.gpus),
-        _said("Look for other processes on the GPU: more than a tenth of its memory was not this program's."),
-        "this recording: memory of the GPU, and of this program on it",
-    ),
-    _Row(
-        lambda s: s.where == "gpu" and "OutOfMemoryError" in _error(s),
-        _said("Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True if much is reserved but not allocated: that is fragmentation."),
-        "PyTorch, CUDA semantics: Optimizing memory usage",
-    ),
-    _Row(
-        lambda s: s.where == "host" and s.calibrates,
-        _said("Use smaller batches: the activations of a whole batch are in memory at once."),
-        "PyTorch, torch.utils.data.DataLoader: batch_size; ONNX Runtime, CalibrationDataReader",
-    ),
-    _Row(
-        lambda s: s.where == "host" and s.limit_source == "cgroup" and s.expected is None,
+        _RECORDING),
+    _Row(_is("amd-quark", *_HISTOGRAMS),
+        _use_min_max,
+        _QUARK_CALIBRATION),
+    _Row(_is("amd-quark", "MinMSE"),
+        "Calibrate with NonOverflow instead of MinMSE: it keeps less of each activation.",
+        _QUARK_CALIBRATION),
+    _Row(_is("amd-quark"),
+        "Leave CalibOptimizeMem on, which keeps activations on disk instead of in memory; LayerWisePercentile has it off.",
+        "AMD Quark, quark.onnx.calibration: options of the calibration methods"),
+    _Row(_is("onnxruntime", *_HISTOGRAMS),
+        _use_min_max,
+        "ONNX Runtime, onnxruntime.quantization.calibrate"),
+    _Row(_is("onnxruntime", "MinMax"),
+        "Set CalibMaxIntermediateOutputs in extra_options: ranges are then merged after so many outputs, with the same result.",
+        _ONNXRUNTIME),
+    _Row(_in_step(ProfileStep.FAST_FINETUNE),
+        "Set mem_opt_level=2 in the finetuning's configuration: its data is kept on disk instead of in memory (1 keeps one layer in memory, 0 all).",
+        _QUARK_FINETUNING),
+    _Row(_in_step(ProfileStep.FAST_FINETUNE),
+        "Reduce data_size, or batch_size, of the finetuning; with select_max_mem_layer=True the largest layer shows whether the others fit.",
+        _QUARK_FINETUNING_STEP),
+    _Row(lambda s: s.library == "llmcompressor",
+        'Use the sequential pipeline (pipeline="sequential", not "basic"): one layer is in memory at a time; fewer num_calibration_samples and a smaller max_seq_length keep less between layers.',
+        _LLM_COMPRESSOR),
+    _Row(lambda s: s.leaks,
+        lambda s: f"Find what keeps growing, by {size(s.leak or 0)} a second until the end: a higher limit only delays the end of a leak. `otel-quant stacks RECORDING --by memory` names the lines of code.",
+        "this recording: memory over time"),
+    _Row(lambda s: s.where == "gpu" and s.library != "llmcompressor",
+        "Use smaller batches, or shorter sequences: activations on the GPU grow with both.",
+        "PyTorch, FAQ: My model reports cuda runtime error(2): out of memory"),
+    _Row(lambda s: s.where == "gpu" and any(_is_used_by_others(gpu) for gpu in s.gpus),
+        "Look for other processes on the GPU: more than a tenth of its memory was not this program's.",
+        "this recording: memory of the GPU, and of this program on it"),
+    _Row(lambda s: s.where == "gpu" and "OutOfMemoryError" in _error(s),
+        "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True if much is reserved but not allocated: that is fragmentation.",
+        "PyTorch, CUDA semantics: Optimizing memory usage"),
+    _Row(lambda s: s.where == "host" and s.calibrates,
+        "Use smaller batches: the activations of a whole batch are in memory at once.",
+        "PyTorch, torch.utils.data.DataLoader: batch_size; ONNX Runtime, CalibrationDataReader"),
+    _Row(lambda s: s.where == "host" and s.limit_source == "cgroup" and s.expected is None and not s.leaks,
         lambda s: f"Raise the container's limit of memory, now {size(s.limit or 0)} (docker run --memory, Kubernetes resources.limits.memory).",
-        "Docker and Kubernetes, resource limits",
-    ),
+        "Docker and Kubernetes, resource limits"),
 )  # fmt: skip
 """Most useful first; the first of those that apply are given."""
 
@@ -256,8 +227,11 @@ def advice_for(situation: Situation) -> tuple[Advice, ...]:
     """Returns what would help, most useful first; nothing unless memory ran out."""
     if situation.where is None:
         return ()
-    found = [row for row in ROWS if row.applies(situation)]
-    return tuple(Advice(text=row.text(situation), source=row.source) for row in found[:_MOST])
+    found = [row for row in ROWS if row.applies(situation)][:_MOST]
+    texts = [each.text if isinstance(each.text, str) else each.text(situation) for each in found]
+    return tuple(
+        Advice(text=text, source=row.source) for text, row in zip(texts, found, strict=True)
+    )
 
 
 def _is_used_by_others(gpu: GpuReading) -> bool:

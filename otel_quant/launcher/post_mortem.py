@@ -18,10 +18,11 @@ from otel_quant.launcher.causes import Known, cause_of
 from otel_quant.launcher.observer import LastSeen, Observation, with_mark
 from otel_quant.launcher.victim import Victim, find_victim
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import Ending, RecordedRun, RecordedStep, Recording
+from otel_quant.recordings.model import Ending, RecordedStep, Recording, steps_in
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.summary import Limit
 from otel_quant.schema import semconv, series
+from otel_quant.schema.units import duration_text
 from otel_quant.views.answer import forecast_of
 
 _SOON: Final = 1.0
@@ -32,8 +33,8 @@ _FEWEST_SAMPLES: Final = 5
 _MOST_POINTS: Final = 60
 """Points of a calibration's progress from which its growth is taken."""
 
-_WORTH_NAMING: Final = 1_000_000
-"""Bytes on disk."""
+_SILENT: Final = 5.0
+"""Seconds without a reading that are worth telling: there is one each second, on a busy machine two."""
 
 
 def ending_in(folder: Path, began_ns: int, seen: Observation) -> Ending:
@@ -54,7 +55,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     victim = find_victim(seen, recording)
     if victim is None:
         return plain
-    step = _step_with_samples(victim)
+    step = next((each for each in reversed(victim.steps) if each.samples is not None), None)
     error, message = _error_of(victim)
     shortage = shortage_in(error, message)
     last = _last_of(victim, seen)
@@ -65,6 +66,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     growth = _forecast(victim, step, semconv.FORECAST_MEMORY_PER_SAMPLE)
     if growth is None and step is not None:
         growth = _growth(step, memory, recording)
+    leak = _leak(victim, recording)
     situation = Situation(
         step=step or (victim.steps[-1] if victim.steps else None),
         run=victim.run,
@@ -73,6 +75,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         limit=limit,
         limit_source=source,
         growth=growth,
+        leak=leak,
         forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
         gpus=seen.gpus,
     )
@@ -90,8 +93,9 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         memory_limit=limit,
         memory_limit_source=source,
         memory_per_sample=growth,
+        memory_per_second=leak,
+        memory_of_others=seen.memory_of_others,
         processes=last.processes if last is not None else (),
-        disk=_disk(seen, victim, recording),
         advice=advice_for(situation),
     )
 
@@ -129,20 +133,26 @@ def _process(victim: Victim) -> str:
     return process if rank is None else f"rank {rank} ({process})"
 
 
-def _step_with_samples(victim: Victim) -> RecordedStep | None:
-    return next((step for step in reversed(victim.steps) if step.samples is not None), None)
-
-
 def _where(victim: Victim, step: RecordedStep | None) -> str | None:
     if not victim.steps:
         return None
     innermost = victim.steps[-1]
-    line = f", at {innermost.line.short}" if innermost.line is not None else ""
+    line = _line(victim, innermost)
     if step is None:
         return f"{innermost.name}{line}"
     total = "" if step.expected_samples is None else f" of {step.expected_samples}"
     sample = f"{step.name}, sample {step.samples}{total}"
     return f"{sample}{'' if step is innermost else f', in {innermost.name}'}{line}"
+
+
+def _line(victim: Victim, step: RecordedStep) -> str:
+    if step.line is None:
+        return ""
+    last = victim.run.last if victim.run is not None else None
+    silent = victim.time - last.time if last is not None and step.end is None else 0.0
+    # While a C function holds the GIL, or the process is stopped, no sample can be taken.
+    before = f", not seen for {duration_text(silent)}" if silent > _SILENT else ""
+    return f", at {step.line.short}{before}"
 
 
 def _error_of(victim: Victim) -> tuple[str | None, str | None]:
@@ -214,23 +224,18 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
     return round(statistics.median(slopes)) if slopes else None
 
 
+def _leak(victim: Victim, recording: Recording) -> int | None:
+    """Returns the growth of memory each second that went on until the end of the innermost step."""
+    for each in reversed(steps_in(recording)):
+        if victim.steps and each.step is victim.steps[-1]:
+            found = summary.growing(recording, each)
+            return None if found is None else round(found.per_second)
+    return None
+
+
 def _forecast(victim: Victim, step: RecordedStep | None, name: str) -> int | None:
     """Returns a figure in bytes as the newest forecast of the process has it."""
     if victim.run is None or step is None:
         return None
     found = forecast_of(victim.run, step).get(name)
     return found if isinstance(found, int) else None
-
-
-def _disk(seen: Observation, victim: Victim, recording: Recording) -> tuple[tuple[str, int], ...]:
-    found: dict[str, int | None] = {
-        "written by the program": seen.written,
-        "cache directory": _cache(victim.run, recording),
-    }
-    known = [(name, taken) for name, taken in found.items() if taken and taken >= _WORTH_NAMING]
-    return tuple(sorted(known, key=lambda each: -each[1]))
-
-
-def _cache(run: RecordedRun | None, recording: Recording) -> int | None:
-    known = summary.peak_of_run(recording, run, summary.CACHE_PEAK) if run is not None else None
-    return None if known is None else round(known.value)

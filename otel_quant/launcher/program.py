@@ -11,14 +11,12 @@ Two forks of this process, :class:`GroupWitness` and :class:`Keeper`, do what it
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import select
 import signal
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
@@ -27,12 +25,10 @@ if TYPE_CHECKING:
 _NOT_PASSED_ON: Final = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
 """Signals that cannot be handled, or that tell the launcher about the program."""
 
-_SHELL: Final = "/bin/sh"
-"""Runs a script without a first line that names its interpreter, as every shell has it."""
-
-
 _ON_ITS_WAY: Final = 0.02
 """Seconds that a signal to a group may take from its first process to its last."""
+
+_HAS_IT: Final = b"\1"
 
 _ANSWERS: Final = 1.0
 """Seconds after which a witness that does not answer, because it was stopped, is done without."""
@@ -85,10 +81,8 @@ class Program:
             raise OSError(int(number), os.strerror(int(number)), arguments[0])
         _let_go_of_input_and_output()
         self._keeper: Keeper | None = None
-        try:
+        with suppress(OSError):  # as many processes as may be: then nobody continues this one
             self._keeper = Keeper(self.pid)
-        except OSError:
-            pass  # as many processes as may be: then nobody continues this one
 
     def wait(
         self,
@@ -143,10 +137,8 @@ class Program:
                     _stop(os.WSTOPSIG(status))
 
     def _pass_on(self, number: int) -> None:
-        try:
+        with suppress(ProcessLookupError):  # it has just ended; the loop finds out
             os.kill(self.pid, number)
-        except ProcessLookupError:
-            pass  # it has just ended; the loop finds out
 
 
 def _become(
@@ -168,15 +160,7 @@ def _become(
             file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
             os.dup2(file, 1)
             os.dup2(file, 2)
-        try:
-            os.execvpe(arguments[0], arguments, environ)  # noqa: S606 # what the user asks for
-        except OSError as error:
-            if error.errno != errno.ENOEXEC:
-                raise
-        import shutil  # rarely needed
-
-        found = shutil.which(arguments[0], path=environ.get("PATH")) or arguments[0]
-        os.execve(_SHELL, [_SHELL, found, *arguments[1:]], environ)  # noqa: S606 # the same, by the shell
+        os.execvpe(arguments[0], arguments, environ)  # noqa: S606 # what the user asks for
     except OSError as error:
         os.write(failure, str(error.errno).encode())
     finally:
@@ -242,23 +226,18 @@ class GroupWitness:
     def __init__(self) -> None:
         questions, self._questions = os.pipe()
         self._answers, answers = os.pipe()
-        self._asked = 0
         self._pid = _fork_helper(_be_witness, questions, answers)
+        self._is_lost = False  # it was killed or stopped
 
     def has(self, number: int) -> bool:
         """Tells whether a signal that this process has just taken was sent to the witness too."""
-        self._asked = (self._asked + 1) % 256
-        try:
-            os.write(self._questions, bytes([number, self._asked]))
-        except BrokenPipeError:
-            return False  # it was killed
-        ends = time.monotonic() + _ANSWERS
-        while select.select([self._answers], [], [], max(0.0, ends - time.monotonic()))[0]:
-            answer = os.read(self._answers, 2)
-            if not answer:
-                break  # it was killed
-            if answer[1] == self._asked:  # else one that came late
-                return answer[0] == 1
+        if self._is_lost:
+            return False
+        with suppress(BrokenPipeError):  # it was killed
+            os.write(self._questions, bytes([number]))
+            if select.select([self._answers], [], [], _ANSWERS)[0]:
+                return os.read(self._answers, 1) == _HAS_IT
+        self._is_lost = True
         return False
 
     def end(self) -> None:
@@ -269,12 +248,9 @@ class GroupWitness:
 
 
 def _be_witness(questions: int, answers: int) -> None:
-    while question := os.read(questions, 2):
+    while question := os.read(questions, 1):
         has_it = signal.sigtimedwait([question[0]], _ON_ITS_WAY) is not None
-        try:
-            os.write(answers, bytes([has_it, question[1]]))
-        except BrokenPipeError:
-            break
+        os.write(answers, _HAS_IT if has_it else b"\0")
 
 
 class Keeper:

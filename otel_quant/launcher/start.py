@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ON_PYTHONPATH: Final = os.path.join(
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
     "capture",
-    "on_pythonpath",
+    "importlib_bootstrap",
 )
 """The folder whose sitecustomize instruments a Python program."""
 
@@ -37,7 +37,7 @@ _SCRIPTS: Final = (".py", ".sh")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 _NOTES: Final = ".pythons"
-"""As in otel_quant/capture/on_pythonpath/sitecustomize.py, which can import nothing of ours."""
+"""As in otel_quant/capture/importlib_bootstrap/sitecustomize.py, which can import nothing of ours."""
 
 _START_LASTS: Final = 0.1
 """Seconds that the program is left alone at most; a Python starts in a fifth of that."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_quant.base.kernel_files import number_in, read_process
+from otel_quant.base.kernel_files import number_in, read_proc, read_process
 from otel_quant.capture.probes.limits import (
     GROUP_KILLS,
     HOST_OOM_COUNTER,
@@ -73,13 +73,19 @@ class Surroundings:
 
     def __init__(self) -> None:
         self.limits = Limits()
+        self.memory_of_others: int | None = None  # Of the machine, in bytes
         self.uses: dict[int, ProcessUse] = {}  # Of processes that have a limit, by process id
         self._known: frozenset[int] = frozenset()
         self._before: dict[Path, Mapping[str, int]] = {}
 
-    def look(self, pid: int, others: Iterable[int] = ()) -> None:
-        """Reads what is in force now. A process may have moved to another group."""
-        self.limits = read_limits(pid=pid)
+    def look(self, pid: int, others: Iterable[int] = (), memory: int = 0) -> None:
+        """Reads what is in force now, while all of the program uses so much memory, in bytes."""
+        self.limits = read_limits(pid=pid)  # it may have moved to another group
+        with suppress(OSError):  # there is none elsewhere than on Linux
+            known = read_proc("/proc/meminfo")
+            total, free = number_in(known, b"MemTotal:"), number_in(known, b"\nMemAvailable:")
+            if total is not None and free is not None:
+                self.memory_of_others = max(0, 1024 * (total - free) - memory)
         self._known = frozenset()
         groups = {path for process in (pid, *others) for path in oom_counters(process)}
         for counter in (HOST_OOM_COUNTER, *groups):
@@ -187,12 +193,9 @@ def cache_growth(folder: Path) -> int | None:
     """Returns how much a cache directory has grown, which only the program's processes know."""
     found: list[int] = []
     for path in folder.glob(state_path(folder, "*").name):
-        try:
-            grown = json.loads(path.read_bytes())["attributes"][CACHE_GROWTH]
-        except (OSError, ValueError, LookupError, TypeError):
-            continue  # none yet, or it is just being written
-        if isinstance(grown, int):
-            found.append(grown)
+        # There may be none yet, or it is just being written.
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            found.append(int(json.loads(path.read_bytes())["attributes"][CACHE_GROWTH]))
     return max(found, default=None)
 
 
@@ -200,7 +203,7 @@ def last_words_ns(folder: Path) -> dict[int, int]:
     """Returns when each process wrote its state for the last time: each sample is written there."""
     found: dict[int, int] = {}
     for path in folder.glob(state_path(folder, "*").name):
-        pid = path.name.split(".")[1].partition("-")[0]
-        if pid.isdigit():
-            found[int(pid)] = max(found.get(int(pid), 0), path.stat().st_mtime_ns)
+        with suppress(OSError, ValueError):
+            pid = int(path.name.split(".")[1].partition("-")[0])
+            found[pid] = max(found.get(pid, 0), path.stat().st_mtime_ns)
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
@@ -56,7 +57,7 @@ class Amounts(NamedTuple):
 
     def plus(self, other: Amounts) -> Amounts:
         """Returns the sum."""
-        return Amounts(*(a + b for a, b in zip(self, other, strict=True)))
+        return Amounts(*map(add, self, other))
 
 
 NOTHING: Final = Amounts()

@@ -88,6 +88,12 @@ def share_text(share: float) -> str:
     return f"{percent:.2f} %" if 0 < abs(percent) < 1 else f"{percent:.1f} %"
 
 
+def speed_text(ratio: float) -> str:
+    """Returns what a time is to another one: ``1.31 x slower``, ``3.0 x faster``."""
+    times = max(ratio, 1 / ratio)
+    return f"{times:.{2 if times < 2 else 1}f} x {'slower' if ratio > 1 else 'faster'}"
+
+
 def duration_text(seconds: float) -> str:
     """Returns a length of time: ``9 h 58 min``, ``2 min 05 s``, ``8.75 s``, ``12 ms``."""
     if seconds < 1:

@@ -18,6 +18,7 @@ from otel_quant.recordings.model import (
     script_of,
 )
 from otel_quant.schema import semconv
+from otel_quant.schema.bounds import words_of
 from otel_quant.schema.units import (
     WITHIN,
     clock_text,
@@ -35,13 +36,22 @@ _LONGEST_NAME: Final = 120
 _LONGEST_LINE: Final = 60
 _LONGEST_MESSAGE: Final = 400
 _MOST_PATHS: Final = 3
+_MOST_BOUNDS: Final = 3
+_MOST_GROWING: Final = 10
+_LONG: Final = 0.2
+"""Share of the whole time that a step takes at least of which it is told that memory kept growing."""
+
+_WORTH: Final = 0.05
+"""Share of the whole time from which on a step matters."""
 
 
 def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     """Yields what is to be said after how it ended, the most important sentence first."""
     yield from _error(subject)
     yield from _peak_sentence(recording, summary.peak(recording))
+    yield from _growing(recording, subject)
     yield from _time(recording, subject)
+    yield from _bounds(recording, subject)
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))
 
@@ -133,6 +143,28 @@ def _peak_sentence(recording: Recording, peak: summary.Known | None) -> Iterator
     yield f"Memory{whose(recording, peak)} {verb} {size(peak.value)}{where}{when}{near}."
 
 
+def _growing(recording: Recording, subject: Subject) -> Iterator[str]:
+    """Yields the sentence on memory that goes on growing within a step: of several in the innermost."""
+    # To load a model takes memory too, and ends soon.
+    least = _LONG * recording.duration
+    steps = [each for each in subject.steps if each.step.end is None or each.duration > least]
+    longest = sorted(steps, key=lambda each: -each.duration)[:_MOST_GROWING]
+    found = [(each, summary.growing(recording, each)) for each in longest]
+    known = [(each, grown) for each, grown in found if grown is not None]
+    if not known:
+        return
+    most = max(grown.grown for _, grown in known)
+    each, grown = max(known, key=lambda item: (item[1].grown > most / 2, item[0].depth))
+    by = f"{size(grown.per_second)} a second"
+    if grown.per_sample is not None:
+        by = f"{size(grown.per_sample)} with each sample ({by})"
+    text = f"Memory kept growing in {_path(each.names)}, by {by}, {size(grown.grown)} in all"
+    ending, limit = recording.ending, memory_limit(recording)
+    if limit and grown.left is not None and (ending is None or ending.exit_code == 0):
+        text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
+    yield f"{text}: a leak, or data that is kept."
+
+
 def whose(recording: Recording, peak: summary.Known) -> str:
     """Returns which of several processes a peak is of; empty if it is of all of them."""
     if peak.run is None or peak.source in ("launcher", "ending"):
@@ -164,6 +196,19 @@ def _time(recording: Recording, subject: Subject) -> Iterator[str]:
     )
 
 
+def _bounds(recording: Recording, subject: Subject) -> Iterator[str]:
+    """Yields what bounds the steps that took most of the time, longest first."""
+    known = [
+        each
+        for each in subject.steps
+        if semconv.STEP_BOUND_BY in each.step.attributes and each.own >= _WORTH * recording.duration
+    ]
+    for each in sorted(known, key=lambda each: -each.own)[:_MOST_BOUNDS]:
+        bound = words_of(str(each.step.attributes[semconv.STEP_BOUND_BY]))
+        evidence = each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")
+        yield f"{_path(each.names)}: {bound}: {cut(listed(evidence), _LONGEST_MESSAGE)}."
+
+
 def _written(recording: Recording, subject: Subject) -> Iterator[str]:
     written = summary.value(recording, summary.DISK_WRITE)
     cache = summary.value(recording, summary.CACHE_PEAK)
@@ -188,6 +233,9 @@ def _written(recording: Recording, subject: Subject) -> Iterator[str]:
 
 _LONGEST: Final = 300
 _MOST: Final = 8
+
+_FULL: Final = 0.8
+"""Part of the machine's memory from which on it counts who else used it."""
 
 _CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
 
@@ -268,9 +316,9 @@ def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
         yield "open steps", _listed(ending.open_steps, WITHIN)
     if ending.memory is not None or ending.memory_limit is not None:
         yield "memory", _memory(ending)
-    for name, sizes in (("largest", ending.processes), ("disk", ending.disk)):
-        if sizes:
-            yield name, _listed([f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in sizes])
+    if ending.processes:
+        sizes = [f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in ending.processes]
+        yield "largest", _listed(sizes)
 
 
 def _memory(ending: Ending) -> str:
@@ -282,6 +330,12 @@ def _memory(ending: Ending) -> str:
         text += f", {share}the limit of {size(ending.memory_limit)}{source}"
     if ending.memory_per_sample:
         text += f", {size(ending.memory_per_sample)} more with each sample"
+    if ending.memory_per_second:
+        text += f", {size(ending.memory_per_second)} more each second until the end"
+    others, limit = ending.memory_of_others or 0, ending.memory_limit or 0
+    is_full = (ending.memory or 0) + others > _FULL * limit
+    if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:
+        text += f"; other programs of the machine used {size(others)}"
     return text
 
 

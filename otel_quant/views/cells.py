@@ -5,30 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from otel_quant.schema.units import (
-    BY_UNIT,
-    count_text,
-    digits_text,
-    moment_text,
-    share_text,
-    size,
-    size_unit,
-)
-from otel_quant.views.document import (
-    ONE,
-    Cell,
-    Charts,
-    Column,
-    Facts,
-    Flame,
-    Lines,
-    Meters,
-    Part,
-    Quantity,
-    Row,
-    Section,
-    Table,
-)
+from otel_quant.schema.units import BY_UNIT, count_text, digits_text, moment_text, size_unit
+from otel_quant.views.document import ONE, Cell, Column, Quantity, Row, Table
 from otel_quant.views.text import shortened
 
 _IN: Final[Mapping[str, float]] = {
@@ -87,37 +65,15 @@ def cell_text(cell: Cell, unit: str | None = None) -> str:
     if isinstance(cell, str):
         return cell
     if isinstance(cell, Quantity):
-        of = (
+        number = (
             ""
             if cell.value is None
             else number_text(cell.value, cell.unit or unit or "", cell.digits)
         )
-        return f"{cell.before}{of}{cell.after}"
+        return f"{cell.before}{number}{cell.after}"
     if isinstance(cell, int | float):
         return number_text(cell, unit or "")
     return ", ".join(map(str, cell))
-
-
-def as_text(part: Part) -> Table | Facts | Lines | Section:
-    """Returns a part for a form that draws nothing: of what is drawn its words."""
-    match part:
-        case Charts():
-            return Lines([f"{each.title}: {each.summary}" for each in part.charts])
-        case Meters():
-            return Facts(
-                [
-                    (name, f"{size(value)}, {of_limit(value, limit)}")
-                    for name, value, limit in part.rows
-                ]
-            )
-        case Flame():
-            return Lines([f"{part.title}: a page draws it"])
-    return part
-
-
-def of_limit(value: float, limit: float | None) -> str:
-    """Returns how much of its limit a size is: ``94.0 % of 8.00 GB``."""
-    return f"{share_text(value / limit)} of {size(limit)}" if limit else "limit not known"
 
 
 class Texts:

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.recordings.model import State
-from otel_quant.schema.units import clock_text, count_text, digits_text, size
+from otel_quant.schema.units import clock_text, digits_text, size
 
 Values: TypeAlias = tuple[float | None, ...]
 
-Unit: TypeAlias = Literal["bytes", "bytes/s", "cores", "samples"]
+Unit: TypeAlias = Literal["bytes", "bytes/s", "cores"]
 Style: TypeAlias = Literal["main", "second", "stacked", "lowest"]
 """How a series is drawn: the figure itself, one beside it, a share of it, the lower edge of it."""
 
-_STEPS: Final[dict[Unit, float]] = {"bytes": 1000, "bytes/s": 1000, "cores": 0.01, "samples": 1}
+_STEPS: Final[dict[Unit, float]] = {"bytes": 1000, "bytes/s": 1000, "cores": 0.01}
 """What the numbers of the page are multiples of: whole numbers take less of the file."""
 
 _NEAR: Final = 0.3
@@ -134,14 +134,7 @@ _PAUSE: Final = 2.0
 """Seconds: a busy machine delays a reading; only a longer pause is a gap."""
 
 _ROWS: Final = 6
-"""Rows of bands; steps that are nested deeper have none."""
-
-_NARROWEST: Final = 0.0015
-"""Share of the width that a band has at least."""
-
-_MOST_BANDS: Final = 120
-_MOST_BANDS_BESIDE: Final = 12
-"""In each of the smaller charts, of which there may be some twenty."""
+"""Rows of bands in the large chart; steps that are nested deeper have none."""
 
 _QUARTERS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 _TICKS: Final = 3
@@ -181,14 +174,14 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
     limit = None
     if chart.limit is not None and chart.limit.value <= top:
         limit = 100 * (1 - chart.limit.value / top)
-    bands = _bands(steps, until, is_large=chart.is_large)
+    bands = [band for band in steps if chart.is_large and band.row < _ROWS]
     return Outline(
         area="".join(f"{_path([_floor(line[0]), *line, _floor(line[-1])])}Z" for line in main),
         line="".join(map(_path, main)),
         second=["".join(map(_path, each)) for each in lines["second"]],
         limit=limit,
         bands=bands,
-        rows=max((band.row + 1 for band in bands), default=0) if chart.is_large else 0,
+        rows=max((band.row + 1 for band in bands), default=0),
         until=until,
         x_ticks=[(clock_text(share * until), 100 * share) for share in _QUARTERS],
         y_ticks=[
@@ -211,15 +204,9 @@ def _round_values(top: float) -> Iterator[float]:
 
 
 def _value_text(value: float, unit: Unit) -> str:
-    match unit:
-        case "bytes":
-            return size(value)
-        case "bytes/s":
-            return f"{size(value)}/s"
-        case "cores":
-            return f"{digits_text(value)} cores"
-        case "samples":
-            return count_text(value)
+    if unit == "cores":
+        return f"{digits_text(value)} cores"
+    return size(value) + ("/s" if unit == "bytes/s" else "")
 
 
 def _path(points: Sequence[str]) -> str:
@@ -249,16 +236,3 @@ def _lines(chart: Chart, values: Values, until: float, top: float) -> Iterator[l
             before = time
     if line:
         yield line
-
-
-def _bands(steps: Sequence[Band], until: float, *, is_large: bool) -> list[Band]:
-    """Returns the widest bands; of a smaller chart those of the first row."""
-    most, rows = (_MOST_BANDS, _ROWS) if is_large else (_MOST_BANDS_BESIDE, 1)
-    shown = [
-        each
-        for each in steps
-        if each.row < rows
-        and (each.state != "ended" or each.end - each.start >= _NARROWEST * until > 0)
-    ]
-    shown.sort(key=lambda each: (each.state == "ended", each.start - each.end))
-    return sorted(shown[:most], key=lambda each: (each.row, each.start))

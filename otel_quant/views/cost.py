@@ -15,6 +15,7 @@ from otel_quant.cost import (
     WeightSparsity,
     intensity,
 )
+from otel_quant.schema.units import size
 from otel_quant.views.document import (
     Cell,
     Column,
@@ -38,6 +39,9 @@ _MANY: Final = 1 << 14
 _SHOWN_ASSUMPTIONS: Final = 20
 """Lines of assumptions with which a report begins."""
 
+_LARGEST: Final = 3
+"""Nodes that a summary names."""
+
 _DEEPEST: Final = 32
 """Modules within each other; what is deeper is one name. Names come from files."""
 
@@ -48,11 +52,12 @@ _NO_MODULE: Final = "(no module)"
 class Choices(NamedTuple):
     """What the user wants to see."""
 
-    # ``node``, ``op``, ``module``, ``tensor``, ``total`` or ``comparison``; None for what the
-    # format shows unasked
+    # ``node``, ``op``, ``module``, ``tensor``, ``total`` or ``comparison``; None for a summary, in CSV
+    # for nodes
     by: str | None = None
-    sort: str | None = None  # ``macs``, ``memory``, ``params`` or ``order``; None likewise
-    top: int | None = None  # How many nodes or operators; None for all
+    # ``macs``, ``memory``, ``params`` or ``order``; None for what the format has unasked
+    sort: str | None = None
+    top: int | None = None  # How many nodes or operators; None for all, of a summary for three
     compared: bool = True  # Whether models after the first are compared with it
 
 
@@ -86,8 +91,10 @@ def _lines(texts: Sequence[str]) -> Iterator[Lines]:
 
 
 def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
-    for by in (choices.by,) if choices.by else ("node", "op", "total"):
-        if by == "total":
+    match choices.by:
+        case None:
+            yield Facts([*_summary(model), *_unknown_nodes(model), *_largest(model, choices)])
+        case "total":
             rows: list[tuple[str, Cell]] = [
                 (column.heading, "?" if value is None else value)
                 for column in _TOTALS
@@ -95,8 +102,30 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
                 and ((value := _value(column, model)) or column.key not in _ONLY_IF_ANY)
             ]
             yield Facts([*rows, *_unknown_nodes(model)], caption="Total")
-        else:
+        case by:
             yield _listing(model, by, choices)
+
+
+def _summary(model: ModelCost) -> Iterator[tuple[str, Cell]]:
+    yield "MACs", f"{model.macs:,} ({model.macs_contraction:,} of contractions)"
+    yield "parameters", f"{model.params:,} ({_bytes(model.weight_bytes)})"
+    peak = _bytes(model.peak_activation_bytes)
+    yield "memory", f"{_bytes(model.memory_bytes)}, activations at most {peak} at once"
+    yield "nodes", f"{len(model.nodes):,} (--by node lists them)"
+
+
+def _largest(model: ModelCost, choices: Choices) -> Iterator[tuple[str, Cell]]:
+    """Yields the nodes that cost most."""
+    nodes: Sequence[NodeCost] = _sorted(model.nodes, choices.sort or "macs")
+    for i, node in enumerate(nodes[: choices.top or _LARGEST], 1):
+        share = f" ({100 * node.macs / model.macs:.2f} %)" if node.macs and model.macs else ""
+        macs = "?" if node.macs is None else f"{node.macs:,}"
+        memory = "?" if node.memory_bytes is None else _bytes(node.memory_bytes)
+        yield f"largest node {i}", f"{node.name} ({node.op_type}): {macs} MACs{share}, {memory}"
+
+
+def _bytes(number: int) -> str:
+    return size(number) if number < 1 << 99 else f"{number:,} B"  # of lengths that a file claims
 
 
 def _value(column: Column[Any], item: object) -> Any:
@@ -510,36 +539,42 @@ def _differences(before: ModelCost, after: ModelCost) -> Iterator[_Difference]:
         then, now = _value(column, before), _value(column, after)
         change: _Change = "ratio" if key in _SIZES else "difference"
         yield _Difference(key, column.heading, then, now, change)
-    for mix, words in _MIXES.items():
+    for mix in _MIXES:
         of_both = [getattr(model, mix) for model in (before, after)]
         for name in dict.fromkeys(chain(*of_both)):
             then, now = (of_one.get(name, 0.0) for of_one in of_both)
-            yield _Difference(
-                f"{mix}.{name}", f"contraction MACs {words} {name}", then, now, "points"
-            )
+            yield _Difference(f"{mix}.{name}", "", then, now, "points")
 
 
-_MIXES: Final = {"precision": "stored in", "expected_precision": "expected to run in"}
+_MIXES: Final = ("precision", "expected_precision")
 
 
 def _comparison(before: ModelCost, after: ModelCost) -> Table:
+    figures = [each for each in _differences(before, after) if each.change != "points"]
     return Table(
         (Column(""), Column("BEFORE", ""), Column("AFTER", ""), Column("CHANGE")),
-        [_comparison_row(each) for each in _differences(before, after)],
+        [*map(_comparison_row, figures), *_type_rows(before, after)],
         is_sortable=False,
     )
 
 
 def _comparison_row(each: _Difference) -> Sequence[Cell]:
     change = each.after - each.before
-    sign = "+" if change >= 0 else ""
-    if each.change == "points":
-        shares = (Quantity(value, "1", digits=2) for value in (each.before, each.after))
-        return each.heading, *shares, f"{100 * change:+.2f} points"
     if each.change == "difference":
+        sign = "+" if change >= 0 else ""
         return each.heading, each.before, each.after, Quantity(change, "", before=sign)
     ratio = "-" if each.ratio is None else Quantity(each.ratio, "x", digits=3)
     return each.heading, each.before, each.after, ratio
+
+
+def _type_rows(before: ModelCost, after: ModelCost) -> Iterator[Sequence[Cell]]:
+    """Yields a row for each type of contractions: what is stored in it, and what runs in it."""
+    mixes = [[getattr(model, mix) for mix in _MIXES] for model in (before, after)]
+    for name in dict.fromkeys(chain(*chain(*mixes))):
+        then, now = ([100 * mix.get(name, 0.0) for mix in mixes_of] for mixes_of in mixes)
+        shares = [", ".join(f"{share:.2f} %" for share in shares) for shares in (then, now)]
+        change = ", ".join(f"{b - a:+.2f}" for a, b in zip(then, now, strict=True))
+        yield f"contractions in {name} (stored, run)", *shares, f"{change} points"
 
 
 # --- for programs -------------------------------------------------------------------------

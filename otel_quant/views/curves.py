@@ -94,10 +94,10 @@ class Grid(NamedTuple):
             known.append((end, value))
         return tuple(rates)
 
-    def total(self, name: str) -> float | None:
-        """Returns what a total came to."""
-        found = (bucket.totals[name] for bucket in reversed(self.buckets) if name in bucket.totals)
-        return next(found, None)
+    def newest(self, name: str) -> float | None:
+        """Returns the last value of a level, or what a total came to; None if it was not read."""
+        values = reversed(self.values(name, "last"))
+        return next((value for value in values if value is not None), None)
 
 
 def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
@@ -191,7 +191,6 @@ def _held(values: Sequence[float | None], ends: bool) -> Values:
 # --- the charts of a recording ------------------------------------------------------------
 
 _MOST_GPUS: Final = 16
-_MOST_CALIBRATIONS: Final = 4
 
 _TITLES: Final = {
     series.MEMORY: "Memory of the process tree",
@@ -206,7 +205,7 @@ def charts_of(recording: Recording, subject: Subject) -> list[Chart]:
     charts = list(_from_curve(grid, recording, steps)) if grid is not None else []
     if not any(chart.is_large for chart in charts):
         charts[:0] = _from_checkpoints(recording, subject)
-    return [*charts, *_calibrations(steps)]
+    return charts
 
 
 def _outermost(recording: Recording) -> Mapping[str, RecordedCurve]:
@@ -314,13 +313,13 @@ def _rates(grid: Grid, until: float) -> Iterator[Chart]:
     lines: list[Series] = []
     totals: list[str] = []
     for word, name in ways:
-        if (total := grid.total(name)) is not None:
+        if (total := grid.newest(name)) is not None:
             lines.append(Series(word, grid.rate(name, until), "second" if lines else "main"))
             totals.append(f"{size(total)} {word}")
     if lines:
         summary = f"{' and '.join(totals)} in all."
         yield Chart("disk", "Disk", "bytes/s", grid.times, lines, summary=summary, every=grid.every)
-    if (seconds := grid.total(series.CPU)) is not None:
+    if (seconds := grid.newest(series.CPU)) is not None:
         mean = seconds / max(grid.every, until - grid.start)
         summary = f"{digits_text(mean)} cores in use on average."
         lines = [Series("cores in use", grid.rate(series.CPU, until))]
@@ -348,29 +347,6 @@ def _from_checkpoints(recording: Recording, subject: Subject) -> Iterator[Chart]
             summary=f"Highest {size(max(values))} at a checkpoint.",
             note="Read at checkpoints only: what was between two of them is not known.",
             is_large=True,
-        )  # fmt: skip
-
-
-def _calibrations(steps: Sequence[PlacedStep]) -> Iterator[Chart]:
-    counting = sorted(
-        (each for each in steps if each.step.progress), key=lambda each: -(each.step.samples or 0)
-    )
-    left_out = len(counting) - _MOST_CALIBRATIONS
-    for at, each in enumerate(counting[:_MOST_CALIBRATIONS]):
-        step, expected = each.step, each.step.expected_samples
-        times, samples = zip(*sorted([(step.start, 0), *step.progress]), strict=True)
-        done = step.samples if step.samples is not None else step.progress[-1][1]
-        of_all = "" if expected is None else f" of {expected:,}"
-        rate = f", {digits_text(done / each.duration)} a second" if each.duration else ""
-        is_last = at == _MOST_CALIBRATIONS - 1
-        yield Chart(
-            f"samples-{at}", f"Samples of {cut(step.name, _LONGEST_NAME)}", "samples", times,
-            [Series("samples", samples)],
-            limit=None if expected is None else Line("expected", expected),
-            summary=f"{done:,}{of_all} samples{rate}.",
-            note=f"{left_out:,} more steps with samples are not shown."
-            if left_out > 0 and is_last
-            else "",
         )  # fmt: skip
 
 

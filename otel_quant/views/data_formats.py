@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
+from types import GeneratorType
 from typing import Any, Final
 
 from otel_quant.schema.units import moment_text
@@ -123,7 +124,7 @@ def _laid_out(value: Any, depth: int) -> Iterator[str]:
 
 
 def _is_deep(value: object) -> bool:
-    return isinstance(value, dict | list | tuple | map)
+    return isinstance(value, dict | list | tuple | map | GeneratorType)
 
 
 def _dumped(value: object) -> str:

@@ -5,7 +5,7 @@ A command makes a :class:`Document` of parts and formats nothing. The parts are 
 - :class:`Table`: raw values (bytes, seconds, shares from 0 to 1) in rows, each :class:`Column` with the
   unit of its values and how they are shown;
 - :class:`Facts`: names with values; :class:`Lines`: sentences, or the points of a list;
-- :class:`Charts`: curves over time, drawn on a page and summed up elsewhere;
+- :class:`Charts`, :class:`Meters`, :class:`Flame`: what a page alone draws;
 - :class:`Section`: parts under a heading.
 
 Programs get ``Document.sheet`` as CSV (one table, by default the first of the parts) and
@@ -76,6 +76,7 @@ class Column(NamedTuple, Generic[Item_contra]):
     absent: str = ""  # What stands in a terminal and in Markdown for what is not known
     longest: int = 0  # Characters of a text that are shown; 0: all
     spare: int = 0  # A narrow terminal leaves out those with 1 first, then 2, ..; 0: never
+    is_bar: bool = False  # Whether a page draws a bar in its cells, of one scale for the table
     title: str = ""  # What it means, where the heading does not say it
 
     @property
@@ -174,7 +175,7 @@ class Lines(NamedTuple):
 
 
 class Charts(NamedTuple):
-    """Charts on one axis of time. A terminal and Markdown have a sentence of each."""
+    """Charts on one axis of time."""
 
     charts: Sequence[Chart]
     bands: Sequence[Band]  # The steps behind them

@@ -15,15 +15,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_quant.schema.units import size
+from otel_quant.schema.units import share_text, size
 from otel_quant.version import VERSION
-from otel_quant.views.cells import (
-    Texts,
-    as_text,
-    cell_text,
-    of_limit,
-    row_of,
-)
+from otel_quant.views.cells import Texts, cell_text, row_of
 from otel_quant.views.document import Charts, Document, Quantity, Row, Table
 from otel_quant.views.text import printable
 
@@ -97,7 +91,7 @@ def _environment() -> Environment:
         # No terminal, yet marks that turn the direction of a text deceive here too.
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
-    filters = (as_text, cell_text, of_limit, size)
+    filters = (cell_text, _of_limit, size)
     made.filters |= {"kind": lambda part: type(part).__name__} | {
         each.__name__: each for each in filters
     }
@@ -107,6 +101,11 @@ def _environment() -> Environment:
 @functools.cache
 def _asset(name: str) -> str:
     return (_HERE / "assets" / name).read_text(encoding="utf-8")
+
+
+def _of_limit(value: float, limit: float | None) -> str:
+    """Returns how much of its limit a size is: ``94.0 % of 8.00 GB``."""
+    return f"{share_text(value / limit)} of {size(limit)}" if limit else "limit not known"
 
 
 def _digest(text: str) -> str:
@@ -150,14 +149,24 @@ class _Page:
         texts = Texts(table, one_unit=table.is_sortable)
         is_text = [each.is_text or each.unit == "time" for each in texts.columns]
         headings = zip(map(_heading, texts.headings), texts.units, texts.columns, strict=True)
+        bars = [at for at, each in enumerate(table.columns) if each.is_bar]
+        given = list(map(row_of, table.rows))
+        drawn = [cell for row in given for at, cell in enumerate(row.cells) if at in bars]
+        longest = max((cell for cell in drawn if isinstance(cell, int | float)), default=0.0)
         rows = []
-        for row in map(row_of, table.rows):
+        for row in given:
             cells = list(texts.of(row.cells))
             missing = len(texts.columns) - len(cells)
             if row.said and not missing:
                 cells[0] = f"{cells[0]} ({row.said})"
             titles = [cell.title if isinstance(cell, Quantity) else "" for cell in row.cells]
-            rows.append((row, [*zip(cells, is_text, titles, strict=False)], missing))
+            shares = [
+                100 * cell / longest
+                if at in bars and longest and isinstance(cell, int | float)
+                else None
+                for at, cell in enumerate(row.cells)
+            ]
+            rows.append((row, [*zip(cells, is_text, titles, shares, strict=False)], missing))
         return {"columns": list(zip(headings, is_text, strict=True)), "rows": rows}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +22,9 @@ from otel_quant.inference.results import (
     TensorError,
     merged_facts,
     read_result,
+    together,
 )
-from otel_quant.schema.units import counted, share_text
+from otel_quant.schema.units import counted, share_text, speed_text
 from otel_quant.views.cells import number_text
 from otel_quant.views.document import (
     Cell,
@@ -40,14 +42,12 @@ from otel_quant.views.text import shortened
 from otel_quant.views.writers import written
 
 _LONGEST: Final = 48
-_MOST_FINDINGS: Final = 20
-_MOST_OPERATORS: Final = 20
 _MOST_NAMES: Final = 3
 _LONGEST_PROBLEM: Final = 160
 _MICRO: Final = 1e-6
 
-_OF_PAGE: Final = 100
-"""Rows of a table, and findings of a model, on a page."""
+_MOST: Final = 20
+"""Rows of a table and findings of a model, unless fewer nodes are asked for."""
 
 _ABSENT: Final = "-"
 _TITLES: Final = {INFERENCE: "Inference", BENCH: "Variants side by side"}
@@ -55,36 +55,31 @@ _TITLES: Final = {INFERENCE: "Inference", BENCH: "Variants side by side"}
 
 def document(result: InferenceResult, top: int | None = None) -> Document:
     """Returns a result as a document, with so many nodes of each model; None: for a page."""
-    names = ", ".join(model.path for model in result.models)
-    over = "Benchmark" if result.baseline else f"Inference with {result.runtime}"
-    parts = (section(result),) if top is None else tuple(_parts(result, top))
-    return Document(parts, names, over, sheet=lambda: _sheet(result))
+    title, *others = _verdict(result)
+    over = _TITLES[BENCH] if result.baseline else f"Inference with {result.runtime}"
+    parts = _parts(result, _MOST if top is None else top, is_page=top is None)
+    verdict = others if top is None else (title, *others)
+    return Document(
+        (*([Lines(verdict)] if verdict else []), *parts), title, over, sheet=lambda: _sheet(result)
+    )
 
 
 def result_text(
     result: InferenceResult, form: str, top: int, width: int | None = None
 ) -> Iterator[str]:
-    """Yields a result in a format; JSON is of at most a megabyte, as a recording has it."""
+    """Yields a result in a format; JSON is what a recording has."""
     if form == "json":
         return iter((result.to_json(),))
     return written(document(result, None if form == "html" else top), form, width)
 
 
-def section(result: InferenceResult) -> Section:
-    """Returns a result as a part of a page: the answer first, how it was measured last."""
-    settings, *others = _parts(result, None)
-    assert isinstance(settings, Facts)
-    title = _TITLES[BENCH if result.baseline else INFERENCE]
-    return Section(title, (*others, settings._replace(title="How it was measured")))
-
-
 def recorded_sections(recording: Path) -> Iterator[Section]:
-    """Yields what was measured beside a recording."""
+    """Yields what was measured beside a recording, as parts of its report."""
     for name, title in _TITLES.items():
         try:
             with open_regular(recording / name) as file:
                 result = read_result(file.read().decode())
-            yield section(result)
+            yield Section(title, (Lines(_verdict(result)), *_parts(result, _MOST, is_page=True)))
         except (FileNotFoundError, NotADirectoryError):
             pass
         except (OSError, ValueError, ArithmeticError, RecursionError):
@@ -92,77 +87,105 @@ def recorded_sections(recording: Path) -> Iterator[Section]:
             yield Section(title, (Lines((why,)),))
 
 
-def _parts(result: InferenceResult, top: int | None) -> Iterator[Part]:
-    yield Facts([(name, text) for name, text in _settings(result) if text], "measured")
-    if result.baseline:
-        yield Table.of(
-            _VARIANTS, result.models, row=_with_problem, known_only=True, id="bench-variants"
-        )
-        if notes := _variant_notes(result):
-            yield Lines(notes)
-        yield Lines((f"to repeat: {result.command}",))
-        return
-    measured = [model for model in result.models if not model.problem]
+def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Part]:
+    """Yields the parts: models side by side, layers side by side, findings, and then the details."""
+    name = "bench-models" if result.baseline else "inference-models"
     yield Table.of(
-        _LATENCY,
-        result.models,
-        row=_with_problem,
-        id="inference-latency",
-        caption="Latency, without the profiler",
+        _MODELS, result.models, row=_with_problem, known_only=True, id=name, caption="Models"
     )
-    if measured:
+    if notes := _notes(result):
+        yield Lines(notes)
+    measured = [model for model in result.models if not model.problem]
+    node = "module" if result.runtime == "torch" else "node of the file"
+    for number, model in enumerate(measured):
+        if model is not result.first and (beside := _beside(result.first, model, node, rows)):
+            yield beside._replace(id=f"inference-layers-{number}")
+    for model in measured:
+        if model.ran is not None or model.findings:
+            said = _said(model, with_sources=is_page)
+            yield Section(f"{model.path}: what went wrong", (Lines(said, is_list=True),))
+    if any(model.ran is not None for model in measured):
         yield _table(_MEMORY, measured, "memory", "Memory")
-    compared = [(model, model.accuracy) for model in measured if model.accuracy is not None]
-    errors = [(model.path, error) for model, accuracy in compared for error in accuracy.outputs]
-    if errors:
-        yield _table(_ERRORS, errors, "error", "How far off")
-    if problems := [f"{model.path}: {each.problem}" for model, each in compared if each.problem]:
-        yield Lines(problems)
-    rows = _OF_PAGE if top is None else top
+    errors = [
+        (model.path, error)
+        for model in measured
+        if model.accuracy is not None
+        for error in model.accuracy.outputs
+    ]
+    if len(errors) > len({path for path, _ in errors}):
+        yield _table(_ERRORS, errors, "error", "Error of each output")
     for number, model in enumerate(measured):
         if model.ran is not None:
-            node = "module" if result.runtime == "torch" else "node of the file"
             ran = _what_ran(model, model.ran, node, number, rows)
             yield Section(f"{model.path}: what ran", tuple(ran))
-        said = _said(model, with_sources=top is None)
-        yield Section(f"{model.path}: what went wrong", (Lines(said, is_list=True),))
         if model.accuracy is not None and model.accuracy.layers:
-            layers = _table(
-                _LAYERS, model.accuracy.layers, f"layers-{number}", "Error of each tensor"
-            )
-            yield layers.first(rows, "more row")
+            name, caption = f"tensors-{number}", f"{model.path}: error of each tensor"
+            tensors = _table(_TENSORS, model.accuracy.layers, name, caption)
+            yield tensors.first(rows, "more row")
+    settings = [(name, text) for name, text in _settings(result) if text]
+    yield Facts(settings, "How it was measured" if is_page else "measured")
+    if result.command:
+        yield Lines((f"to repeat: {result.command}",))
 
 
 def _table(columns: Sequence[Column[Any]], items: Sequence[Any], name: str, caption: str) -> Table:
     return Table.of(columns, items, known_only=True, id=f"inference-{name}", caption=caption)
 
 
+# --- the answer ---------------------------------------------------------------------------
+
+
+def _verdict(result: InferenceResult) -> list[str]:
+    """Returns a sentence for each model but the one that the others are compared with."""
+    first = result.first
+    others = [each for each in result.models if each is not first] or [first]
+    return [_sentence(each, first) for each in others]
+
+
+def _sentence(model: ModelResult, first: ModelResult) -> str:
+    own, other = model.latency, first.latency
+    if model.problem or own is None:
+        return f"{model.path} was not measured"
+    takes = number_text(own.median, "ms")
+    if model is first or own.ratio is None or other is None:
+        text = f"{model.path} takes {takes}"
+    elif own.is_apart:
+        beside = number_text(other.median, "ms")
+        text = f"{model.path} is {speed_text(own.ratio)} than {first.path}: {takes}, not {beside}"
+    else:
+        text = (
+            f"{model.path} takes {takes}, which cannot be told apart from {first.path}: its rounds "
+            f"differ by {share_text(own.noise)}"
+        )
+    if (error := _error(model)) is not None and error.sqnr is not None:
+        text += f"; SQNR {number_text(error.sqnr, 'dB', 1)}"
+    if model.findings:
+        text += f"; {counted(len(model.findings), 'finding')}"
+    return text
+
+
 # --- how it was measured ------------------------------------------------------------------
 
 
 def _settings(result: InferenceResult) -> Iterator[tuple[str, str]]:
-    if result.baseline:
-        yield "baseline", result.baseline
-    else:
-        yield result.runtime, result.version
-    yield from result.settings.items()
+    facts = merged_facts({
+        model.path: {
+            "inputs": ", ".join(f"{name} {text}" for name, text in model.inputs.items()),
+            "assumed": ", ".join(model.assumed),
+            "nodes by provider": ", ".join(
+                f"{name} {count:,}" for name, count in (model.assigned or {}).items()
+            ),
+            **model.facts,
+        }
+        for model in result.models
+        if not model.problem
+    })  # fmt: skip
+    yield "baseline", result.baseline
+    yield from {result.runtime: result.version, **result.settings, **facts}.items()
     yield "machine", f"{counted(result.cores, 'core')}, load {result.load:.2f} before"
     between = (("rounds", result.noise), ("processes", result.process_spread))
     noise = [f"{share_text(part)} between {of}" for of, part in between if part is not None]
     yield "noise", f"{', '.join(noise)} at most" if noise else ""
-    if not result.baseline:
-        yield from merged_facts({
-            model.path: {
-                "inputs": ", ".join(f"{name} {text}" for name, text in model.inputs.items()),
-                "assumed": ", ".join(model.assumed),
-                "nodes by provider": ", ".join(
-                    f"{name} {count:,}" for name, count in (model.assigned or {}).items()
-                ),
-                **model.facts,
-            }
-            for model in result.models
-            if not model.problem
-        }).items()  # fmt: skip
 
 
 # --- models side by side ------------------------------------------------------------------
@@ -180,9 +203,7 @@ def _ratio(model: ModelResult) -> Cell:
     found = model.latency
     if found is None or found.ratio is None:
         return None
-    if found.is_apart:
-        return Quantity(found.ratio, "x", digits=3)
-    return Quantity(found.ratio, "x", "within noise (", ")", digits=3)
+    return speed_text(found.ratio) if found.is_apart else "within noise"
 
 
 def _with_problem(model: ModelResult, cells: Sequence[Cell]) -> Row:
@@ -191,42 +212,8 @@ def _with_problem(model: ModelResult, cells: Sequence[Cell]) -> Row:
     return Row(cells[:1], said=shortened(model.problem, _LONGEST_PROBLEM))
 
 
-def _numbers(
-    heading: str, unit: str, value: Callable[[Any], Any], shown_in: str | None = None, **more: Any
-) -> Column[Any]:
-    return Column(heading, unit, value, shown_in=shown_in, absent=_ABSENT, **more)
-
-
-_LATENCY: Final[Sequence[Column[ModelResult]]] = (
-    Column("model", value=lambda model: model.path),
-    _numbers("median", "s", _latency("median"), "ms"),
-    _numbers("p10", "s", _latency("p10"), "ms", spare=4),
-    _numbers("p90", "s", _latency("p90"), "ms", spare=5),
-    _numbers("runs", "", _latency("runs"), spare=3),
-    _numbers("first run", "s", _latency("first"), "ms", spare=2),
-    _numbers("noise", "1", _latency("noise")),
-    _numbers("profiled", "x", _latency("profiled"), spare=1),
-    Column("vs. baseline", value=_ratio),
-)
-
-_MEMORY: Final[Sequence[Column[ModelResult]]] = (
-    Column("model", value=lambda model: model.path),
-    *(
-        _numbers(heading, "By", _memory(name), spare=spare)
-        for heading, name, spare in (
-            ("peak while running", "peak", 0),
-            ("grown by a run", "run_growth", 6),
-            ("allocated at once", "alive", 0),
-            ("allocated in all", "allocated", 3),
-            ("peak until the first run", "load_peak", 1),
-            ("grown by the session", "grown", 2),
-            ("arena", "arena_held", 5),
-            ("arena in use", "arena_used", 4),
-            ("weights on disk", "weights_on_disk", 0),
-            ("weights in memory", "weights_in_memory", 0),
-        )
-    ),
-)
+def _error(model: ModelResult) -> OutputError | None:
+    return None if model.accuracy is None else model.accuracy.worst
 
 
 def _sqnr(error: OutputError | None) -> Cell:
@@ -235,25 +222,177 @@ def _sqnr(error: OutputError | None) -> Cell:
     return Quantity(None, after="equal") if error.max_abs == 0 else error.sqnr
 
 
-_ERRORS: Final[Sequence[Column[tuple[str, OutputError]]]] = (
-    Column(
-        "output, vs. baseline",
-        value=lambda of: f"{of[0]}: {of[1].name}",
-        longest=_LONGEST,
+def _peak(model: ModelResult) -> Cell:
+    if model.memory is None or model.memory.gpu is None:
+        return None if model.memory is None else model.memory.peak
+    return Quantity(model.memory.gpu, after=" of GPU")
+
+
+def _numbers(
+    heading: str, unit: str, value: Callable[[Any], Any], shown_in: str | None = None, **more: Any
+) -> Column[Any]:
+    return Column(heading, unit, value, shown_in=shown_in, absent=_ABSENT, **more)
+
+
+_MODELS: Final[Sequence[Column[ModelResult]]] = (
+    Column("model", value=attrgetter("path")),
+    _numbers("median", "s", _latency("median"), "ms", key="median_seconds"),
+    Column("vs. baseline", value=_ratio, absent=_ABSENT),
+    _numbers("p10", "s", _latency("p10"), "ms", key="p10_seconds", spare=5),
+    _numbers("p90", "s", _latency("p90"), "ms", key="p90_seconds", spare=6),
+    _numbers("noise", "1", _latency("noise"), spare=3),
+    _numbers("peak memory", "By", _peak, key="peak_bytes"),
+    _numbers("on disk", "By", _memory("weights_on_disk"), key="disk_bytes", spare=2),
+    _numbers("to quantize", "s", attrgetter("quantize"), "s", key="quantize_seconds", spare=4),
+    _numbers("to compile", "s", attrgetter("compile"), "s", key="compile_seconds", spare=7),
+    _numbers("SQNR", "dB", lambda model: _sqnr(_error(model)), "dB", digits=1, key="sqnr_db"),
+    _numbers(
+        "largest difference", "", lambda model: getattr(_error(model), "max_abs", None),
+        key="largest_difference", spare=8,
     ),
+)  # fmt: skip
+
+_MEMORY: Final[Sequence[Column[ModelResult]]] = (
+    Column("model", value=attrgetter("path")),
+    *(
+        _numbers(heading, "By", _memory(name), spare=spare)
+        for heading, name, spare in (
+            ("grown by a run", "run_growth", 6),
+            ("allocated at once", "alive", 0),
+            ("allocated in all", "allocated", 3),
+            ("peak until the first run", "load_peak", 1),
+            ("grown by the session", "grown", 2),
+            ("arena in use", "arena_used", 4),
+            ("weights in memory", "weights_in_memory", 0),
+        )
+    ),
+)
+
+_ERRORS: Final[Sequence[Column[tuple[str, OutputError]]]] = (
+    Column("output", value=lambda of: f"{of[0]}: {of[1].name}", longest=_LONGEST),
     _numbers("SQNR", "dB", lambda of: _sqnr(of[1]), "dB", digits=1),
     _numbers("cosine", "", lambda of: of[1].cosine, digits=6),
     _numbers("largest difference", "", lambda of: of[1].max_abs),
 )
 
-_LAYERS: Final[Sequence[Column[TensorError]]] = (
-    Column("tensor, worst first", value=lambda error: error.name, longest=_LONGEST),
-    _numbers("of its own", "dB", lambda error: error.own, "dB", digits=1),
-    _numbers("of all before it too", "dB", lambda error: error.all, "dB", digits=1),
+_TENSORS: Final[Sequence[Column[TensorError]]] = (
+    Column("tensor, worst first", value=attrgetter("name"), longest=_LONGEST),
+    _numbers("of its own", "dB", attrgetter("own"), "dB", digits=1),
+    _numbers("of all before it too", "dB", attrgetter("all"), "dB", digits=1),
 )
 
 
-# --- what ran in a model ------------------------------------------------------------------
+def _notes(result: InferenceResult) -> Sequence[str]:
+    """Returns what numbers cannot say."""
+    notes = []
+    for each in result.models:
+        if each.accuracy is not None and each.accuracy.problem:
+            known = "that of all" if each.accuracy.outputs else "known"
+            notes.append(f"{each.path}: its error is not {known}: {each.accuracy.problem}")
+    return notes
+
+
+# --- layers side by side, and what ran ----------------------------------------------------
+
+
+def _nodes(ran: Ran) -> dict[str, list[RanKernel]]:
+    """Returns the kernels of each node of the file, or module; the slowest first, of each too."""
+    groups: dict[str, list[RanKernel]] = {}
+    for each in ran.kernels:
+        name = each.node or f"({'inserted' if each.is_conversion else 'no node'}) {each.name}"
+        if each.is_compiled:
+            count = f"{counted(each.nodes, 'node')}, " if each.nodes else ""
+            name = f"({count}compiled) {each.op_type}"
+        groups.setdefault(name, []).append(each)
+    return dict(sorted(groups.items(), key=lambda each: -_micros(each[1])))
+
+
+def _micros(kernels: Iterable[RanKernel]) -> float:
+    return sum(each.micros for each in kernels)
+
+
+def _folded(names: Sequence[str], rows: int) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yields so many names, each with itself; and one more, with all that are left."""
+    rows += len(names) == rows + 1
+    for name in names[:rows]:
+        yield name, (name,)
+    if rest := names[rows:]:
+        yield f"{len(rest):,} others", rest
+
+
+def _row(
+    name: str, nodes: Mapping[str, Sequence[RanKernel]], those: Sequence[str]
+) -> RanKernel | None:
+    """Returns the kernels of some nodes as one, with the operators of all; None if there are none."""
+    kernels = [kernel for node in those for kernel in nodes.get(node, ())]
+    if not kernels:
+        return None
+    names = list(dict.fromkeys(each.op_type for each in kernels))
+    if len(names) > _MOST_NAMES:
+        names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1:,} more"]
+    times = f" x {len(kernels)}" if len(kernels) > 1 else ""
+    row = replace(together(name, kernels), op_type=f"{', '.join(names)}{times}")
+    if len(those) > 1:
+        return replace(row, macs=None)
+    macs = max(each.macs or 0 for each in kernels)
+    return replace(row, macs=macs, inputs=kernels[0].inputs, outputs=kernels[0].outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A node in two models."""
+
+    name: str
+    before: RanKernel | None
+    after: RanKernel | None
+    error: float | None
+
+    @property
+    def change(self) -> str | None:
+        """How many times faster or slower it has become."""
+        if not (self.before and self.after and self.before.micros and self.after.micros):
+            return None
+        text = speed_text(self.after.micros / self.before.micros)
+        return "as fast" if text.startswith("1.00") else text
+
+    @property
+    def type(self) -> str | None:
+        """What its slowest kernel takes first, in one model and in the other."""
+        known = [each.inputs[0] for each in (self.before, self.after) if each and each.inputs]
+        return " -> ".join(dict.fromkeys(each.partition(" ")[0] for each in known)) or None
+
+
+def _beside(first: ModelResult, model: ModelResult, node: str, rows: int) -> Table | None:
+    """Returns a model beside the first one, node by node; None if they have none in common."""
+    if first.ran is None or model.ran is None:
+        return None
+    before, after = _nodes(first.ran), _nodes(model.ran)
+    if before.keys().isdisjoint(after):
+        return None
+    layers = () if model.accuracy is None else model.accuracy.layers
+    errors = {each.node: each.all for each in layers}
+    names = sorted(
+        {**before, **after},
+        key=lambda name: -max(_micros(nodes.get(name, ())) for nodes in (before, after)),
+    )
+    pairs = [
+        _Pair(name, _row(name, before, those), _row(name, after, those), errors.get(name))
+        for name, those in _folded(names, rows)
+    ]
+    columns: tuple[Column[Any], ...] = (
+        Column(node, value=attrgetter("name"), longest=_LONGEST),
+        _numbers(first.path, "s", lambda pair: _seconds(pair.before), "us", digits=1, is_bar=True),
+        _numbers(model.path, "s", lambda pair: _seconds(pair.after), "us", digits=1, is_bar=True),
+        Column("change", value=attrgetter("change"), absent=_ABSENT),
+        Column("type", value=attrgetter("type"), absent=_ABSENT, spare=1),
+        _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
+    )
+    caption = f"{first.path} beside {model.path}: time of each {node.split(' ')[0]} in a run"
+    return Table.of(columns, pairs, known_only=True, caption=caption)
+
+
+def _seconds(timed: RanKernel | Conversion | None) -> float | None:
+    return None if timed is None else _MICRO * timed.micros
 
 
 def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -> Iterator[Part]:
@@ -266,32 +405,12 @@ def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -
         f"a run with the profiler on: {run}, of which kernels {kernels} and between them "
         f"{between} ({share}); mean of {counted(ran.runs, 'run')}",
     ))  # fmt: skip
-    columns: tuple[Column[Any], ...] = (
-        Column("operator", value=attrgetter("op_type")),
-        _numbers("calls" if node == "module" else "kernels", "", attrgetter("kernels")),
-        *_TIMED,
-        _numbers("allocated", "By", attrgetter("allocated"), spare=2),
-        Column("provider", value=attrgetter("provider"), spare=4),
-    )
-    operators = _table(columns, ran.operators, f"operators-{number}", "Kernels by operator")
-    yield operators.first(_MOST_OPERATORS, "more operator")
-    groups: dict[str, list[RanKernel]] = {}
-    for each in ran.kernels:
-        name = each.node or f"(inserted) {each.name}"
-        if each.is_compiled:
-            count = f"{counted(each.nodes, 'node')}, " if each.nodes else ""
-            name = f"({count}compiled) {each.op_type}"
-        groups.setdefault(name, []).append(each)
-    nodes = sorted((_Node(*each) for each in groups.items()), key=lambda each: -each.micros)
-    columns = (
-        Column(node, value=attrgetter("name"), longest=_LONGEST),
-        Column("kernel", value=attrgetter("kernel")),
-        *_TIMED,
-        Column("operands and results", value=attrgetter("types"), longest=2 * _LONGEST, spare=1),
-    )
-    yield _table(columns, nodes, f"nodes-{number}", f"By {node}").first(
-        rows, f"more {node.split(' ')[0]}"
-    )
+    operators = _table(_OPERATORS, ran.operators, f"operators-{number}", "Kernels by operator")
+    yield operators.first(_MOST, "more operator")
+    nodes = _nodes(ran)
+    shown = [_row(name, nodes, those) for name, those in _folded(list(nodes), rows)]
+    columns = (Column(node, value=attrgetter("name"), longest=_LONGEST), *_NODES)
+    yield _table(columns, shown, f"nodes-{number}", f"By {node}")
     if model.conversions:
         yield _table(_CONVERSIONS, model.conversions, f"conversions-{number}", "Changes of type")
     if model.backend:
@@ -300,25 +419,26 @@ def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -
         yield below.first(rows, "more kernel")
 
 
-class _Node:
-    """The kernels of a node of the file, or of a module."""
-
-    def __init__(self, name: str, kernels: Sequence[RanKernel]) -> None:
-        self.name, self.types = name, kernels[0].types or None
-        self.micros = sum(each.micros for each in kernels)
-        self.share = sum(each.share for each in kernels)
-        macs = max(each.macs or 0 for each in kernels)
-        self.macs_per_second = 1e6 * macs / self.micros if macs and self.micros else None
-        names = list(dict.fromkeys(each.op_type for each in kernels))
-        if len(names) > _MOST_NAMES:
-            names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1:,} more"]
-        self.kernel = f"{', '.join(names)}{f' x {len(kernels)}' if len(kernels) > 1 else ''}"
-
-
 _TIMED: Final[Sequence[Column[Any]]] = (
-    _numbers("time", "s", lambda each: _MICRO * each.micros, "us", digits=1),
+    _numbers("time", "s", _seconds, "us", digits=1),
     _numbers("share", "1", attrgetter("share")),
     _numbers("rate", "{MAC}/s", attrgetter("macs_per_second"), "GMAC/s", spare=3),
+)
+
+_OPERATORS: Final[Sequence[Column[Any]]] = (
+    Column("operator", value=attrgetter("op_type")),
+    _numbers("calls", "", lambda each: round(each.calls)),
+    *_TIMED,
+    _numbers("allocated", "By", attrgetter("allocated"), spare=2),
+    Column("provider", value=attrgetter("provider"), spare=4),
+)
+
+_NODES: Final[Sequence[Column[Any]]] = (
+    Column("kernel", value=attrgetter("op_type")),
+    *_TIMED,
+    Column(
+        "operands and results", value=lambda each: each.types or None, longest=2 * _LONGEST, spare=1
+    ),
 )
 
 _CONVERSIONS: Final[Sequence[Column[Conversion]]] = (
@@ -345,74 +465,20 @@ _BACKEND: Final[Sequence[Column[BackendKernel]]] = (
 
 def _said(model: ModelResult, *, with_sources: bool) -> Sequence[str]:
     """Returns what went wrong, what took longest first."""
-    most = _OF_PAGE if with_sources else _MOST_FINDINGS
     groups: dict[tuple[str, str], list[Finding]] = {}
     for each in model.findings:
         groups.setdefault((each.kind, each.alike), []).append(each)
     slowest = sorted(groups.values(), key=lambda group: -sum(each.micros for each in group))
     shown = []
-    for first, *others in slowest[:most]:
+    for first, *others in slowest[:_MOST]:
         sentence = first.sentence
         if others:
             share = share_text(sum(each.share for each in (first, *others)))
             sentence += f"; and {len(others):,} more for the same reason, {share} together"
         shown.append(f"{sentence} ({first.source})" if with_sources else sentence)
-    if more := sum(map(len, slowest[most:])) + model.more_findings:
+    if more := sum(map(len, slowest[_MOST:])):
         shown.append(f"and {more:,} more, which took less time")
     return shown or ["nothing"]
-
-
-# --- variants -----------------------------------------------------------------------------
-
-
-def _variant_notes(result: InferenceResult) -> Sequence[str]:
-    """Returns what numbers cannot say."""
-    notes = []
-    for each in result.models:
-        if each.latency is not None and each.latency.is_apart is False:
-            notes.append(
-                f"{each.path}: its time cannot be told apart from that of {result.baseline}: its "
-                f"rounds differ by {share_text(each.latency.noise)}"
-            )
-        if each.accuracy is not None and each.accuracy.problem:
-            known = "that of all" if each.accuracy.outputs else "known"
-            notes.append(f"{each.path}: its error is not {known}: {each.accuracy.problem}")
-    return notes
-
-
-def _speedup(model: ModelResult) -> Cell:
-    if model.latency is None or model.latency.speedup is None:
-        return None
-    return model.latency.speedup if model.latency.is_apart else Quantity(None, after="within noise")
-
-
-def _peak(model: ModelResult) -> Cell:
-    if model.memory is None or model.memory.gpu is None:
-        return None if model.memory is None else model.memory.peak
-    return Quantity(model.memory.gpu, after=" of GPU")
-
-
-def _error(model: ModelResult) -> OutputError | None:
-    return None if model.accuracy is None else next(iter(model.accuracy.outputs), None)
-
-
-def _largest(model: ModelResult) -> float | None:
-    return getattr(_error(model), "max_abs", None)
-
-
-_VARIANTS: Final[Sequence[Column[ModelResult]]] = (
-    Column("variant", value=attrgetter("path")),
-    _numbers("median", "s", _latency("median"), "ms"),
-    _numbers("IQR", "s", _latency("iqr"), "ms", spare=2),
-    _numbers("speed-up", "x", _speedup),
-    _numbers("peak memory", "By", _peak),
-    _numbers("ratio", "x", _memory("ratio"), spare=5),
-    _numbers("on disk", "By", _memory("weights_on_disk"), spare=6),
-    _numbers("to quantize", "s", attrgetter("quantize"), "s", spare=4),
-    _numbers("to compile", "s", attrgetter("compile"), "s", spare=3),
-    _numbers("SQNR", "dB", lambda model: _sqnr(_error(model)), "dB", digits=1),
-    _numbers("largest difference", "", _largest, spare=1),
-)
 
 
 # --- for programs -------------------------------------------------------------------------
@@ -421,8 +487,7 @@ _VARIANTS: Final[Sequence[Column[ModelResult]]] = (
 def _sheet(result: InferenceResult) -> Table:
     """Returns what CSV has: a line for each variant, or for each kernel of each model."""
     if result.baseline:
-        columns = [Column(name, value=value) for name, value in _VARIANT_SHEET.items()]
-        return Table.of(columns, result.models)
+        return Table.of(_VARIANTS, result.models)
     rows = [
         (
             model.path,
@@ -432,7 +497,7 @@ def _sheet(result: InferenceResult) -> Table:
             "; ".join(one.sentence for one in model.findings if each.name in one.kernels),
             each.allocated,
         )
-        for model in result.bounded().models
+        for model in result.models
         if model.ran is not None
         for each in model.ran.kernels
     ]
@@ -448,23 +513,18 @@ _KERNEL_SHEET: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """Columns -> fields of a kernel; empty for what is made of several."""
 
-_VARIANT_SHEET: Final[Mapping[str, Callable[[ModelResult], Cell]]] = {
-    "variant": attrgetter("path"),
-    "kind": attrgetter("kind"),
-    "median_seconds": _latency("median"),
-    "iqr_seconds": _latency("iqr"),
-    "noise": _latency("noise"),
-    "processes": lambda model: len(model.latency.processes) if model.latency else None,
-    "speedup": lambda model: (
-        model.latency.speedup if model.latency and model.latency.is_apart else None
+_VARIANTS: Final[Sequence[Column[ModelResult]]] = (
+    *(each for each in _MODELS if each.heading != "vs. baseline"),
+    Column("kind", value=attrgetter("kind")),
+    Column(
+        "speedup",
+        value=lambda model: (
+            model.latency.speedup if model.latency and model.latency.is_apart else None
+        ),
     ),
-    "process_peak_bytes": _memory("peak"),
-    "gpu_peak_bytes": _memory("gpu"),
-    "memory_ratio": _memory("ratio"),
-    "disk_bytes": _memory("weights_on_disk"),
-    "quantize_seconds": attrgetter("quantize"),
-    "compile_seconds": attrgetter("compile"),
-    "sqnr_db": lambda model: getattr(_error(model), "sqnr", None),
-    "largest_difference": _largest,
-    "problem": lambda model: model.problem or (model.accuracy.problem if model.accuracy else ""),
-}
+    Column(
+        "problem",
+        value=lambda model: model.problem or (model.accuracy.problem if model.accuracy else ""),
+    ),
+)
+"""The table of models for programs: with a number in place of words."""

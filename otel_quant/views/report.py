@@ -309,13 +309,10 @@ _GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 """Title of a group and how the names of its attributes begin."""
 
 _FACTS: Final = {fact.attribute: (fact.name, fact.unit) for fact in FACTS} | {
-    semconv.MEMORY_LIMIT_SOURCE: ("limit by", ""),
-    semconv.GPU_COUNT: ("number of GPUs", ""),
     semconv.GPU_MEMORY_LIMIT: ("memory of all GPUs", "By"),
     semconv.LIBRARIES: ("libraries", ""),
-    "quant.input.size": ("size of it", "By"),
+    "quant.input.size": ("size of the model read", "By"),
     "host.memory.size": ("memory", "By"),
-    "vcs.repository.url.full": ("repository", ""),
 }
 """Names for people, as a comparison has them, with their units; any other attribute is shown by its own."""
 

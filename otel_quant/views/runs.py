@@ -12,11 +12,9 @@ from otel_quant.recordings.runs.fields import (
     TIME,
     Field,
     Pivot,
-    Value,
     is_least,
     unit_of,
 )
-from otel_quant.recordings.runs.fields import Cell as PivotCell
 from otel_quant.recordings.runs.fields import Row as Run
 from otel_quant.recordings.runs.reading import Unreadable
 from otel_quant.recordings.summary import MEMORY_PEAK
@@ -63,11 +61,17 @@ def document(
         parts = (_list(runs, names) if runs else Lines((f"no run {chosen}",)),)
 
     def data() -> dict[str, Any]:
-        shown = {"runs": [dict(map(_item, run.items())) for run in runs]}
-        return {
-            **(shown if pivot is None else _pivot_data(pivot)),
-            "unreadable": [each._asdict() for each in unreadable],
-        }
+        listed = [
+            {
+                name: moment_json(value)
+                if isinstance(value, float) and unit_of(name) == TIME
+                else value
+                for name, value in run.items()
+            }
+            for run in runs
+        ]
+        shown = {"runs": listed} if pivot is None else _pivot_data(pivot)
+        return {**shown, "unreadable": [each._asdict() for each in unreadable]}
 
     return Document(
         parts,
@@ -137,15 +141,21 @@ def _pivot(pivot: Pivot) -> Table:
             *(Column(headings.get(name, name), unit_of(name), key=name) for name in pivot.beside),
             *(Column[Any](name or _NONE, unit_of(pivot.value)) for name in pivot.columns),
         ),
-        [(row.name or _NONE, *row.beside, *map(_pivot_cell, row.cells)) for row in pivot.rows],
+        [
+            (
+                row.name or _NONE,
+                *row.beside,
+                *(
+                    Quantity(each.median, title=f"median of {counted(each.runs, 'run')}")
+                    if each is not None
+                    else None
+                    for each in row.cells
+                ),
+            )
+            for row in pivot.rows
+        ],
         note=_note(pivot),
     )
-
-
-def _pivot_cell(cell: PivotCell | None) -> Cell:
-    if cell is None:
-        return None
-    return Quantity(cell.median, title=f"median of {counted(cell.runs, 'run')}")
 
 
 def _note(pivot: Pivot) -> str:
@@ -183,10 +193,3 @@ def _pivot_data(pivot: Pivot) -> dict[str, Any]:
         ],
         "left_out": pivot.left_out,
     }
-
-
-def _item(item: tuple[str, Value]) -> tuple[str, object]:
-    name, value = item
-    if isinstance(value, float) and unit_of(name) == TIME:
-        return name, moment_json(value)
-    return name, value

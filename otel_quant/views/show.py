@@ -30,7 +30,6 @@ from otel_quant.views.document import (
 from otel_quant.views.steps import (
     COLUMNS,
     ShownRun,
-    StepRow,
     columns_of,
     message_of,
     status_of,
@@ -170,7 +169,9 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
     if isinstance(gpu_share := data.get("gpu_memory_limit_share"), int | float):
         yield "GPU memory peak", f"{share_text(gpu_share)} of the memory of the fullest GPU"
     if run.last is not None and run.end is None and recording.ending is None:
-        yield "last reading", _reading_text(recording, run, run.last)
+        read = number(run.last.attributes, f"{semconv.READING_PREFIX}memory")
+        memory = "" if read is None else f": memory {size(read)}"
+        yield "last reading", f"{duration_text(_age(recording, run.last))} ago{memory}"
     for name, forms in _TEXTS.items():
         values = [form.format(listed(data[key])) for key, form in forms.items() if key in data]
         if values:
@@ -218,12 +219,25 @@ def _comparison(models: Mapping[str, Model]) -> Table:
     rows = []
     for figure in MODEL_FIGURES:
         values = [number(_figures(model), figure.name) for model in models.values()]
+        if figure.name == _RUN:  # it stands behind what is stored
+            continue
         if figure.heading and any(value is not None for value in values):
             unit = "M" if figure.unit.startswith("{") else figure.unit
             cells: list[Cell] = [f"{figure.heading[0].upper()}{figure.heading[1:]}"]
-            cells += [Quantity(value, unit) for value in values]
+            behind = [_run(model) if figure.name == _STORED else "" for model in models.values()]
+            pairs = zip(values, behind, strict=True)
+            cells += [Quantity(value, unit, after=run) for value, run in pairs]
             rows.append([*cells, *([_change(*values[:2])] if has_both else [])])
     return Table(columns, rows, id="models", caption="Models", is_sortable=False)
+
+
+_STORED: Final = "integer_mac_share"
+_RUN: Final = "expected_integer_mac_share"
+
+
+def _run(model: Model) -> str:
+    share = number(_figures(model), _RUN)
+    return "" if share is None else f", expected to run {100 * share:.1f} %"
 
 
 def _change(before: float | None, after: float | None) -> str:
@@ -304,28 +318,6 @@ def _costs(run: RecordedRun) -> Iterator[dict[str, Any]]:
                 if isinstance(now, int) and isinstance(then, int) and 0 < then < 1 << 64 > now:
                     cost[ratio] = round(now / then, 4)
         yield cost
-
-
-_DAY: Final = 86_400.0
-_OF_READING: Final = {
-    f"{semconv.READING_PREFIX}memory": "",
-    f"{semconv.READING_PREFIX}gpu_memory": "on GPUs ",
-    semconv.READING_MEMORY_PEAK: "peak ",
-    f"{semconv.READING_PREFIX}gpu_memory_peak": "peak on GPUs ",
-    semconv.READING_MEMORY_LIMIT: "limit ",
-}
-
-
-def _reading_text(recording: Recording, run: RecordedRun, last: LastReading) -> str:
-    """Returns what was last known of a run that has no end."""
-    read = [
-        f"{words}{size(value)}"
-        for name, words in _OF_READING.items()
-        if (value := number(last.attributes, name)) is not None
-    ]
-    age = _age(recording, last)
-    ago = f"{age / _DAY:.0f} days" if age >= 2 * _DAY else duration_text(age)
-    return f"{ago} ago ({', '.join((f'{last.time - run.start:.2f} s', *read))})"
 
 
 def _age(recording: Recording, last: LastReading) -> float:
@@ -415,49 +407,34 @@ def _last_reading(recording: Recording, run: RecordedRun, last: LastReading) -> 
     }
 
 
-_Field: TypeAlias = Callable[[StepRow], Any]
-
-
-def _fields(run: ShownRun) -> dict[str, _Field]:
-    """Returns what programs get of each row, by name: figures as Quark's file has them, sizes in MiB."""
-    fields: dict[str, _Field] = {"step": lambda row: row.name, "depth": lambda row: row.depth}
-    for column in columns_of(run):
-        assert column.value is not None
-        fields[column.name] = _in_mebibytes(column.value) if column.unit == "By" else column.value
-    for name, text_of in (("error_message", message_of), ("status", status_of)):
-        if any(text_of(row) is not None for row in run.rows):
-            fields[name] = text_of
-    return fields
-
-
-def _in_mebibytes(of: _Field) -> _Field:
-    return lambda row: None if (value := of(row)) is None else _mebibytes(value)
-
-
 def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
-    fields = _fields(run)
-
-    def of_row(row: StepRow) -> dict[str, Any]:
-        return {name: of(row) for name, of in fields.items()}
-
-    return map(of_row, run.rows)
+    """Yields what programs get of each row: figures as Quark's file has them, sizes in MiB."""
+    columns = [(column.name, column.unit, column.value) for column in columns_of(run)]
+    texts = [("error_message", message_of), ("status", status_of)]
+    texts = [each for each in texts if any(each[1](row) is not None for row in run.rows)]
+    for row in run.rows:
+        found: dict[str, Any] = {"step": row.name, "depth": row.depth}
+        for name, unit, value_of in columns:
+            value: Any = value_of(row) if value_of is not None else None
+            found[name] = _mebibytes(value) if unit == "By" and value is not None else value
+        yield found | {name: text_of(row) for name, text_of in texts}
 
 
 def _sheet(recordings: Mapping[str, Recording]) -> Table:
     """Returns the steps; what is known of a run is on each of its steps."""
-    runs: list[tuple[ShownRun, dict[str, _Field], dict[str, str]]] = []
+    runs: list[tuple[ShownRun, dict[str, str]]] = []
     for name, recording in recordings.items():
         for title, run in _titled_runs(name, recording).items():
             if (shown := ShownRun(recording, run)).rows:
                 data = _run_data(recording, run, summary.peak_of_run(recording, run))
                 known = {f"run_{key}": listed(each) for key, each in data.items()}
-                runs.append((shown, _fields(shown), {"file": title, **known}))
+                runs.append((shown, {"file": title, **known}))
     order = dict.fromkeys(("file", "step", "depth", *(column.key for column in COLUMNS)))
-    present = dict.fromkeys(chain(*((*fields, *known) for _, fields, known in runs)))
+    present = dict.fromkeys(chain(*((*next(_rows(shown)), *known) for shown, known in runs)))
     names = [name for name in order | present if name in present]
     rows = (
-        [fields[name](row) if name in fields else known.get(name) for name in names]
-        for shown, fields, known in runs
-        for row in shown.rows
+        [row.get(name, known.get(name)) for name in names]
+        for shown, known in runs
+        for row in _rows(shown)
     )
     return Table([Column[Any](name) for name in names], rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
@@ -139,6 +140,57 @@ def speedscope(stacks: Sequence[SeenStack], name: str) -> str:
             "profiles": [each for each in profiles if each["weights"]],
         }
     )
+
+
+def pprof(stacks: Sequence[SeenStack]) -> bytes:
+    """Returns a profile of `go tool pprof` (protobuf, compressed): time and memory growth, by step.
+
+    The fields are those of github.com/google/pprof/blob/main/proto/profile.proto.
+    """
+    texts: dict[str, int] = {"": 0}
+    frames: dict[Place, int] = {}
+
+    def text(value: str) -> int:
+        return texts.setdefault(value, len(texts))
+
+    found = b"".join(
+        _message(1, _number(1, text(kind)) + _number(2, text(unit)))
+        for kind, unit in (("time", "nanoseconds"), ("growth", "bytes"))
+    )
+    for each in stacks:
+        lines = [frames.setdefault(line, len(frames) + 1) for line in reversed(each.lines)]
+        found += _message(
+            2,
+            b"".join(_number(1, line) for line in lines)
+            + _number(2, each.seen.time)
+            + _number(2, each.seen.grown)
+            + _message(3, _number(1, text("step")) + _number(2, text(_step_name(each)))),
+        )
+    for line, at in frames.items():
+        found += _message(4, _number(1, at) + _message(4, _number(1, at) + _number(2, line.line)))
+        name = text(line.function)
+        of_function = (
+            _number(1, at) + _number(2, name) + _number(3, name) + _number(4, text(line.file))
+        )
+        found += _message(5, of_function)
+    found += b"".join(_message(6, each.encode("utf-8", "replace")) for each in texts)
+    return gzip.compress(found)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _message(field: int, content: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*found, value))
 
 
 _UNITS: Final[tuple[tuple[str, str, Callable[[Amounts], int]], ...]] = (

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import chain
 from typing import Any, Final
 
-from otel_quant.views.cells import Texts, as_text, cell_text, row_of
+from otel_quant.views.cells import Texts, cell_text, row_of
 from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Section, Table
 from otel_quant.views.text import printable, width_of
 
@@ -37,21 +37,21 @@ def _parted(parts: Iterable[Part], width: int | None) -> Iterator[str]:
 
 
 def _part(part: Part, width: int | None) -> Iterator[str]:
-    match as_text(part):
-        case Table() as part:
+    match part:
+        case Table():
             if part.title:
                 yield f"{printable(part.title)}\n\n"
             yield from _table(part, width)
             yield from (f"{printable(line)}\n" for line in part.note.split("\n") if line)
-        case Facts() as part:
+        case Facts():
             names = max((len(name) for name, _ in part.rows), default=0)
             lines = [part.title] if part.title else []
             lines += [f"{name:{names}}  {cell_text(value)}".rstrip() for name, value in part.rows]
             yield from (f"{printable(line)}\n" for line in lines)
-        case Lines() as part:
+        case Lines():
             mark = "- " if part.is_list else ""
             yield from (f"{mark}{printable(line)}\n" for line in part.lines)
-        case Section() as part:
+        case Section():
             yield f"{printable(part.title)}\n"
             own = iter(part.parts)
             for first in own:

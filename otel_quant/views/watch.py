@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from otel_quant.base.files import open_regular
-from otel_quant.export.recording.curve import RecordedCurve
 from otel_quant.export.recording.layout import OUTPUT
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, State, number, steps_in
+from otel_quant.recordings.model import PlacedStep, Recording, State, number, steps_in
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv, series
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
 from otel_quant.views.answer import ended_as, ending_lines, exceeded, time_left
 from otel_quant.views.cells import number_text
+from otel_quant.views.curves import grid_of
 from otel_quant.views.document import Column, Document, Row, Table
 from otel_quant.views.steps import process_name
 from otel_quant.views.terminal import terminal_text
@@ -64,11 +64,8 @@ class Looked:
         # The steps of all runs, in the order in which they opened
         self.steps = sorted(placed, key=lambda each: each.step.start)
         self._summaries = summary.steps_of(recording)
-        curves = recording.curves
-        # The launcher's curve; without one, that of the process with the highest memory
-        self.curve = curves.get(LAUNCHER) or max(
-            curves.values(), key=lambda each: _level(each, series.MEMORY)[1] or 0, default=None
-        )
+        self.grid = grid_of(recording.curves, recording.began_ns)
+        self._levels = self.grid.levels if self.grid is not None else []
         command = recording.origin.get(semconv.PROCESS_COMMAND_LINE)
         self.program = printable(str(command or recording.path.name))
 
@@ -83,8 +80,9 @@ class Looked:
 
     def memory(self) -> Usage:
         """Returns the memory of all processes: the newest figure, the peak and the limit."""
-        now, _ = _level(self.curve, series.MEMORY)
-        if now is None:
+        if self.grid is not None and series.MEMORY in self._levels:
+            now: float | None = self.grid.newest(series.MEMORY)
+        else:
             read = (each.last.attributes for each in self.recording.runs if each.last is not None)
             known = (number(each, f"{semconv.READING_PREFIX}memory") for each in read)
             now = max(filter(None, known), default=None)
@@ -95,27 +93,22 @@ class Looked:
     def usage(self) -> Iterator[Usage]:
         """Yields what is used: memory, each GPU, the caches and what has been read and written."""
         yield self.memory()
-        buckets = self.curve.curve.buckets if self.curve is not None else {}
-        for name in sorted({name for bucket in buckets.values() for name in bucket.levels}):
-            now, peak = _level(self.curve, name)
+        if self.grid is None:
+            return
+        for name in sorted(self._levels):
+            now, (peak, _) = self.grid.newest(name), self.grid.peak(name)
             gpu = series.gpu_of(name)
             if gpu is not None and gpu[1] == series.USED:
                 yield Usage(f"GPU {gpu[0]}", now, peak)
             elif name == series.CACHE and peak:
                 yield Usage("caches", now, peak)
-        totals = buckets[max(buckets)].totals if buckets else {}
         for resource in RESOURCES:
             for figure in resource.figures:
-                if figure.heading and figure.is_total and figure.curve in totals:
-                    name = f"{resource.name} {figure.heading.lower()}"
-                    yield Usage(name, totals[figure.curve], unit=figure.unit)
-
-
-def _level(curve: RecordedCurve | None, name: str) -> tuple[float | None, float | None]:
-    """Returns the newest value of a level and the highest; None where it was not read."""
-    buckets = curve.curve.buckets if curve is not None else {}
-    found = [buckets[at].levels[name] for at in sorted(buckets) if name in buckets[at].levels]
-    return (found[-1].last, max(each.highest for each in found)) if found else (None, None)
+                total = self.grid.newest(figure.curve) if figure.is_total else None
+                if figure.heading and total is not None:
+                    yield Usage(
+                        f"{resource.name} {figure.heading.lower()}", total, unit=figure.unit
+                    )
 
 
 def _progress(each: PlacedStep) -> list[str]:
@@ -261,11 +254,18 @@ def _steps(looked: Looked, rows: int, width: int) -> Iterator[tuple[str, str]]:
 
 def _curve(looked: Looked, width: int) -> Iterator[tuple[str, str]]:
     """Yields memory over time as rows of blocks, with the limit where it is near."""
-    curve = looked.curve
-    values = _highest(curve, max(10, width - _AXIS - len(_LIMIT))) if curve is not None else []
-    highest, limit = max(values, default=0.0), looked.memory().limit or 0.0
-    if curve is None or not highest:
+    read = looked.grid.values(series.MEMORY) if looked.grid is not None else ()
+    highest, limit = (
+        max((value or 0.0 for value in read), default=0.0),
+        looked.memory().limit or 0.0,
+    )
+    if looked.grid is None or not highest:
         return
+    count = min(len(read), max(10, width - _AXIS - len(_LIMIT)))
+    values: list[float] = []
+    for at in range(count):  # a stretch without a reading is as the one before
+        part = read[at * len(read) // count : (at + 1) * len(read) // count]
+        values.append(max(filter(None, part), default=values[-1] if values else 0.0))
     is_near = highest > limit / 2 > 0
     top = max(highest, limit) if is_near else highest
     for row in range(_CURVE_ROWS, 0, -1):
@@ -274,22 +274,8 @@ def _curve(looked: Looked, width: int) -> Iterator[tuple[str, str]]:
         blocks = "".join(_EIGHTHS[max(0, min(8, round(each * 8)))] for each in filled)
         label = f"{size(top) if is_top else '':>{_AXIS - 1}} "
         yield f"{label}{blocks}{_LIMIT if is_top and is_near else ''}", "cyan"
-    length = (max(curve.curve.buckets) + 1) * curve.curve.length / 1000
+    length = looked.grid.start + len(read) * looked.grid.every
     yield f"{'':{_AXIS}}0:00{clock_text(length):>{max(0, len(values) - 4)}}", "dim"
-
-
-def _highest(curve: RecordedCurve, count: int) -> Sequence[float]:
-    """Returns the highest memory in each of a number of equal stretches of time."""
-    buckets = curve.curve.buckets
-    last = max(buckets, default=-1) + 1
-    highest = [0.0] * min(count, last)
-    for position, bucket in buckets.items():
-        if (level := bucket.levels.get(series.MEMORY)) is not None:
-            at = position * len(highest) // last
-            highest[at] = max(highest[at], level.highest)
-    for at in range(1, len(highest)):  # a stretch without a reading is as the one before
-        highest[at] = highest[at] or highest[at - 1]
-    return highest
 
 
 # --- look after look ----------------------------------------------------------------------

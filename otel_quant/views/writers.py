@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from otel_quant.views.cells import Texts, as_text, cell_text, row_of
+from otel_quant.views.cells import Texts, cell_text, row_of
 from otel_quant.views.document import Document, Facts, Lines, Part, Row, Section, Table
 from otel_quant.views.text import printable
 
@@ -57,8 +57,8 @@ def _markdown_parts(parts: Iterable[Part], level: int) -> Iterator[str]:
 
 
 def _markdown(part: Part, level: int) -> Iterator[str]:
-    match as_text(part):
-        case Table() as part:
+    match part:
+        case Table():
             if part.title:
                 yield f"{_escaped(part.title)}\n\n"
             if part.caption:
@@ -66,7 +66,7 @@ def _markdown(part: Part, level: int) -> Iterator[str]:
             yield from _markdown_table(part)
             if part.note:
                 yield "\n" + _markdown_lines(part.note.split("\n"), is_list=False)
-        case Facts() as part:
+        case Facts():
             if part.title:
                 yield f"**{_escaped(part.title)}**\n\n"
             elif part.caption:
@@ -76,9 +76,9 @@ def _markdown(part: Part, level: int) -> Iterator[str]:
                 f"| {_escaped(name.strip())} | {_escaped(cell_text(value))} |\n"
                 for name, value in part.rows
             )
-        case Lines() as part:
+        case Lines():
             yield _markdown_lines([line.strip() for line in part.lines], is_list=part.is_list)
-        case Section() as part:
+        case Section():
             yield f"{'#' * level} {_escaped(part.title)}\n\n"
             yield from _markdown_parts(part.parts, level + 1)
 

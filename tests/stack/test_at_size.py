@@ -95,8 +95,8 @@ def test_a_run_of_5500_steps_shows_what_was_open_when(world: tuple[World, Any]) 
 
 def month(path: Path) -> None:
     """Writes what Prometheus is sent of that many runs, each of four minutes, as OpenMetrics."""
-    end = int(time.time()) // 60 * 60 - 600
-    began = [end - DAYS * 86400 + n * 86400 // RUNS_A_DAY for n in range(DAYS * RUNS_A_DAY)]
+    first = int(time.time()) - DAYS * 86400 + 600
+    began = [first + n * 86000 // RUNS_A_DAY for n in range(DAYS * RUNS_A_DAY)]
     series = {
         "quant_run_start_seconds": lambda start, at: start,
         "quant_run_last_seen_seconds": lambda start, at: at,

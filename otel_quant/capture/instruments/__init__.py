@@ -39,10 +39,7 @@ hooks, if it is imported to quantize."""
 def found_by_others(
     finder: object, fullname: str, path: Sequence[str] | None, target: ModuleType | None
 ) -> ModuleSpec | None:
-    """Returns where a module is, as the finders of the import system other than one say.
-
-    Python goes on with the finder after one that found nothing, and has passed those that it added.
-    """
+    """Returns where a module is by the other finders: Python has passed those that it added meanwhile."""
     for other in list(sys.meta_path):
         spec = None if other is finder else other.find_spec(fullname, path, target)
         if spec is not None:

@@ -41,11 +41,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One function of a library that is to be wrapped.
-
-    Functions are named as ``module:function`` below this package, so that nothing of them is loaded before
-    the library is. Those that are told of a call get its arguments by name, defaults included.
-    """
+    """One function of a library that is to be wrapped, and ``module:function`` names below this package."""
 
     module: str  # Module that *defines* the function; importing that module sets the hook
     target: str  # Its name there: ``function`` or ``Class.method``
@@ -78,9 +74,6 @@ class Library:
     name: str  # What users call it in ``OTEL_QUANT_LIBRARIES``
     distribution: str  # Its name on the package index, for ``quant.library.name``
     hooks: tuple[Hook, ...]  # What is wrapped
-    # Names of its other builds on the package index, where the imported package does not say its
-    # version
-    other_distributions: tuple[str, ...] = ()
     versions_seen: str = ""  # Versions that real quantizations have been run with
     # Names of libraries that it is built on. Within its steps and entry points theirs are not
     # reported: they are how it does its work.
@@ -115,15 +108,20 @@ def libraries() -> Iterator[Library]:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNCOUNTED: Final = "<stacklevel skips it, as it does importlib._bootstrap> "
+# A library that warns with ``stacklevel=2`` means its caller: with a frame of ours in between, Python would apply its
+# filters to a module of ours, and hide what it shows to ``__main__`` alone. :mod:`warnings` and :mod:`logging` leave
+# out frames of Python's import system, which they know by two words in the name of the file. So the code of a
+# wrapper names its file by way of a folder with that name, and a traceback still has a file that can be opened.
+_CAPTURE: Final = str(Path(__file__).parents[1])
+_BY_WAY: Final = os.path.join(_CAPTURE, "importlib_bootstrap", "..")  # noqa: PTH118 - keeps the dots
 
 
 def uncounted(function: F) -> F:
     """Has ``stacklevel`` skip the frames of a function."""
     changed = cast(FunctionType, function)
     code = changed.__code__
-    if not code.co_filename.startswith(_UNCOUNTED):
-        changed.__code__ = code.replace(co_filename=_UNCOUNTED + code.co_filename)
+    if not code.co_filename.startswith(_BY_WAY):
+        changed.__code__ = code.replace(co_filename=code.co_filename.replace(_CAPTURE, _BY_WAY))
     return function
 
 
@@ -147,10 +145,7 @@ Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
 class Arguments:
-    """Reads the arguments of calls of one function.
-
-    `parameters` are the first of one whose decorators hide them.
-    """
+    """Reads the arguments of calls of one function; `parameters` are the first of one whose decorators hide them."""
 
     def __init__(self, function: Callable[..., Any], parameters: Sequence[str] = ()) -> None:
         self._signature: inspect.Signature | None

@@ -27,11 +27,7 @@ _COLLECTING: Final[ContextVar[bool]] = ContextVar("otel_quant_collecting", defau
 
 
 def collect(function: Function, hook: Hook, library: Library) -> Function:
-    """Step **{step}**; counts what `get_next` of its reader returns.
-
-    Within an operation the step lasts until ``compute_data`` has returned, however often
-    data are collected before.
-    """
+    """Step **{step}**; counts what `get_next` of its reader returns. Within an operation it lasts until ``compute_data``."""
     name = qualified_name(function)
 
     @wraps(function)
@@ -68,10 +64,7 @@ def static_or_dynamic(call: Mapping[str, Any]) -> str:
 
 
 def models_of_quantizer(call: Mapping[str, Any], result: object) -> Models:
-    """Returns the model that a quantizer holds at its end, and the float one where it knows its file.
-
-    One that was passed in memory has been quantized in place.
-    """
+    """Returns a quantizer's result, and the float model where it knows its file: one in memory was changed in place."""
     quantizer = call["self"]
     return models_of({"input_model": quantizer.model_path}, quantizer.model.model)
 

@@ -83,11 +83,7 @@ def start(original: Function, hook: Hook, library: Library) -> Function:
 
 
 def bootstrap(original: Function, hook: Hook, library: Library) -> Function:
-    """Wraps ``Process._bootstrap``, the child's main function.
-
-    A forked child calls ``os._exit`` when this returns: no exit handler runs, and what it
-    has not sent by then is lost.
-    """
+    """Wraps ``Process._bootstrap``, after which a forked child calls ``os._exit``: what it has not sent is lost."""
 
     @wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -113,18 +109,12 @@ def _child_environment(command: Any, passed: Mapping[Any, Any] | None) -> Mappin
     if not carrier:
         return passed
     env = dict(os.environ if passed is None else passed)
-    if passed is not None and any(isinstance(key, bytes) for key in passed):
-        env.update({k.upper().encode(): v.encode() for k, v in carrier.items()})
-    else:
-        env.update({header.upper(): value for header, value in carrier.items()})
+    env.update({header.upper(): value for header, value in carrier.items()})
     return env
 
 
 def _carrier(begin: bool) -> dict[str, str]:
-    """Returns the trace context for a child, by header name.
-
-    It is that of the current span, which may be the program's own, or else that of the run.
-    """
+    """Returns the trace context of the run, or else of the current span, by header name."""
     runtime = _runtime()
     carrier = runtime.child_carrier(begin) if runtime is not None else {}
     return carrier or _of_current_span()

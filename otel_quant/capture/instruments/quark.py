@@ -64,10 +64,7 @@ def note_name(call: Mapping[str, Any], configuration: object) -> None:
 
 
 def note_cached_samples(call: Mapping[str, Any], result: object) -> None:
-    """The shapes of the first sample are those of the models' inputs.
-
-    For bfloat16 and block formats Quark does not calibrate: nothing reads the samples afterwards.
-    """
+    """Notes the shapes of the first sample: for bfloat16 and block formats nothing reads the samples afterwards."""
     if samples := getattr(call["self"], "_data_cache", None):
         note_shapes(samples[0])
 
@@ -170,10 +167,7 @@ def scope(original: Function, hook: Hook, library: Library) -> Function:
 
 
 def _call_of_quarks(caller: FrameType) -> tuple[Function, tuple[Any, ...], dict[str, Any]] | None:
-    """Returns the function and the arguments whose call opens a scope, if it is one of Quark's.
-
-    Their decorator is public: it may have decorated a function of the program.
-    """
+    """Returns the call that opens a scope, if it is of a function of Quark's: its decorator is public."""
     if caller.f_globals.get("__name__") != _DECORATORS_MODULE:
         return None
     names = caller.f_locals
@@ -245,10 +239,7 @@ def exit_scope(original: Function, hook: Hook, library: Library) -> Function:
 
 
 def initialize(original: Function, hook: Hook, library: Library) -> Function:
-    """Begins the run; its metrics are in our local file too.
-
-    Quark's file keeps its path: ours goes elsewhere before Quark opens it.
-    """
+    """Begins the run. Quark's file keeps its path: ours goes elsewhere before Quark opens it."""
 
     @wraps(original)
     def wrapper(self: Any, output_path: str = DEFAULT_PATH) -> None:

@@ -200,11 +200,7 @@ _MOST_PARTS: Final = 64
 
 
 def items_in(batch: object) -> int | None:
-    """Returns the first dimension of a batch's tensors.
-
-    Only shapes are looked at. They come from arrays of any library, alone, in a mapping (as readers
-    of ONNX Runtime return them) or in a list or tuple (as data loaders of torch do).
-    """
+    """Returns the first dimension of a batch's arrays: alone, in a mapping, or in a list or tuple."""
     parts = batch if isinstance(batch, list | tuple) else (batch,)
     if len(parts) > _MOST_PARTS:
         return None

@@ -78,11 +78,7 @@ def innermost() -> Operation | None:
 
 
 def around() -> tuple[Operation, ...]:
-    """Returns the operations that the calling context is in, outermost first.
-
-    A thread that was started without a context, as the libraries' own worker threads are,
-    is taken to be in every operation under way.
-    """
+    """Returns the operations around, outermost first; in a library's own thread, which has no context, all under way."""
     found = _AROUND.get()
     if not found and RUNTIME.current_step() is None:
         found = tuple(RUNTIME.operations)
@@ -131,12 +127,7 @@ def enclosing_steps() -> Iterator[OpenStep]:
 
 
 def is_reported_already(label: str, library: Library) -> bool:
-    """Whether a step would repeat what is being reported.
-
-    That is so within a step of the same library, unless it nests its own steps and this
-    one has another name; and within any step or operation of a library that is built on
-    this one.
-    """
+    """Whether it is within a step of the same library (unless that nests steps of other names), or one built on it."""
     built_on_it = distributions_built_on(library)
     for step in enclosing_steps():
         owner = step.info.library
@@ -253,10 +244,7 @@ def as_library_step(
     sources: AttributeSources = (),
     filled_in: bool = False,
 ) -> Function:
-    """Makes each call of a library's function a step, unless it is reported already.
-
-    `kind` may be chosen for each call.
-    """
+    """Makes each call of a library's function a step, unless it is reported already; `kind` may be chosen by call."""
     reader = arguments or Arguments(function)
     shown = name or qualified_name(function)
 
@@ -278,10 +266,7 @@ def as_library_step(
 def open_library_step(
     kind: str, library: Library, attributes: Mapping[str, AttributeValue] = _NOTHING, **more: Any
 ) -> OpenStep | None:
-    """Opens a step of a library. For the further arguments see :meth:`Recorder.open`.
-
-    The step carries the attributes of the operations around it too; its own go first.
-    """
+    """Opens a step of a library, with the attributes of the operations around it below its own."""
     operation = innermost()
     inherited = operation.attributes if operation is not None else _NOTHING
     return RUNTIME.recorder.open(
@@ -295,14 +280,9 @@ def open_library_step(
 
 @functools.cache
 def version_of(library: Library) -> str | None:
-    """Returns the version of a library that is in use, None if it is not known.
-
-    The package index has builds of some libraries under other names (for GPUs, say): the version is
-    theirs, or else the imported package's own ``__version__``.
-    """
-    for distribution in (library.distribution, *library.other_distributions):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(distribution)
+    """Returns the version of a library; of a build with another name, as for a GPU, its own ``__version__``."""
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(library.distribution)
     package = sys.modules.get(library.hooks[0].module.partition(".")[0])
     version = getattr(package, "__version__", None)
     return version if isinstance(version, str) else None

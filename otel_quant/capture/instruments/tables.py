@@ -307,7 +307,6 @@ _INC_FOLDER: Final = (("checkpoint_dir", semconv.OUTPUT_PATH),)
 NEURAL_COMPRESSOR: Final = Library(
     name="neural-compressor",
     distribution="neural-compressor",
-    other_distributions=("neural-compressor-pt",),
     versions_seen="3.10",
     built_on=frozenset({"torch", "torchao", "transformers", "auto-round"}),
     nests=True,

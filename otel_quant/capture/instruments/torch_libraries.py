@@ -202,10 +202,7 @@ def note_parts(call: Mapping[str, Any], parts: Sized) -> None:
 
 
 def batches(function: Function, hook: Hook, library: Library) -> Function:
-    """Each batch to calibrate with is one calibration sample, for each part of the model.
-
-    The second pass through each part carries its results on to the next, and is not counted.
-    """
+    """Counts each batch to calibrate with, for each part of the model; the second pass through a part is not one."""
     arguments = Arguments(function)
 
     @wraps(function)

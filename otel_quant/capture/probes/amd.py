@@ -40,12 +40,7 @@ _VRAM: Final = ("drm-memory-vram", "drm-resident-vram")
 
 
 def vram_by_device(root: Path, pids: Collection[int]) -> Mapping[str, int] | None:
-    """Sums the device memory that processes use on AMD GPUs, as the kernel shows it in ``/proc/PID/fdinfo``.
-
-    Each open file of a GPU belongs to a client of the driver; ``drm-memory-vram`` is the memory that the client
-    uses on the device ``drm-pdev``. Duplicated and inherited files show the same client: it is counted once for
-    each device.
-    """
+    """Sums the memory of processes by device, of ``/proc/PID/fdinfo``; a client that shows in several files counts once."""
     clients: dict[tuple[str, str], int] = {}
     try:
         for pid in pids:
@@ -160,10 +155,7 @@ def _cards(root: Path) -> dict[str, Device]:
 
 
 def _compute_order(root: Path) -> list[str]:
-    """Lists the PCI addresses of the compute devices, in the ROCm runtime's order.
-
-    A node's ``location_id`` is its PCI bus, device and function in 8, 5 and 3 bits.
-    """
+    """Lists the PCI addresses of the compute devices (bus, device, function: 8, 5, 3 bits) in the ROCm runtime's order."""
     nodes = [
         node
         for node in (root / "sys/class/kfd/kfd/topology/nodes").glob("*")

@@ -33,11 +33,7 @@ def with_torch_memory(
     platform: Platform,
     modules: Mapping[str, ModuleType] = sys.modules,
 ) -> tuple[GpuReading, ...]:
-    """Adds the counters of torch's caching allocator, of a program that has initialised torch's CUDA.
-
-    Reading them creates no context on a device and waits for no kernel. Devices are matched by UUID; if none
-    matches (old versions have none, HIP has different ones), by index.
-    """
+    """Adds the counters of torch's allocator, matched by UUID, or by index where none matches (old versions, HIP)."""
     cuda = _initialised_cuda(platform, modules)
     if cuda is None or not readings:
         return readings

@@ -43,11 +43,7 @@ class _Mount:
 
 
 def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
-    """Reads the memory limit of a process.
-
-    The control group's limit is the smallest one from the process's group up to the topmost
-    visible group, in version 2 and in version 1.
-    """
+    """Reads the memory limit of a process: the smallest of its control group and those above, or physical memory."""
     physical = _memory_of_machine(root)
     cgroup = min(_cgroup_limits(root, pid), default=None)
     if cgroup is not None and (physical is None or cgroup < physical):
@@ -70,10 +66,7 @@ def _memory_of_machine(root: Path) -> int | None:
 
 
 def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
-    """Returns the files in which the kernel counts what its out-of-memory killer has done.
-
-    It counts a kill in the group of the process, whichever group's limit was reached.
-    """
+    """Returns the files with the kernel's counts of kills, by the group of the process, whichever group's limit it was."""
     files = [
         [groups[0] / name for name in _OOM_FILES[version]] for version, groups in _groups(root, pid)
     ]
@@ -114,11 +107,7 @@ def _limits_of(group: Path, file: str) -> Iterator[int]:
 
 
 def _below_mount(mount: _Mount, path: str) -> tuple[str, ...]:
-    """Returns the path of a group below the mount point.
-
-    In a container the kernel gives the group and the root of the mount either as the host
-    sees them, or relative to the namespace: ``/``, or ``/../..`` for a group outside it.
-    """
+    """Returns the path of a group below the mount, which a container sees as the host does, or as ``/`` or ``/../..``."""
     group = PurePosixPath(path)
     if group.is_relative_to(mount.root):
         group = group.relative_to(mount.root)
@@ -132,11 +121,7 @@ def _numbers(*values: str) -> Iterator[int]:
 
 
 def _mounts(root: Path) -> dict[int, _Mount]:
-    """Finds the hierarchies that can have memory limits, by version.
-
-    A line of mountinfo: id, parent, device, root, point, options, optional fields, a dash,
-    then file system, source and the file system's own options.
-    """
+    """Finds the hierarchies that can have memory limits, by version, in mountinfo."""
     found = {version: _Mount("/", point) for version, point in _DEFAULT_MOUNTS.items()}
     for line in reversed(_lines(root / "proc/self/mountinfo")):  # the first line counts
         mount, _, system = line.partition(" - ")

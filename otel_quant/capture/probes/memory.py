@@ -35,9 +35,6 @@ _DRIFT: Final = 2 * _CORES * max(64, 2 * _CORES) * 4096
 _ADDRESS_SPACE_KEYS: Final = (b"\nVmPeak:", b"\nVmStk:", b"\nVmExe:", b"\nVmLib:", b"\nRssFile:")
 """Figures that rarely change, so that they are equal in two readings of one address space."""
 
-_SIGCHLD: Final = 1 << 16
-"""Bit of the signal in the masks of a file ``status``."""
-
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 _FALL: Final = 1 << 20
@@ -62,11 +59,7 @@ class MemoryProbe:
         self._last = 0  # memory in use at the last sample, in bytes
 
     def sample(self, pids: Collection[int] = ()) -> MemoryReading:
-        """Reads what is in use between two checkpoints, which takes a third of the time.
-
-        Of a process without children, the mark at the next checkpoint tells all that a mark now
-        would tell.
-        """
+        """Reads what is in use, in a third of the time: of a process without children the next mark tells the peak."""
         if (
             not _LINUX
             or pids != self._pids
@@ -93,7 +86,7 @@ class MemoryProbe:
         # Read first: an exited child's mark may be a copy of a mark that is read below, which
         # may have risen by then.
         reaped, faults = _of_reaped() if self._pid == SELF else (None, None)
-        rss, mark, status = _own(self._pid)
+        rss, mark = _own(self._pid)
         children: tuple[_Child, ...] = ()
         if pids:
             children = tuple(_of_children(pids, self._known))
@@ -105,7 +98,7 @@ class MemoryProbe:
                 self._highest_mark = each
         # The descendants are looked for last: those that have begun since the list was made must
         # not be missed.
-        is_alone = mark is not None and not children and not _ignores_ends(status)
+        is_alone = mark is not None and not children
         return MemoryReading(
             rss,
             rss + sum([child[1] for child in children]),
@@ -150,13 +143,12 @@ def _reset(pid: int) -> None:
         os.close(handle)
 
 
-def _own(pid: int) -> tuple[int, int | None, bytes]:
-    """Returns RSS and mark in bytes, and the file that has them."""
+def _own(pid: int) -> tuple[int, int | None]:
+    """Returns RSS and mark in bytes."""
     if not _LINUX:
-        return ask_psutil(pid, "memory_info").rss, None, b""
-    status = read_process(pid, "status")
-    rss, mark = _parse(status)
-    return rss or 0, mark, status
+        return ask_psutil(pid, "memory_info").rss, None
+    rss, mark = _parse(read_process(pid, "status"))
+    return rss or 0, mark
 
 
 def _resident(pid: int) -> int:
@@ -181,11 +173,7 @@ def _of_children(pids: Collection[int], known: Collection[int]) -> Iterator[_Chi
 
 
 def _shares_memory(status: bytes) -> bool:
-    """Whether a process is between vfork and exec and has no memory of its own yet.
-
-    The kernel then shows its parent's figures for it, perhaps gigabytes. The figures of a
-    forked child differ from its parent's: it starts without the parent's pages of files.
-    """
+    """Whether a process is between vfork and exec, where the kernel shows its parent's figures for it."""
     if number_in(status, b"\nRssFile:") is None:
         return False
     parent = number_in(status, b"\nPPid:") or 0
@@ -211,9 +199,3 @@ def _of_reaped() -> tuple[int | None, int | None]:
     # Kibibytes on Linux and the BSDs, bytes on macOS; 0 means that no child was waited for.
     unit = 1 if sys.platform == "darwin" else 1024
     return usage.ru_maxrss * unit or None, usage.ru_minflt
-
-
-def _ignores_ends(status: bytes) -> bool:
-    """Whether SIGCHLD is ignored: the kernel then adds nothing of an exited child to its parent."""
-    at = status.index(b"\nSigIgn:") + len(b"\nSigIgn:")
-    return bool(int(status[at : at + 17], 16) & _SIGCHLD)

@@ -112,10 +112,7 @@ class NvmlDevices(Devices):
 
 
 def open_nvml(environ: Mapping[str, str], root: Path = Path("/")) -> NvmlDevices | None:
-    """Opens the NVIDIA driver, if there is one.
-
-    ``pynvml`` is imported only if the driver's library exists, to save time on other machines.
-    """
+    """Opens the NVIDIA driver; ``pynvml`` is imported only if the driver's library exists."""
     if not _has_driver_library():
         return None
     try:

@@ -40,10 +40,7 @@ _last_walk: tuple[int, int, float, tuple[int, ...]] = (0, 0, 0.0, ())
 
 
 def descendants(pid: int = SELF) -> tuple[int, ...]:
-    """Returns the process ids of all descendants that run or are zombies, parents first.
-
-    A process that was reaped within the last two seconds may still be in the list.
-    """
+    """Returns all descendants, zombies too, parents first; one reaped in the last two seconds may be among them."""
     global _last_walk  # one tuple, replaced as a whole: threads may walk at the same time
     if not may_have_children(pid):
         if _last_walk[3] and pid == SELF:

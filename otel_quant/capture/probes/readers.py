@@ -190,13 +190,7 @@ cheap ones needs no pause."""
 
 
 class Pace:
-    """Computes the pause after each sample that keeps sampling near its CPU budget.
-
-    The budget grows by :data:`SHARE` seconds of CPU time in each second of elapsed time. A
-    sample that took ``cost`` seconds of CPU time needs ``cost / SHARE`` seconds of elapsed time.
-    The sample's own duration counts as elapsed time, not only the pause: a sample may wait a
-    second for the GIL. What a pause of :data:`LONGEST_PAUSE` does not pay is forgotten.
-    """
+    """Computes pauses that keep samples at a share of elapsed time, which they count as: one may wait for the GIL."""
 
     def __init__(self, interval: float, share: float = SHARE) -> None:
         self._interval = interval

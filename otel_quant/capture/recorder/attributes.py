@@ -23,7 +23,6 @@ from otel_quant.schema.records import (
     RunInfo,
     StepProgress,
 )
-from otel_quant.version import VERSION
 
 _Of: TypeAlias = Callable[[Any], Number | None]
 """Takes a figure from a probe's record."""
@@ -62,29 +61,8 @@ def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
 
 def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
     """Returns the attributes that say what made a run."""
-    origin = run.origin
-    if origin is None:
-        return {}
-    return present(
-        {
-            **origin.ci,
-            semconv.PROCESS_COMMAND_LINE: origin.command or None,
-            semconv.PYTHON_VERSION: origin.python,
-            semconv.HOST_NAME: origin.host,
-            semconv.OS_DESCRIPTION: origin.system,
-            semconv.CPU_MODEL: origin.cpu_model,
-            semconv.CPU_COUNT: origin.cpu_count,
-            semconv.CPU_LIMIT: origin.cpu_limit,
-            semconv.ADDRESS_SPACE_LIMIT: origin.address_space_limit,
-            semconv.FILE_SIZE_LIMIT: origin.file_size_limit,
-            semconv.OTEL_QUANT_VERSION: VERSION,
-            semconv.GPU_NAMES: tuple(gpu.name for gpu in first.gpus if gpu.name) or None,
-            semconv.GPU_DRIVERS: origin.gpu_drivers or None,
-            semconv.VCS_REVISION: origin.revision or origin.ci.get(semconv.VCS_REVISION),
-            semconv.VCS_REF: origin.ref or origin.ci.get(semconv.VCS_REF),
-            semconv.LIBRARIES: origin.libraries or None,
-        }
-    )
+    names = tuple(gpu.name for gpu in first.gpus if gpu.name)
+    return {**run.origin, semconv.GPU_NAMES: names} if run.origin and names else {**run.origin}
 
 
 def gpus_of(reading: Reading) -> dict[str, AttributeValue]:

@@ -20,6 +20,7 @@ from otel_quant.capture.recorder.attributes import (
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
+from otel_quant.schema.bounds import Evidence, bound_of
 from otel_quant.schema.events import (
     Attributes,
     Event,
@@ -64,8 +65,7 @@ class EventMaker:
         self._metrics, self._boundary = metrics, FAULTS.kept_in("metrics of the program")
         self.stacks: Stacks | None = None  # Of the run; None if they are not taken
         self._next = 0
-        # By name, with the order of the reading: a slow metric may return after a newer one.
-        self._latest: dict[str, tuple[int, object]] = {}
+        self._latest: Mapping[str, object] = {}
         # What the span of the run, or of a worker's part of it, has of its steps and models: of
         # several steps the first value counts, of several models in a role the last.
         self._of_run: dict[str, AttributeValue] = {}
@@ -87,12 +87,10 @@ class EventMaker:
 
     def take(self, name: str, reading: Reading, custom: Mapping[str, object]) -> Taken:
         """Numbers a checkpoint. Called with the recorder's lock."""
-        for metric, value in custom.items():
-            order, _ = self._latest.get(metric, (0, None))
-            if reading.order >= order:
-                self._latest[metric] = reading.order, value
+        if custom:
+            self._latest = {**self._latest, **custom}
         self._next += 1
-        return Taken(name, self._next - 1, reading, custom, self._latest_values())
+        return Taken(name, self._next - 1, reading, custom, self._latest)
 
     # --- the events -----------------------------------------------------------------------
 
@@ -121,6 +119,7 @@ class EventMaker:
         known |= self._figures.between(start, end, peaks, self.run.limits.memory)
         known |= progress_of(step.samples, step.items or None, lasted_ns / 1e9)
         known |= step.warnings
+        known |= self._bound_of(step, lasted_ns / 1e9, known)
         return self._event(
             "step.ended",
             taken,
@@ -207,7 +206,7 @@ class EventMaker:
             "run.reported",
             reading,
             attributes=of_period,
-            latest_custom=self._latest_values(),
+            latest_custom=self._latest,
             began_ns=period.start.time_ns,
             lasted_ns=reading.clock_ns - period.start.clock_ns,
         )
@@ -236,6 +235,24 @@ class EventMaker:
             stacks=self.stacks,
         )
 
+    def _bound_of(
+        self, step: OpenStep, seconds: float, figures: Attributes
+    ) -> dict[str, AttributeValue]:
+        """Returns what has taken most of a step's time, if enough was seen of it."""
+        root = self.stacks.steps.get(step.info.index) if self.stacks is not None else None
+        if root is None:
+            return {}
+        limit = self.run.origin.get(semconv.CPU_LIMIT)
+        with self._boundary:  # the sampler may add to it meanwhile
+            cpus = limit if isinstance(limit, int | float) else None
+            bound = bound_of(Evidence(root, seconds, figures, cpus))
+            if bound is not None:
+                return {
+                    semconv.STEP_BOUND_BY: bound.name,
+                    semconv.STEP_BOUND_EVIDENCE: bound.evidence,
+                }
+        return {}
+
     # --- within -----------------------------------------------------------------------------
 
     def _event(
@@ -263,9 +280,6 @@ class EventMaker:
         """Returns an event at the time of a reading, or by the wall clock and the monotonic clock."""
         time_ns, clock_ns = at[:2]
         return Event(kind=kind, time_ns=time_ns, clock_ns=clock_ns, run=self.run, **more)
-
-    def _latest_values(self) -> dict[str, object]:
-        return {metric: value for metric, (_, value) in self._latest.items()}
 
     def _totals(
         self, period: Period, end: Reading, copied: Attributes

@@ -128,22 +128,11 @@ SYSTEMS: Final[Mapping[str, Mapping[str, str]]] = {
         semconv.VCS_CHANGE: "{SYSTEM_PULLREQUEST_PULLREQUESTID}",
         semconv.VCS_REPOSITORY: "{BUILD_REPOSITORY_URI}",
     },
-    "BUILDKITE": {
-        semconv.CI_PIPELINE: "{BUILDKITE_PIPELINE_SLUG}",
-        semconv.CI_RUN: "{BUILDKITE_BUILD_ID}",
-        semconv.CI_RUN_URL: "{BUILDKITE_BUILD_URL}",
-        semconv.CI_TASK: "{BUILDKITE_LABEL}",
-        semconv.CI_TASK_RUN: "{BUILDKITE_JOB_ID}",
-        semconv.CI_WORKER: "{BUILDKITE_AGENT_NAME}",
-        semconv.VCS_REVISION: "{BUILDKITE_COMMIT}",
-        semconv.VCS_REF: "{BUILDKITE_BRANCH}",
-        semconv.VCS_REPOSITORY: "{BUILDKITE_REPO}",
-    },
 }
 """By the variable that says which system it is, the attributes. One is left out if one of the
 variables in braces is unset. They are those that the systems document: GitHub Actions ("Variables
 reference"), GitLab ("Predefined CI/CD variables reference"), Jenkins ("Using environment variables"),
-Azure Pipelines ("Predefined variables"), Buildkite ("Environment variables")."""
+Azure Pipelines ("Predefined variables")."""
 
 _VARIABLE: Final = re.compile(r"\{(\w+)\}")
 

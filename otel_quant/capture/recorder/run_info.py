@@ -17,7 +17,10 @@ from otel_quant.base.kernel_files import ask_psutil
 from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.probes.limits import read_limits
 from otel_quant.capture.recorder.origin import ci_of, git_head, shown_command
-from otel_quant.schema.records import Origin, RunInfo
+from otel_quant.schema import semconv
+from otel_quant.schema.events import present
+from otel_quant.schema.records import AttributeValue, RunInfo
+from otel_quant.version import VERSION
 
 LIBRARIES: Final[Mapping[str, str]] = {
     "quark": "amd-quark",
@@ -68,10 +71,10 @@ def new_run_info(
 
 def completed(run: RunInfo) -> RunInfo:
     """Returns a run with what made it as it is known at its end."""
-    if run.origin is None:
+    libraries = tuple(loaded_libraries())
+    if not run.origin or not libraries:
         return run
-    origin = dataclasses.replace(run.origin, libraries=tuple(loaded_libraries()))
-    return dataclasses.replace(run, origin=origin)
+    return dataclasses.replace(run, origin={**run.origin, semconv.LIBRARIES: libraries})
 
 
 def loaded_libraries() -> Iterator[str]:
@@ -92,25 +95,28 @@ def loaded_libraries() -> Iterator[str]:
 
 def _origin(
     environ: Mapping[str, str], paths: bool, arguments: bool, folder: Path | None
-) -> Origin:
+) -> dict[str, AttributeValue]:
+    """Returns the attributes of what makes the run."""
     machine = platform.uname()
     revision, ref = git_head(folder) if folder is not None else (None, None)
-    return Origin(
-        command=shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths),
-        host=machine.node,
-        system=f"{machine.system} {machine.release} {machine.machine}",
-        python=platform.python_version(),
-        libraries=tuple(loaded_libraries()),
-        cpu_model=_cpu_model(),
-        cpu_count=os.cpu_count(),
-        cpu_limit=_cpu_limit(),
-        address_space_limit=_resource_limit("RLIMIT_AS"),
-        file_size_limit=_resource_limit("RLIMIT_FSIZE"),
-        gpu_drivers=tuple(_gpu_drivers()),
-        revision=revision,
-        ref=ref,
-        ci=ci_of(environ),
-    )
+    command = shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths)
+    known = {
+        semconv.PROCESS_COMMAND_LINE: command or None,
+        semconv.PYTHON_VERSION: platform.python_version(),
+        semconv.HOST_NAME: machine.node,
+        semconv.OS_DESCRIPTION: f"{machine.system} {machine.release} {machine.machine}",
+        semconv.CPU_MODEL: _cpu_model(),
+        semconv.CPU_COUNT: os.cpu_count(),
+        semconv.CPU_LIMIT: _cpu_limit(),
+        semconv.ADDRESS_SPACE_LIMIT: _resource_limit("RLIMIT_AS"),
+        semconv.FILE_SIZE_LIMIT: _resource_limit("RLIMIT_FSIZE"),
+        semconv.OTEL_QUANT_VERSION: VERSION,
+        semconv.GPU_DRIVERS: tuple(_gpu_drivers()) or None,
+        semconv.VCS_REVISION: revision or None,
+        semconv.VCS_REF: ref or None,
+        semconv.LIBRARIES: tuple(loaded_libraries()) or None,
+    }
+    return {**ci_of(environ), **present(known)}
 
 
 def _launched_ns() -> int | None:

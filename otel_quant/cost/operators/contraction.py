@@ -328,53 +328,44 @@ def _score_macs(op: Operation, masks: Sequence[int]) -> int:
     return SOFTMAX + 1 + cap + sum(1 for mask in masks if op.has(mask))
 
 
-def _state_sizes(op: Operation) -> tuple[AttentionSizes, int]:
-    """Lengths of an attention that keeps a state, and how many heads its result has.
+class _StateSizes(NamedTuple):
+    """Lengths of an attention that keeps a state, of a key's by a value's length for each head."""
 
-    Those of the state are those of keys and values; the result has the query's, or these if more.
-    """
-    batch, length, hidden = op.shape(0, exactly=3)
+    batch: int
+    length: int
+    heads: int  # Of keys and values, and of the state
+    results: int  # Heads of the result: the query's, or those of the state if more
+    size: int
+    value_size: int
+
+
+def _state_sizes(op: Operation) -> _StateSizes:
+    batch, length, hidden = op.dims(0, exactly=3)
     heads, kv_heads = _head_counts(op)
-    size, value_size = per_head(hidden, heads), per_head(op.shape(2, exactly=3)[2], kv_heads)
-    found = AttentionSizes(batch, heads, kv_heads, length, None, size, value_size, None)
-    return found, max(heads, kv_heads)
+    value_size = op.dims(2, exactly=3)[2] // kv_heads
+    return _StateSizes(batch, length, kv_heads, max(heads, kv_heads), hidden // heads, value_size)
 
 
 def _linear(op: Operation) -> Sequence[Shape]:
     """The result and the state."""
-    found, results = _state_sizes(op)
-    state = (found.batch, found.kv_heads, found.size, found.value_size)
-    hidden = scaled(found.value_size, results)
-    return [(found.batch, found.queries, hidden), state]
-
-
-_READS_STATE: Final = {"linear": 0, "gated": 0, "delta": 1, "gated_delta": 1}
-"""Update rule -> it takes what the state has for a key away from the value first."""
-
-_DECAYS: Final = {"linear": 0, "gated": 1, "delta": 0, "gated_delta": 1}
-"""Update rule -> the state is scaled before each token."""
+    found = _state_sizes(op)
+    result = (found.batch, found.length, found.results * found.value_size)
+    return [result, (found.batch, found.heads, found.size, found.value_size)]
 
 
 def _linear_products(op: Operation) -> int:
     """Per token and head: key times value, state times query, state times key of a delta."""
-    found, results = _state_sizes(op)
-    lengths = (found.kv_heads, found.size, found.value_size)
-    heads, *state = known(lengths, "the heads", op.input(0).unknown)
-    reads = op.attr_choice("update_rule", "gated_delta", _READS_STATE)
-    return tokens_of(op, found) * prod(state) * (heads * (1 + reads) + results)
+    found, reads = _state_sizes(op), "delta" in op.attr_str("update_rule", "gated_delta")
+    products = found.heads * (2 if reads else 1) + found.results
+    return found.batch * found.length * found.size * found.value_size * products
 
 
 def _linear_rest(op: Operation) -> int:
     """Decay of the state, the delta of the value, the scale of the result."""
-    found, _ = _state_sizes(op)
-    lengths = (found.size, found.kv_heads, found.value_size)
-    size, *state = known(lengths, "the heads", op.input(0).unknown)
-    values = tokens_of(op, found) * prod(state)
-    macs = op.out_size()
-    macs += 2 * op.attr_choice("update_rule", "gated_delta", _READS_STATE) * values
-    if op.attr_choice("update_rule", "gated_delta", _DECAYS):
-        macs += values * size + EXP * op.size(4)
-    return macs
+    found, rule = _state_sizes(op), op.attr_str("update_rule", "gated_delta")
+    values = found.batch * found.length * found.heads * found.value_size
+    macs = op.out_size() + (2 * values if "delta" in rule else 0)
+    return macs + (values * found.size + EXP * op.size(4) if "gated" in rule else 0)
 
 
 def _causal_conv(op: Operation) -> Sequence[Shape]:

@@ -1,4 +1,4 @@
-"""Operators that run graphs, If, Loop, Scan and their like, and those on sequences and optionals."""
+"""Operators that run graphs, If, Loop, Scan and their like, and those on sequences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from otel_quant.cost.operators.record import (
     with_dim,
     zero,
 )
-from otel_quant.cost.structure import CostError, Kind, Type, printable
+from otel_quant.cost.structure import CostError, printable
 
 _UNKNOWN_TIMES: Final = "{}: how often it runs its body is not known"
 
@@ -42,7 +42,7 @@ def _if(op: Operation, run: RunGraph) -> list[Value]:
 
     Both are walked either way: the constants of a branch that is not taken are parameters too.
     """
-    walked = [run(name) for name in ("then_branch", "else_branch")]
+    walked = [run(name, ()) for name in ("then_branch", "else_branch")]
     op.branches = branches = [Body(ops, outputs=outputs) for ops, outputs in walked]
     condition = first_of(op, 0)
     if condition is not None:
@@ -218,10 +218,8 @@ def _safely(rule: BodyRule) -> BodyRule:
 _BODIES: Final = Operator("nothing itself; what it runs is costed", None, rest=zero)
 
 
-def _sequence(
-    items: tuple[Value, ...] | None, element: Value | None = None, kind: Kind = "sequence"
-) -> list[Value]:
-    result = Value(kind=kind)
+def _sequence(items: tuple[Value, ...] | None, element: Value | None = None) -> list[Value]:
+    result = Value(kind="sequence")
     result.items = items
     result.element = merged(list(items)) if items else element
     result.dtype = dtypes.UNKNOWN if result.element is None else result.element.dtype
@@ -314,28 +312,6 @@ def _joined(op: Operation) -> list[Value]:
     return [Value(dtype, with_dim(first, axis, total([shape[axis] for shape in known])))]
 
 
-def _optional(op: Operation) -> list[Value]:
-    """A sequence of one member, or of none."""
-    declared = op.attributes.get("type")
-    if op.has(0):
-        return _sequence((op.input(0),), kind="optional")
-    if isinstance(declared, Type):
-        return _sequence((), Value(declared.dtype, kind=declared.kind), "optional")
-    return _sequence(None, kind="optional")
-
-
-def _has_element(op: Operation) -> list[Value]:
-    if op.has(0) and op.input(0).kind == "optional":
-        (length,) = _length(op)
-        return [Value(dtypes.BOOL, (), length.data)]
-    return [Value(dtypes.BOOL, (), (int(op.has(0)),))]
-
-
-def _get_element(op: Operation) -> list[Value]:
-    value = op.input(0)
-    return _member(value.element if value.kind == "optional" else value)
-
-
 def _of(values: ValuesOf) -> Operator:
     return Operator("moves or makes elements", None, rest=zero, values=values)
 
@@ -355,7 +331,7 @@ TABLE: Final[dict[str, Operator]] = {
     "SequenceLength": _of(_length),
     "SplitToSequence": _of(_parts),
     "ConcatFromSequence": _of(_joined),
-    "Optional": _of(_optional),
-    "OptionalGetElement": _of(_get_element),
-    "OptionalHasElement": _of(_has_element),
+    # Exporters write none of these: what they hold is not followed.
+    **dict.fromkeys(("Optional", "OptionalGetElement"), _of(lambda op: _member(None))),
+    "OptionalHasElement": _of(lambda op: [Value(dtypes.BOOL, ())]),
 }

@@ -223,9 +223,7 @@ def _compress(op: Operation) -> Sequence[Shape]:
     """As many elements as the condition selects."""
     taken = op.input(1).data
     count = None if taken is None or None in taken else sum(1 for item in taken if item)
-    if op.attributes.get("axis") is None:
-        return [(count,)]
-    return [with_dim(op.shape(0), op.axis(0), count)]
+    return [with_dim(op.shape(0), op.axis(0), count) if "axis" in op.attributes else (count,)]
 
 
 def _range(op: Operation) -> Sequence[Shape]:
@@ -235,24 +233,6 @@ def _range(op: Operation) -> Sequence[Shape]:
     except UnknownError:
         return [(None,)]
     return [(max(0, ceil((limit - start) / step)),)]
-
-
-def _unique(op: Operation) -> Sequence[Shape]:
-    """How many elements depends on the data."""
-    shape = op.shape(0)
-    if "axis" not in op.attributes:
-        return [(None,), (None,), (volume(shape),), (None,)]
-    axis = op.axis(0)
-    return [with_dim(shape, axis, None), (None,), (shape[axis],), (None,)]
-
-
-def _center_crop_pad(op: Operation) -> Sequence[Shape]:
-    """Lengths as given on the axes named."""
-    result = list(op.shape(0))
-    axes = op.attr_ints("axes") or range(len(result))
-    for axis, size in zip(axes, target_shape(op, 1), strict=True):
-        result[axis_of(axis, len(result))] = size
-    return [tuple(result)]
 
 
 def _moves(shapes: ShapesOf, fold: Fold, types: Types = T0, *, view: bool = False) -> Operator:
@@ -303,7 +283,7 @@ TABLE: Final[dict[str, Operator]] = {
             (op.shape(0)[0], scaled(op.shape(0, exactly=3)[1], 1, prod(op.ints(2))), *op.ints(1))
         ]
     ),
-    "CenterCropPad": free(_center_crop_pad),
+    "CenterCropPad": free(lambda op: ()),  # no exporter writes it: its shape is not followed
     "TopK": Operator(
         "|x| comparisons at least (onnx_tool: 0)",
         lambda op: (
@@ -314,7 +294,7 @@ TABLE: Final[dict[str, Operator]] = {
         rest=per_input(CMP),
         tool=zero,
     ),
-    "Unique": not_costed("how it searches is left to the runtime", _unique, T0 + INT64),
+    "Unique": not_costed("how it searches is left to the runtime", lambda op: (), T0 + INT64),
     "NonMaxSuppression": not_costed(
         "the number of boxes compared is data (onnx_tool: 0)",
         lambda op: [(None, 3)],

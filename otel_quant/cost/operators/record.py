@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import (
@@ -34,15 +34,8 @@ ValuesOf: TypeAlias = Callable[[Operation], list[Value]]
 Fold: TypeAlias = Callable[[Operation, list[Value]], list[Data]]
 
 
-class RunGraph(Protocol):
-    """Walks a graph that is an attribute of a node."""
-
-    def __call__(
-        self, attribute: str, inputs: Sequence[Value] = ()
-    ) -> tuple[list[Operation], list[Value]]:
-        """Returns its operations, and the values of its outputs."""
-        ...
-
+RunGraph: TypeAlias = Callable[[str, Sequence[Value]], tuple[list[Operation], list[Value]]]
+"""Walks a graph that is an attribute of a node; returns its operations, and its outputs."""
 
 BodyRule: TypeAlias = Callable[[Operation, RunGraph], list[Value]]
 """Walks the graphs that an operation runs; returns its results."""

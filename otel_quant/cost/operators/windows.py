@@ -208,33 +208,26 @@ def _resize(op: Operation) -> Sequence[Shape]:
     scales = op.attr_floats("scales")
     if scales is None:
         scales = op.floats(1 if old else 2)
-    crop = op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
-    region = op.floats(1) if crop else ()
+    cropped = op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    region = op.floats(1) if cropped else (0.0,) * len(axes) + (1.0,) * len(axes)
     result = list(shape)
     for i, axis in enumerate(axes):
-        length = result[axis]
-        if length is not None and crop:
-            length_cut = single(length * single(region[i + len(axes)] - region[i]))
-            result[axis] = floor(single(length_cut * scales[i]))
-        elif length is not None:
-            result[axis] = floor(single(length * single(scales[i])))
+        length = shape[axis]
+        if length is not None:
+            taken = single(length * single(region[i + len(axes)] - region[i]))
+            result[axis] = floor(single(taken * single(scales[i])))
     return [tuple(result)]
 
 
 def _resized_to(op: Operation, shape: Shape, axes: tuple[int, ...], sizes: Shape) -> Shape:
     policy = op.attr_str("keep_aspect_ratio_policy", "stretch")
-    result = list(shape)
-    if policy == "stretch":
-        for i, axis in enumerate(axes):
-            result[axis] = sizes[i]
-        return tuple(result)
-    lengths = known([shape[axis] for axis in axes], "the operand", op.input(0).unknown)
-    pairs = zip(known(sizes, "the result"), lengths, strict=True)
-    ratios = [single(size / length) for size, length in pairs]
-    scale = min(ratios) if policy == "not_larger" else max(ratios)
-    for axis, length in zip(axes, lengths, strict=True):
-        result[axis] = floor(single(scale * length) + 0.5)
-    return tuple(result)
+    if policy != "stretch":
+        lengths = known([shape[axis] for axis in axes], "the operand", op.input(0).unknown)
+        pairs = zip(known(sizes, "the result"), lengths, strict=True)
+        scale = (min if policy == "not_larger" else max)(single(to / of) for to, of in pairs)
+        sizes = tuple(floor(single(scale * length) + 0.5) for length in lengths)
+    result = dict(enumerate(shape)) | dict(zip(axes, sizes, strict=True))
+    return tuple(result.values())
 
 
 _POOLED: Final = Operator(

@@ -30,12 +30,10 @@
     bytes: size,
     "bytes/s": (value) => `${size(value)}/s`,
     cores: (value) => `${digits(value)} cores`,
-    samples: (value) => Math.round(value).toLocaleString("en-US"),
   };
   const short = {
     bytes: (value) => (value === 0 ? "0" : size(value).replace(/\.0+(?= )|(\.\d*?[1-9])0+(?= )/, "$1")),
     cores: (value) => String(Number(value.toFixed(2))),
-    samples: units.samples,
   };
   short["bytes/s"] = (value) => (value === 0 ? "0" : `${short.bytes(value)}/s`);
   const clock = (seconds) => {
@@ -52,7 +50,6 @@
 
   // A busy machine delays a reading: only a longer pause is a gap.
   const pause = (chart) => Math.max(2, 3 * (chart.every || 0));
-  const COUNTS = Array.from({ length: 30 }, (_, at) => [1, 2, 5][at % 3] * 10 ** Math.floor(at / 3));
   const TIMES = [1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300,
     600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 43200, 86400, 172800, 604800];
   const timeOn = (seconds, step) => (step < 1 ? `${Number(seconds.toFixed(3))} s` : clock(seconds));
@@ -290,7 +287,6 @@
           ticks: { stroke: () => color("rule"), size: 4 }, space: 80,
           values: (self, splits, axis, space, step) => splits.map((time) => timeOn(time, step)) },
         { stroke: () => color("quiet"), font, size: 64, gap: 4, space: chart.large ? 45 : 32,
-          incrs: chart.unit === "samples" ? COUNTS : undefined,
           grid: { stroke: () => color("rule"), width: 1 }, ticks: { show: false },
           values: (self, splits) => splits.map((value) => short[chart.unit](value)) },
       ],

@@ -34,7 +34,7 @@ def run(folder: Path, *arguments: str, code: int = 0, **environment: str) -> tup
 def variants_of(folder: Path, *arguments: str, **keywords: Any) -> dict[str, dict[str, Any]]:
     float_matmuls().save(folder / "float.onnx")
     out, _ = run(folder, *arguments, "--format", "json", **keywords)
-    return {each["name"]: each for each in json.loads(out)["variants"]}
+    return {each["path"]: each for each in json.loads(out)["models"]}
 
 
 @needs_torch
@@ -53,31 +53,26 @@ def test_variants_of_torch_and_onnx_stand_side_by_side_and_one_that_fails_is_a_r
     }
     fp32, bf16, file = found["fp32"], found["bf16"], found["file"]
     for each in (fp32, bf16, file):
-        assert each["call"]["rounds"] >= 5
-        assert each["call"]["median"] > 0
-        assert each["call"]["iqr"] >= 0
-        assert each["memory"]["process"] > 10_000_000
-        assert each["memory"]["until_timed"] > 10_000_000
+        latency = each["latency"]
+        assert 0 < latency["p10"] <= latency["median"] <= latency["p90"]
+        assert each["memory"]["peak"] > 10_000_000
+        assert each["memory"]["load_peak"] > 10_000_000
         assert "gpu" not in each["memory"]
         assert each["compile"] >= 0
     assert fp32["quantize"] > 0
     assert "quantize" not in file
-    assert "speedup" not in fp32["call"]
-    assert "ratio" not in fp32["memory"]
-    assert "error" not in fp32
-    assert file["disk"] == (tmp_path / "float.onnx").stat().st_size
+    assert "ratio" not in fp32["latency"]
+    assert "accuracy" not in fp32
+    assert file["memory"]["weights_on_disk"] == (tmp_path / "float.onnx").stat().st_size
     weights = 2 * 64 * 64 * 4
-    assert weights < fp32["disk"] < weights + 4096
-    assert weights / 2 < bf16["disk"] < weights / 2 + 4096
-    assert bf16["memory"]["ratio"] == pytest.approx(
-        bf16["memory"]["process"] / fp32["memory"]["process"], rel=1e-4
-    )
-    assert 30 < bf16["error"]["sqnr"] < 80
-    assert file["error"].get("sqnr", 999) > 100
-    assert file["error"]["max_abs"] < 1e-3
+    assert weights < fp32["memory"]["weights_on_disk"] < weights + 4096
+    assert weights / 2 < bf16["memory"]["weights_on_disk"] < weights / 2 + 4096
+    assert 30 < bf16["accuracy"]["outputs"][0]["sqnr"] < 80
+    assert file["accuracy"]["outputs"][0].get("sqnr", 999) > 100
+    assert file["accuracy"]["outputs"][0]["max_abs"] < 1e-3
     for each in (bf16, file):
-        assert each["call"]["speedup"] > 0
-        assert isinstance(each["call"]["is_apart"], bool)
+        assert each["latency"]["ratio"] > 0
+        assert isinstance(each["latency"]["is_apart"], bool)
 
 
 @needs_torch
@@ -88,12 +83,12 @@ def test_without_a_compiler_a_compiled_variant_is_a_row_that_says_so(tmp_path: P
     assert found["compiled"]["problem"].startswith(
         "its first call failed: InductorError: InvalidCxxCompiler: No working C++ compiler found"
     )
-    assert "call" not in found["compiled"]
+    assert "latency" not in found["compiled"]
     fp32 = found["fp32"]
-    assert fp32["call"]["median"] > 0
+    assert fp32["latency"]["median"] > 0
     assert "quantize" not in fp32  # the script has the module, and no function that makes it
-    assert "speedup" not in fp32["call"]  # the baseline has failed
-    assert fp32["error_problem"] == "compiled was not measured"
+    assert "ratio" not in fp32["latency"]  # the baseline has failed
+    assert fp32["accuracy"]["problem"] == "compiled was not measured"
 
 
 def test_onnx_files_are_variants_and_the_last_line_repeats_the_command(
@@ -111,13 +106,16 @@ def test_onnx_files_are_variants_and_the_last_line_repeats_the_command(
         "to repeat: otel-quant bench --seconds 0.2 --processes 1 float.onnx int8.onnx --baseline "
         "int8.onnx --threads 1"
     )
-    settings = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines[1 : lines.index("")])
+    of_settings = lines[lines.index("measured") + 1 : -2]
+    settings = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in of_settings)
     assert settings["baseline"] == "int8.onnx"
     assert settings["inputs"] == "x float32 8x64"
     assert settings["threads of onnxruntime"] == "1"
-    [of_float, of_int8] = [line for line in lines if line.startswith(("float.onnx ", "int8.onnx "))]
+    [of_float, of_int8] = [
+        line for line in lines if line.startswith(("float.onnx  ", "int8.onnx  "))
+    ]
     assert of_float.split()[0] == "float.onnx"
-    assert re.search(r"x \d+\.\d\d|within noise", of_float)
+    assert re.search(r"\d x (faster|slower)|within noise", of_float)
     assert " x " not in of_int8
 
 
@@ -141,8 +139,8 @@ def test_a_variant_that_fails_in_a_later_process_is_a_row_and_the_others_go_on(
     assert found["once"]["problem"] == (
         "making it in process 2 failed: FileExistsError: [Errno 17] File exists: 'made'"
     )
-    assert "call" not in found["once"]
-    assert len(found["always"]["call"]["processes"]) == 3
+    assert "latency" not in found["once"]
+    assert len(found["always"]["latency"]["processes"]) == 3
     assert len(set((tmp_path / "ids").read_text().split())) == 3
     # One folder for all: what the first process has compiled is there for the others.
     assert len(set((tmp_path / "folders").read_text().split())) == 1
@@ -165,10 +163,13 @@ def test_where_outputs_cannot_be_compared_all_else_is_measured(tmp_path: Path) -
     )
     found = variants_of(tmp_path, "script.py:variants", "--processes", "2")
     dense, sparse = found["dense"], found["sparse"]
-    assert (sparse["disk"], sparse["is_quantized"]) == (dense["disk"], False)
-    assert len(sparse["call"]["processes"]) == 2
-    assert "error" not in sparse
-    assert sparse["error_problem"].startswith(
+    assert (sparse["memory"]["weights_on_disk"], sparse["is_quantized"]) == (
+        dense["memory"]["weights_on_disk"],
+        False,
+    )
+    assert len(sparse["latency"]["processes"]) == 2
+    assert sparse["accuracy"]["outputs"] == []
+    assert sparse["accuracy"]["problem"].startswith(
         "there are no outputs of sparse: TypeError: can't convert Sparse layout tensor to numpy"
     )
 
@@ -212,12 +213,12 @@ def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on_into_a_reco
         "--baseline", "float.onnx", "--one-by-one", "--record", "recording", code=1,
     )  # fmt: skip
     recorded = json.loads((tmp_path / "recording" / "bench.json").read_text())
-    assert recorded["variants"] == [*found.values()]
+    assert recorded["models"] == [*found.values()]
     assert found["damaged.onnx"]["problem"].startswith("loading it failed: ")
     assert found["missing.onnx"]["problem"].startswith("loading it failed: ")
-    assert found["float.onnx"]["call"]["median"] > 0
-    assert found["other.onnx"]["call"]["median"] > 0
-    assert found["other.onnx"]["error_problem"] == "its inputs are not those of float.onnx"
+    assert found["float.onnx"]["latency"]["median"] > 0
+    assert found["other.onnx"]["latency"]["median"] > 0
+    assert found["other.onnx"]["accuracy"]["problem"] == "its inputs are not those of float.onnx"
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ def test_a_variant_that_hangs_or_dies_is_a_row_and_what_it_started_ends_with_it(
         "making it failed: no answer within 20 s (--timeout)",
         "making it failed: the process that ran it was ended by SIGKILL (probably out of memory)",
     )
-    assert found["file"]["call"]["median"] > 0
+    assert found["file"]["latency"]["median"] > 0
     started = [Path("/proc", (tmp_path / name).read_text()) for name in ("hanging", "dead")]
     until(lambda: not any(each.exists() for each in started))
 
@@ -305,8 +306,8 @@ def test_what_is_finished_is_shown_when_the_command_is_stopped(
     out, _ = parent.communicate(timeout=60)
     assert parent.returncode == 130
     result = json.loads(out)
-    done, left = result["variants"]
-    assert (done["problem"], len(done["call"]["processes"])) == ("", 5)
+    done, left = result["models"]
+    assert (done["problem"], len(done["latency"]["processes"])) == ("", 5)
     assert left["problem"] == "stopped before it was measured"
     assert result["settings"]["stopped"] == "before all was measured"
 
@@ -349,21 +350,25 @@ def test_what_was_measured_is_sent_where_an_endpoint_is_configured(
     arguments = (*files, "missing.onnx", "--baseline", "int8.onnx", "--format", "json")
     environment = otlp.environment() | {"OTEL_QUANT_RUN_NAME": "nightly 17"}
     out, _ = run(tmp_path, *arguments, code=1, **environment)
-    known = {each["name"]: each for each in json.loads(out)["variants"]}
+    known = {each["path"]: each for each in json.loads(out)["models"]}
     span = otlp.span("benchmark")
     baseline, other, failed = otlp.children(span)
     figures = known["int8.onnx"]
     assert baseline.attributes == {
         "quant.run.name": "nightly 17",
         "quant.library.name": "onnxruntime",
-        "quant.library.version": json.loads(out)["settings"]["onnxruntime"],
+        "quant.library.version": json.loads(out)["version"],
         "quant.model.name": "int8",
         "quant.model.role": "quantized",
         "quant.model.path": "int8.onnx",
         "quant.inference.provider": "CPUExecutionProvider",
-        "quant.inference.duration.median": pytest.approx(figures["call"]["median"], rel=1e-4),
-        "quant.inference.memory.peak": figures["memory"]["process"],
-        "quant.inference.weights": figures["disk"],
+        **{
+            f"quant.inference.duration.{name}": pytest.approx(figures["latency"][name], rel=1e-4)
+            for name in ("median", "p10", "p90")
+        },
+        "quant.inference.runs": figures["latency"]["runs"],
+        "quant.inference.memory.peak": figures["memory"]["peak"],
+        "quant.inference.weights": figures["memory"]["weights_on_disk"],
     }
     assert other.attributes["quant.model.role"] == "float"
     assert (failed.status, failed.status_message) == ("ERROR", known["missing.onnx"]["problem"])

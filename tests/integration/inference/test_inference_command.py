@@ -35,13 +35,10 @@ def run(folder: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
 
 
 def test_two_models_stand_side_by_side(files: tuple[str, str], tmp_path: Path) -> None:
-    out, err = run(tmp_path, *files, "--format", "json", "--chrome", "trace.json", "--threads", "1")
+    out, err = run(tmp_path, *files, "--format", "json", "--threads", "1")
     assert err == ""
-    assert len(out) < 1_000_000
     result = json.loads(out)
     assert result["settings"] == {
-        "providers": "CPUExecutionProvider",
-        "threads": "1",
         "graph optimization": "all",
         "rules of fusing": runtime_here().title,
         "runs": "4",
@@ -55,10 +52,9 @@ def test_two_models_stand_side_by_side(files: tuple[str, str], tmp_path: Path) -
         latency, memory = model["latency"], model["memory"]
         assert latency["runs"] == 4
         assert latency["p10"] <= latency["median"] <= latency["p90"]
-        assert latency["profiled"] > 0
         assert memory["peak"] > memory["grown"] > 0
         assert memory["load_peak"] > 0
-        assert memory["arena_held"] >= memory["arena_used"] > 0
+        assert memory["arena_used"] > 0
         assert_sums_agree(model["ran"])
     assert "ratio" in after["latency"]
     assert "ratio" not in before["latency"]
@@ -72,10 +68,8 @@ def test_two_models_stand_side_by_side(files: tuple[str, str], tmp_path: Path) -
     }
     kernels = {each["node"]: each for each in after["ran"]["kernels"]}
     first = kernels["m1"]
+    assert after["facts"]["threads of onnxruntime"] == "1"
     assert (first["op_type"], first["nodes"], first["macs"]) == ("QLinearMatMul", 4, 8 * 64 * 64)
-    assert first["macs_per_second"] == pytest.approx(
-        1e6 * first["macs"] / first["micros"], rel=1e-4
-    )
     assert first["inputs"][:2] == ["uint8 8x64", "float32 scalar"]
     assert first["outputs"] == ["uint8 8x64"]
     assert {each["calls"] for each in after["ran"]["kernels"]} == {1.0}
@@ -83,7 +77,6 @@ def test_two_models_stand_side_by_side(files: tuple[str, str], tmp_path: Path) -
     assert error["name"] == "m2_DQ"
     assert -1 <= error["cosine"] <= 1
     assert "accuracy" not in before
-    assert_trace_agrees(json.loads((tmp_path / "trace.json").read_text()), result["models"])
 
 
 def assert_sums_agree(ran: dict[str, Any]) -> None:
@@ -96,29 +89,9 @@ def assert_sums_agree(ran: dict[str, Any]) -> None:
     for name in ("kernels", "operators"):
         micros = [each["micros"] for each in ran[name]]
         assert micros == sorted(micros, reverse=True)
-        for each in ran[name]:
-            rate = 1e6 * each["macs"] / each["micros"] if each.get("macs") else None
-            assert each.get("macs_per_second") == pytest.approx(rate, rel=1e-4)
-
-
-def assert_trace_agrees(trace: dict[str, Any], models: list[dict[str, Any]]) -> None:
-    """A process for each model, and in it the events of the profile."""
-    names = {
-        each["pid"]: each["args"]["name"] for each in trace["traceEvents"] if each["ph"] == "M"
-    }
-    for pid, name in names.items():
-        ran = next(each["ran"] for each in models if each["path"] == name)
-        events = [e for e in trace["traceEvents"] if e["pid"] == pid and e["ph"] == "X"]
-        runs = [each for each in events if each["name"] == "model_run"]
-        assert len(runs) == ran["runs"]
-        micros = sum(each["dur"] for each in events if each["name"].endswith("_kernel_time"))
-        assert micros / len(runs) == pytest.approx(ran["kernel_micros"], rel=0.01)
-        for event in events:
-            assert any(
-                run["ts"] <= event["ts"]
-                and event["ts"] + event["dur"] <= run["ts"] + run["dur"] + 1
-                for run in runs
-            )
+    for each in ran["operators"]:
+        rate = 1e6 * each["macs"] / each["micros"] if each.get("macs") else None
+        assert each.get("macs_per_second") == pytest.approx(rate, rel=1e-4)
 
 
 def test_a_kernel_that_was_fused_has_the_macs_of_the_contraction(tmp_path: Path) -> None:
@@ -144,7 +117,7 @@ def test_every_format_names_the_defect_with_its_share(tmp_path: Path) -> None:
     assert sentence in said["exp_Q"]
     assert sentence in said["c1_DQ"]
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1, rel=0.01)
-    for form, begin in (("markdown", "**measured**"), ("html", "<!DOCTYPE html>")):
+    for form, begin in (("markdown", "exp.onnx takes "), ("html", "<!DOCTYPE html>")):
         out, _ = run(tmp_path, "exp.onnx", "--format", form)
         assert out.startswith(begin)
         assert "there is no kernel on integers for it" in out
@@ -315,3 +288,5 @@ def test_layers_are_compared_by_the_debugger_of_onnxruntime(tmp_path: Path) -> N
     assert errors == sorted(errors)
     assert all(20 < each["all"] < 80 for each in layers), layers
     assert all("own" in each for each in layers)
+    nodes = {each["name"]: each["node"] for each in layers}
+    assert (nodes["relu"], nodes["m2"]) == ("m1", "m2")  # the Relu has become a part of the range

@@ -2,48 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
 
+import onnx
 import pytest
 
 from otel_quant.inference import subjects
 from otel_quant.inference.measure import measure_files
 from otel_quant.inference.results import ModelResult
 from otel_quant.inference.subjects import Options
-from otel_quant.schema.units import share_text
+from otel_quant.schema.units import share_text, speed_text
 from tests.fixtures.onnx_builder import Builder
-from tests.integration.inference.planted import CLEAN, DEFECTS, float_matmuls
+from tests.integration.inference.planted import (
+    CLEAN,
+    DEFECTS,
+    float_convolutions,
+    float_matmuls,
+    quantized_convolutions,
+    quantized_matmuls,
+)
 
 _AT_ONCE = 7
 
-Measured: TypeAlias = tuple[ModelResult, Sequence[Mapping[str, Any]]]
-"""A result, and the profiler's own events."""
 
-
-def _measured(paths: list[Path], options: Options) -> Iterator[Measured]:
+def _measured(paths: list[Path], options: Options) -> Iterator[ModelResult]:
     for start in range(0, len(paths), _AT_ONCE):
-        names = [str(path) for path in paths[start : start + _AT_ONCE]]
-        result, traces = measure_files(names, options)
-        yield from ((each, traces[each.path]) for each in result.models)
+        yield from measure_files(list(map(str, paths[start : start + _AT_ONCE])), options).models
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measured]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelResult]:
     folder = tmp_path_factory.mktemp("planted")
     builders = {name: each.build for name, each in DEFECTS.items()} | CLEAN
     paths = [
         build().save(folder / f"{number}.onnx") for number, build in enumerate(builders.values())
     ]
-    return dict(zip(builders, _measured(paths, Options(runs=4, traces=True)), strict=True))
+    return dict(zip(builders, _measured(paths, Options(runs=4)), strict=True))
 
 
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_planted_defect_is_named_with_its_node_and_its_share_of_the_profile(
-    name: str, results: dict[str, Measured]
+    name: str, results: dict[str, ModelResult]
 ) -> None:
-    planted, (result, trace) = DEFECTS[name], results[name]
+    planted, result = DEFECTS[name], results[name]
     assert result.problem == ""
     found = [
         each
@@ -52,22 +54,19 @@ def test_a_planted_defect_is_named_with_its_node_and_its_share_of_the_profile(
     ]
     assert [set(each.kernels) for each in found] == [set(planted.kernels)], result.findings
     assert result.ran is not None
-    kernels = [each for each in trace if each["name"].endswith("_kernel_time")]
-    names = [f"{name}_kernel_time" for name in planted.kernels]
-    of_it = sum(each["dur"] for each in kernels if each["name"] in names)
-    assert found[0].share == pytest.approx(of_it / sum(each["dur"] for each in kernels), rel=0.01)
+    of_it = sum(each.micros for each in result.ran.kernels if each.name in planted.kernels)
+    assert found[0].share == pytest.approx(of_it / result.ran.kernel_micros)
 
 
 @pytest.mark.parametrize("name", CLEAN)
-def test_a_clean_model_has_no_findings(name: str, results: dict[str, Measured]) -> None:
-    assert results[name][0].problem == ""
-    assert results[name][0].findings == ()
+def test_a_clean_model_has_no_findings(name: str, results: dict[str, ModelResult]) -> None:
+    assert (results[name].problem, results[name].findings) == ("", ())
 
 
 def test_a_node_that_fell_back_from_the_provider_asked_for_is_named(tmp_path: Path) -> None:
     path = float_matmuls().save(tmp_path / "float.onnx")
     options = Options(runs=2, providers=(("AzureExecutionProvider", {}),))
-    [(result, _)] = _measured([path], options)
+    [result] = _measured([path], options)
     assert result.assigned == {"CPUExecutionProvider": 3}
     assert sorted((each.kind, each.node) for each in result.findings) == [
         ("fallback", "m1"),
@@ -82,7 +81,7 @@ def test_a_node_that_fell_back_from_the_provider_asked_for_is_named(tmp_path: Pa
 
 def test_below_the_level_that_fuses_the_level_is_the_reason(tmp_path: Path) -> None:
     path = CLEAN["quantized MatMuls"]().save(tmp_path / "quantized.onnx")
-    [(result, _)] = _measured([path], Options(runs=2, level="disable"))
+    [result] = _measured([path], Options(runs=2, level="disable"))
     assert sorted((each.kind, each.node) for each in result.findings) == [
         ("in_float", "m1"),
         ("in_float", "m2"),
@@ -98,7 +97,7 @@ def test_without_the_graph_of_onnxruntime_kernels_are_joined_by_their_names(
 ) -> None:
     path = DEFECTS["transpose"].build().save(tmp_path / "transpose.onnx")
     monkeypatch.setattr(subjects, "_MOST_SAVED", 0)
-    [(result, _)] = _measured([path], Options(runs=2))
+    [result] = _measured([path], Options(runs=2))
     assert result.ran is not None
     assert result.memory is not None
     assert result.memory.weights_in_memory is None
@@ -107,6 +106,32 @@ def test_without_the_graph_of_onnxruntime_kernels_are_joined_by_their_names(
     kinds = {each.kind for each in result.findings}
     assert kinds == {"unfused", "inserted"}
     assert ("unfused", "pool") in {(each.kind, each.node) for each in result.findings}
+
+
+@pytest.mark.parametrize("build", [float_convolutions, quantized_convolutions, quantized_matmuls])
+def test_kernels_of_nodes_without_names_are_joined_by_their_tensors(
+    build: Callable[[], Builder], tmp_path: Path
+) -> None:
+    """Those in NCHWc too, of which no node of the file has the name, nor any tensor."""
+    named = build().save(tmp_path / "named.onnx")
+    model = onnx.load(named)
+    tensors = [*(name for node in model.graph.node for name in node.output),
+               *(each.name for each in model.graph.initializer)]  # fmt: skip
+    new = {name: f"t{i}" for i, name in enumerate(tensors)}
+    for node in model.graph.node:
+        node.name = ""
+        for names in (node.input, node.output):
+            names[:] = [new.get(name, name) for name in names]
+    for each in (*model.graph.initializer, *model.graph.output):
+        each.name = new[each.name]
+    onnx.save(model, tmp_path / "unnamed.onnx")
+    found = [
+        sorted((each.op_type, each.node is not None, each.macs or 0) for each in result.ran.kernels)
+        for result in _measured([named, tmp_path / "unnamed.onnx"], Options(runs=2))
+        if result.ran is not None
+    ]
+    assert found[0] == found[1]
+    assert {is_joined for op_type, is_joined, _ in found[0] if "Conv" in op_type} <= {True}
 
 
 def test_a_quantized_model_that_is_slower_than_the_float_one_has_a_finding(tmp_path: Path) -> None:
@@ -118,15 +143,12 @@ def test_a_quantized_model_that_is_slower_than_the_float_one_has_a_finding(tmp_p
     plain = Builder([1, 16, 64, 64])
     plain.output(plain.node("Relu", ["x"], "relu"))
     paths = [plain.save(tmp_path / "float.onnx"), island.save(tmp_path / "int8.onnx")]
-    result, _ = measure_files(list(map(str, paths)), Options(runs=80))
-    before, after = result.models
+    before, after = measure_files(list(map(str, paths)), Options(runs=80)).models
     assert before.findings == ()
     assert after.latency is not None
     ratio = after.latency.ratio or 0
     [slower] = [each for each in after.findings if each.kind == "slower"]
-    assert slower.sentence.startswith(
-        f"it is slower than the float model: x {ratio:.3f} of its time"
-    )
+    assert slower.sentence.startswith(f"it is {speed_text(ratio)} than the float model, where")
     assert slower.share == pytest.approx(1 - 1 / ratio)
     assert after.converting
     assert slower.sentence.endswith(

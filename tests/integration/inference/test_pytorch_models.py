@@ -14,9 +14,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from otel_quant import MeasuredInference, measure_inference
 from otel_quant.cost.graph import printable
 from otel_quant.inference.results import ModelResult
-from otel_quant.inference.torch_models import has_quantized_weights
-from otel_quant.inference.torch_operators import is_operator
+from otel_quant.inference.torch_parts import is_operator
 from otel_quant.inference.torch_profile import RUN, events_of, runs_of
+from otel_quant.inference.torch_session import has_quantized_weights
 from tests.integration.inference.pytorch_models import (
     BY_TORCHAO,
     IDS,
@@ -200,14 +200,13 @@ def test_weights_and_memory_of_a_run_are_told(texts: MeasuredInference) -> None:
         assert memory.peak is not None
         assert memory.run_growth is not None
         assert memory.peak > memory.allocated >= memory.alive > 0
-    in_memory = {name: each.weights_in_memory for name, each in sizes.items() if each is not None}
+    saved = {name: each.weights_on_disk for name, each in sizes.items() if each is not None}
     whole = sum(each.numel() * each.element_size() for each in transformer().parameters())
     quantized = 128 * 64 + 64 * 128 + 96 * 64  # elements
-    assert in_memory["float"] == whole
-    int8 = in_memory["int8 weights"]
-    assert int8 is not None
     scales_and_zero_points = (4 + 1) * (128 + 64 + 96)
-    assert int8 == whole - 3 * quantized + scales_and_zero_points
+    assert saved["float"] == pytest.approx(whole, abs=8192)  # names and shapes
+    int8 = whole - 3 * quantized + scales_and_zero_points
+    assert saved["int8 weights"] == pytest.approx(int8, abs=8192)
 
 
 def test_sums_agree_with_torchs_own_profile() -> None:
@@ -231,21 +230,6 @@ def test_sums_agree_with_torchs_own_profile() -> None:
     assert sum(ours.values()) == pytest.approx(sum(theirs.values()), rel=0.01)
 
 
-def test_kernels_operators_and_what_is_between_make_a_run(images: MeasuredInference) -> None:
-    for model in named(images).values():
-        assert model.ran is not None
-        ran = model.ran
-        kernels = sum(each.micros for each in ran.kernels)
-        assert kernels == pytest.approx(ran.kernel_micros, rel=0.01)
-        assert sum(each.micros for each in ran.operators) == pytest.approx(kernels, rel=0.01)
-        assert ran.run_micros == pytest.approx(kernels + ran.between_micros, rel=0.01)
-        assert sum(each.share for each in ran.kernels) == pytest.approx(1, rel=0.01)
-        assert model.latency is not None
-        assert model.latency.runs == 2
-        assert (model.latency.ratio is None) == (model.path == "float")
-        assert model.latency.profiled is not None
-
-
 def test_a_quantized_model_that_is_slower_than_the_float_one_has_a_finding() -> None:
     torch.backends.quantized.engine = ENGINES[-1]
     layers = [nn.Linear(8, 8) for _ in range(40)]
@@ -253,7 +237,7 @@ def test_a_quantized_model_that_is_slower_than_the_float_one_has_a_finding() -> 
     models = named(measure_inference({"float": layers[0], "int8": deep}, torch.ones(4, 8), runs=40))
     assert "slower" not in {each.kind for each in models["float"].findings}
     [slower] = [each for each in models["int8"].findings if each.kind == "slower"]
-    assert slower.sentence.startswith("it is slower than the float model: x ")
+    assert " x slower than the float model, where rounds differ by " in slower.sentence
 
 
 @pytest.mark.slow

@@ -79,7 +79,7 @@ def test_models_by_real_quantizers_are_measured_whole(
         warnings.simplefilter("ignore")
         paths = [path, *_quantized(path, shape)]
     options = Options(runs=6, custom_ops=("quark",))
-    results = measure_files(list(map(str, paths)), options)[0].models
+    results = measure_files(list(map(str, paths)), options).models
     assert {each.path: each.problem for each in results if each.problem} == {}
     for result in results:
         _assert_whole(result)
@@ -111,7 +111,7 @@ def test_standard_operators_in_place_of_quarks_are_fused(tmp_path: Path) -> None
 
     paths = [build("Extended", "com.amd.quark"), build("", "")]
     options = Options(runs=2, custom_ops=("quark",))
-    own, standard = measure_files(list(map(str, paths)), options)[0].models
+    own, standard = measure_files(list(map(str, paths)), options).models
     [of_sum] = [each for each in own.findings if each.node == "sum"]
     assert of_sum.remedy == "QuantizeLinear and DequantizeLinear"
     assert {each.kind for each in standard.findings} == {"inserted"}

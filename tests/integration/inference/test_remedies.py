@@ -24,19 +24,23 @@ _AT_ONCE = 8
 def _measured(paths: list[Path]) -> Iterator[ModelResult]:
     for start in range(0, len(paths), _AT_ONCE):
         names = [str(path) for path in paths[start : start + _AT_ONCE]]
-        yield from measure_files(names, Options(runs=2))[0].models
+        yield from measure_files(names, Options(runs=2)).models
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[ModelResult, ModelResult]]:
     folder = tmp_path_factory.mktemp("remedies")
-    paths = []
-    for number, remedy in enumerate(REMEDIES):
-        for name, build in (("defect", remedy.defect), ("mended", remedy.mended)):
-            paths.append(folder / f"{number}-{name}.onnx")
-            onnx.save(build(), paths[-1])
-    found = list(_measured(paths))
-    return list(zip(found[::2], found[1::2], strict=True))
+    paths: dict[bytes, Path] = {}  # several remedies lead to one model
+
+    def saved(model: onnx.ModelProto) -> Path:
+        content = model.SerializeToString(deterministic=True)
+        path = paths.setdefault(content, folder / f"{len(paths)}.onnx")
+        path.write_bytes(content)
+        return path
+
+    pairs = [(saved(remedy.defect()), saved(remedy.mended())) for remedy in REMEDIES]
+    found = dict(zip(paths.values(), _measured(list(paths.values())), strict=True))
+    return [(found[defect], found[mended]) for defect, mended in pairs]
 
 
 @pytest.mark.parametrize("number", range(len(REMEDIES)), ids=lambda i: REMEDIES[i].text)
@@ -59,10 +63,10 @@ def _of(finding: Finding) -> tuple[str, str]:
 
 def test_a_level_of_optimization_that_is_raised_removes_its_findings(tmp_path: Path) -> None:
     path = str(quantized_matmuls().save(tmp_path / "model.onnx"))
-    [low] = measure_files([path], Options(runs=2, level="basic"))[0].models
+    [low] = measure_files([path], Options(runs=2, level="basic")).models
     assert {each.remedy for each in low.findings} == {"level extended or all"}
     for level in ("extended", "all"):
-        assert measure_files([path], Options(runs=2, level=level))[0].models[0].findings == ()
+        assert measure_files([path], Options(runs=2, level=level)).models[0].findings == ()
 
 
 def test_lengths_that_are_fixed_by_the_tool_that_is_named_are_computed_no_more(

@@ -15,7 +15,11 @@ CASES = {
     "no program": ([], 2, f"no program is given; {EXPECTED}"),
     "not found": (["nosuch", "a"], 127, f"nosuch: no such program; {EXPECTED}"),
     "not found, by path": (["./no/such"], 127, f"./no/such: no such program; {EXPECTED}"),
-    "a folder": (["./folder"], 126, "./folder: is a folder; expected a program"),
+    "a folder": (
+        ["./folder"],
+        126,
+        "./folder: is not executable; name the program that runs it, or chmod +x it",
+    ),
     "not executable": (
         ["./data"],
         126,

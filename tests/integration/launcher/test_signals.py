@@ -116,20 +116,6 @@ def test_a_signal_that_the_program_sent_to_its_group_hides_no_later_one(launched
     assert told_of(process, [], process.send_signal) == [signal.SIGUSR1]
 
 
-def test_an_answer_that_comes_late_is_not_taken_for_the_next(launched: Launched) -> None:
-    process, pid = start(launched, TELLING.format(numbers=[int(signal.SIGUSR1)]))
-    (witness,) = set(in_group(process.pid)) - {process.pid, pid}
-    os.kill(witness, signal.SIGSTOP)
-    process.send_signal(signal.SIGUSR1)
-    assert process.stdout is not None
-    assert int(process.stdout.readline()) == signal.SIGUSR1  # after a second
-    os.kill(witness, signal.SIGCONT)
-    time.sleep(0.5)
-    os.killpg(process.pid, signal.SIGUSR1)
-    time.sleep(0.5)
-    assert told_of(process, [], process.send_signal) == [signal.SIGUSR1]
-
-
 DEADLY = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT,
           signal.SIGABRT, signal.SIGSEGV, signal.SIGPIPE, signal.SIGRTMIN + 1]  # fmt: skip
 

@@ -97,6 +97,28 @@ def test_a_killed_program_says_the_line_it_was_at(launched: Launched, workshop: 
     check_recording(launched.recording)
 
 
+def test_a_killed_program_that_held_the_gil_says_since_when_its_line_was_not_seen(
+    launched: Launched, workshop: Workshop
+) -> None:
+    script = workshop.script("""
+        import ctypes, os, signal, threading
+        import otel_quant
+
+        def hold():
+            ctypes.PyDLL(None).sleep(60)  # PyDLL keeps the GIL
+
+        with otel_quant.step("Outer"):
+            threading.Event().wait(1.5)
+            os.spawnlp(os.P_NOWAIT, "sh", "sh", "-c", f"sleep 7; kill -KILL {os.getpid()}")
+            hold()
+    """)
+    done = launched.run([sys.executable, str(script.path)])
+    assert done.returncode == -signal.SIGKILL
+    said = re.search(r"in Outer, at .+ \(.+\.py:\d+\), not seen for (\d+\.\d+) s\.", done.stderr)
+    assert said is not None, done.stderr
+    assert 5 < float(said[1]) < 30
+
+
 def test_stacks_can_be_switched_off(launched: Launched, workshop: Workshop) -> None:
     script = workshop.script(PROGRAM)
     launched.run([sys.executable, str(script.path)], variables={"OTEL_QUANT_STACKS": "false"})
@@ -131,3 +153,41 @@ def shown(launched: Launched, command: str, *options: str) -> str:
     done = launched.run_bare(["otel-quant", command, launched.recording.name, *options])
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def test_a_slow_loader_is_what_bounds_a_real_calibration(
+    launched: Launched, workshop: Workshop
+) -> None:
+    script = workshop.script("""
+        import time
+        import numpy, onnx
+        from onnx import TensorProto, helper, numpy_helper
+        from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+        class Reader(CalibrationDataReader):
+            left = 5
+            def get_next(self):
+                self.left -= 1
+                time.sleep(0.5)
+                return {"x": numpy.ones((1, 8), numpy.float32)} if self.left else None
+
+        weight = numpy_helper.from_array(numpy.ones((8, 8), numpy.float32), "w")
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])], [weight],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        onnx.save(model, "m.onnx")
+        quantize_static("m.onnx", "q.onnx", Reader())
+    """)
+    done = launched.run([sys.executable, str(script.path)])
+    assert done.returncode == 0, done.stderr
+    said = re.search(
+        r"^Calibration: bound by the loader of the calibration data: (\d+) % of its time, "
+        r"most at Reader\.get_next \(script\.py:11\)\.$",
+        done.stderr,
+        re.MULTILINE,
+    )
+    assert said is not None, done.stderr
+    assert int(said[1]) > 50

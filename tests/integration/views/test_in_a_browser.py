@@ -81,7 +81,7 @@ def test_a_report_has_no_error_asks_for_nothing_and_fits_its_window(
     page = opened(render(make(tmp_path)), **options)
     charts = page.page.locator("figure.chart").count()
     assert page.page.locator("figure.chart.live canvas").count() == charts
-    assert charts == {"nothing": 0, "ranks": 1}.get(make.__name__, charts)
+    assert bool(charts) == (make.__name__ not in ("nothing", "ranks"))
     page.is_well()
     page.page.set_viewport_size(WIDE if options == PHONE else PHONE["viewport"])
     page.is_well()
@@ -169,7 +169,6 @@ HOVERED = [
     ("disk", 9.5, "9.50 s · Calibration · written 7.00 MB/s, read 7.50 MB/s"),
     ("cpu", 9.5, "9.50 s · Calibration · cores in use 1.50 cores"),
     ("cache", 9.5, "9.50 s · Calibration · caches 9.00 MB"),
-    ("samples-0", 8, "8.00 s · Calibration · samples 2 (50.0 % of 4)"),
 ]  # fmt: skip
 """Charts, seconds, and what is read there."""
 
@@ -253,8 +252,8 @@ def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(ope
     page = opened(page_text(inference.document(result)))
     known = ["large", "middle", "small"]
     for in_order in (known, known[::-1]):
-        page.page.locator("#bench-variants thead button", has_text="peak memory").press("Enter")
-        assert page.cells("bench-variants", 1) == [*in_order, "failed", "unknown"]
+        page.page.locator("#bench-models thead button", has_text="peak memory").press("Enter")
+        assert page.cells("bench-models", 1) == [*in_order, "failed", "unknown"]
 
 
 def test_without_javascript_the_outline_and_the_tables_are_there(

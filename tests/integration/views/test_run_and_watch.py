@@ -129,7 +129,9 @@ def test_ctrl_c_detaches_and_the_recording_goes_on(
 
 
 def test_a_resized_window_is_filled(process: RecordedProcess, terminal: pexpect.spawn) -> None:
-    process.step("A step whose name is longer than a third of a hundred characters", 1)
+    process.step(
+        "A step whose name is longer than a hundred columns have room for " + 6 * "beside ", 1
+    )
     terminal.expect("A step whose name is .*…")
     terminal.setwinsize(24, 200)
-    terminal.expect_exact("longer than a third of a hundred characters")
+    terminal.expect_exact(6 * "beside ")

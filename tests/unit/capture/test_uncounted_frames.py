@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import otel_quant
@@ -124,10 +125,14 @@ def test_warnings_and_log_lines_name_the_same_caller_with_hooks_as_without(tmp_p
     assert (hooked, errors) == (plain, "")
 
 
-def test_no_tool_takes_the_name_of_a_wrappers_code_for_a_file() -> None:
-    wrapper = otel_quant.step("any")(lambda: None)
-    # coverage leaves out names that begin so; for another without a file, its report fails.
-    assert wrapper.__code__.co_filename.startswith("<")
+def test_a_traceback_names_files_that_can_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "tool.py").write_text(LIBRARY + "def failing(): 1 / 0\n")
+    program = PROGRAM.partition("said = []")[0].replace('"stepped": STEP,', '"failing": STEP,')
+    _, errors = run_script(tmp_path, program + "\ntool.failing()\n", "hooked", code=1)
+    frames = re.findall(r'File "(.*)", line (\d+), in (.*)\n    (.*)', errors)
+    assert [function for *_, function, _ in frames] == ["<module>", "wrapper", "failing"]
+    for file, line, _, shown in frames:
+        assert Path(file).read_text().splitlines()[int(line) - 1].strip() == shown
 
 
 def test_every_wrapper_of_the_package_is_left_out() -> None:

@@ -11,31 +11,35 @@ import pytest
 from otel_quant.cost.graph import runtime_here
 from tests.unit.cli.costed_models import HOSTILE, IN_CSV, printed, save
 
-
-@pytest.mark.usefixtures("two_models")
-def test_a_model_is_a_table_of_nodes_one_of_operators_and_totals(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert (
-        printed(capsys, "float.onnx")
-        == """\
+SUMMARY = """\
 float.onnx (rules: corrected, view: fused)
 assumed N = 1: --dim N=1 sets it
 
+MACs            2,496 (2,368 of contractions)
+parameters      752 (3.01 kB)
+memory          3.82 kB, activations at most 1.02 kB at once
+nodes           4 (--by node lists them)
+largest node 1  stem (Conv): 1,792 MACs (71.79 %), 704 B
+largest node 2  head (MatMul): 640 MACs (25.64 %), 2.60 kB
+largest node 3  act (Relu): 64 MACs (2.56 %), 256 B
+"""
+NODES = """\
 NODE  OP        MACS      %  BACKWARD MACS  MEMORY B      %  MACS/B  PARAMS      %    INPUT  OUTPUT
 ----  -------  -----  -----  -------------  --------  -----  ------  ------  -----  -------  -------
 stem  Conv     1,792  71.79          3,520       704  18.45    1.22     112  14.89  1x3x8x8  1x4x4x4
 head  MatMul     640  25.64          1,280     2,600  68.13    0.22     640  85.11     1x64  1x10
 act   Relu        64   2.56             64       256   6.71    0.12       0   0.00  1x4x4x4  1x4x4x4
 flat  Flatten      0   0.00              0       256   6.71    0.00       0   0.00  1x4x4x4  1x64
-
+"""
+OPERATORS = """\
 OP       NODES   MACS      %  BACKWARD MACS  MEMORY B      %  MACS/B  PARAMS      %
 -------  -----  -----  -----  -------------  --------  -----  ------  ------  -----
 Conv         1  1,792  71.79          3,520       704  18.45    1.22     112  14.89
 MatMul       1    640  25.64          1,280     2,600  68.13    0.22     640  85.11
 Relu         1     64   2.56             64       256   6.71    0.12       0   0.00
 Flatten      1      0   0.00              0       256   6.71    0.00       0   0.00
-
+"""
+TOTAL = """\
 MACs                           2,496
 MACs of contractions           2,368
 backward MACs                  4,864
@@ -49,7 +53,18 @@ its memory, bytes              2,600
 contractions stored in         float32 100.00 %
 nodes                          4
 """
-    )
+
+
+@pytest.mark.usefixtures("two_models")
+def test_a_model_is_ten_lines_or_a_table_that_is_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert printed(capsys, "float.onnx") == SUMMARY
+    head = SUMMARY[: SUMMARY.index("\n\n") + 2]
+    for by, table in (("node", NODES), ("op", OPERATORS), ("total", TOTAL)):
+        assert printed(capsys, "float.onnx", "--by", by) == head + table
+    first = printed(capsys, "float.onnx", "--sort", "memory", "--top", "1").splitlines()[-1]
+    assert first == "largest node 1  head (MatMul): 640 MACs (25.64 %), 2.60 kB"
 
 
 @pytest.mark.usefixtures("two_models")
@@ -155,10 +170,13 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
             "--rules-from gives it one",
         }
     ]
-    assert [line for line in printed(capsys, "m.onnx").splitlines() if "custom:Odd  " in line] == [
+    assert [printed(capsys, "m.onnx", "--by", by).splitlines()[-1] for by in ("node", "op")] == [
         "second  custom:Odd     ?       -              ?         ?       -       ?       0  -    2x3  ?",
         "custom:Odd      1     ?       -              ?         ?       -       ?       0  -",
     ]
+    lines = printed(capsys, "m.onnx").splitlines()
+    assert lines[-1] == "largest node 2        second (custom:Odd): ? MACs, ?"
+    assert lines[-4].startswith("nodes without a rule  custom:Odd 1")
 
 
 @pytest.mark.usefixtures("two_models")

@@ -1,4 +1,4 @@
-"""Functions, bodies, sequences, optionals and sparse constants are costed or named."""
+"""Functions, bodies and sequences are costed or named."""
 
 from __future__ import annotations
 
@@ -154,38 +154,6 @@ def test_sequences_keep_the_shapes_of_their_members() -> None:
     )
     assert [node.outputs for node in cost.nodes[1:]] == [((3, 8),), ((6, 8),), ((),)]
     assert cost.uncosted_ops == {}
-
-
-def test_an_optional_gives_back_what_it_holds() -> None:
-    graph = helper.make_graph(
-        [
-            helper.make_node("Optional", ["x"], ["o"]),
-            helper.make_node("OptionalGetElement", ["o"], ["e"]),
-            helper.make_node("Relu", ["e"], ["y"]),
-        ],
-        "g",
-        [info("x", [3, 4])],
-        [info("y", [3, 4])],
-    )
-    model = helper.make_model(graph, opset_imports=OPSETS)
-    cost = analyze(model.SerializeToString())
-    assert cost.nodes[-1].outputs == ((3, 4),)
-    assert (cost.macs, cost.uncosted_ops) == (12, {})
-
-
-def test_a_sparse_constant_is_a_dense_one_of_the_bytes_that_it_stores() -> None:
-    values = helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])
-    indices = helper.make_tensor("i", TensorProto.INT64, [3], [1, 5, 11])
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "g",
-        [info("x", [2, 4])],
-        [info("y", [2, 3])],
-    )
-    graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [4, 3]))
-    cost = analyze(helper.make_model(graph).SerializeToString())
-    assert cost.macs == 24
-    assert (cost.params, cost.weight_bytes) == (12, 3 * 4 + 3 * 8)
 
 
 def linear(weight_type: int, *, activation: int | None, op: str = "MatMul") -> ModelCost:

@@ -26,15 +26,15 @@ from otel_quant.views.writers import written
 from tests.fixtures.recorded import RecordedFolder
 
 
-def _call(median: float, iqr: float, blocks: int, noise: float, **more: Any) -> Latency:
-    return Latency(median, noise=noise, iqr=iqr, blocks=blocks, rounds=10, **more)
+def _call(median: float, noise: float, **more: Any) -> Latency:
+    return Latency(median, round(0.9 * median, 5), round(1.1 * median, 5), noise=noise, **more)
 
 
 FLOAT = ModelResult(
     "fp32",
     kind="torch",
     is_quantized=False,
-    latency=_call(0.0201, 0.0004, 120, 0.004, processes=(0.02, 0.0201, 0.0203)),
+    latency=_call(0.0201, 0.004, processes=(0.02, 0.0201, 0.0203)),
     memory=MemoryUse(600_000_000, 580_000_000, weights_on_disk=14_200_000),
     quantize=0.012,
     compile=0.0,
@@ -45,14 +45,12 @@ INT8 = ModelResult(
     is_quantized=True,
     latency=_call(
         0.0099,
-        0.0002,
-        240,
         0.005,
-        ratio=1 / 2.03,
+        ratio=0.5,
         is_apart=True,
         processes=(0.0098, 0.0099, 0.0099),
     ),
-    memory=MemoryUse(450_000_000, 700_000_000, weights_on_disk=3_630_000, ratio=0.75),
+    memory=MemoryUse(450_000_000, 700_000_000, weights_on_disk=3_630_000),
     quantize=3.25,
     compile=12.5,
     accuracy=Accuracy((OutputError("output", 47.31, 0.99999, 0.0203),)),
@@ -60,8 +58,8 @@ INT8 = ModelResult(
 AGAIN = ModelResult(
     "again",
     kind="torch",
-    latency=_call(0.0202, 0.0004, 120, 0.0061, ratio=1 / 0.995, is_apart=False),
-    memory=MemoryUse(600_000_000, 580_000_000, weights_on_disk=14_200_000, ratio=1.0),
+    latency=_call(0.0202, 0.0061, ratio=1.005, is_apart=False),
+    memory=MemoryUse(600_000_000, 580_000_000, weights_on_disk=14_200_000),
     accuracy=Accuracy(
         (OutputError("output", None, 1.0, 0.0),), (), "only one of the two has an output 'more'"
     ),
@@ -69,7 +67,7 @@ AGAIN = ModelResult(
 GPU = ModelResult(
     "on a GPU",
     kind="torch",
-    latency=_call(0.001, 0.0, 9, 0.001, ratio=1 / 20.1, is_apart=True),
+    latency=_call(0.001, 0.001, ratio=0.05, is_apart=True),
     memory=MemoryUse(900_000_000, 700_000_000, gpu=2_240_000_000),
     accuracy=Accuracy(problem="its inputs are not those of fp32"),
 )
@@ -96,25 +94,29 @@ def _page(result: InferenceResult) -> str:
 
 def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeats_it() -> None:
     assert _text(RESULT, "table").splitlines() == [
+        "int8 is 2.0 x faster than fp32: 9.90 ms, not 20.1 ms; SQNR 47.3 dB",
+        "again takes 20.2 ms, which cannot be told apart from fp32: its rounds differ by 0.61 %",
+        "on a GPU is 20.0 x faster than fp32: 1.00 ms, not 20.1 ms",
+        "compiled was not measured",
+        "",
+        "model     median  vs. baseline    p10   p90   noise     peak memory  on disk  to quantize  to compile   SQNR  largest difference",
+        "              ms                   ms    ms                                             s           s     dB",
+        "--------  ------  -------------  ----  ----  ------  --------------  -------  -----------  ----------  -----  ------------------",
+        "fp32        20.1  -              18.1  22.1  0.40 %          600 MB  14.2 MB         0.01        0.00      -                   -",
+        "int8        9.90  2.0 x faster   8.91  10.9  0.50 %          450 MB  3.63 MB         3.25       12.50   47.3              0.0203",
+        "again       20.2  within noise   18.2  22.2  0.61 %          600 MB  14.2 MB            -           -  equal                0.00",
+        "on a GPU    1.00  20.0 x faster   0.9  1.10  0.10 %  2.24 GB of GPU        -            -           -      -                   -",
+        "compiled       -  -                 -     -       -               -        -            -           -      -                   -  its first call failed: InductorError: no compiler",
+        "",
+        "again: its error is not that of all: only one of the two has an output 'more'",
+        "on a GPU: its error is not known: its inputs are not those of fp32",
+        "",
         "measured",
         "baseline  fp32",
         "torch     2.13.0",
         "rounds    10 of 0.2 s or longer, the variants in turn",
         "machine   2 cores, load 0.25 before",
         "noise     0.61 % between rounds, 1.5 % between processes at most",
-        "",
-        "variant   median   IQR      speed-up     peak memory   ratio  on disk  to quantize  to compile   SQNR  largest difference",
-        "              ms    ms                                                           s           s     dB",
-        "--------  ------  ----  ------------  --------------  ------  -------  -----------  ----------  -----  ------------------",
-        "fp32        20.1   0.4             -          600 MB       -  14.2 MB         0.01        0.00      -                   -",
-        "int8        9.90   0.2        x 2.03          450 MB  x 0.75  3.63 MB         3.25       12.50   47.3              0.0203",
-        "again       20.2   0.4  within noise          600 MB  x 1.00  14.2 MB            -           -  equal                0.00",
-        "on a GPU    1.00  0.00       x 20.10  2.24 GB of GPU       -        -            -           -      -                   -",
-        "compiled       -     -             -               -       -        -            -           -      -                   -  its first call failed: InductorError: no compiler",
-        "",
-        "again: its time cannot be told apart from that of fp32: its rounds differ by 0.61 %",
-        "again: its error is not that of all: only one of the two has an output 'more'",
-        "on a GPU: its error is not known: its inputs are not those of fp32",
         "",
         "to repeat: otel-quant bench models.py:variants --seconds 20",
     ]
@@ -125,33 +127,27 @@ def test_outputs_without_a_signal_to_compare_with_are_not_called_equal() -> None
     [line] = [
         each
         for each in _text(replace(RESULT, models=(silent,)), "table").splitlines()
-        if each[:4] == "int8"
+        if each.startswith("int8  ")
     ]
     assert ("equal" in line, line.split()[-1]) == (False, "0.5")
 
 
 def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
     assert _text(RESULT, "csv").splitlines() == [
-        "variant,kind,median_seconds,iqr_seconds,noise,processes,speedup,process_peak_bytes,gpu_peak_bytes,"
-        "memory_ratio,disk_bytes,quantize_seconds,compile_seconds,sqnr_db,largest_difference,problem",
-        "fp32,torch,0.0201,0.0004,0.004,3,,600000000,,,14200000,0.012,0,,,",
-        "int8,torch,0.0099,0.0002,0.005,3,2.03,450000000,,0.75,3630000,3.25,12.5,47.31,0.0203,",
-        "again,torch,0.0202,0.0004,0.0061,0,,600000000,,1,14200000,,,,0,only one of the two has an output 'more'",
-        "on a GPU,torch,0.001,0,0.001,0,20.1,900000000,2240000000,,,,,,,its inputs are not those of fp32",
-        "compiled,torch,,,,,,,,,,,,,,its first call failed: InductorError: no compiler",
+        "model,median_seconds,p10_seconds,p90_seconds,noise,peak_bytes,disk_bytes,quantize_seconds,compile_seconds,sqnr_db,largest_difference,kind,speedup,problem",
+        "fp32,0.0201,0.01809,0.02211,0.004,600000000,14200000,0.012,0,,,torch,,",
+        "int8,0.0099,0.00891,0.01089,0.005,450000000,3630000,3.25,12.5,47.31,0.0203,torch,2,",
+        "again,0.0202,0.01818,0.02222,0.0061,600000000,14200000,,,,0,torch,,only one of the two has an output 'more'",
+        "on a GPU,0.001,0.0009,0.0011,0.001,2240000000,,,,,,torch,20,its inputs are not those of fp32",
+        "compiled,,,,,,,,,,,torch,,its first call failed: InductorError: no compiler",
     ]
 
 
 def test_the_json_has_all_that_is_known_and_is_read_again() -> None:
     text = RESULT.to_json()
     assert read_result(text) == RESULT
-    assert json.loads(text)["variants"][4] == {
-        "name": "compiled",
-        "kind": "torch",
-        "problem": "its first call failed: InductorError: no compiler",
-        "provider": "",
-        "error_problem": "",
-    }
+    failed = json.loads(text)["models"][4]
+    assert (failed["path"], failed["kind"], "latency" in failed) == ("compiled", "torch", False)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +173,7 @@ def test_the_page_and_the_report_of_a_recording_show_results_and_run_none_of_the
 
 def test_the_page_says_what_numbers_cannot_and_how_to_repeat_it() -> None:
     page = _page(RESULT)
-    assert "again: its time cannot be told apart from that of fp32: its rounds differ by" in page
+    assert "again takes 20.2 ms, which cannot be told apart from fp32: its rounds differ by" in page
     assert "otel-quant bench models.py:variants --seconds 20" in page
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.inference.model_process import with_huge_pages
+from otel_quant.inference.subjects import with_huge_pages
 
 ASKED = "glibc.malloc.hugetlb=1"
 

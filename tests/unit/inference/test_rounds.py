@@ -13,10 +13,8 @@ from otel_quant.inference.rounds import (
     compared,
     is_settled,
     latency,
-    latency_of_processes,
     noise,
-    planned,
-    usual,
+    take_turns,
     without_extremes,
 )
 
@@ -28,34 +26,37 @@ class Known(Subject):
     """A model whose times are known."""
 
     def __init__(
-        self, name: str, *rounds: Sequence[float], warm: float = 1.0, fails_in: int = 0
-    ) -> None:
+        self, name: str, *rounds: Sequence[float], warm: float = 1.0, fails_in: int = 0,
+        takes: float = 0.0,
+    ) -> None:  # fmt: skip
         super().__init__(name)
         self.first, self.warm, self.processes = [0.5], warm, [list(rounds)]
-        self.turns: list[tuple[str, float]] = []
-        self._fails_in = fails_in
+        self.turns: list[int] = []
+        self._fails_in, self._takes = fails_in, takes
 
-    def time(self, amount: float) -> None:
-        self.turns.append((self.name, amount))
+    def time(self, seconds: float, runs: int | None) -> None:
+        self.turns.append(runs or self.runs_in(seconds))
+        self.processes[-1].append([1.0])
+        self.spent += self._takes
         if len(self.turns) == self._fails_in:
             self.problem = "it crashed"
 
 
 def test_the_figures_are_the_median_and_the_tenths_of_all_runs() -> None:
-    found = latency(Known("a", [10, 11], [12, 13], [14]), None, 1.5)
+    found = latency(Known("a", [10, 11], [12, 13], [14]), None)
     assert found == Latency(
-        median=12,
+        median=12.5,
         p10=pytest.approx(10.4),
         p90=pytest.approx(13.6),
         runs=5,
         first=0.5,
         noise=pytest.approx((13.25 - 11.5) / 2 / 12.5),
-        profiled=1.5,
+        processes=(12.5,),
     )
 
 
 def test_of_a_single_run_every_figure_is_that_run() -> None:
-    assert latency(Known("a", [10]), None) == Latency(10, 10, 10, 1, 0.5, 0.0)
+    assert latency(Known("a", [10]), None) == Latency(10, 10, 10, 1, 0.5, 0.0, processes=(10,))
 
 
 def test_two_rounds_have_a_noise_already() -> None:
@@ -173,24 +174,20 @@ def test_quiet_rounds_are_enough_and_each_of_several_processes_needs_fewer() -> 
     assert is_settled(rounds, processes=5)
 
 
-def test_blocks_of_a_fast_round_do_not_hide_the_slow_ones() -> None:
-    assert latency_of_processes(Known("a", [1.0] * 100, [5.0], [5.0], [9.0]), None).iqr == 4.0
-    assert latency_of_processes(Known("a", *[[1.0, 2.0, 3.0, 4.0]] * 5), None).iqr == 2.0
-
-
-def test_the_runs_that_are_asked_for_are_spread_over_the_rounds() -> None:
-    a, b = Known("a"), Known("b")
-    assert [each[a] for each in planned([a], 13, 3)] == [1, 1, 1, 2, 1, 1, 2, 1, 1, 2]
-    assert planned([a, b], 2, 3) == [{a: 1, b: 1}] * 2
-
-
-def test_each_model_runs_as_often_as_its_time_allows() -> None:
-    fast, slow, faster = Known("", warm=0.001), Known("", warm=0.1), Known("", warm=1e-9)
-    assert planned([fast, slow], None, 2) == [{fast: 100, slow: 2}] * 10
-    slow.warm = 2.0
-    assert planned([slow, fast, faster], None, 1) == [{slow: 1, fast: 200, faster: 200}] * 5
-    assert planned([], None, 1) == [{}] * 5
-
-
-def test_a_usual_time_is_one_that_the_machine_has_not_made_slow() -> None:
-    assert usual([9.0, 1.0, 2.0, 8.0, 3.0]) == 2.0
+@pytest.mark.parametrize(
+    ("runs", "seconds", "warm", "takes", "turns"),
+    [
+        (13, 3.0, 1.0, 0.0, [1, 1, 1, 2, 1, 1, 2, 1, 1, 2]),
+        (2, 3.0, 1.0, 9.0, [1, 1]),
+        (None, 3.0, 0.001, 0.2, [200] * 10),  # rounds that agree are enough
+        (None, 3.0, 1e-9, 0.2, [1000] * 10),
+        (None, 1.0, 0.01, 0.1, [10] * 10),
+        (None, 3.0, 2.0, 2.0, [1] * 5),  # five of a slow model, however long they take
+    ],
+)
+def test_each_model_has_rounds_of_the_runs_that_are_asked_for_or_that_time_allows(
+    runs: int | None, seconds: float, warm: float, takes: float, turns: list[int]
+) -> None:
+    model, failed = Known("a", warm=warm, takes=takes), Known("b", fails_in=2)
+    take_turns([model, failed], seconds, runs)
+    assert (model.turns, len(failed.turns)) == (turns, 2)

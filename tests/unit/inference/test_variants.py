@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.inference.variants import (
+from otel_quant.inference.torch_session import (
     Variants,
     VariantsError,
     arguments,
@@ -79,7 +79,7 @@ def test_random_numbers_are_the_same_in_each_process(
         f"import random\n{seed}\ndef variants():\n    return {{'a': 'a.onnx'}}, random.random()\n"
     )
     code = (
-        "from otel_quant.inference.variants import load_variants\n"
+        "from otel_quant.inference.torch_session import load_variants\n"
         f"print(load_variants({script(tmp_path, text)!r}).inputs)"
     )
     found = [

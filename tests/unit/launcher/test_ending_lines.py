@@ -20,7 +20,6 @@ def test_a_killed_calibration_is_described_in_a_few_lines() -> None:
         memory_limit_source="cgroup",
         memory_per_sample=188_000_000,
         processes=(("python3 q.py (7)", 7_400_000_000), ("python3 w.py (8)", 130_000_000)),
-        disk=(("written by the program", 3_100_000_000),),
         advice=(Advice(text="Use fewer calibration samples.", source="this recording"),),
     )
     assert ending_lines(ending) == [
@@ -29,7 +28,6 @@ def test_a_killed_calibration_is_described_in_a_few_lines() -> None:
         "  open steps: Quantization (Static) > Calibration",
         "  memory: 7.53 GB, 94.1 % of the limit of 8.00 GB (cgroup), 188 MB more with each sample",
         "  largest: python3 q.py (7) 7.40 GB, python3 w.py (8) 130 MB",
-        "  disk: written by the program 3.10 GB",
         "  would help: Use fewer calibration samples. [this recording]",
     ]
 

@@ -54,7 +54,6 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
         oom_kills=kills(1),
         last_seen={PROGRAM: last_seen(7900 * MB)},
         mark=7990 * MB,
-        written=3100 * MB,
     )
     assert ending_of(killed, recording(run(outer, inner))) == Ending(
         time=5.0,
@@ -67,8 +66,8 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
         memory_limit=8000 * MB,
         memory_limit_source="cgroup",
         memory_per_sample=200 * MB,
+        memory_per_second=2000 * MB,
         processes=(("python q.py (100)", 7900 * MB),),
-        disk=(("written by the program", 3100 * MB),),
         advice=(
             Advice(
                 text="Give it more memory: about 113 GB for all 512 samples, with a tenth to spare (estimated).",
@@ -91,28 +90,6 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
                 source="PyTorch, torch.utils.data.DataLoader: batch_size; ONNX Runtime, CalibrationDataReader",
             ),
         ),
-    )
-
-
-@pytest.mark.parametrize(
-    ("written", "at_end", "last", "expected"),
-    [
-        (999_999, 999_999, None, ()),
-        (MB, 2 * MB, None, (("cache directory", 2 * MB), ("written by the program", MB))),
-        (3 * MB, 2 * MB, 4 * MB, (("cache directory", 4 * MB), ("written by the program", 3 * MB))),
-        (None, None, 4 * MB, (("cache directory", 4 * MB),)),
-    ],
-)
-def test_what_is_on_disk_is_named_if_it_is_a_megabyte_the_largest_first(
-    written: int | None, at_end: int | None, last: int | None, expected: tuple[Any, ...]
-) -> None:
-    known = {} if at_end is None else {"quant.cache.disk.peak": at_end}
-    newest = {} if last is None else {"quant.cache.disk.peak": last}
-    killed = run(
-        step(), attributes=known, last=LastReading(time=4.5, attributes=newest, open_steps=(0,))
-    )
-    assert (
-        ending_of(seen(signal=signal.SIGKILL, written=written), recording(killed)).disk == expected
     )
 
 
@@ -330,6 +307,15 @@ def test_of_a_process_that_nobody_knows_the_limits_are_those_of_the_one_that_use
     assert (ending.cause, ending.process_signal) == ("limit of CPU time", "SIGXCPU")
 
 
+def test_a_leak_is_called_one_and_a_higher_limit_is_no_advice_for_it() -> None:
+    full = {"oom_kills": kills(1), "last_seen": {PROGRAM: last_seen(7900 * MB)}}
+    killed = seen(signal=signal.SIGKILL, memory_of_others=700 * MB, **full)
+    ending = ending_of(killed, recording(run(step(name="Train", kind="User-Defined"))))
+    assert (ending.memory_per_second, ending.memory_of_others) == (2000 * MB, 700 * MB)
+    (advice,) = ending.advice
+    assert advice.text.startswith("Find what keeps growing, by 2.00 GB a second until the end")
+
+
 @pytest.mark.parametrize(("samples", "growth"), [(4, None), (5, 200 * MB)])
 def test_growth_is_told_from_five_samples_on(samples: int, growth: int | None) -> None:
     progress = tuple((1.0 + at / 10, at) for at in range(1, samples))
@@ -363,6 +349,7 @@ def test_a_run_that_ran_out_of_memory_says_where_and_what_would_help(
     )
     assert ending.error == error
     assert ending.evidence == (f"{error}: {message}" if message else error)
+    assert ending.cause == ("out of GPU memory" if source.startswith("gpu") else "out of memory")
     assert ending.where == "Calibration, sample 37 of 512"
     assert (ending.signal, ending.exit_code, ending.out_of_memory) == (None, 1, None)
     assert ending.memory == 8500 * MB  # then, not after the exception has freed it

@@ -54,7 +54,7 @@ def a_recording(path: Path) -> Path:
         Ending(
             time=40.0, signal="SIGKILL", out_of_memory="known", where="Calibration, sample 37 of 512",
             open_steps=("Calibration",), memory=4 * GB, memory_limit=8 * GB, memory_per_sample=GB,
-            processes=(("python", GB),), disk=(("cache", GB),),
+            processes=(("python", GB),),
         ),
         summary={"memory": 39 * GB, **totals},
     )  # fmt: skip
@@ -210,14 +210,17 @@ def test_what_is_left_out_is_said_once_by_every_command(
 ) -> None:
     path = a_recording(tmp_path / "r")
     manifest = json.loads((path / "manifest.json").read_text())
-    manifest |= {"began": 1e30, "ending": {**manifest["ending"], "exit_code": "no", "disk": [1]}}
+    manifest |= {
+        "began": 1e30,
+        "ending": {**manifest["ending"], "exit_code": "no", "processes": [1]},
+    }
     (path / "manifest.json").write_text(json.dumps(manifest))
     events = path / "events.20.jsonl"
     events.write_text(events.read_text().replace('"error":"ValueError"', '"error":{}'))
     curve = path / "curve.launcher.jsonl"
     curve.write_text(curve.read_text() + '[1,NaN]\n["x"]\n')
     said = (
-        "manifest.json: not readable and left out: manifest.began, ending.exit_code, disk",
+        "manifest.json: not readable and left out: manifest.began, ending.exit_code, processes",
         "events.20.jsonl: not readable and left out: step.ended.error",
         "curve.launcher.jsonl: not readable and left out: line (2 times)",
     )

@@ -113,7 +113,6 @@ def test_a_killed_run_says_signal_step_and_sample_and_what_would_help(tmp_path: 
         "open steps": "Model Quantization > Calibration > Collecting ranges",
         "memory": "7.95 GB, 99.4 % of the limit of 8.00 GB (cgroup), 151 MB more with each sample",
         "largest": "python quantize.py 6.10 GB, python -m worker 1.00 GB",
-        "disk": "quark_onnx_cache 815 MB",
     }
     assert re.findall(r"<li>(.*?) \[(.*?)\]</li>", block) == [
         (

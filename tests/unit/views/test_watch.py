@@ -73,7 +73,7 @@ def test_a_terminal_shows_the_steps_the_curve_and_what_is_used(tmp_path: Path) -
     ]
     assert lines[8].startswith(" 16.0 GB ")
     assert lines[8].endswith(" limit")
-    assert [line.count("█") for line in lines[9:14]] == [0, 0, 16, 51, 86]
+    assert [line.count("█") for line in lines[9:14]] == [0, 0, 15, 50, 86]
     assert lines[14:] == [
         f"         0:00{'6:40':>101}",
         "memory       8.98 GB, peak 8.98 GB, limit 16.0 GB (56.1 % of it)",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from otel_quant.views.cells import number_text
 from otel_quant.views.document import (
@@ -183,6 +186,35 @@ def test_no_text_is_read_as_a_formula_of_a_spreadsheet(text: str, cell: str) -> 
         in_form("csv", Document((Table((Column("name"),), ((text,),)),))).splitlines()
     )
     assert row == [cell]
+
+
+@settings(max_examples=100, derandomize=True)
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30))
+@example("\x1b]0;title\x07")
+@example("a|b\r\n`<script>`")
+@example(' "+1;=cmd,-1')
+@example("\u2028\u202e\ufeff\x00")
+def test_any_text_stays_in_its_line_and_its_cell(text: str) -> None:
+    """Names come from models and programs: anything."""
+    named = (
+        Facts(((text, text),)),
+        Lines((text,)),
+        Table((Column("name"), Column("n", "")), ((text, 1),)),
+    )
+    document = Document(named)
+    control = {chr(code) for code in (*range(32), *range(127, 160))} - {"\n"}
+    for form, lines in (("table", 7), ("markdown", 9)):
+        printed = in_form(form, document)
+        assert not set(printed) & control
+        assert len(printed.splitlines()) == printed.count("\n") == lines
+    [row] = [line for line in printed.split("\n") if line.endswith("| 1 |")]
+    assert row.replace("\\\\", "").replace("\\|", "").count("|") == 3
+    _, [name, _] = csv.reader(in_form("csv", document).splitlines())
+    for cell in name.split(";"):
+        begins = cell.lstrip(" \"'")[:1] in (*"=+-@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+        assert not begins or cell.lstrip().startswith("'")
+    assert in_form("json", document).isascii()
+    assert json.loads(in_form("json", document))["rows"] == [{"name": text, "n": 1}]
 
 
 def test_csv_of_a_sheet_of_its_own_is_that() -> None:

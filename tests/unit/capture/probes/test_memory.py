@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -46,8 +45,7 @@ class Kernel:
         self.rss = self.mark = 100
         self.reaped: int | None = None
         self.children: list[tuple[int, int, int | None]] = []
-        status = b"\nSigIgn:\t0000000000000000\n"
-        monkeypatch.setattr(memory, "_own", lambda pid: (self.rss * MIB, self.mark * MIB, status))
+        monkeypatch.setattr(memory, "_own", lambda pid: (self.rss * MIB, self.mark * MIB))
         monkeypatch.setattr(memory, "_of_children", lambda pids, known: self.children)
         monkeypatch.setattr(
             memory, "_of_reaped", lambda: (self.reaped * MIB if self.reaped else None, 0)
@@ -203,14 +201,6 @@ def test_readings_show_whether_a_descendant_lived_between_them(
     after = probe((pid,)).reaped_faults
     assert after is not None
     assert after > before
-
-
-def test_with_sigchld_ignored_a_descendant_may_have_lived_unnoticed() -> None:
-    previous = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    try:
-        assert MemoryProbe()().reaped_faults is None
-    finally:
-        signal.signal(signal.SIGCHLD, previous)
 
 
 def test_a_sample_has_the_memory_in_use_and_now_and_then_the_marks_of_children() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import threading
@@ -295,34 +294,6 @@ def test_a_childs_mark_that_only_the_last_reading_of_a_step_has_is_its_peak() ->
     recorder.close(step)
     found = received.steps[0].attributes
     assert (found["quant.memory.peak"], found["quant.memory.peak_source"]) == (900, "sampled")
-
-
-def test_a_value_that_arrives_late_does_not_replace_a_newer_one() -> None:
-    values, slow, done, received = (
-        itertools.count(1),
-        threading.Event(),
-        threading.Event(),
-        Received(),
-    )
-
-    def value(name: str) -> int:
-        taken = next(values)
-        if name == "A End":
-            slow.set()
-            done.wait(60)
-        return taken
-
-    recorder = recorder_of([received], metrics=Metric(value))
-    first, second = recorder.open("A"), recorder.open("B")
-    closing = threading.Thread(target=recorder.close, args=(first,))
-    closing.start()
-    assert slow.wait(60)
-    recorder.close(second)
-    done.set()
-    closing.join()
-    assert [(each.name, each.latest_custom) for each in received.steps] == [
-        ("B End", {"m": 5}), ("A End", {"m": 5}),
-    ]  # fmt: skip
 
 
 def test_ctrl_c_in_one_thread_breaks_no_reading_of_another() -> None:

@@ -18,7 +18,6 @@ from otel_quant.inference.results import (
     Latency,
     MemoryUse,
     ModelResult,
-    OperatorTime,
     OutputError,
     Ran,
     RanKernel,
@@ -30,7 +29,7 @@ RUN = {"quant.run.name": "my run"}
 
 def _kernel(op_type: str, node: str | None, provider: str = "CPU", **more: Any) -> RanKernel:
     kernel = RanKernel(
-        f"{op_type}_7", op_type, node, 1, provider, 2.0, 0.25, 1.0, ("uint8 1x4",), (), None, None
+        f"{op_type}_7", op_type, node, 1, provider, 2.0, 0.25, 1.0, ("uint8 1x4",), ()
     )
     return replace(kernel, **more)
 
@@ -43,25 +42,21 @@ def _model(name: str, median: float, ratio: float | None = None, **more: Any) ->
 
 
 KERNELS = (
-    _kernel("QLinearConv", "c", macs=9, macs_per_second=4.5),
-    _kernel("QuantizeLinear", "q"),
+    _kernel("QLinearConv", "c", macs=9),
+    _kernel("QuantizeLinear", "q", micros=2.5),
     _kernel("Transpose", None, "CUDA"),
     _kernel("Transpose", "t", "CUDA"),  # of the file: the model's own work
-)
-OPERATORS = (
-    OperatorTime("Transpose", "CUDA", 2, 4.0, 0.5, None, None),
-    OperatorTime("QLinearConv", "CPU", 1, 2.0, 0.25, 9, 4.5),
-    OperatorTime("QuantizeLinear", "CPU", 1, 2.5, 0.25, None, None),
 )
 FINDING = Finding("unfused", "fc", "quantize `fc` ...", "", 1.0, 0.5, ("c",), "a.cc")
 ERRORS = tuple(
     OutputError(n, sqnr, 1.0, 0.0) for n, sqnr in (("a", 35.0), ("b", 30.0), ("c", None))
 )
-RAN = Ran(20, 10.0, 8.0, 2.0, KERNELS, 0, 0.0, OPERATORS)
+RAN = Ran(20, 10.0, KERNELS)
 INT8 = _model(
-    "int8", 0.1, 0.25, ran=RAN, findings=(FINDING,), accuracy=Accuracy(ERRORS), providers=("CUDA",)
-)
-FP32 = _model("fp32", 0.4, ran=replace(RAN, kernels=(), operators=()))
+    "int8", 0.1, 0.25, ran=RAN, findings=(FINDING,), accuracy=Accuracy(ERRORS), providers=("CUDA",),
+    is_quantized=True,
+)  # fmt: skip
+FP32 = _model("fp32", 0.4, ran=replace(RAN, kernels=()), is_quantized=False)
 MEASURED = InferenceResult((FP32, INT8), "2.9.0", {}, 0.5, 2, "torch")
 
 
@@ -80,14 +75,15 @@ class Program(Signals):
 
 def test_the_ten_slowest_operators_and_kernels_and_twenty_findings_are_told() -> None:
     program = Program()
-    many = replace(RAN, kernels=KERNELS * 4, operators=OPERATORS * 4)
+    others = tuple(_kernel(f"Op{i}", None, micros=1.0) for i in range(12))
+    many = replace(RAN, kernels=(*KERNELS, *others))
     model = replace(INT8, ran=many, findings=(FINDING,) * 25)
     report(replace(MEASURED, models=(model,)), 10, 20, RunContext(run="my run"), program.providers)
     records = [item.log_record for item in program.log_exporter.get_finished_logs()]
     assert [record.event_name for record in records] == [
         *("quant.inference.operator.timed",) * 20, *("quant.inference.finding.made",) * 20,
     ]  # fmt: skip
-    assert [record.body for record in records[:3]] == [each.op_type for each in OPERATORS]
+    assert [record.body for record in records[:3]] == ["Transpose", "QuantizeLinear", "QLinearConv"]
     assert [record.body for record in records[10:14]] == ["c", "q", "Transpose_7", "t"]
     values = {name: value for name, value, _ in program.values()}
     assert values["quant.inference.findings"] == 25
@@ -103,7 +99,7 @@ def test_what_a_model_is_and_who_ran_it_is_known_by_what_ran() -> None:
 
 def test_variants_are_told_with_the_baseline_first_and_no_speedup_that_the_noise_hides() -> None:
     program = Program()
-    hidden = Latency(0.25, None, None, None, None, 0.03, 0.99, False, blocks=9)
+    hidden = Latency(0.25, noise=0.03, ratio=0.99, is_apart=False)
     memory = MemoryUse(500, 700, gpu=9000)
     variants = (
         ModelResult("m/int8.onnx", latency=hidden, memory=memory, is_quantized=True, kind="onnx"),

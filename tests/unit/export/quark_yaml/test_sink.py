@@ -21,7 +21,6 @@ from otel_quant.schema.records import (
     GpuReading,
     Limits,
     MemoryReading,
-    Origin,
     Peaks,
     Reading,
     RunInfo,
@@ -37,7 +36,13 @@ RUN = RunInfo(
     pid=1,
     limits=Limits(400 * MIB, "cgroup"),
     rank=3,
-    origin=Origin("python quantize.py --name 'a \"b\"'", "node7", "Linux 6.1.0 x86_64", "3.11.2"),
+    origin={
+        semconv.PROCESS_COMMAND_LINE: "python quantize.py --name 'a \"b\"'",
+        semconv.HOST_NAME: "node7",
+        semconv.OS_DESCRIPTION: "Linux 6.1.0 x86_64",
+        semconv.PYTHON_VERSION: "3.11.2",
+        semconv.OTEL_QUANT_VERSION: VERSION,
+    },
 )
 
 

@@ -1,0 +1,232 @@
+"""What bounds a step: a table of verdicts, each with the evidence that it needs.
+
+The evidence is where the step's thread was (:mod:`otel_quant.schema.stacks`) and the step's own figures. A
+verdict is given where one thing takes most of the time; else nothing stands out, which is said as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from otel_quant.schema.stacks import Amounts, Node, Place
+
+_SHORTEST: Final = 1.0
+"""Seconds that the thread must have been seen: with fewer than some ten samples, shares are chance."""
+
+_MOST: Final = 0.5
+_WAITS: Final = 0.3
+_BUSY: Final = 0.8
+_ONE: Final = 1.2
+"""Processors that a step uses at most that runs on one: other threads of the program do a little."""
+
+_FAULTS: Final = 200
+"""Major page faults a second: at 0.5 ms each they are a tenth of the time."""
+
+_RATE: Final = 20e6
+"""Bytes a second, read and written, below which a disk is hardly what a step waits for."""
+
+_COMPILERS: Final = ("torch/_inductor/", "torch/_dynamo/", "torch/utils/cpp_extension.py", "triton/", "numba/core/")  # fmt: skip
+
+
+class Bound(NamedTuple):
+    """What bounds a step."""
+
+    name: str  # The value of ``quant.step.bound_by``
+    evidence: str  # What says so, one sentence without its full stop
+
+
+@dataclass
+class Evidence:
+    """What is known of a step."""
+
+    root: Node
+    duration: float  # Seconds
+    figures: Mapping[str, Any]  # Attributes of its span
+    cpus: float | None  # Processors that the process may use
+
+    @cached_property
+    def total(self) -> Amounts:
+        """What was seen of it; not of steps within it."""
+        return self.root.total()
+
+    @cached_property
+    def stacks(self) -> list[tuple[tuple[Place, ...], Amounts]]:
+        """Its stacks, outermost line first."""
+        return [(lines, node.own) for lines, node in self.root.walk() if node.own.time]
+
+    @property
+    def blocked(self) -> float:
+        """Share of the time in which its thread neither ran nor waited for a processor."""
+        seen = self.total
+        return 1 - (seen.cpu + seen.waiting) / seen.time if seen.cpu else 0.0
+
+    @property
+    def cores(self) -> float | None:
+        """Processors that the process tree has used, on average."""
+        user, system = map(self.figures.get, ("quant.cpu.user", "quant.cpu.system"))
+        return None if user is None or system is None else (user + system) / self.duration
+
+    def rate(self, *names: str) -> float:
+        """Returns the sum of figures in a second."""
+        return sum(self.figures.get(name) or 0 for name in names) / self.duration
+
+    def most(self, line_of: Callable[[tuple[Place, ...]], Place | None]) -> tuple[float, str]:
+        """Returns the share of stacks that have a line, and which of these lines has most of it."""
+        times: dict[Place, int] = {}
+        for lines, own in self.stacks:
+            if (line := line_of(lines)) is not None:
+                times[line] = times.get(line, 0) + own.time
+        first = max(times, key=times.__getitem__, default=None)
+        return sum(times.values()) / self.total.time, first.short if first is not None else ""
+
+    @cached_property
+    def line(self) -> str:
+        """The line with the most time of its own, with its share."""
+        return max(
+            (
+                f"{_percent(own.time / self.total.time)} of its time at {place.short}"
+                for place, own in _by_line(self.stacks).items()
+            ),
+            key=lambda text: float(text.partition(" ")[0]),
+        )
+
+
+def bound_of(evidence: Evidence) -> Bound | None:
+    """Returns what bounds a step; None of one of which too little was seen."""
+    seen = evidence.total.time / 1e9
+    if seen < max(_SHORTEST, _MOST * evidence.duration):
+        return None
+    for name, _, verdict in VERDICTS:
+        if (found := verdict(evidence)) is not None:
+            return Bound(name, found)
+    return Bound(NOTHING_STANDS_OUT, f"at most {evidence.line}")
+
+
+def _by_line(stacks: list[tuple[tuple[Place, ...], Amounts]]) -> dict[Place, Amounts]:
+    found: dict[Place, Amounts] = {}
+    for lines, own in stacks:
+        found[lines[-1]] = found.get(lines[-1], Amounts()).plus(own)
+    return found
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _most(evidence: Evidence, line_of: Callable[[tuple[Place, ...]], Place | None]) -> str | None:
+    share, line = evidence.most(line_of)
+    return f"{_percent(share)} of its time, most at {line}" if share >= _MOST else None
+
+
+def _lock_file(evidence: Evidence) -> str | None:
+    return _most(
+        evidence,
+        lambda lines: lines[-1] if lines[-1].file.endswith("torch/utils/file_baton.py") else None,
+    )
+
+
+def _compiling(evidence: Evidence) -> str | None:
+    return _most(
+        evidence,
+        lambda lines: next((each for each in lines if each.file.startswith(_COMPILERS)), None),
+    )
+
+
+def _importing(evidence: Evidence) -> str | None:
+    def line_of(lines: tuple[Place, ...]) -> Place | None:
+        """Returns the line that imports something."""
+        for above, line in itertools.pairwise(lines):
+            if line.file == "<frozen importlib._bootstrap>":
+                return above
+        return None
+
+    return _most(evidence, line_of)
+
+
+def _calibration_data(evidence: Evidence) -> str | None:
+    def line_of(lines: tuple[Place, ...]) -> Place | None:
+        """Returns the line of the program that a library has called."""
+        libraries = [at for at, each in enumerate(lines) if each.library not in ("", "python")]
+        called = [each for each in lines[libraries[0] :] if not each.library] if libraries else []
+        return called[-1] if called else None
+
+    if not evidence.figures.get("quant.calibration.sample_count"):
+        return None
+    return _most(evidence, line_of)
+
+
+def _others_have_the_processors(evidence: Evidence) -> str | None:
+    waiting, cores, cpus = (
+        evidence.total.waiting / evidence.total.time,
+        evidence.cores,
+        evidence.cpus,
+    )
+    if waiting < _WAITS or cores is None or cpus is None or cores >= _BUSY * cpus:
+        return None  # else the program's own threads have them
+    return f"its thread waited {_percent(waiting)} of its time for a processor, while the program used {cores:.1f} of {cpus:g}"
+
+
+def _page_faults(evidence: Evidence) -> str | None:
+    rate = evidence.rate("quant.page_faults.major")
+    if evidence.blocked < _WAITS or rate < _FAULTS:
+        return None
+    return f"{rate:,.0f} page faults a second read from storage; its thread was blocked {_percent(evidence.blocked)} of its time"
+
+
+def _disk(evidence: Evidence) -> str | None:
+    rate = evidence.rate("quant.disk.read", "quant.disk.write")
+    if evidence.blocked < _MOST or rate < _RATE:
+        return None
+    return f"{rate / 1e6:,.0f} MB a second read and written; its thread was blocked {_percent(evidence.blocked)} of its time"
+
+
+def _waiting(evidence: Evidence) -> str | None:
+    if evidence.blocked < _BUSY or evidence.cores is None or evidence.cores > 1 - _BUSY:
+        return None
+    return f"its thread was blocked {_percent(evidence.blocked)} of its time, and the program used {evidence.cores:.2f} processors; {evidence.line}"
+
+
+def _one_processor(evidence: Evidence) -> str | None:
+    ran, cores, cpus = evidence.total.cpu / evidence.total.time, evidence.cores, evidence.cpus
+    if ran < _BUSY or cores is None or cpus is None or cores > _ONE or cpus < 2:
+        return None
+    return f"it used {cores:.1f} of {cpus:g} processors, and its thread ran {_percent(ran)} of its time; {evidence.line}"
+
+
+def _all_processors(evidence: Evidence) -> str | None:
+    cores, cpus = evidence.cores, evidence.cpus
+    if cores is None or cpus is None or cores < _BUSY * cpus:
+        return None
+    return f"it used {cores:.1f} of {cpus:g} processors; {evidence.line}"
+
+
+NOTHING_STANDS_OUT: Final = "nothing_stands_out"
+
+VERDICTS: Final[tuple[tuple[str, str, Callable[[Evidence], str | None]], ...]] = (
+    (
+        "lock_file",
+        "a lock file that another build holds, or one that was killed has left",
+        _lock_file,
+    ),
+    ("compiling", "compiling code", _compiling),
+    ("importing", "importing modules", _importing),
+    ("calibration_data", "the loader of the calibration data", _calibration_data),
+    ("other_programs", "other programs that have the processors", _others_have_the_processors),
+    ("page_faults", "reading mapped files or swapped memory", _page_faults),
+    ("disk", "the disk (probably)", _disk),
+    ("waiting", "waiting", _waiting),
+    ("one_processor", "one processor of several", _one_processor),
+    ("all_processors", "the processors, all of which it uses", _all_processors),
+)
+"""Value of ``quant.step.bound_by``, its words after "bound by", and what finds its evidence. The first counts."""
+
+
+def words_of(name: str) -> str:
+    """Returns a verdict in words, for the name of a step before it; of an unknown one its name."""
+    if name == NOTHING_STANDS_OUT:
+        return "nothing stands out"
+    return f"bound by {next((words for known, words, _ in VERDICTS if known == name), name)}"

@@ -1,0 +1,96 @@
+"""Each verdict on what bounds a step is given where its evidence is, and not where it nearly is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from otel_quant.schema.bounds import VERDICTS, Bound, Evidence, bound_of, words_of
+from otel_quant.schema.stacks import Amounts, Place, Stacks
+
+MAIN = Place("/a/quantize.py", "main", 12, "")
+LOADER = Place("/a/quantize.py", "Reader.get_next", 30, "")
+SLEEP = Place("queue.py", "Queue.get", 7, "python")
+COLLECT = Place("onnxruntime/quantization/calibrate.py", "collect", 698, "onnxruntime")
+BATON = Place("torch/utils/file_baton.py", "FileBaton.wait", 49, "torch")
+BUILD = Place("torch/utils/cpp_extension.py", "load", 9, "torch")
+IMPORT = Place("<frozen importlib._bootstrap>", "_find_and_load", 1176, "python")
+
+RUNS = 1.0, 0.0  # Shares of the time: on a processor, and waiting for one
+BLOCKED = 0.1, 0.0
+
+Seen = tuple[tuple[Place, ...], float, tuple[float, float]]  # A stack, its seconds, those shares
+
+
+def work(seconds: float, of: tuple[float, float] = RUNS) -> Seen:
+    return (MAIN, COLLECT), seconds, of
+
+
+def load(seconds: float) -> Seen:
+    return (MAIN, COLLECT, LOADER, SLEEP), seconds, RUNS
+
+
+def evidence(
+    *seen: Seen,
+    cores: float = 2.0,
+    cpus: float | None = 4,
+    duration: float = 10.0,
+    **figures: float,
+) -> Evidence:
+    """Returns the evidence of a step of ten seconds that uses two of four processors."""
+    stacks = Stacks()
+    for lines, seconds, (cpu, waiting) in seen:
+        time = round(seconds * 1e9)
+        stacks.add(0, lines, Amounts(time, round(cpu * time), round(waiting * time)))
+    known: dict[str, Any] = {"quant.cpu.user": cores * duration, "quant.cpu.system": 0.0}
+    known |= {name.replace("__", "."): value for name, value in figures.items()}
+    return Evidence(stacks.steps[0], duration, known, cpus)
+
+
+AT_COLLECT = "100 % of its time at collect (calibrate.py:698)"
+MIXED = "nothing_stands_out"
+
+CASES = {
+    "a lock file": (evidence(((MAIN, BUILD, BATON), 6, RUNS), work(4)), "lock_file", "60 % of its time, most at FileBaton.wait (file_baton.py:49)"),
+    "less at a lock file": (evidence(((MAIN, BUILD, BATON), 4, RUNS), work(6)), MIXED, "at most 60 % of its time at collect (calibrate.py:698)"),
+    "a compiler": (evidence(((MAIN, BUILD, COLLECT), 6, RUNS), work(4)), "compiling", "60 % of its time, most at load (cpp_extension.py:9)"),
+    "a compiler for less": (evidence(((MAIN, BUILD, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at collect (calibrate.py:698)"),
+    "imports": (evidence(((MAIN, IMPORT, BUILD), 6, RUNS), work(4)), "compiling", "60 % of its time, most at load (cpp_extension.py:9)"),
+    "imports of others": (evidence(((MAIN, IMPORT, COLLECT), 6, RUNS), work(4)), "importing", "60 % of its time, most at main (quantize.py:12)"),
+    "imports for less": (evidence(((MAIN, IMPORT, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at collect (calibrate.py:698)"),
+    "the loader": (evidence(load(6), work(4), quant__calibration__sample_count=9), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30)"),
+    "the loader for less": (evidence(load(4), work(6), quant__calibration__sample_count=9), MIXED, "at most 60 % of its time at collect (calibrate.py:698)"),
+    "a function of the program without samples": (evidence(load(6), work(4)), MIXED, "at most 60 % of its time at Queue.get (queue.py:7)"),
+    "other programs": (evidence(work(10, (0.5, 0.4)), cores=0.5), "other_programs", "its thread waited 40 % of its time for a processor, while the program used 0.5 of 4"),
+    "other programs for less": (evidence(work(10, (0.5, 0.2)), cores=0.5), MIXED, f"at most {AT_COLLECT}"),
+    "threads of its own": (evidence(work(10, (0.5, 0.4)), cores=3.5), "all_processors", f"it used 3.5 of 4 processors; {AT_COLLECT}"),
+    "page faults": (evidence(work(10, BLOCKED), quant__page_faults__major=3000), "page_faults", "300 page faults a second read from storage; its thread was blocked 90 % of its time"),
+    "fewer page faults": (evidence(work(10, BLOCKED), quant__page_faults__major=1000), MIXED, f"at most {AT_COLLECT}"),
+    "the disk": (evidence(work(10, BLOCKED), quant__disk__read=3e8, quant__disk__write=1e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time"),
+    "less of the disk": (evidence(work(10, BLOCKED), quant__disk__read=1e8), MIXED, f"at most {AT_COLLECT}"),
+    "waiting": (evidence(work(10, BLOCKED), cores=0.1), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {AT_COLLECT}"),
+    "waiting for threads of its own": (evidence(work(10, BLOCKED), cores=0.9), MIXED, f"at most {AT_COLLECT}"),
+    "one processor": (evidence(work(10, (0.9, 0.0)), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 90 % of its time; {AT_COLLECT}"),
+    "two processors": (evidence(work(10, (0.9, 0.0)), cores=1.5), MIXED, f"at most {AT_COLLECT}"),
+    "the only processor": (evidence(work(10), cores=1.0, cpus=1), "all_processors", f"it used 1.0 of 1 processors; {AT_COLLECT}"),
+    "processors that are not known": (evidence(work(10), cores=1.0, cpus=None), MIXED, f"at most {AT_COLLECT}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_verdict_and_what_says_so(case: str) -> None:
+    found, name, text = CASES[case]
+    assert bound_of(found) == Bound(name, text)
+
+
+def test_every_verdict_has_a_case_and_words() -> None:
+    names = [name for name, _, _ in VERDICTS]
+    assert {name for _, name, _ in CASES.values()} == {*names, MIXED}
+    assert all(words_of(name).startswith("bound by ") for name in names)
+    assert words_of(MIXED) == "nothing stands out"
+
+
+@pytest.mark.parametrize(("seconds", "duration"), [(0.9, 1.0), (4.0, 10.0)], ids=["short", "part"])
+def test_of_what_was_hardly_seen_nothing_is_said(seconds: float, duration: float) -> None:
+    assert bound_of(evidence(work(seconds), duration=duration)) is None

@@ -176,6 +176,7 @@ COMMAND: Final = Command(
         "is a gate. Exits with 0 within the limits, 1 if a run is worse or has failed, 2 for an "
         "invalid command line or file of limits, 3 if the runs cannot be compared."
     ),
+    examples=("runs/first runs/second", "runs/first runs/second --fail-over memory.peak=10%"),
     add_arguments=_add_arguments,
     run=_run,
 )

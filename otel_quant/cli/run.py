@@ -308,6 +308,10 @@ COMMAND: Final = Command(
         "ended. The program's output, input, signals and exit code are its own. Exits with 125 if "
         "the recording cannot be made, 126 if the program cannot be run, 127 if it does not exist."
     ),
+    examples=(
+        "-- python quantize.py",
+        "--out runs/first --watch -- python quantize.py --samples 128",
+    ),
     add_arguments=_add_arguments,
     run=_run,
     prints=False,

@@ -52,7 +52,7 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     """Yields what is to be said after how it ended, the most important sentence first."""
     yield from _error(subject)
-    yield from _peak_sentence(recording, summary.peak(recording))
+    yield from _peak_sentence(recording, subject, summary.peak(recording))
     yield from _growing(recording, subject)
     yield from _time(recording, subject)
     yield from _waited(recording)
@@ -136,11 +136,16 @@ def _path(names: Sequence[str]) -> str:
     return WITHIN.join(cut(name, _LONGEST_NAME) for name in names[-2:])
 
 
-def _peak_sentence(recording: Recording, peak: summary.Known | None) -> Iterator[str]:
+def _peak_sentence(
+    recording: Recording, subject: Subject, peak: summary.Known | None
+) -> Iterator[str]:
     if peak is None:
         return
     names = tuple(name for name, _ in peak.path)
     where = f" in {_path(names)}" if names else ""
+    starts = [each.step.start for each in subject.steps]
+    if not names and peak.time is not None and starts and peak.time < min(starts):
+        where = " before the first step"
     when = f", {clock_text(peak.time)} after the start" if peak.time is not None else ""
     limit = memory_limit(recording)
     near = f": {share_text(peak.value / limit)} of the limit of {size(limit)}" if limit else ""

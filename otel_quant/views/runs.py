@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
+from otel_quant.export.recording.layout import REPORT
 from otel_quant.recordings.runs.fields import (
     FAILED,
     LISTED,
     NAMES,
+    PATH,
     STATUS,
     TIME,
     Field,
@@ -118,7 +122,14 @@ def _list(
     runs: Sequence[Run], names: Sequence[str], fields: Sequence[Field] | None = None
 ) -> Table:
     columns = [_column(field, runs) for field in fields or _fields(names)]
-    return Table.of(columns, runs, row=lambda run, cells: Row(cells, state=run[STATUS]), id="runs")  # type: ignore[arg-type]  # one of State
+    is_page = fields is not None
+
+    def row(run: Run, cells: Sequence[Cell]) -> Row:
+        report = Path(str(run[PATH]), REPORT)
+        link = quote(report.as_posix()) if is_page and report.is_file() else ""
+        return Row(cells, state=run[STATUS], link=link)  # type: ignore[arg-type]  # one of State
+
+    return Table.of(columns, runs, row=row, id="runs")
 
 
 def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:

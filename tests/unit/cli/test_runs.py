@@ -219,12 +219,14 @@ def test_a_folder_that_does_not_exist_is_an_error(capsys: pytest.CaptureFixture[
 
 
 def test_the_page_has_the_table_and_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/nightly/killed/report.html").touch()
     html = printed(capsys, "--format", "html")
     assert 'http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;;' in html
     assert '<td title="median of 1 run">734.0</td>' in html
     assert '<td title="median of 1 run">2,000.0</td>' in html
     assert '<th scope="row" class="t">resnet50</th><td>102.4</td><td>107.0</td>' in html
-    assert '<tr class="killed"><th scope="row" class="t">runs/nightly/killed</th>' in html
+    link = '<a href="runs/nightly/killed/report.html">runs/nightly/killed</a>'
+    assert f'<tr class="killed"><th scope="row" class="t">{link}</th>' in html
     assert "<td>≥ 7,500.0</td>" in html
     assert "3 paths could not be read, or not in all parts:</p>" in html
     assert "runs/nightly/broken: has no manifest.json" in html

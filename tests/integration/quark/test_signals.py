@@ -158,7 +158,7 @@ def test_the_metrics_are_those_that_are_declared(case: Case) -> None:
     names = {
         "quant.step.duration", "quant.step.memory.peak", "quant.step.memory.growth",
         "quant.step.disk.io", "quant.step.cpu.time", "quant.step.active",
-        "quant.run.start", "quant.run.end", "quant.run.memory.peak",
+        "quant.run.start", "quant.run.last_seen", "quant.run.end", "quant.run.memory.peak",
         "quant.run.memory.usage", "quant.run.memory.limit", "quant.run.disk.io",
         "quant.calibration.samples",
     }  # fmt: skip

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from otel_quant.export.recording.layout import REPORT
 from otel_quant.recordings.runs.fields import (
+    FAILED,
     LISTED,
     NAMES,
     PATH,
@@ -136,6 +137,8 @@ def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
         found = run.get(field.name)
         if field.name == MEMORY_PEAK and isinstance(found, int | float) and is_least(run):
             return Quantity(found, before="≥ ")  # nothing has seen its end
+        if field.name == STATUS and FAILED in run:
+            return f"{found}, {run[FAILED]} failed"
         return found
 
     is_number = field.unit or any(isinstance(run.get(field.name), int | float) for run in runs)

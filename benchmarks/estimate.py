@@ -46,12 +46,12 @@ def measured(models: Sequence[str], names: Sequence[str], samples: Sequence[int]
             model = read(path)
             for method in methods(names):
                 few = estimate(model, method, SAMPLES)
-                probed = probe(model, method, SAMPLES)
+                probed, torch = probe(model, method, SAMPLES)
                 for count in samples:
                     found = estimate(model, method, count)
-                    real = probe(model, method, count)
+                    real, _ = probe(model, method, count)
                     errors.append(found.peak / real - 1)
-                    after_probe = extrapolated(found, few, probed).peak / real - 1
+                    after_probe = extrapolated(found, few, probed, torch).peak / real - 1
                     rows.append(
                         (
                             name,

@@ -19,13 +19,16 @@ from typing import Final
 from otel_quant.base.kernel_files import SELF, read_process
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.schema.records import Reading
-from otel_quant.schema.stacks import Amounts, Place, Stacks
+from otel_quant.schema.stacks import OUTSIDE, Amounts, Place, Stacks
+
+STACKS_SHARE: Final = 0.001
+"""Part of one core that the stacks may take beside the readings."""
 
 _DEEPEST: Final = 200
 """Frames of a stack that are kept, the innermost."""
 
-_MOST_CODE: Final = 20_000
-"""Pieces of code whose places are remembered."""
+_MOST_PLACES: Final = 20_000
+"""Positions in code whose lines are remembered: to find out a line takes as long as all else of a frame."""
 
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 _STANDARD: Final = tuple(
@@ -37,15 +40,18 @@ _INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{o
 
 
 class StackSampler:
-    """Adds the stacks of the threads that have an open step."""
+    """Adds the stacks of the threads that have an open step, or of all Python threads."""
 
-    def __init__(self, *, names_paths: bool) -> None:
+    def __init__(self, *, names_paths: bool, of_every_thread: bool = False) -> None:
         self.stacks = Stacks()
         self.newest: Mapping[int, Place] = {}  # By the step's index: its line at the last sample
         self._names_paths = names_paths
-        self._code: dict[int, tuple[CodeType, tuple[str, str, str] | None]] = {}
+        self._of_every_thread = of_every_thread
+        # By id of the code and position in it
+        self._places: dict[tuple[int, int], tuple[CodeType, Place | None]] = {}
         self._last_ns = 0
         self._last_rss = 0
+        self._natives: dict[int | None, int | None] = {}  # The kernel's ids of threads
         self._threads: dict[int, tuple[int, int]] = {}  # What each thread has run and waited, in ns
 
     def take(self, steps: Collection[OpenStep], reading: Reading) -> None:
@@ -55,50 +61,48 @@ class StackSampler:
         self._last_ns, self._last_rss = now, rss
         # A thread is in the innermost of its steps, which was opened last.
         innermost = {step.info.thread: step for step in steps}
-        if not innermost:
-            self.newest = {}
+        self.newest = newest = {}
+        if not innermost and not self._of_every_thread:
             return
-        used = self._used(innermost)
         frames = sys._current_frames()
-        seen = {thread: self._lines(frames.pop(thread, None)) for thread in innermost}
+        threads = frames.keys() - {threading.get_ident()} if self._of_every_thread else innermost
+        seen = {thread: self._lines(frames.get(thread)) for thread in threads}
         frames.clear()  # a frame that is held keeps the program's objects alive
-        newest: dict[int, Place] = {}
+        used = self._used(seen)
         # Memory is of the process: of several threads, the one that has run most has taken it.
-        busiest = max(innermost, key=lambda thread: used.get(thread, (0, 0))[0])
-        for thread, step in innermost.items():
-            lines = seen[thread]
+        busiest = max(innermost or seen, key=lambda thread: used.get(thread, (0, 0))[0])
+        for thread, lines in seen.items():
             if not lines:
                 continue
-            newest[step.info.index] = lines[-1]
-            start = step.start
-            is_new = start.clock_ns > last_ns
+            began_ns, before, index = last_ns or now, last_rss, OUTSIDE
+            if (step := innermost.get(thread)) is not None:
+                index, start = step.info.index, step.start
+                newest[index] = lines[-1]
+                if start.clock_ns > last_ns:
+                    began_ns, before = (
+                        start.clock_ns,
+                        start.memory.rss if start.memory else last_rss,
+                    )
+            time = max(0, now - began_ns)
             ran, waited = used.get(thread, (0, 0))
-            time = max(0, now - max(start.clock_ns, last_ns))
             ran = min(ran, time)
-            grown = 0
-            if thread == busiest and rss:
-                grown = rss - (
-                    start.memory.rss if is_new and start.memory is not None else last_rss
-                )
-            self.stacks.add(
-                step.info.index,
-                lines,
-                Amounts(time, ran, min(waited, time - ran), max(0, grown), max(0, -grown)),
-            )
-        self.newest = newest
+            grown = rss - before if thread == busiest and rss and before else 0
+            amounts = Amounts(time, ran, min(waited, time - ran), max(0, grown), max(0, -grown))
+            self.stacks.add(index, lines, amounts)
 
     def _used(self, threads: Collection[int]) -> dict[int, tuple[int, int]]:
         """Returns how long threads have run, and waited for a processor, since the last sample."""
-        known = {each.ident: each.native_id for each in threading.enumerate()}
         before, self._threads, used = self._threads, {}, {}
+        if not self._natives.keys() >= set(threads):
+            self._natives = {each.ident: each.native_id for each in threading.enumerate()}
         for thread in threads:
-            native = known.get(thread)
-            if native is None:
-                continue
             try:
-                ran, waited, turns = read_process(SELF, f"task/{native}/schedstat").split()
-            except (OSError, ValueError):
-                continue  # not this system, or the thread has ended
+                ran, waited, turns = read_process(
+                    SELF, f"task/{self._natives[thread]}/schedstat"
+                ).split()
+            except (KeyError, OSError, ValueError):
+                self._natives.pop(thread, None)  # not this system, or the thread has ended
+                continue
             if turns == b"0":
                 continue
             now = self._threads[thread] = int(ran), int(waited)
@@ -111,30 +115,33 @@ class StackSampler:
         lines: list[Place] = []
         while frame is not None and len(lines) < _DEEPEST:
             code = frame.f_code
-            known = self._code.get(id(code))
+            known = self._places.get((id(code), frame.f_lasti))
             if known is None:
-                if len(self._code) >= _MOST_CODE:
-                    self._code.clear()
-                known = self._code[id(code)] = code, self._described(code)
+                if len(self._places) >= _MOST_PLACES:
+                    self._places.clear()
+                # The code itself is kept too, so that no other gets its id.
+                known = code, self._place_of(code, frame.f_lineno or 0)
+                self._places[id(code), frame.f_lasti] = known
             if known[1] is not None:
-                file, function, library = known[1]
-                lines.append(Place(file, function, frame.f_lineno or 0, library))
+                lines.append(known[1])
             frame = frame.f_back
         lines.reverse()
         return lines
 
-    def _described(self, code: CodeType) -> tuple[str, str, str] | None:
-        """Returns file, function and library of code; None for ours."""
-        file = code.co_filename
+    def _place_of(self, code: CodeType, line: int) -> Place | None:
+        """Returns a line of code; None for ours."""
+        file, library = code.co_filename, ""
         if file.startswith(_OURS):
             return None
-        for folder in _INSTALLED:
-            _, found, below = file.rpartition(folder)
-            if found:
-                return below, code.co_qualname, below.partition(os.sep)[0].removesuffix(".py")
-        for folder in _STANDARD:
-            if file.startswith(folder):
-                return file.removeprefix(folder), code.co_qualname, "python"
-        if file.startswith("<frozen "):
-            return file, code.co_qualname, "python"
-        return file if self._names_paths else Path(file).name, code.co_qualname, ""
+        installed = [
+            below for folder in _INSTALLED if (below := file.rpartition(folder)[2]) != file
+        ]
+        standard = [file.removeprefix(folder) for folder in _STANDARD if file.startswith(folder)]
+        if installed:
+            file = installed[0]
+            library = file.partition(os.sep)[0].removesuffix(".py")
+        elif standard or file.startswith("<frozen "):
+            file, library = standard[0] if standard else file, "python"
+        elif not self._names_paths:
+            file = Path(file).name
+        return Place(file, code.co_qualname, line, library)

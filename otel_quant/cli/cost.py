@@ -137,6 +137,7 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.cost import CostError, parse_dims
     from otel_quant.views.cost import Choices, all_assumptions, document
+    from otel_quant.views.text import terminal_width
     from otel_quant.views.writers import written
 
     # A graph of many nodes makes millions of objects and no garbage; looking for some would take
@@ -164,7 +165,8 @@ def _run(options: argparse.Namespace) -> int:
             costs = [cost._replace(tensors=None) for cost in costs]
     if costs and not (problems and options.by == "comparison"):
         choices = Choices(options.by, options.sort, options.top, compared=not problems)
-        pieces = written(document(costs, choices), options.format)
+        width = terminal_width(sys.stdout)
+        pieces = written(document(costs, choices), options.format, width)
         while text := "".join(islice(pieces, _PIECES)):
             sys.stdout.write(text)
         sys.stdout.flush()
@@ -308,6 +310,7 @@ COMMAND: Final = Command(
         f"costed, {FAILED} one could not be, {MISUSED} the command line makes no sense, "
         f"{INCOMPLETE} --strict was given and something is not known or was assumed."
     ),
+    examples=("model.onnx", "float.onnx int8.onnx --dim batch=1 --by node"),
     add_arguments=_add_arguments,
     run=_run,
 )

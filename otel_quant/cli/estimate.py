@@ -42,7 +42,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[LIBRARY:]METHOD",
         dest="methods",
         help="a calibration method (MinMax), that of one library (quark:MinMax), or all of a "
-        "library (quark); may be repeated (default: all methods)",
+        "library (quark), with what its figures are computed from; may be repeated (default: a line "
+        "for each method)",
     )
     add_model_shapes(
         parser, of_inputs=" with dynamic dimensions, as for otel-quant cost", of_dims=""
@@ -106,12 +107,12 @@ def _run(options: argparse.Namespace) -> int:
             few = min(SAMPLES, options.samples)
             try:
                 estimates = [
-                    extrapolated(found, estimate(model, method, few), probe(model, method, few))
+                    extrapolated(found, estimate(model, method, few), *probe(model, method, few))
                     for found, method in zip(estimates, wanted, strict=True)
                 ]
             except ProbeError as error:
                 raise UserError(f"--probe: {printable(str(error))}", FAILED) from error
-        shown = document(model, estimates, limit)
+        shown = document(model, estimates, limit, explained=bool(options.methods))
         sys.stdout.writelines(written(shown, options.format, terminal_width(sys.stdout)))
     return 0
 
@@ -126,6 +127,7 @@ COMMAND: Final = Command(
         f"answer to --limit, {FAILED} the model cannot be read or a probe failed, {MISUSED} the "
         "command line makes no sense."
     ),
+    examples=("float.onnx --samples 128", "float.onnx --samples 128 --limit 8GB"),
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -48,12 +48,7 @@ class Variants:
 
 
 def load_variants(reference: str) -> Variants:
-    """Loads a script and calls its function.
-
-    The script's folder is importable, and its ``__name__`` is its file's without the suffix. The
-    random numbers of Python, numpy and torch are seeded before, so that a script that draws some
-    has the same in each process; what it seeds itself counts.
-    """
+    """Loads a script, whose folder is importable, with seeded random numbers, and calls its function."""
     path, colon, name = reference.rpartition(":")
     if not (colon and path and name.isidentifier()):
         raise VariantsError(

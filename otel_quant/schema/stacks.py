@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
@@ -44,6 +45,9 @@ OTHER: Final = Place("", "other", 0, "")
 OTHER_STEPS: Final = -1
 """Index of a step that stands for those that were folded whole."""
 
+OUTSIDE: Final = -2
+"""Index that stands for what threads without an open step did."""
+
 
 class Amounts(NamedTuple):
     """What was seen at a line."""
@@ -56,7 +60,7 @@ class Amounts(NamedTuple):
 
     def plus(self, other: Amounts) -> Amounts:
         """Returns the sum."""
-        return Amounts(*(a + b for a, b in zip(self, other, strict=True)))
+        return Amounts(*map(add, self, other))
 
 
 NOTHING: Final = Amounts()

@@ -16,10 +16,19 @@ SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
 
 
-def document(model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None) -> Document:
-    """Returns estimates as a document; ``limit`` is what they are to fit into, in bytes."""
+def document(
+    model: EstimatedModel,
+    estimates: Sequence[Estimate],
+    limit: int | None,
+    *,
+    explained: bool = True,
+) -> Document:
+    """Returns estimates as a document; ``limit`` is what they are to fit into, in bytes.
+
+    What each figure is computed from follows where it is to be explained.
+    """
     return Document(
-        _parts(model, estimates, limit),
+        _parts(model, estimates, limit, explained=explained),
         title=model.cost.path,
         over="Memory that a quantization needs",
         sheet=lambda: _sheet(estimates, limit),
@@ -28,9 +37,9 @@ def document(model: EstimatedModel, estimates: Sequence[Estimate], limit: int | 
 
 
 def _parts(
-    model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None
+    model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None, *, explained: bool
 ) -> Iterator[Part]:
-    if notes := _notes(model):
+    if notes := _notes(model, estimates):
         yield Lines(notes)
     activations = sum(tensor.bytes or 0 for tensor in model.activations)
     rows: list[tuple[str, Cell]] = [
@@ -43,7 +52,7 @@ def _parts(
             f"largest layer by {whose}",
             Quantity(layer.bytes, "By", before=f"{layer.name}, ", after=f": {layer.computed_from}"),
         )
-        for whose, layer in model.layers.items()
+        for whose, layer in (model.layers.items() if explained else ())
     ]
     yield Facts(rows, model.cost.path)
     fits = Column[Estimate]("fits", "", lambda each: each.fits(limit or 0))
@@ -51,7 +60,7 @@ def _parts(
         fits = Column(f"fits {size(limit)}", "", fits.value)
     columns = (*_COLUMNS[:-1], *(() if limit is None else (fits,)), _COLUMNS[-1])
     yield Table.of(columns, estimates, id="estimates", caption="Estimates")
-    for library, own in groupby(estimates, lambda each: each.library):
+    for library, own in groupby(estimates if explained else (), lambda each: each.library):
         yield from _explained(library, tuple(own))
 
 
@@ -102,7 +111,7 @@ def _facts(figures: Sequence[tuple[str, Figure]], title: str) -> Facts:
     )
 
 
-def _notes(model: EstimatedModel) -> list[str]:
+def _notes(model: EstimatedModel, estimates: Sequence[Estimate]) -> list[str]:
     """What the figures rest on beyond the model."""
     notes = list(assumptions(model.cost))
     if model.unsized:
@@ -110,6 +119,16 @@ def _notes(model: EstimatedModel) -> list[str]:
             f"{counted(model.unsized, 'tensor')} of unknown size: the estimates leave them out, so "
             "that more may be needed; --input and --dim give the lengths of inputs"
         )
+    for each in {each.library: each for each in estimates}.values():
+        if not each.is_installed:
+            notes.append(
+                f"{each.library} is not installed here: what it takes is assumed, and no answer is yes"
+            )
+        elif each.torch:
+            notes.append(
+                f"{each.library}: quant_pre_process imports torch, {size(each.torch)}, which is in "
+                "'at most' alone"
+            )
     return notes
 
 
@@ -122,7 +141,7 @@ def _data(
         "weight_bytes": model.weight_bytes,
         "input_bytes": model.input_bytes,
         "input_shapes": {tensor.name: list(tensor.shape or ()) for tensor in model.inputs},
-        "notes": _notes(model),
+        "notes": _notes(model, estimates),
         "unsized_tensors": model.unsized,
         "layers": {whose: asdict(layer) for whose, layer in model.layers.items()},
         "limit_bytes": limit,

@@ -15,11 +15,11 @@ from typing import Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.forecast import StepForecast
-from otel_quant.capture.probes.readers import Probes, Sampler
+from otel_quant.capture.probes.readers import SHARE, Probes, Sampler
 from otel_quant.capture.recorder.events import EventMaker, Taken
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, Sinks, current_step
 from otel_quant.capture.recorder.run_info import completed
-from otel_quant.capture.stacks import StackSampler
+from otel_quant.capture.stacks import STACKS_SHARE, StackSampler
 from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema.events import Event, Sink
@@ -66,7 +66,8 @@ class Recorder:
         self._sinks = Sinks(sinks)
         self._events = EventMaker(probes.resources, metrics)
         self._events.run = info
-        self._sampler = Sampler(self._sample, sample_interval)
+        share = SHARE if stacks is None else SHARE + STACKS_SHARE
+        self._sampler = Sampler(self._sample, sample_interval, share)
         self._exact_peaks = exact_peaks
         self._stacks = stacks
         self._events.stacks = stacks.stacks if stacks is not None else None

@@ -18,7 +18,8 @@ import os
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from importlib.util import find_spec
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.cost import InputSpec, ModelCost, TensorCost, analyze, dtypes
 from otel_quant.cost.model_reader import read_model
@@ -52,6 +53,8 @@ class Library:
     quantized: frozenset[str]
     removed: frozenset[str]  # Operators that it takes out of the model first
     keeps_inputs: bool  # It reads all samples before it begins, and keeps them
+    # Bytes of torch, which ``quant_pre_process`` imports where it is installed; 0 if ``base`` has it
+    torch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ ONNXRUNTIME: Final = Library(
     ),
     removed=frozenset(),
     keeps_inputs=False,
+    torch=535_000_000,
 )
 
 QUARK: Final = Library(
@@ -182,6 +186,9 @@ class Estimate:
     # that there is no such bound
     highest: int | None
     probed: int = 0  # Samples of the real run from which it was extrapolated; 0 for none
+    # Bytes of torch in ``highest``, which only a program that prepares its model imports
+    torch: int = 0
+    is_installed: bool = True  # Its library is: else what that takes is not known
 
     @property
     def peak(self) -> int:
@@ -197,7 +204,8 @@ class Estimate:
         """Says whether it fits into a number of bytes."""
         if self.lowest > limit:
             return "no"
-        return "yes" if self.highest is not None and self.highest <= limit else "perhaps"
+        is_bounded = self.highest is not None and self.highest <= limit
+        return "yes" if is_bounded and self.is_installed else "perhaps"
 
 
 _PROBED_BELOW: Final = 0.1
@@ -205,9 +213,24 @@ _PROBED_ABOVE: Final = 0.1
 """Shares by which a peak may lie below or above one that was extrapolated from a real run."""
 
 
-def estimate(model: EstimatedModel, method: Method, samples: int) -> Estimate:
-    """Estimates what a quantization needs."""
+class Environment(NamedTuple):
+    """What is installed beside this."""
+
+    has_library: bool = True
+    has_torch: bool = False
+
+
+def environment(library: Library) -> Environment:
+    """Looks for what is installed; nothing is imported."""
+    return Environment(find_spec(library.name) is not None, find_spec("torch") is not None)
+
+
+def estimate(
+    model: EstimatedModel, method: Method, samples: int, here: Environment | None = None
+) -> Estimate:
+    """Estimates what a quantization needs, here by what is installed."""
     library = method.library
+    here = here or environment(library)
     sizes = [
         tensor.bytes
         for tensor in model.activations
@@ -266,7 +289,10 @@ def estimate(model: EstimatedModel, method: Method, samples: int) -> Estimate:
         f"{library.preparing_copies} x {size(weights)} of weights, before the calibration",
     )
     disk = _figures(files, max(cache, prepared, key=lambda part: part[1]))
-    found = Estimate(library.name, method.name, samples, memory, disk, lowest=0, highest=0)
+    torch = library.torch if here.has_torch else 0
+    found = Estimate(
+        library.name, method.name, samples, memory, disk, 0, 0, 0, torch, here.has_library
+    )
     return _bounded(found, method.below, None if model.unsized else method.above)
 
 
@@ -274,8 +300,8 @@ def _figures(*parts: tuple[str, int, str]) -> tuple[Figure, ...]:
     return tuple(Figure(*part) for part in parts if part[1])
 
 
-def extrapolated(wanted: Estimate, probed: Estimate, measured: int) -> Estimate:
-    """Extrapolates from a real run with few samples."""
+def extrapolated(wanted: Estimate, probed: Estimate, measured: int, torch: int) -> Estimate:
+    """Extrapolates from a real run with few samples, and from what torch took in it."""
     further = wanted.samples - probed.samples
     memory = _figures(
         ("real run", measured, f"measured: peak of a run of {counted(probed.samples, 'sample')}"),
@@ -285,7 +311,9 @@ def extrapolated(wanted: Estimate, probed: Estimate, measured: int) -> Estimate:
             f"what the arithmetic adds for {counted(further, 'more sample')}",
         ),
     )
-    found = replace(wanted, memory=memory, probed=probed.samples)
+    found = replace(
+        wanted, memory=memory, probed=probed.samples, torch=torch if wanted.torch else 0
+    )
     return _bounded(found, _PROBED_BELOW, None if wanted.highest is None else _PROBED_ABOVE)
 
 
@@ -294,7 +322,7 @@ def _bounded(found: Estimate, below: float, above: float | None) -> Estimate:
     return replace(
         found,
         lowest=round(peak * (1 - below)),
-        highest=None if above is None else round(peak * (1 + above)),
+        highest=None if above is None else round(peak * (1 + above)) + found.torch,
     )
 
 

@@ -2,17 +2,20 @@
 
 The quantization runs in a process of its own, whose program this module is too: it reads a request
 as JSON from standard input, and writes the largest resident memory of its process to standard
-output; what the library prints goes to standard error.
+output, and how much it grows when the model's preparation is imported, which loads torch; what the
+library prints goes to standard error.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +29,8 @@ class ProbeError(Exception):
     """A probe failed."""
 
 
-def probe(model: EstimatedModel, method: Method, samples: int) -> int:
-    """Quantizes a model in a child process, with random inputs."""
+def probe(model: EstimatedModel, method: Method, samples: int) -> tuple[int, int]:
+    """Quantizes a model in a child process, with random inputs; returns its peak, and torch's part."""
     request = {
         "model": str(Path(model.cost.path).absolute()),
         "library": method.library.name,
@@ -55,13 +58,14 @@ def probe(model: EstimatedModel, method: Method, samples: int) -> int:
             f"{method.title}: the probe was killed by signal {-done.returncode}; if the system had "
             "no memory left, the model does not fit with even these few samples"
         )
-    if done.returncode or not done.stdout.strip().isdecimal():
+    if done.returncode:
         said = done.stderr.strip().splitlines() or ["it said nothing"]
         raise ProbeError(f"{method.title}: the probe failed: {said[-1]}")
-    return int(done.stdout)
+    peak, torch = map(int, done.stdout.split())
+    return peak, torch
 
 
-def _run(request: dict[str, Any]) -> int:
+def _run(request: dict[str, Any]) -> tuple[int, int]:
     """Quantizes a model."""
     import numpy as np
     from onnxruntime.quantization import QuantFormat, QuantType
@@ -98,10 +102,17 @@ def _run(request: dict[str, Any]) -> int:
             activation_type=QuantType.QInt8,
             weight_type=QuantType.QInt8,
         )
+    peak, before = _memory("VmHWM:"), _memory("VmRSS:")
+    with suppress(ImportError):  # what quant_pre_process imports; sympy may be missing
+        importlib.import_module("onnxruntime.tools.symbolic_shape_infer")
+    return peak, max(0, _memory("VmRSS:") - before)
+
+
+def _memory(name: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
+        if line.startswith(name):
             return int(line.split()[1]) << 10
-    raise OSError("/proc/self/status has no VmHWM; a probe needs Linux")
+    raise OSError(f"/proc/self/status has no {name} A probe needs Linux")
 
 
 def _found(library: str, name: str) -> tuple[Callable[..., None], Any]:
@@ -120,5 +131,5 @@ def _found(library: str, name: str) -> tuple[Callable[..., None], Any]:
 if __name__ == "__main__":
     answer = os.dup(1)
     os.dup2(2, 1)
-    peak = _run(json.load(sys.stdin))
-    os.write(answer, f"{peak}\n".encode())
+    peak, torch = _run(json.load(sys.stdin))
+    os.write(answer, f"{peak} {torch}\n".encode())

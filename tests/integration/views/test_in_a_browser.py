@@ -256,6 +256,14 @@ def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(ope
         assert page.cells("bench-models", 1) == [*in_order, "failed", "unknown"]
 
 
+@pytest.mark.parametrize("has_touch", [True, False])
+def test_keys_are_named_where_there_may_be_a_keyboard(
+    opened: Open, tmp_path: Path, has_touch: bool
+) -> None:
+    page = opened(render(built.good(tmp_path)), has_touch=has_touch)
+    assert page.page.locator("#keys").is_visible() is not has_touch
+
+
 def test_without_javascript_the_outline_and_the_tables_are_there(
     opened: Open, tmp_path: Path
 ) -> None:

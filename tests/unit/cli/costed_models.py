@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -72,3 +74,16 @@ def printed(
     written = capsys.readouterr()
     assert written.err == error
     return written.out
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, folder: Path, *names: str) -> None:
+    """Has these of the packages that estimates look for found, and the others not."""
+    for name in ("onnxruntime", "quark", "torch"):
+        if name not in names:
+            monkeypatch.setitem(sys.modules, name, None)
+        elif sys.modules.get(name) is None:
+            monkeypatch.delitem(sys.modules, name, raising=False)
+            (folder / "packages" / name).mkdir(parents=True, exist_ok=True)
+            (folder / "packages" / name / "__init__.py").touch()
+    monkeypatch.syspath_prepend(folder / "packages")
+    importlib.invalidate_caches()

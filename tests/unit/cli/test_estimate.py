@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from otel_quant.cli import main
-from tests.unit.cli.costed_models import save
+from otel_quant.cost.estimate import METHODS
+from tests.unit.cli.costed_models import installed, save
 
 NET = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -26,7 +27,42 @@ net (float[N, 256] x) => (float[N, 256] y) {
 def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     save(tmp_path / "net.onnx", NET, {"w": np.ones((256, 256), np.float32)})
     monkeypatch.chdir(tmp_path)
+    installed(monkeypatch, tmp_path, "onnxruntime", "quark")
     return "net.onnx"
+
+
+def test_without_a_method_there_is_a_line_for_each(
+    net: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["estimate", net, "--dim", "N=1024", "--limit", "100MB"]) == 0
+    model, table = capsys.readouterr().out.split("\n\n")
+    assert [line.split("  ")[0] for line in model.splitlines()] == [
+        "net.onnx", "weights", "inputs of a sample", "activations of a sample",
+    ]  # fmt: skip
+    assert [line.split()[0] for line in table.splitlines()[2:]] == [each.title for each in METHODS]
+    assert table.splitlines()[2].split()[-2:] == ["perhaps", "libraries"]
+
+
+def test_torch_that_may_be_imported_and_a_library_that_is_not_there_make_it_perhaps(
+    net: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def answers(limit: str, *names: str) -> tuple[list[str], list[str]]:
+        with monkeypatch.context() as patch:
+            installed(patch, tmp_path / "-".join(names), *names)
+            assert main(["estimate", net, "--format", "json", "--limit", limit]) == 0
+        found = json.loads(capsys.readouterr().out)
+        fits = {each["library"]: each["fits"] for each in found["estimates"]}
+        return [fits["onnxruntime"], fits["quark"]], found["notes"][1:]
+
+    assert answers("2GB", "onnxruntime", "quark") == (["yes", "yes"], [])
+    torch = "onnxruntime: quant_pre_process imports torch, 535 MB, which is in 'at most' alone"
+    assert answers("512MB", "onnxruntime", "quark", "torch") == (["perhaps", "no"], [torch])
+    assert answers("2GB", "onnxruntime", "quark", "torch") == (["yes", "yes"], [torch])
+    away = "quark is not installed here: what it takes is assumed, and no answer is yes"
+    assert answers("2GB", "onnxruntime") == (["yes", "perhaps"], [away])
 
 
 def test_the_table_says_of_each_figure_what_it_was_computed_from(

@@ -45,7 +45,7 @@ FLOAT = ModelResult(
     inputs={"x": "float32 8x64"},
     assigned={"CPU": 1003},
     latency=Latency(0.0125, 0.012, 0.0131, 1200, 0.02, 0.01),
-    memory=MemoryUse(500_000_000, 510_000_000, None, None, None, 6_000_000, None),
+    memory=MemoryUse(500_000_000, 510_000_000, weights_on_disk=6_000_000),
     ran=Ran(
         20,
         100.0,
@@ -59,7 +59,7 @@ INT8 = ModelResult(
     assumed=("--dim batch=1",),
     assigned={"CPU": 3},
     latency=Latency(0.005, 0.004, 0.006, 9, 0.02, 0.03, 0.4, True),
-    memory=MemoryUse(None, 510_000_000, None, None, None, 2_000_000, None),
+    memory=MemoryUse(None, 510_000_000, weights_on_disk=2_000_000),
     ran=RAN,
     findings=(
         Finding("unfused", "conv", "c was not fused", "", 20.0, 0.2, ("c_q", "c"), "a.cc", "Conv"),

@@ -469,10 +469,8 @@ def _resolved(
 def _missing(op: Operation, i: int) -> Value:
     """A result that the operator, function or body does not give."""
     value = Value()
-    if op.bodies and op.bodies[0].times is None:
-        value.unknown = op.bodies[0].unknown
-    else:
-        value.unknown = f"{op.title}: nothing is known of result {i}"
+    endless = [body.unknown for body in op.bodies[:1] if body.times is None]
+    value.unknown = endless[0] if endless else f"{op.title}: nothing is known of result {i}"
     return value
 
 

@@ -17,8 +17,8 @@ from typing import Final, Literal, ParamSpec, TypeVar
 from otel_quant.schema.figures import MODEL_FIGURES, Metric
 from otel_quant.schema.figures import PREFIX as PREFIX
 
-SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
-"""Version of OpenTelemetry's semantic conventions whose names are used here."""
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+"""Version of OpenTelemetry's semantic conventions whose names are used here; a test holds that it has them."""
 
 SCOPE: Final = "otel_quant"
 """Name of the instrumentation scope of every signal."""
@@ -326,6 +326,7 @@ DURATION_BUCKETS: Final[tuple[float, ...]] = (
 STEP_DURATION: Final = _metric("quant.step.duration", "histogram", "s", "Time from a step's start to its end.", (*STEP_LABELS, ERROR_TYPE), DURATION_BUCKETS)
 STEP_ACTIVE: Final = _metric("quant.step.active", "observable_gauge", "{step}", "Steps of that kind that are open now; 0 after the last of them has ended.", STEP_LABELS)
 RUN_START: Final = _metric("quant.run.start", "observable_gauge", "s", "When the run began, in seconds since the epoch. Its attributes say which run a process belongs to: other metrics are joined with it by process.", (RUN_NAME, RUN_RANK, PROCESS_PID, RUN_TRACE_ID, INPUT_NAME, CALIBRATION_METHOD, CONFIG_NAME))
+RUN_LAST_SEEN: Final = _metric("quant.run.last_seen", "observable_gauge", "s", "When the run was last heard of, in seconds since the epoch: when its metrics were collected, or when it ended.", (RUN_NAME,))
 RUN_MEMORY_PEAK: Final = _metric("quant.run.memory.peak", "observable_gauge", "By", "Highest RSS of the process tree since the run began.", (RUN_NAME,))
 RUN_END: Final = _metric("quant.run.end", "observable_gauge", "s", "When the run ended, in seconds since the epoch; absent while it goes on, and for ever if it is killed.", (RUN_NAME,))
 RUN_MEMORY_LIMIT: Final = _metric("quant.run.memory.limit", "observable_gauge", "By", "Memory the process may use.", ())

@@ -15,6 +15,7 @@ from otel_quant.recordings.model import (
     RecordedStep,
     Recording,
     covered,
+    number,
     script_of,
 )
 from otel_quant.schema import semconv
@@ -39,7 +40,10 @@ _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 3
 _MOST_GROWING: Final = 10
 _LONG: Final = 0.2
-"""Share of the whole time that a step takes at least of which it is told that memory kept growing."""
+"""Share of the whole time from which on a step leaks rather than loads, and a wait is worth telling."""
+
+_LEAST_WAIT: Final = 1.0
+"""Seconds."""
 
 _WORTH: Final = 0.05
 """Share of the whole time from which on a step matters."""
@@ -48,9 +52,10 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     """Yields what is to be said after how it ended, the most important sentence first."""
     yield from _error(subject)
-    yield from _peak_sentence(recording, summary.peak(recording))
+    yield from _peak_sentence(recording, subject, summary.peak(recording))
     yield from _growing(recording, subject)
     yield from _time(recording, subject)
+    yield from _waited(recording)
     yield from _bounds(recording, subject)
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))
@@ -131,11 +136,16 @@ def _path(names: Sequence[str]) -> str:
     return WITHIN.join(cut(name, _LONGEST_NAME) for name in names[-2:])
 
 
-def _peak_sentence(recording: Recording, peak: summary.Known | None) -> Iterator[str]:
+def _peak_sentence(
+    recording: Recording, subject: Subject, peak: summary.Known | None
+) -> Iterator[str]:
     if peak is None:
         return
     names = tuple(name for name, _ in peak.path)
     where = f" in {_path(names)}" if names else ""
+    starts = [each.step.start for each in subject.steps]
+    if not names and peak.time is not None and starts and peak.time < min(starts):
+        where = " before the first step"
     when = f", {clock_text(peak.time)} after the start" if peak.time is not None else ""
     limit = memory_limit(recording)
     near = f": {share_text(peak.value / limit)} of the limit of {size(limit)}" if limit else ""
@@ -194,6 +204,16 @@ def _time(recording: Recording, subject: Subject) -> Iterator[str]:
         f"{'most of it' if share > 0.5 else 'the longest'} {_path(names)}{times}: "
         f"{duration_text(own)}, {share_text(share)} of it."
     )
+
+
+def _waited(recording: Recording) -> Iterator[str]:
+    """Yields the machine's part in a run that lasted long."""
+    name = summary.BY_NAME[summary.CPU_WAIT].attributes[0]
+    every = [number(run.attributes, name) for run in recording.runs]  # of a shell's child, its own
+    waited = max(filter(None, (summary.value(recording, summary.CPU_WAIT), *every)), default=0.0)
+    if waited >= max(_LEAST_WAIT, _LONG * recording.duration):
+        whole = duration_text(recording.duration)
+        yield f"For {duration_text(waited)} of {whole} its main thread waited for a processor: a busy machine."
 
 
 def _bounds(recording: Recording, subject: Subject) -> Iterator[str]:

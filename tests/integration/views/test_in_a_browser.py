@@ -285,6 +285,14 @@ def test_a_phone_shows_two_models_of_a_hundred_nodes_in_ten_windows_and_cuts_no_
         assert len(caption) < 40, caption
 
 
+@pytest.mark.parametrize("has_touch", [True, False])
+def test_keys_are_named_where_there_may_be_a_keyboard(
+    opened: Open, tmp_path: Path, has_touch: bool
+) -> None:
+    page = opened(render(built.good(tmp_path)), has_touch=has_touch)
+    assert page.page.locator("#keys").is_visible() is not has_touch
+
+
 def test_without_javascript_the_outline_and_the_tables_are_there(
     opened: Open, tmp_path: Path
 ) -> None:

@@ -78,6 +78,24 @@ def test_memory_that_goes_on_growing_within_a_step_is_called_a_leak(
     assert (said in shown) if said is not None else "growing" not in shown
 
 
+@pytest.mark.parametrize("waited", [110, 5])
+def test_a_run_that_waited_for_a_processor_says_so_first(
+    waited: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    process = folder.process().begin(0)
+    process.close(process.step("Calibration", 1), 138)
+    process.end(139)
+    process.gone()
+    folder.curve([(138, {"memory": MB}, {"cpu.wait": waited})])
+    folder.ended(Ending(time=139, exit_code=0))
+    said = "For 1 min 50 s of 2 min 19 s its main thread waited for a processor: a busy machine."
+    assert main(["show", str(folder.path)]) == 0
+    assert main(["report", str(folder.path), "-o", "-"]) == 0
+    shown = capsys.readouterr().out.replace("\xa0", " ")
+    assert shown.count(said) == (2 if waited == 110 else 0)
+
+
 # --- every command ------------------------------------------------------------------------
 
 

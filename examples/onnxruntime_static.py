@@ -34,11 +34,14 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=16, help="calibration images")
     methods = [method.name for method in CalibrationMethod]
     parser.add_argument("--method", choices=methods, default="MinMax", help="calibration method")
+    parser.add_argument("--folder", type=Path, help="where the models go; a temporary one if unset")
     arguments = parser.parse_args()
 
-    with tempfile.TemporaryDirectory() as folder:
-        float_model = write_resnet50(Path(folder) / "resnet50.onnx")
-        quantized_model = Path(folder) / "resnet50_int8.onnx"
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        folder.mkdir(exist_ok=True)
+        float_model = write_resnet50(folder / "resnet50.onnx")
+        quantized_model = folder / "resnet50_int8.onnx"
         quantize_static(
             float_model,
             quantized_model,

@@ -78,7 +78,6 @@ class QuantInstrumentor(BaseInstrumentor):
                 )
             PROVIDERS.use(Providers(*map(kwargs.get, _PROVIDERS)))
             HOOKS.set([PROCESSES], chosen)
-            WORKAROUNDS.apply_again()
 
     def _uninstrument(self, **kwargs: Any) -> None:
         with FAULTS.kept_in("instrumentation"):

@@ -20,6 +20,7 @@ from scripts import (
     cost_rules_docs,
     libraries_docs,
     recording_docs,
+    registry_docs,
     telemetry_docs,
 )
 
@@ -29,6 +30,7 @@ PAGES: Final = (
     cost_rules_docs,
     libraries_docs,
     recording_docs,
+    registry_docs,
     telemetry_docs,
 )
 """Modules that make one page each: `PAGE` is its path and `document()` returns its text."""
@@ -37,7 +39,11 @@ PAGES: Final = (
 def documents() -> dict[Path, str]:
     """Returns the content of every generated file."""
     pages = {page.PAGE: page.document() for page in PAGES}
-    return {**pages, recording_docs.SCHEMA: recording_docs.schema(), **dashboards.documents()}
+    more = {
+        recording_docs.SCHEMA: recording_docs.schema(),
+        registry_docs.MANIFEST: registry_docs.manifest(),
+    }
+    return {**pages, **more, **dashboards.documents()}
 
 
 if __name__ == "__main__":

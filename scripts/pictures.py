@@ -34,6 +34,19 @@ COLUMNS: Final = 110
 LONGEST_WAIT: Final = 1.5
 """Seconds; longer waits between two lines are shown as this."""
 
+EXAMPLE: Final = f"{sys.executable} onnxruntime_static.py --folder models"
+PAGES: Final = (
+    (f"otel-quant run --out first -- {EXAMPLE}", ""),
+    (f"otel-quant run --out second -- {EXAMPLE} --method Percentile", ""),
+    ("otel-quant stacks second --format html", "stacks"),
+    ("otel-quant compare first second --format html", "compare"),
+    (
+        "otel-quant inference models/resnet50.onnx models/resnet50_int8.onnx --format html",
+        "inference",
+    ),
+)
+"""Commands, and the names of the pictures of what they print."""
+
 GROUPS: Final = (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup"))
 FRAME: Final = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -67,6 +80,20 @@ def main() -> None:
         lines = terminal_of(command, folder, LIMIT)
         (DOCS / "run-killed.svg").write_text(moving(command, lines))
         photograph(folder / "killed" / "report.html", "report")
+        for command, name in PAGES:
+            page = made(f"{PROGRAMS / command}", folder, name)
+            if page is not None:
+                photograph(page, name)
+
+
+def made(command: str, folder: Path, name: str) -> Path | None:
+    """Runs a command; returns what it has printed as a page, if it has a picture."""
+    printed = subprocess.run(command.split(), cwd=folder, check=True, stdout=subprocess.PIPE).stdout
+    if not name:
+        return None
+    page = folder / f"{name}.html"
+    page.write_bytes(printed)
+    return page
 
 
 def terminal_of(command: str, folder: Path, limit: int) -> list[tuple[float, str]]:

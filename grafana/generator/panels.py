@@ -412,15 +412,21 @@ def board(
             choice("job", "Job", f"label_values({start}, job)", "The service: OTEL_SERVICE_NAME.")
             .regex("/([^/]+)$/")
         )
-        .with_variable(run)
         .with_variable(
-            processes
-            or choice(
-                "instance", "Process",
-                f'label_values({start}{{{names.OF_JOB}, {names.CHOSEN}}}, instance)',
-                "All processes of the chosen runs.",
-            ).hide(VariableHide.HIDE_VARIABLE)
+            dashboard.TextBoxVariable("search").label("Search runs").default_value("")
+            .description("A part of the names of runs, in upper or lower case: the menu beside it has those alone, and so has the page where all are chosen.")
         )
+        .with_variable(run)
+        .with_variable(processes or _every_process())
+    )  # fmt: skip
+
+
+def _every_process() -> dashboard.CustomVariable:
+    """Returns a variable that stands for all processes, and lists none: there is one for each run and more."""
+    return (
+        dashboard.CustomVariable("instance").label("Process").values("").include_all(True).all_value(".+")
+        .current(VariableOption(selected=True, text="All", value="$__all"))
+        .hide(VariableHide.HIDE_VARIABLE)
     )  # fmt: skip
 
 
@@ -429,13 +435,13 @@ OF_RESULT = f'/{names.RUN_NAME}="(.+)"}} \\S+ \\S+$/'
 
 
 def _newest_first(start: str) -> str:
-    newest = f"topk({MOST_SPANS}, max by ({names.RUN_NAME}) (max_over_time({start}{{{names.OF_JOB}}}[$__range])))"
+    newest = f"topk({MOST_SPANS}, max by ({names.RUN_NAME}) (max_over_time({start}{{{names.OF_JOB}, {names.RUN_NAME}=~`{names.SEARCHED}`}}[$__range])))"
     return f"query_result(sort_desc({newest}))"
 
 
 def runs(start: str = START) -> dashboard.QueryVariable:
     """Returns the choice of any runs, by name, all of them at first; `start` has when each began."""
-    return choice("run", "Run", _newest_first(start), f"Service, model and start, or OTEL_QUANT_RUN_NAME; the newest {MOST_SPANS}, newest first.").regex(OF_RESULT).sort(VariableSort.DISABLED)  # fmt: skip
+    return choice("run", "Run", _newest_first(start), f"Service, model and start, or OTEL_QUANT_RUN_NAME; the newest {MOST_SPANS}, newest first.").regex(OF_RESULT).sort(VariableSort.DISABLED).all_value(names.SEARCHED)  # fmt: skip
 
 
 def run(several: bool = False) -> dashboard.QueryVariable:
@@ -444,7 +450,7 @@ def run(several: bool = False) -> dashboard.QueryVariable:
         dashboard.QueryVariable("run").label("Run").query(_newest_first(START)).regex(OF_RESULT)
         .description(f"Service, model and start, or OTEL_QUANT_RUN_NAME; the newest {MOST_SPANS}, newest first.")
         .datasource(PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .sort(VariableSort.DISABLED).multi(several).include_all(several).all_value(".+")
+        .sort(VariableSort.DISABLED).multi(several).include_all(several).all_value(names.SEARCHED)
     )  # fmt: skip
 
 

@@ -23,15 +23,15 @@ MOST_LINES = 50
 _START = f"max_over_time({names.series(semconv.RUN_START, names.CHOSEN)}[$__range])"
 _END = f"max_over_time({names.series(semconv.RUN_END, names.CHOSEN)}[$__range])"
 _PEAK = f"max_over_time({names.series(semconv.RUN_MEMORY_PEAK, names.CHOSEN)}[$__range])"
-_LATELY = f"last_over_time({names.series(semconv.RUN_START)}[5m])"
 _FAILED_STEPS = names.series(
     semconv.STEP_DURATION, f'{names.label(semconv.ERROR_TYPE)}!=""', part="count"
 )
 # A run's own process is the first of those that have its name.
 _FIRST = f"bottomk by ({RUN}) (1, max by (job, instance, {RUN}) ({_START}))"
-_SEEN = f"timestamp({names.series(semconv.RUN_START, names.CHOSEN)})[$__range:1m]"
+_SEEN = f"max_over_time({names.series(semconv.RUN_LAST_SEEN, names.CHOSEN)}[$__range])"
 
-NEWEST = f"topk({MOST_RUNS}, max by ({RUN}) ({_START}))"
+ALL = f"max by ({RUN}) ({_START})"
+NEWEST = f"topk({MOST_RUNS}, {ALL})"
 
 BEGAN = (
     f"topk({MOST_RUNS}, 1000 * bottomk by ({RUN}) (1,"
@@ -39,10 +39,7 @@ BEGAN = (
 )
 """Milliseconds since the epoch, with what is known of the run when it begins."""
 
-DURATION = (
-    f"1e9 * ((max by ({RUN}) ({_END}) or max by ({RUN}) (max_over_time({_SEEN})))"
-    f" - min by ({RUN}) ({_START}))"
-)
+DURATION = f"1e9 * (max by ({RUN}) ({_SEEN} or {_END}) - min by ({RUN}) ({_START}))"
 """Nanoseconds: to its end, or to when it was last heard of."""
 
 
@@ -80,11 +77,13 @@ DISK = of_ranks(names.named(_MOVED, labels=(RANK,), over_range=True), RUN)
 FAILED = f"sum by ({RUN}) ({names.named(f'sum by (job, instance) (max_over_time({_FAILED_STEPS}[$__range]))', over_range=True)}) > 0"
 """Failed steps of the runs that have any."""
 
-_GOES_ON = f"({_FIRST} unless on (job, instance, {RUN}) {_END})"
-STATE = (
-    f"(({FAILED}) * 0 + 2)"
-    f" or max by ({RUN}) (({_GOES_ON} unless on (job, instance) {_LATELY}) * 0 + 3)"
-    f" or max by ({RUN}) (({_GOES_ON} and on (job, instance) {_LATELY}) * 0 + 1)"
-    f" or max by ({RUN}) ({_FIRST} * 0)"
+_SILENT = 300
+"""Seconds after which a run that has not ended has most likely been killed."""
+# `min` over processes that share an id: one of them has ended.
+_PROCESS = (
+    f"min by (job, instance, {RUN}) ({_END} * 0 or 1 + 2 * ({_SEEN} < bool (time() - {_SILENT})))"
 )
-"""0 ended, 1 running, 2 failed, 3 vanished."""
+STATE = (
+    f"(({FAILED}) * 0 + 2) or max by ({RUN}) ({_FIRST} * 0 + on (job, instance, {RUN}) {_PROCESS})"
+)
+"""0 ended, 1 running, 2 failed, 3 vanished. That of the process that began it."""

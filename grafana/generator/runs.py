@@ -20,6 +20,10 @@ FAILURES = names.series(
 ENDED = names.series(semconv.STEP_DURATION, part="count")
 
 
+_MOST_IN_LOKI = 5000
+"""`max_query_series` in collector/backends/loki.yaml."""
+
+
 def _lines(range_: str, name: str = "") -> str:
     # `sum by` of counts, and the maximum `by`: of `count by` or `max by` Loki would keep a series for each
     # record, which takes more memory than it has.
@@ -27,12 +31,12 @@ def _lines(range_: str, name: str = "") -> str:
     return f"sum by ({figures.RUN}) (count_over_time({panels.LOGS_OF_RUNS}{matcher} [{range_}]))"
 
 
-# Of a program that makes its providers itself, a run that was killed in its first minute is
-# known from its checkpoints alone. They show that it has not ended, and whether it has sent
-# anything lately.
+# Of a program that makes its providers itself, a run that was killed in its first minute is known from its
+# checkpoints alone: it has a first one, and no last.
 UNENDED = f"""({_lines("$__auto", "Start")} unless {_lines("$__auto", "End")})"""
-STATE_BY_CHECKPOINTS = f"topk({figures.MOST_RUNS}, ({UNENDED} and {_lines('5m')}) * 0 + 1 or ({UNENDED} unless {_lines('5m')}) * 0 + 3)"
-MEMORY_BY_LOGS = f"topk({figures.MOST_RUNS}, max_over_time({panels.MEMORY_IN_LOGS} [$__auto]) by ({figures.RUN}) and {UNENDED})"
+MEMORY_BY_LOGS = (
+    f"max_over_time({panels.MEMORY_IN_LOGS} [$__auto]) by ({figures.RUN}) and {UNENDED}"
+)
 
 
 def _of_newest(values: str) -> str:
@@ -65,7 +69,7 @@ def dashboard() -> builders.Dashboard:
                 "Runs in view",
                 f"Runs of the chosen jobs in the time range. The table has the newest {figures.MOST_RUNS}: if there are more, narrow the time range.",
                 "none",
-                panels.promql_table(f"count(count by ({figures.RUN}) ({figures.PEAK} or {figures.STATE}))"),
+                panels.promql_table(f"count({figures.ALL})"),
             ).no_value("0").thresholds(panels.thresholds((None, panels.GREY), (figures.MOST_RUNS + 1, panels.YELLOW)))
         )
         .with_panel(_alerts())
@@ -98,6 +102,7 @@ def dashboard() -> builders.Dashboard:
                 ),
             ).max(1).no_value("No step ended in this time range").span(24)
         )
+        .with_row(panels.row("Known by checkpoints alone", _by_checkpoints()))
         .with_row(stack_health.row())
     )  # fmt: skip
 
@@ -130,16 +135,10 @@ def _alerts() -> panels.Panel:
 
 
 def _table() -> panels.Panel:
-    # Columns with several sources: of a run that metrics know, they have the exact figure; of any
-    # other, the checkpoints have it.
-    merged = {
-        "State": ("firstNotNull", ("Value #state", "Value #state_by_checkpoints")),
-        "Peak memory": ("max", ("Value #peak", "Value #logs")),
-    }
     table = (
         panels.grid(
             "Runs",
-            f"One row for each run, newest first, the newest {figures.MOST_RUNS}; click a run to open it, a model for its inference. Children and ranks count for their run: the peaks of the ranks on one host are added up. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is known by its checkpoints alone.",
+            f"One row for each run, newest first, the newest {figures.MOST_RUNS}; click a run to open it, a model for its inference. Children and ranks count for their run: the peaks of the ranks on one host are added up. Figures of a run that goes on, or was killed, are up to a minute old. A run that was killed before its first metrics is in the row below.",
             panels.TEXT,
             panels.promql_table(figures.BEGAN, "began"),
             panels.promql_table(_of_newest(figures.STATE), "state"),
@@ -149,21 +148,17 @@ def _table() -> panels.Panel:
             panels.promql_table(_of_newest(figures.GPU), "gpu"),
             panels.promql_table(_of_newest(figures.DISK), "disk"),
             panels.promql_table(_of_newest(figures.FAILED), "failed"),
-            panels.logql_table(STATE_BY_CHECKPOINTS, "state_by_checkpoints"),
-            panels.logql_table(MEMORY_BY_LOGS, "logs"),
         )
         .height(14)
         .with_transformation(panels.transform("joinByField", byField=figures.RUN, mode="outer"))
     )  # fmt: skip
-    for title, (reducer, sources) in merged.items():
-        table = table.with_transformation(panels.reduced(title, reducer, sources))
     return (
         panels.transformed(
             table,
             panels.columns({
-                "Value #began": "Began", figures.RUN: "Run", "State": "State", "job": "Job",
+                "Value #began": "Began", figures.RUN: "Run", "Value #state": "State", "job": "Job",
                 figures.MODEL: "Model", figures.METHOD: "Method", figures.CONFIG: "Configuration",
-                "Value #duration": "Duration", "Peak memory": "Peak memory",
+                "Value #duration": "Duration", "Value #peak": "Peak memory",
                 "Value #share": "Share of limit", "Value #gpu": "GPU peak", "Value #disk": "Disk",
                 "Value #failed": "Failed steps",
             }),
@@ -178,3 +173,19 @@ def _table() -> panels.Panel:
         .override_by_name("Run", panels.looks(links=[panels.link("Open this run", panels.TO_RUN)], custom__width=360))
         .override_by_name("Model", panels.looks(links=[panels.link("Inference of its models", panels.TO_INFERENCE + "${__data.fields." + figures.RUN + ":percentencode}")]))
     )  # fmt: skip
+
+
+def _by_checkpoints() -> panels.Panel:
+    table = (
+        panels.grid(
+            "Runs without an end",
+            f"Runs that have a first checkpoint in Loki and no last, with their highest memory there: they go on, or were killed. Those that have no row above were killed before they first sent metrics, as a program that makes its providers itself does after a minute. Loki takes {_MOST_IN_LOKI:,} runs in view: with more, narrow the time range or search.",
+            "bytes",
+            panels.logql_table(MEMORY_BY_LOGS),
+        )
+        .no_value("Every run has ended")
+        .span(24)
+    )
+    return panels.transformed(
+        table, panels.columns({figures.RUN: "Run", "Value #A": "Peak memory"})
+    ).override_by_name("Run", panels.looks(links=[panels.link("Open this run", panels.TO_RUN)]))  # fmt: skip

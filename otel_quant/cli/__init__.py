@@ -14,7 +14,7 @@ from otel_quant.version import VERSION
 
 TYPE_CHECKING = False  # as in run.py
 if TYPE_CHECKING:
-    from typing import Final
+    from typing import Final, NoReturn
 
 COMMANDS: Final = (
     "run",
@@ -46,7 +46,8 @@ _SHOWN: Final = 300
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line."""
-    parser = argparse.ArgumentParser(
+    _Parser.known = list(COMMANDS)
+    parser = _Parser(
         prog="otel-quant",
         description="Records quantization runs, and shows what they and their models cost.",
         formatter_class=_formatter,
@@ -61,9 +62,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command.name,
             help=command.brief,
             description=command.description,
+            epilog="\n".join(
+                [
+                    "examples:",
+                    *(f"  otel-quant {command.name} {each}".rstrip() for each in command.examples),
+                ]
+            ),
             formatter_class=_formatter,
         )
         command.add_arguments(subparser)
+        _Parser.known += subparser._option_string_actions
         subparser.add_argument(
             "--traceback",
             action="store_true",
@@ -90,7 +98,33 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
         columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
     except (OSError, ValueError):
         columns = 0
-    return argparse.HelpFormatter(prog, width=(columns or 80) - 2)
+    return _Formatter(prog, width=(columns or 80) - 2)
+
+
+class _Formatter(argparse.HelpFormatter):
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse's own, which names what may have been meant by what it does not know."""
+
+    known: list[str]  # Commands, and the options of those that are loaded
+
+    def error(self, message: str) -> NoReturn:
+        from difflib import get_close_matches
+        from re import findall
+
+        problem, _, choices = message.partition("(choose from ")
+        known = findall(r"[\w-]+", choices) or self.known
+        words = findall(r"'([^']+)'|(--[\w-]+)", problem)
+        near = [
+            found
+            for quoted, option in words
+            for found in get_close_matches(quoted or option, known, 1)
+            if found != option  # that one is understood, and its value is not
+        ]
+        super().error(f"{message}; did you mean {near[0]}?" if near else message)
 
 
 def _commands(arguments: Sequence[str]) -> Iterator[Command]:

@@ -101,6 +101,7 @@ COMMAND: Final = Command(
         f"{FAILED} one could not be or there are none, {MISUSED} the command line makes no sense, 130 "
         "it was stopped."
     ),
+    examples=("script.py:variants", "float.onnx int8.onnx --seconds 5"),
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -35,10 +35,11 @@ class Command:
         add_arguments: Callable[[argparse.ArgumentParser], None],  # Adds its arguments to a parser
         # Runs it; returns the exit code or raises :class:`UserError`
         run: Callable[[argparse.Namespace], int],
-        description: str = "",  # First lines of its help; the brief if empty
+        description: str,  # First lines of its help
+        examples: tuple[str, str],  # Arguments, for the last lines of it
         prints: bool = True,  # Whether it cannot do without standard output
     ) -> None:
-        self.name, self.brief, self.description = name, brief, description or brief
+        self.name, self.brief, self.description, self.examples = name, brief, description, examples
         self.add_arguments, self.run, self.prints = add_arguments, run, prints
 
 
@@ -60,20 +61,15 @@ def user_errors(path: str, prefix: str = "", exit_code: int = 1) -> Iterator[Non
         raise UserError(f"{prefix}{printable(str(error))}", exit_code) from error
 
 
-_MOST_DIGITS: Final = 18
-"""Of a whole number without a limit of its own: it fits into 64 bits."""
-
-
 def whole_number(what: str, most: int | None = None) -> Callable[[str], int]:
     """Returns what reads a whole number from 1 on, for ``type`` of an argument."""
 
     def read(text: str) -> int:
-        longest = len(str(most)) if most is not None else _MOST_DIGITS
-        digits = text.isascii() and text.isdecimal() and len(text) <= longest
-        if not (digits and int(text) and (most is None or int(text) <= most)):
+        value = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
+        if not 0 < value <= (most or value):
             limit = f" to {most}" if most is not None else ""
             raise argparse.ArgumentTypeError(f"{text!r} is not a number of {what} from 1{limit}")
-        return int(text)
+        return value
 
     return read
 

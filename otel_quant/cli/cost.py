@@ -310,6 +310,7 @@ COMMAND: Final = Command(
         f"costed, {FAILED} one could not be, {MISUSED} the command line makes no sense, "
         f"{INCOMPLETE} --strict was given and something is not known or was assumed."
     ),
+    examples=("model.onnx", "float.onnx int8.onnx --dim batch=1 --by node"),
     add_arguments=_add_arguments,
     run=_run,
 )

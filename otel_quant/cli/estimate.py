@@ -127,6 +127,7 @@ COMMAND: Final = Command(
         f"answer to --limit, {FAILED} the model cannot be read or a probe failed, {MISUSED} the "
         "command line makes no sense."
     ),
+    examples=("float.onnx --samples 128", "float.onnx --samples 128 --limit 8GB"),
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -140,6 +140,7 @@ COMMAND: Final = Command(
         "models that a function of a script returns with their inputs. Exit codes: 0 all were "
         f"measured, {FAILED} one could not be, {MISUSED} the command line makes no sense."
     ),
+    examples=("float.onnx int8.onnx", "float.onnx int8.onnx --dim batch=1 --layers"),
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -122,10 +122,7 @@ def measured(
     name: str,
     top: int = 0,
 ) -> InferenceResult:
-    """Measures, prints the result with so many nodes of each model, and puts it where it is to go.
-
-    That is a file of this name in the recording that the options name, and the configured endpoint.
-    """
+    """Measures, prints the result, adds it to the recording that the options name, and sends it."""
     from otel_quant.export.recording.layout import MANIFEST
     from otel_quant.inference.torch_session import VariantsError
     from otel_quant.views.html import write_page

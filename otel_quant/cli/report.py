@@ -57,6 +57,7 @@ COMMAND: Final = Command(
         "of otel-quant and of Quark's own profiler. Exits with 1 if the recording cannot be read or "
         "the page cannot be written."
     ),
+    examples=("runs/first", "runs/first -o first.html"),
     add_arguments=_add_arguments,
     run=_run,
 )

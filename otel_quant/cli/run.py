@@ -15,7 +15,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.cli.command import Command, UserError, whole_number
 from otel_quant.launcher.program import Program, end_as
-from otel_quant.launcher.start import let_it_start, make_folder, program_environment, take_notes
+from otel_quant.launcher.start import (
+    let_it_start,
+    make_folder,
+    missing_script,
+    program_environment,
+    take_notes,
+)
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
@@ -133,6 +139,7 @@ def _run(options: argparse.Namespace) -> int:
     with FAULTS.kept_in("end of the recording"):
         import gc
 
+        from otel_quant.export.recording.layout import processes_in
         from otel_quant.recordings.reader import read
         from otel_quant.views.answer import ending_lines
         from otel_quant.views.text import printable
@@ -142,7 +149,14 @@ def _run(options: argparse.Namespace) -> int:
             notes = take_notes(made)
             # Short where it is below the current folder
             near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-            if folder.is_dir():
+            script = missing_script(arguments, ending.code)
+            if script is not None and not processes_in(folder):
+                for each in folder.iterdir():
+                    each.unlink()
+                if options.out is None:
+                    folder.rmdir()
+                text = printable(f"otel-quant: {script} does not exist: nothing was recorded")
+            elif folder.is_dir():
                 recorded = read(near, ended)
                 text = "" if options.quiet else _text(recorded, notes)
                 if not options.no_report:
@@ -293,6 +307,10 @@ COMMAND: Final = Command(
         "Records a program in a folder: its steps with their figures, its memory over time, how it "
         "ended. The program's output, input, signals and exit code are its own. Exits with 125 if "
         "the recording cannot be made, 126 if the program cannot be run, 127 if it does not exist."
+    ),
+    examples=(
+        "-- python quantize.py",
+        "--out runs/first --watch -- python quantize.py --samples 128",
     ),
     add_arguments=_add_arguments,
     run=_run,

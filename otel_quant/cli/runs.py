@@ -141,6 +141,7 @@ COMMAND: Final = Command(
         "(model, model.size, status, duration, when, ...) or an attribute of the telemetry without "
         "`quant.`. What cannot be read is named on standard error and is no error."
     ),
+    examples=("runs", "runs --rows model --columns calibration.method --value memory.peak"),
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -64,6 +64,7 @@ COMMAND: Final = Command(
         "store may then show it twice. Exits with 1 if the endpoint did not take it all; the "
         "recording is as it was and can be sent again."
     ),
+    examples=("runs/first", "runs/first --only-unended"),
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -49,6 +49,7 @@ COMMAND: Final = Command(
         "profiler, including those of killed runs, with their last reading. Exits with 1 if a file "
         "is empty or cannot be read."
     ),
+    examples=("runs/first", "quark_profile.yaml --format csv"),
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -80,6 +80,7 @@ COMMAND: Final = Command(
         "Prints which lines of code the steps of a recording have spent their time at, and at which "
         "ones memory has grown, as the sampler has seen them about 20 times a second."
     ),
+    examples=("runs/first", "runs/first --step Calibration --format speedscope > first.json"),
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -38,6 +38,7 @@ COMMAND: Final = Command(
         "second until it is over or Ctrl-C; of one that is over, its last state. It only reads "
         "files. Without a terminal it prints a line for each step, and one every 30 s."
     ),
+    examples=("", "runs/first --once"),
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -22,10 +22,7 @@ def arrays_in(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def as_array(tensor: Any) -> Any:
-    """Returns a tensor of torch, or an array, as an array of numpy.
-
-    What is quantized is dequantized, and a type that numpy does not have becomes float32.
-    """
+    """Returns an array of numpy: dequantized, and float32 where numpy does not have the type."""
     import numpy as np
 
     if not hasattr(tensor, "detach"):

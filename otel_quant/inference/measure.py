@@ -88,7 +88,6 @@ def _detailed(model: OnnxModel, first: OnnxModel) -> ModelResult:
         memory=replace(
             result.memory,
             grown=model.grown,
-            arena_held=profile.arena_held,
             arena_used=profile.arena_used,
             weights_in_memory=model.weights_in_memory,
         ),
@@ -157,11 +156,7 @@ def bench(
     command: str,
     tell: Callable[[str], object] = lambda _: None,
 ) -> InferenceResult:
-    """Measures variants side by side: makes them, has them run in turn, compares with the baseline.
-
-    ``tell`` gets a line for each thing that is begun and finished. After Ctrl-C the result has what
-    was finished until then.
-    """
+    """Measures variants side by side; ``tell`` gets a line for each thing that is begun and finished."""
     load = os.getloadavg()[0]
     stopped = {}
     with ExitStack() as kept:

@@ -102,10 +102,7 @@ def _unfused(evidence: Evidence) -> Iterator[Found]:
 def _islands(
     evidence: Evidence,
 ) -> Iterator[tuple[Operation, Obstacle, Sequence[Placed], Sequence[Placed]]]:
-    """Yields the nodes that have no kernel on integers, why, and what ran because of it.
-
-    That is the conversions next to them, and their own kernels if these ran in float.
-    """
+    """Yields nodes without a kernel on integers, why, the conversions beside them, and kernels in float."""
     groups: dict[tuple[Operation, Obstacle], list[Placed]] = {}
     own: dict[Operation, list[Placed]] = {}
     for kernel in evidence.kernels:

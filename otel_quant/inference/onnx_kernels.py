@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import (
     CARRIES,
+    DEQUANTIZES,
     QDQ,
+    QUANTIZES,
     ModelGraph,
     Node,
     Operation,
@@ -53,12 +55,9 @@ class Profile:
 
     # In order of their first execution, each with all nodes of the file still unknown
     kernels: tuple[RanKernel, ...]
-    # Their numbers in the graph that was run; None where they are not told
-    numbers: tuple[int | None, ...]
     runs: tuple[tuple[int, int], ...]  # Begin and length of each of these runs, in microseconds
-    # Bytes that the arena had taken from the system at the end; None where there is no arena
-    arena_held: int | None = None
-    arena_used: int | None = None  # The most of it that was in use
+    # The most bytes of the arena that were in use; None where there is none
+    arena_used: int | None = None
 
     @property
     def run_micros(self) -> float:
@@ -112,9 +111,7 @@ def read_profile(path: Path, warmup: int = 1) -> Profile:
     )
     return Profile(
         kernels,
-        tuple(_number(index) for _, index in first),
         tuple(runs),
-        _number(last.get("mem_arena_held")),
         _number(last.get("mem_in_use_peak")),
     )
 
@@ -154,15 +151,13 @@ def _tensors(listed: Sequence[Mapping[str, Sequence[int]]]) -> tuple[str, ...]:
     )
 
 
-_THROUGH: Final = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Operators behind which an index is still the same."""
-
-_LOOKED_UP: Final = frozenset({"Gather", "GatherElements"})
-
 _FUSED_WITH_MORE: Final = ("Conv", "Gemm", "MatMul")
 """Parts of the names of kernels that have taken in what follows a node of that operator."""
 
 _MOST_BEHIND: Final = 4
+
+_MOST_READERS: Final = 8
+"""Nodes that read a constant which tells where a kernel belongs; more share a zero point, say."""
 
 _MOST: Final = 2000
 """Nodes of the file that one kernel may do the work of."""
@@ -182,9 +177,11 @@ class FileGraph(ModelGraph):
         self._by_name: dict[str, Operation] = {}
         for op in self.ops:
             self._by_name.setdefault(op.node.name or op.name, op)
-        # Constants are no nodes at run time.
-        numbered = [op for op in self.main if op.kind != "Constant"]
-        self._unnamed = {i: op for i, op in enumerate(numbered) if not op.node.name}
+        self._of_constant: dict[str, list[Operation]] = {}
+        for op in self.main:
+            for name in filter(None, op.node.inputs):
+                if self.maker_of(name) is None and name not in self.bound.values:
+                    self._of_constant.setdefault(name, []).append(op)
 
     def is_given_out(self, value: Value) -> bool:
         """Whether the model gives a value out, perhaps through an Identity, which stays for its name."""
@@ -211,15 +208,26 @@ class FileGraph(ModelGraph):
         """Returns the node of a name."""
         return self._by_name.get(name)
 
-    def numbered(self, index: int | None, op_type: str) -> Operation | None:
-        """Returns the node without a name that has a number at run time."""
-        op = None if index is None else self._unnamed.get(index)
-        return op if op is not None and op.node.op_type == op_type else None
+    def of_constants(self, names: Iterable[str], op_type: str) -> Operation | None:
+        """Returns the node, of a kernel's operator, that most of some constants belong to."""
+        counts: Counter[Operation] = Counter()
+        for name in names:
+            readers = self._of_constant.get(name, ())
+            for op in readers if len(readers) <= _MOST_READERS else ():
+                maker = self.maker(op.input(0)) if op.kind in QUANTIZES else op
+                known = (
+                    self.users(op.outputs[0]) if op.kind in DEQUANTIZES else filter(None, [maker])
+                )
+                counts.update(each for each in known if each.node.op_type in op_type)
+        (op, most), *others = [*counts.most_common(2), (None, 0)]
+        return op if others and most > others[0][1] else None
 
     def named_before(self, name: str) -> Operation | None:
-        """Returns the node whose name a name begins with, as those that onnxruntime makes do."""
+        """Returns the node whose name, or whose tensor's, a name begins with, as made ones do."""
         for end in range(len(name) - 1, 0, -1):
-            if not name[end].isalnum() and (op := self._by_name.get(name[:end])) is not None:
+            begin = name[:end]
+            op = None if name[end].isalnum() else self._by_name.get(begin) or self.maker_of(begin)
+            if op is not None:
                 return op
         return None
 
@@ -255,30 +263,14 @@ class FileGraph(ModelGraph):
             )
         )
 
-    def limits(self) -> Mapping[str, int]:
-        """Returns the lengths of the tables that inputs are indices of."""
-        found: dict[str, int] = {}
-        for op in self.ops:
-            if op.kind not in _LOOKED_UP or not (op.has(0) and op.has(1)):
-                continue
-            index, axis = op.input(1), op.attributes.get("axis", 0)
-            while (maker := self.maker(index)) and maker.kind in _THROUGH and maker.has(0):
-                index = maker.input(0)
-            lengths = (op.input(0).shape or ())[axis:] if isinstance(axis, int) else ()
-            if self.is_input(index) and lengths and lengths[0]:
-                found[index.name] = lengths[0]
-        return found
-
 
 class RanGraph:
-    """The graph that onnxruntime has made of a model, as it writes it: the nodes that ran.
-
-    Empty where there is none, or it cannot be read.
-    """
+    """The graph that onnxruntime has made of a model, as it writes it; empty where it cannot be read."""
 
     def __init__(self, path: str | Path | None) -> None:
         self.weight_bytes: int | None = None
         self.nodes: dict[str, Node] = {}
+        self._unnamed: dict[str, list[Node]] = {}  # By operator, in the order in which they run
         self.makers: dict[str, Node] = {}
         self.readers: dict[str, list[Node]] = {}
         self._constants: dict[str, str] = {}
@@ -294,17 +286,26 @@ class RanGraph:
         for node in graph.nodes:
             if node.name:
                 self.nodes[node.name] = node
+            else:
+                self._unnamed.setdefault(node.op_type, []).append(node)
             self.makers.update((name, node) for name in node.outputs if name)
             for name in filter(None, node.inputs):
                 self.readers.setdefault(name, []).append(node)
 
-    def operands(self, kernel: RanKernel) -> tuple[str, ...]:
-        """Returns a kernel's operands, with those constants that the profile leaves out.
+    def node_of(self, kernel: RanKernel) -> Node | None:
+        """Returns the node of a kernel; of one without a name the next of its operator."""
+        if kernel.name in self.nodes:
+            return self.nodes[kernel.name]
+        number = kernel.name.removeprefix(f"{kernel.op_type}_")
+        unnamed = self._unnamed.get(kernel.op_type)
+        return unnamed.pop(0) if unnamed and number.isdecimal() else None
 
-        A kernel that has packed its weights has let go of them, and the profile has no type and no
-        shape for what is not there. What cannot be told for certain stays as the profile has it.
-        """
-        node = self.nodes.get(kernel.name)
+    def is_constant(self, tensor: str) -> bool:
+        """Whether a tensor is a constant of the graph."""
+        return tensor in self._constants
+
+    def operands(self, kernel: RanKernel, node: Node | None) -> tuple[str, ...]:
+        """Returns a kernel's operands, with packed constants, which the profile leaves out, if that is certain."""
         names = [] if node is None else [name for name in node.inputs if name]
         found: list[str] = []
         left = list(kernel.inputs)
@@ -365,19 +366,20 @@ def placed(
     found = []
     compilers = {kernel.provider for kernel in profile.kernels if _part(kernel) is not None}
     compiled = [part for part in parts if part.provider in compilers]
-    for kernel, number in zip(profile.kernels, profile.numbers, strict=True):
+    for kernel in profile.kernels:
+        node = ran.node_of(kernel)  # of each, since it counts those without a name
         if not kernel.calls:
             continue
-        own = file.named(kernel.name) or file.numbered(number, kernel.op_type)
+        own = file.named(kernel.name)
         part = _part(kernel)
         if part is None:
-            nodes = join.nodes(kernel, own)
+            nodes = join.nodes(kernel, own, node)
             count = len(nodes)
         else:
             nodes, count = _within(compiled[part : part + 1], file)
         asked_for = own is not None or any(op.node.op_type == kernel.op_type for op in nodes)
         inserted = kernel.op_type in CONVERSIONS and not asked_for
-        before, after = join.around(kernel) if inserted else (None, None)
+        before, after = join.around(kernel, node) if inserted else (None, None)
         nodes = () if inserted else nodes
         macs = file.macs(nodes)
         known = replace(
@@ -385,7 +387,7 @@ def placed(
             name=printable(kernel.name, _LONGEST),
             node=printable(nodes[0].name, _LONGEST) if nodes and part is None else None,
             nodes=0 if inserted else count,
-            inputs=ran.operands(kernel)[:_MOST_TENSORS],
+            inputs=ran.operands(kernel, node)[:_MOST_TENSORS],
             outputs=kernel.outputs[:_MOST_TENSORS],
             macs=macs,
             is_compiled=part is not None,
@@ -416,14 +418,15 @@ class _Join:
     def __init__(self, file: FileGraph, ran: RanGraph) -> None:
         self._file, self._ran = file, ran
 
-    def nodes(self, kernel: RanKernel, own: Operation | None) -> tuple[Operation, ...]:
+    def nodes(
+        self, kernel: RanKernel, own: Operation | None, node: Node | None
+    ) -> tuple[Operation, ...]:
         """Returns the nodes that a kernel does the work of, the one of its name first."""
-        node = self._ran.nodes.get(kernel.name)
         found = () if node is None else self._covered(node)
         if own is not None:
             found = (own, *(op for op in found if op is not own)) if own in found else (own,)
-        elif not found and (named := self._file.named_before(kernel.name)) is not None:
-            found = (named,)
+        elif not found and (near := self._near(kernel.name, kernel.op_type, node)) is not None:
+            found = (near,)
         kind = next((each for each in _FUSED_WITH_MORE if each in kernel.op_type), None)
         if not found or kind is None or any(kind in op.node.op_type for op in found):
             return found
@@ -456,22 +459,25 @@ class _Join:
                 return ()
         return tuple(found)
 
-    def around(self, kernel: RanKernel) -> tuple[Operation | None, Operation | None]:
+    def around(
+        self, kernel: RanKernel, node: Node | None
+    ) -> tuple[Operation | None, Operation | None]:
         """Returns the nodes of the file in front of an inserted kernel and behind it."""
-        node = self._ran.nodes.get(kernel.name)
         if node is None:
             named = self._file.named_before(kernel.name)
             return named, named  # on which side of it is not known
         makers = [self._ran.makers[name] for name in node.inputs[:1] if name in self._ran.makers]
         readers = [reader for name in node.outputs for reader in self._ran.readers.get(name, ())]
         before, after = (
-            next(filter(None, map(self._near, each)), None) for each in (makers, readers)
+            next(filter(None, map(self._of, each)), None) for each in (makers, readers)
         )
         return before, after
 
-    def _near(self, node: Node) -> Operation | None:
-        return (
-            self._file.named(node.name)
-            or next(iter(self._covered(node)), None)
-            or self._file.named_before(node.name)
-        )
+    def _of(self, node: Node) -> Operation | None:
+        covered = next(iter(self._covered(node)), None)
+        return self._file.named(node.name) or covered or self._near(node.name, node.op_type, node)
+
+    def _near(self, name: str, op_type: str, node: Node | None) -> Operation | None:
+        """Returns the node whose tensors a kernel has, by its name or by its constants."""
+        known = () if node is None else filter(self._ran.is_constant, node.inputs)
+        return self._file.named_before(name) or self._file.of_constants(known, op_type)

@@ -11,7 +11,7 @@ import math
 import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 SCHEMA: Final = 1
@@ -71,8 +71,7 @@ class MemoryUse:
     peak: int | None
     load_peak: int | None  # The same until it was timed: loading and quantization included
     grown: int | None = None  # How much the RSS grew when the session was made
-    arena_held: int | None = None  # What the session's arena had taken from the system
-    arena_used: int | None = None  # The most of it that was in use
+    arena_used: int | None = None  # The most of the session's arena that was in use
     # Constants as the file has them; of a variant the saved state dict, or the file as it lies
     weights_on_disk: int | None = None
     # Constants of the graph that onnxruntime has made of it, before kernels pack their own
@@ -108,7 +107,7 @@ class RanKernel:
     @property
     def macs_per_second(self) -> float | None:
         """MACs per second."""
-        return mac_rate(self.macs, self.micros)
+        return 1e6 * self.macs / self.micros if self.macs and self.micros else None
 
     @property
     def types(self) -> str:
@@ -122,25 +121,6 @@ class RanKernel:
         """Whether it only converts; a Transpose of the file is the model's own work."""
         is_put_in = self.op_type != "Transpose" or self.node is None
         return self.op_type in _QUANTIZES or (self.op_type in CONVERSIONS and is_put_in)
-
-
-def mac_rate(macs: int | None, micros: float) -> float | None:
-    """Returns MACs per second; None where there are none."""
-    return 1e6 * macs / micros if macs and micros else None
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorTime:
-    """The kernels of one operator together: as in :class:`RanKernel`."""
-
-    op_type: str
-    provider: str
-    kernels: int  # How often they run in a run, all together
-    micros: float
-    share: float
-    macs: int | None
-    macs_per_second: float | None
-    allocated: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,26 +182,30 @@ class Ran:
         return max(0.0, self.run_micros - self.kernel_micros)
 
     @property
-    def operators(self) -> tuple[OperatorTime, ...]:
-        """The kernels by operator and provider, the slowest first."""
+    def operators(self) -> tuple[RanKernel, ...]:
+        """The kernels of each operator and provider as one, the slowest first."""
         groups: dict[tuple[str, str], list[RanKernel]] = {}
         for kernel in self.kernels:
             groups.setdefault((kernel.op_type, kernel.provider), []).append(kernel)
-        found = []
-        for key, alike in groups.items():
-            micros, macs = sum(each.micros for each in alike), _sum([each.macs for each in alike])
-            found.append(
-                OperatorTime(
-                    *key,
-                    round(sum(each.calls for each in alike)),
-                    micros,
-                    sum(each.share for each in alike),
-                    macs,
-                    mac_rate(macs, micros),
-                    _sum([each.allocated for each in alike]),
-                )
-            )
+        found = [together(op_type, alike) for (op_type, _), alike in groups.items()]
         return tuple(sorted(found, key=lambda each: -each.micros))
+
+
+def together(name: str, kernels: Sequence[RanKernel]) -> RanKernel:
+    """Returns kernels as one."""
+    return replace(
+        kernels[0],
+        name=name,
+        node=None,
+        nodes=sum(each.nodes for each in kernels),
+        micros=sum(each.micros for each in kernels),
+        share=sum(each.share for each in kernels),
+        calls=sum(each.calls for each in kernels),
+        inputs=(),
+        outputs=(),
+        macs=_sum([each.macs for each in kernels]),
+        allocated=_sum([each.allocated for each in kernels]),
+    )
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

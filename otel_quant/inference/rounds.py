@@ -90,11 +90,7 @@ class Subject(ABC):
 def take_turns(
     subjects: Sequence[Subject], seconds: float, runs: int | None = None, processes: int = 1
 ) -> None:
-    """Has models run in rounds; those that fail are left out.
-
-    There are so many runs of each in all, or rounds until more would change little or the seconds
-    of each are over: the share of one process of several.
-    """
+    """Has models run in rounds: so many runs in all, or until more would change little or time is over."""
     for subject in subjects:
         subject.spent = 0.0
     number = 0
@@ -144,10 +140,7 @@ def latency(own: Subject, beside: Subject | None) -> Latency:
 def compared(
     medians: Sequence[Sequence[float]], others: Sequence[Sequence[float]]
 ) -> tuple[float, bool]:
-    """Returns the ratio of a model's times to another's, and whether the two can be told apart.
-
-    Rounds are compared with those beside them; of three processes and more each counts once.
-    """
+    """Returns the ratio of a model's times to another's, round by round, and whether it is more than noise."""
     pairs = [zip(*each, strict=False) for each in zip(medians, others, strict=False)]
     ratios = [[one / other for one, other in each] for each in pairs]
     if len(ratios) < min(_OF_FEW_PROCESSES):
@@ -186,9 +179,6 @@ def is_settled(medians: Sequence[float], processes: int) -> bool:
 
 
 def without_extremes(values: Sequence[float]) -> float:
-    """Returns the mean without the lowest and the highest quarter, one of each at least.
-
-    Now and then a process is slower than all others by a quarter, which a mean would show.
-    """
+    """Returns the mean without the lowest and highest quarter: now and then a process is slow throughout."""
     cut = max(1, len(values) // 4) if len(values) > 2 else 0
     return mean(sorted(values)[cut : len(values) - cut])

@@ -382,7 +382,7 @@ class OnnxModel(InProcess):
         self.kernels: list[Placed] = []
         self.parts: Sequence[Part] = ()  # empty where onnxruntime does not tell
         self.weights_in_memory: int | None = None  # bytes
-        self._feed: Mapping[str, Any] = {}  # shapes, values, limits of indices, file of the inputs
+        self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
         self._of_script = ""  # file of the inputs that a script has left
 
     def take_inputs(self, script: ModelProcess, fed: Mapping[str, str]) -> None:
@@ -442,8 +442,7 @@ class OnnxModel(InProcess):
                 )
             shapes[name] = tuple(length or 0 for length in value.shape)
         values = {name: each.data for name, each in inputs.items() if each.data is not None}
-        limits = self.file.limits()
-        self._feed = {"shapes": shapes, "values": values, "limits": limits, "data": data}
+        self._feed = {"shapes": shapes, "values": values, "data": data}
         if data is None:
             self.assumed = tuple(each.option for each in self.file.bound.assumed)
         self.is_quantized = self.file.is_quantized

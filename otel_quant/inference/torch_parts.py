@@ -70,10 +70,7 @@ def is_compiled(module: Any) -> bool:
 
 @contextmanager
 def module_ranges(model: Any, enter: Enter) -> Iterator[None]:
-    """Has a range begin and end with each module of a model that this thread runs in the block.
-
-    Operators of a graph (FX, PT2E) belong to the modules that the graph's nodes name.
-    """
+    """Has a range begin and end with each module, or module that a node of a graph names, in the block."""
     import torch
     from torch.nn.modules import module as hooks
 
@@ -161,10 +158,7 @@ def _node_ranges(path: str, module: Any, enter: Enter) -> Iterator[None]:
 
 
 def origin_of(node: Any) -> str | None:
-    """Returns the path of the module that a node of a graph comes from; None if nothing tells.
-
-    Nodes that quantize and dequantize are put in by quantizers: they belong to a neighbour.
-    """
+    """Returns the path of the module of a node; of one that quantizes, which was put in, that of a neighbour."""
     put_in = _PUT_IN.search(str(node.target))  # quantized.add_relu is the model's own
     beside = (*node.users, *node.all_input_nodes) if put_in else ()
     for each in (node, *beside):

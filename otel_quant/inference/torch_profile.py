@@ -324,10 +324,7 @@ def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -
 def _look(
     model: Any, run: Callable[[], object], on_gpu: bool
 ) -> tuple[Events, RunTree, Mapping[int, Operands]]:
-    """Returns what a run does, and the operands of its operators by their numbers.
-
-    Without a model nothing is known of modules.
-    """
+    """Returns what a run does, and operands of its operators by number; without a model no modules."""
     from torch.profiler import ExecutionTraceObserver, record_function
 
     def enter(path: str) -> Callable[[], object]:
@@ -434,10 +431,7 @@ def conversions_of(profile: Profile) -> tuple[Conversion, ...]:
 
 
 def changes_of_type(kernels: Sequence[Kernel]) -> Iterator[tuple[str, str, Kernel]]:
-    """Yields what changes how numbers are stored: what it does, the types, and the operator.
-
-    What runs within such an operator belongs to it. A copy of a scalar is none.
-    """
+    """Yields what changes the type of tensors, with what runs within it: what it does, types, operator."""
     within: list[bool] = []
     for kernel in kernels:
         kind = kind_of(kernel.name)

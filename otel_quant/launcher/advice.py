@@ -63,14 +63,14 @@ _SPARE: Final = 1.1
 class Situation:
     """What is known of a program when its memory ran out."""
 
-    # The innermost open step that had consumed samples, else the innermost; None for none
-    step: RecordedStep | None = None
+    step: RecordedStep | None = None  # The innermost open one with samples, else the innermost
     run: RecordedRun | None = None  # The run; None if nothing was recorded
     where: Where | None = None  # Whose memory ran out; None if it did not run out
     memory: int | None = None  # RSS of the process tree then, in bytes
     limit: int | None = None  # The limit in force, in bytes
     limit_source: str | None = None  # Its source
     growth: int | None = None  # Growth of memory with each sample, in bytes
+    leak: int | None = None  # Growth of memory each second that went on to the end, in bytes
     # Memory after the last sample as the program's own forecast has it, in bytes
     forecast: int | None = None
     gpus: tuple[GpuReading, ...] = ()  # The GPUs at the last reading
@@ -121,6 +121,11 @@ class Situation:
         return max(0, int((self.limit / _SPARE - before) / (self.growth or 1)))
 
     @property
+    def leaks(self) -> bool:
+        """Whether memory grew to the end, and nobody knows how much it would have needed."""
+        return self.where == "host" and bool(self.leak) and self.expected is None
+
+    @property
     def _grows(self) -> bool:
         return self.where == "host" and (self.growth or 0) > 0
 
@@ -163,7 +168,7 @@ _HISTOGRAMS: Final = ("Percentile", "Entropy", "Distribution")
 """Methods that keep the values, or histograms of them, of every activation."""
 
 ROWS: Final = (
-    _Row(lambda s: s.limit_source == "RLIMIT_AS",
+    _Row(lambda s: s.limit_source == "RLIMIT_AS" and not s.leaks,
         lambda s: f"Raise or lift the limit of the address space (ulimit -v), now {size(s.limit or 0)}: it counts addresses, of which libraries reserve many more than they use.",
         "getrlimit(2), RLIMIT_AS"),
     _Row(lambda s: s.expected is not None and s.limit is not None and s.expected > s.limit,
@@ -196,6 +201,9 @@ ROWS: Final = (
     _Row(lambda s: s.library == "llmcompressor",
         'Use the sequential pipeline (pipeline="sequential", not "basic"): one layer is in memory at a time; fewer num_calibration_samples and a smaller max_seq_length keep less between layers.',
         _LLM_COMPRESSOR),
+    _Row(lambda s: s.leaks,
+        lambda s: f"Find what keeps growing, by {size(s.leak or 0)} a second until the end: a higher limit only delays the end of a leak. `otel-quant stacks RECORDING --by memory` names the lines of code.",
+        "this recording: memory over time"),
     _Row(lambda s: s.where == "gpu" and s.library != "llmcompressor",
         "Use smaller batches, or shorter sequences: activations on the GPU grow with both.",
         "PyTorch, FAQ: My model reports cuda runtime error(2): out of memory"),
@@ -208,7 +216,7 @@ ROWS: Final = (
     _Row(lambda s: s.where == "host" and s.calibrates,
         "Use smaller batches: the activations of a whole batch are in memory at once.",
         "PyTorch, torch.utils.data.DataLoader: batch_size; ONNX Runtime, CalibrationDataReader"),
-    _Row(lambda s: s.where == "host" and s.limit_source == "cgroup" and s.expected is None,
+    _Row(lambda s: s.where == "host" and s.limit_source == "cgroup" and s.expected is None and not s.leaks,
         lambda s: f"Raise the container's limit of memory, now {size(s.limit or 0)} (docker run --memory, Kubernetes resources.limits.memory).",
         "Docker and Kubernetes, resource limits"),
 )  # fmt: skip

@@ -22,6 +22,8 @@ CPU_TIME: Final = "limit of CPU time"
 FILE_SIZE: Final = "limit of the size of a file"
 ADDRESS_SPACE: Final = "limit of the address space"
 DISK_FULL: Final = "disk full"
+OUT_OF: Final[dict[Where, str]] = {"host": "out of memory", "gpu": "out of GPU memory"}
+"""By an exception; the kernel's out-of-memory killer is known otherwise."""
 
 _UNSEEN: Final = 1.0
 """Seconds of CPU time that a process may have used after the last reading, if nobody saw it end."""
@@ -158,11 +160,16 @@ def _out_of_memory(known: Known) -> Cause | None:
     return None
 
 
+def _shortage(known: Known) -> Cause | None:
+    return Cause(OUT_OF[known.shortage], None) if known.shortage is not None else None
+
+
 _ROWS: Final[tuple[Callable[[Known], Cause | None], ...]] = (
     _cpu_time,
     _file_size,
     _disk,
     _address_space,
     _out_of_memory,
+    _shortage,
 )
 """The first that finds something counts."""

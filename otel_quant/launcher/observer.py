@@ -54,8 +54,7 @@ class LastSeen:
     # Highest RSS of the process tree within a second before, in bytes. While the kernel ends a
     # process for want of memory, its memory already falls.
     highest: int
-    # The largest processes then: name and RSS in bytes, largest first
-    processes: tuple[tuple[str, int], ...]
+    processes: tuple[tuple[str, int], ...]  # The largest then: name and RSS in bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,23 +65,21 @@ class Observation:
     time_ns: int  # Wall clock at the end, in nanoseconds since the epoch
     exit_code: int | None = None  # Exit code; None if a signal ended it
     signal: int | None = None  # Number of the signal that ended it; None if it exited
-    # The last moment of the program, and of child processes that were large, by process id
-    last_seen: Mapping[int, LastSeen] = field(default_factory=dict)
+    last_seen: Mapping[int, LastSeen] = field(default_factory=dict)  # Of large processes, by id
     # RSS that one of the processes has reached after the last reading, in bytes, as the kernel
     # told when the program had ended; None if it was not above what had been read
     mark: int | None = None
     limits: Limits = field(default_factory=Limits)  # The limit of memory in force
-    # Limits of setrlimit(2) of the processes that have one, and what they used, by process id
-    uses: Mapping[int, ProcessUse] = field(default_factory=dict)
+    uses: Mapping[int, ProcessUse] = field(default_factory=dict)  # Of those with a limit, by id
     oom_kills: OomKills | None = None  # None where no counter can be read
     disks: tuple[Disk, ...] = ()  # File systems that the program may have written to
     batch_job: str | None = None  # What a batch system tells of its limits; None outside of one
-    # Signals that ended child processes, as far as they were seen, by process id
-    signals: Mapping[int, int] = field(default_factory=dict)
+    signals: Mapping[int, int] = field(default_factory=dict)  # That ended children, by process id
     # When child processes wrote into the recording for the last time, by process id, in
     # nanoseconds since the epoch
     last_words_ns: Mapping[int, int] = field(default_factory=dict)
     gpus: tuple[GpuReading, ...] = ()  # The GPUs at the last reading
+    memory_of_others: int | None = None  # What other programs of the machine used, in bytes
 
 
 def with_mark(last: LastSeen | None, mark: int | None) -> int | None:
@@ -100,12 +97,9 @@ class TreeReading:
 
     clock_ns: int  # Monotonic clock, in nanoseconds
     memory: int  # RSS of all together, in bytes
-    # The highest RSS that one of the processes has had, by the kernel, in bytes; 0 if the kernel
-    # does not tell
-    high_water: int
+    high_water: int  # Highest RSS of one of the processes, in bytes; 0 if not known
     processes: Mapping[int, int]  # RSS of each process by its id, the program first, in bytes
-    # Records of the other probes, by name of the resource
-    resources: Mapping[str, Any]
+    resources: Mapping[str, Any]  # Records of the other probes, by resource
 
 
 def _signal_of(pid: int) -> int | None:
@@ -256,7 +250,7 @@ class Observer:
             for name in self._largest.look(reading.processes):
                 if self._curve is not None:
                     self._curve.drop(series.PROCESS + name)
-            self._surroundings.look(self._pid, reading.processes)
+            self._surroundings.look(self._pid, reading.processes, reading.memory)
             self._cache = cache_growth(self._folder)
         else:
             self._largest.meet(reading.processes)
@@ -319,6 +313,7 @@ class Observer:
             batch_job=batch_job(self._environ, (seen.time_ns - self._began_ns) / 1e9),
             signals=self._signals,
             last_words_ns=last_words_ns(self._folder),
+            memory_of_others=self._surroundings.memory_of_others,
             gpus=self._recent[-1].resources.get("gpu", ()) if self._recent else (),
         )
 

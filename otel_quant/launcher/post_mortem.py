@@ -18,7 +18,7 @@ from otel_quant.launcher.causes import Known, cause_of
 from otel_quant.launcher.observer import LastSeen, Observation, with_mark
 from otel_quant.launcher.victim import Victim, find_victim
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import Ending, RecordedStep, Recording
+from otel_quant.recordings.model import Ending, RecordedStep, Recording, steps_in
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.summary import Limit
 from otel_quant.schema import semconv, series
@@ -66,6 +66,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
     growth = _forecast(victim, step, semconv.FORECAST_MEMORY_PER_SAMPLE)
     if growth is None and step is not None:
         growth = _growth(step, memory, recording)
+    leak = _leak(victim, recording)
     situation = Situation(
         step=step or (victim.steps[-1] if victim.steps else None),
         run=victim.run,
@@ -74,6 +75,7 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         limit=limit,
         limit_source=source,
         growth=growth,
+        leak=leak,
         forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
         gpus=seen.gpus,
     )
@@ -91,6 +93,8 @@ def ending_of(seen: Observation, recording: Recording) -> Ending:
         memory_limit=limit,
         memory_limit_source=source,
         memory_per_sample=growth,
+        memory_per_second=leak,
+        memory_of_others=seen.memory_of_others,
         processes=last.processes if last is not None else (),
         advice=advice_for(situation),
     )
@@ -218,6 +222,15 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
         if later > earlier
     ]
     return round(statistics.median(slopes)) if slopes else None
+
+
+def _leak(victim: Victim, recording: Recording) -> int | None:
+    """Returns the growth of memory each second that went on until the end of the innermost step."""
+    for each in reversed(steps_in(recording)):
+        if victim.steps and each.step is victim.steps[-1]:
+            found = summary.growing(recording, each)
+            return None if found is None else round(found.per_second)
+    return None
 
 
 def _forecast(victim: Victim, step: RecordedStep | None, name: str) -> int | None:

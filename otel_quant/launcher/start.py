@@ -34,6 +34,9 @@ RECORD: Final = "OTEL_QUANT_RECORD"
 LAUNCHER_PID: Final = "OTEL_QUANT_LAUNCHER_PID"
 
 _SCRIPTS: Final = (".py", ".sh")
+_NOT_FOUND: Final = (2, 127)
+"""Exit codes of interpreters whose script does not exist: of Python and dash, of bash."""
+
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 _NOTES: Final = ".pythons"
@@ -99,6 +102,13 @@ def script_name(arguments: Sequence[str]) -> str:
         if argument == "-c":
             break
     return arguments[0]
+
+
+def missing_script(arguments: Sequence[str], code: int | None) -> str | None:
+    """Returns the script that an interpreter did not find, as its exit code says; None for any other end."""
+    name = script_name(arguments)
+    is_missing = name.endswith(_SCRIPTS) and not os.path.exists(name)
+    return name if code in _NOT_FOUND and is_missing else None
 
 
 def program_environment(folder: str, settings: Mapping[str, str]) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_quant.base.kernel_files import number_in, read_process
+from otel_quant.base.kernel_files import number_in, read_proc, read_process
 from otel_quant.capture.probes.limits import (
     GROUP_KILLS,
     HOST_OOM_COUNTER,
@@ -73,13 +73,19 @@ class Surroundings:
 
     def __init__(self) -> None:
         self.limits = Limits()
+        self.memory_of_others: int | None = None  # Of the machine, in bytes
         self.uses: dict[int, ProcessUse] = {}  # Of processes that have a limit, by process id
         self._known: frozenset[int] = frozenset()
         self._before: dict[Path, Mapping[str, int]] = {}
 
-    def look(self, pid: int, others: Iterable[int] = ()) -> None:
-        """Reads what is in force now. A process may have moved to another group."""
-        self.limits = read_limits(pid=pid)
+    def look(self, pid: int, others: Iterable[int] = (), memory: int = 0) -> None:
+        """Reads what is in force now, while all of the program uses so much memory, in bytes."""
+        self.limits = read_limits(pid=pid)  # it may have moved to another group
+        with suppress(OSError):  # there is none elsewhere than on Linux
+            known = read_proc("/proc/meminfo")
+            total, free = number_in(known, b"MemTotal:"), number_in(known, b"\nMemAvailable:")
+            if total is not None and free is not None:
+                self.memory_of_others = max(0, 1024 * (total - free) - memory)
         self._known = frozenset()
         groups = {path for process in (pid, *others) for path in oom_counters(process)}
         for counter in (HOST_OOM_COUNTER, *groups):

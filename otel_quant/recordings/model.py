@@ -62,20 +62,16 @@ class RecordedStep:
     kind: str  # The ``ProfileStep`` constant
     parent: int | None = None  # Index of the enclosing step; None at the top
     start: float  # When it began
-    # When it ended; None for one that is open, or was when the recording stopped
-    end: float | None = None
+    end: float | None = None  # When it ended; None for one that has not
     state: State  # How it stands
     # All attributes of its span: library, figures, calibration
     attributes: Attributes = field(default_factory=dict)
-    # What it used of each GPU: the attributes of the log record of that
-    devices: tuple[Attributes, ...] = ()
+    devices: tuple[Attributes, ...] = ()  # The attributes of the log record of each GPU
     # Calibration samples consumed so far, each a batch; None if none were counted
     samples: int | None = None
     expected_samples: int | None = None  # How many it will consume; None if not known
-    # The Python line at which it was last seen; None of one that has ended
-    line: Place | None = None
-    # Samples consumed over time: pairs of time and number; a selection of at most some hundred
-    progress: tuple[tuple[float, int], ...] = ()
+    line: Place | None = None  # The line at which it was last seen; None of one that has ended
+    progress: tuple[tuple[float, int], ...] = ()  # Time and number; at most some hundred
     error: str | None = None  # Class name of the exception that ended it
     error_message: str | None = None  # Its message, on one line
     trace_id: str | None = None  # Its span's trace, 32 hexadecimal digits; None without an SDK
@@ -88,12 +84,10 @@ class RecordedCheckpoint(NamedTuple):
 
     name: str  # Its name: ``Start``, ``Calibration Start``, ..
     time: float  # When it was taken
-    # Index of its step, of a ``point`` the innermost that was open; None for the run's
-    step: int | None = None
+    step: int | None = None  # Its step; of a ``point`` the innermost; None for the run's
     phase: Phase = "point"  # ``start`` or ``end`` of its step or of the run; else ``point``
     attributes: Attributes = _NOTHING  # The attributes of its log record
-    # By the wall clock, as telemetry has it: nanoseconds since the epoch; None of a profile
-    wall_ns: int | None = None
+    wall_ns: int | None = None  # Nanoseconds since the epoch; None of a profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +127,11 @@ class RecordedRun:
     summary: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None  # Class name of the exception that ended it
     error_message: str | None = None  # Its message, on one line
-    # Its newest figures; None if it has none beyond its checkpoints
-    last: LastReading | None = None
+    last: LastReading | None = None  # None if it has none beyond its checkpoints
     trace_id: str | None = None  # The trace, 32 hexadecimal digits; None without an SDK
     span_id: str | None = None  # The run's span, 16 hexadecimal digits
     parent_span_id: str | None = None  # The span above; None if it is the outermost of its trace
-    # Attributes of what its telemetry says it comes from
-    resource: Attributes = field(default_factory=dict)
+    resource: Attributes = field(default_factory=dict)  # What its telemetry says it comes from
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,21 +155,18 @@ class Ending:
     # None if neither
     out_of_memory: Certainty | None = None
     evidence: str | None = None  # What that is concluded from, or is known beside, one sentence
-    # Which process it was, if not the program itself: ``rank 1 (process 4711)``
-    process: str | None = None
-    # Name of the signal that ended that process; None if it is not known
-    process_signal: str | None = None
-    # Class name of the exception that ended the run, if it was for want of memory
-    error: str | None = None
-    # What it was doing: ``Calibration, sample 37 of 512``; None without an open step
-    where: str | None = None
+    process: str | None = None  # If not the program itself: ``rank 1 (process 4711)``
+    process_signal: str | None = None  # Signal that ended that process; None if not known
+    error: str | None = None  # Exception that ended the run, if it was for want of memory
+    where: str | None = None  # ``Calibration, sample 37 of 512``; None without an open step
     open_steps: tuple[str, ...] = ()  # Names of the open steps, outermost first
     memory: int | None = None  # RSS of the process tree then, in bytes
     memory_limit: int | None = None  # The limit in force, in bytes
     memory_limit_source: str | None = None  # ``cgroup``, ``physical``, ..
     memory_per_sample: int | None = None  # Growth of memory with each calibration sample, in bytes
-    # The largest processes: name and RSS in bytes, largest first
-    processes: tuple[tuple[str, int], ...] = ()
+    memory_per_second: int | None = None  # Growth of memory that went on to the end, in bytes
+    memory_of_others: int | None = None  # What other programs of the machine used, in bytes
+    processes: tuple[tuple[str, int], ...] = ()  # The largest, with their RSS in bytes
     advice: tuple[Advice, ...] = ()  # What would help, most useful first
 
 
@@ -192,12 +181,8 @@ class Recording:
     # What made it, with the names of the run span's attributes: command, host, versions, limits,
     # git, CI
     origin: Attributes = field(default_factory=dict)
-    # The runs of all processes, in the order of their starts; several for ranks, workers and
-    # blocks
-    runs: tuple[RecordedRun, ...] = ()
-    # The curves: the launcher's, or one for each process, by process; ``launcher`` for the
-    # launcher's
-    curves: Mapping[str, RecordedCurve] = field(default_factory=dict)
+    runs: tuple[RecordedRun, ...] = ()  # Of all processes, in the order of their starts
+    curves: Mapping[str, RecordedCurve] = field(default_factory=dict)  # By process, or ``launcher``
     ending: Ending | None = None  # How the program ended; None while it runs and without a launcher
     launcher: int | None = None  # Process id of the launcher; None without one
     problems: tuple[str, ...] = ()  # What could not be read, one sentence each

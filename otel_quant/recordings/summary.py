@@ -18,6 +18,7 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 
+from otel_quant.base.growth import Growth
 from otel_quant.recordings.model import (
     LAUNCHER,
     Attributes,
@@ -452,6 +453,46 @@ class Windows:
         before = bisect_right(self._starts, start - self._length)  # buckets that had ended
         after = bisect_left(self._starts, end) + 1  # and one that had not begun
         return self._sums[min(after, len(self._starts))] - self._sums[before]
+
+
+# --- growth -------------------------------------------------------------------------------
+
+_GROWTH_LASTS: Final = 3.0
+"""Seconds that a step takes at least of which it is told that memory goes on growing."""
+
+_GROWS: Final = 64 * 10**6
+"""Bytes by which it grows at least."""
+
+
+class Growing(NamedTuple):
+    """Memory that goes on growing within a step: a leak, or data that is kept."""
+
+    per_second: float  # Bytes
+    per_sample: float | None  # Bytes; None of a step that counts no samples
+    grown: float  # Bytes since the step began
+    left: float | None  # Seconds until the limit is reached; None without one, or after it
+
+
+def growing(recording: Recording, each: PlacedStep) -> Growing | None:
+    """Returns how memory goes on growing within a step; None if it does not."""
+    name = LAUNCHER if LAUNCHER in recording.curves else each.run.process
+    curve, seconds = recording.curves.get(name), each.duration
+    if curve is None or seconds < _GROWTH_LASTS:
+        return None
+    begin = (curve.began_ns - recording.began_ns) / 1e9 - each.step.start
+    growth = Growth()
+    for bucket in curve.curve.buckets.values():
+        level = bucket.levels.get("memory")
+        if level is not None and 0 <= (at := begin + level.at / 1000) <= seconds:
+            growth.add(round(1000 * at), level.lowest)
+    line = growth.line()
+    if line is None or line.now - line.start < _GROWS:
+        return None
+    rate, samples, most = 1000 * line.per_sample, each.step.samples, limit(recording)
+    at_end = line.now + rate * (seconds - line.samples / 1000)
+    room = most.value - at_end if most is not None else 0.0
+    per_sample = rate * seconds / samples if samples else None
+    return Growing(rate, per_sample, at_end - line.start, room / rate if room > 0 else None)
 
 
 def _highest(values: Iterable[float | None]) -> float | None:

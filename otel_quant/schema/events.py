@@ -64,8 +64,7 @@ class Event:
     clock_ns: int  # Monotonic clock, nanoseconds
     run: RunInfo
     step: StepInfo | None = None  # The step that it is about; None for the run
-    # Of the checkpoint: ``Start``, ``Calibration Start``, ..; of a forecast or a kill, what is said
-    name: str = ""
+    name: str = ""  # ``Calibration Start``; of a forecast or a kill, what is said
     sequence: int = 0  # Position of the checkpoint in the run, from 0
     elapsed: float = 0.0  # Seconds since the run's first checkpoint
     # Attributes of the span of the step or the run, or of the log record of anything else
@@ -73,10 +72,8 @@ class Event:
     # Of a run: those of its last span, if that began after a report; else the same as `attributes`
     of_span: Attributes | None = None
     checkpoint: Attributes = field(default_factory=dict)  # What was in use at the checkpoint
-    # Values of the program's own metrics at the checkpoint, by name
-    custom: Mapping[str, object] = field(default_factory=dict)
-    # The last value of each of them so far; at the end of a run those of the whole run too
-    latest_custom: Mapping[str, object] = field(default_factory=dict)
+    custom: Mapping[str, object] = field(default_factory=dict)  # The program's own metrics, by name
+    latest_custom: Mapping[str, object] = field(default_factory=dict)  # The last value of each
     devices: tuple[Attributes, ...] = ()  # What was used of each GPU
     began_ns: int = 0  # Of what has ended: wall clock at its start
     lasted_ns: int = 0  # Of what has ended: by the monotonic clock
@@ -93,8 +90,7 @@ class Event:
     baseline: Reading | None = None  # The run's first reading; what only rises is relative to it
     peaks: Peaks | None = None  # Highest figures of the step, or of the run so far
     stacks: Stacks | None = None  # The stacks of the run so far
-    # The line at which the last sample has seen each step, by its index
-    lines: Mapping[int, Place] = field(default_factory=dict)
+    lines: Mapping[int, Place] = field(default_factory=dict)  # Where each step was last seen
 
     @property
     def phase(self) -> Phase:

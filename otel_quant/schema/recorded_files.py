@@ -356,6 +356,7 @@ ENDING: Final = Fields(
         "process_signal": text, "error": text, "where": text,
         "open_steps": many(text, "open_steps"), "memory": whole, "memory_limit": whole,
         "memory_limit_source": text, "memory_per_sample": _signed,
+        "memory_per_second": whole, "memory_of_others": whole,
         "processes": many(_name_and_bytes, "processes"),
         "advice": many(Fields("advice", {"text": text, "source": text}, {}), "advice"),
     },

@@ -31,8 +31,7 @@ class MemoryReading(NamedTuple):
     # Highest RSS of this process since it began or since the mark was reset (``VmHWM``), in
     # bytes; None where the system has no such mark
     high_water: int | None = None
-    # One (pid, rss, high_water) for each live descendant, in bytes
-    children: tuple[tuple[int, int, int | None], ...] = ()
+    children: tuple[tuple[int, int, int | None], ...] = ()  # pid, rss, high_water of each live one
     # Highest RSS of any descendant that has exited and been waited for (``ru_maxrss`` of
     # ``RUSAGE_CHILDREN``), in bytes; None unless it is above every other mark that was read since
     # the run began
@@ -41,8 +40,7 @@ class MemoryReading(NamedTuple):
     # None if there is one, or if one could end unnoticed. If two successive readings have the
     # same number, no descendant lived between them.
     reaped_faults: int | None = None
-    # It was taken between two checkpoints and has only the memory in use
-    is_brief: bool = False
+    is_brief: bool = False  # Taken between two checkpoints: only the memory in use
 
     def with_marks_lowered(self, pids: Collection[int]) -> MemoryReading:
         """Returns the same memory with the marks of this process and of some others reset."""
@@ -79,16 +77,13 @@ class CpuReading(NamedTuple):
 class GpuActivity:
     """What one visible GPU does, at most a second ago. None for what it does not tell."""
 
-    # Share of the last moments in which it computed, 0 to 1; the driver says how long those are
-    utilization: float | None = None
+    utilization: float | None = None  # Share of the last moments in which it computed, 0 to 1
     power: float | None = None  # Electric power, in watts
     temperature: float | None = None  # Of the chip, in degrees Celsius
     clock: int | None = None  # Clock of the processors, in hertz
     memory_clock: int | None = None  # Clock of the memory, in hertz
-    # What makes it slower than it could be, such as heat; None if not known
-    slowed_by: tuple[str, ...] | None = None
-    # Errors of its memory that could not be corrected, since the driver was loaded
-    memory_errors: int | None = None
+    slowed_by: tuple[str, ...] | None = None  # What slows it, such as heat; None if not known
+    memory_errors: int | None = None  # That could not be corrected, since the driver was loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +95,11 @@ class GpuReading:
     name: str | None  # Product name; None if the driver does not report it
     used: int  # In use on the device, by all processes
     limit: int | None = None  # Size of the device's memory
-    # In use by this process tree; None if the driver does not report it
-    process_used: int | None = None
+    process_used: int | None = None  # By this process tree; None if the driver does not report it
     torch_allocated: int | None = None  # Allocated by torch's caching allocator, if torch is in use
     torch_reserved: int | None = None  # Reserved by torch's caching allocator
     activity: GpuActivity | None = None  # What it does; None if it does not tell
-    # Whether every GPU was read with it; False if one could not be read for the moment
-    is_whole: bool = True
+    is_whole: bool = True  # Whether every GPU was read with it, and none failed for the moment
 
 
 class Reading(NamedTuple):
@@ -114,9 +107,7 @@ class Reading(NamedTuple):
 
     time_ns: int  # Wall clock, nanoseconds since the epoch; for timestamps
     clock_ns: int  # Monotonic clock, nanoseconds; for durations
-    # The record of each probe, by name of the resource; a resource that could not be measured is
-    # not in it
-    resources: Mapping[str, Any] = _NOTHING
+    resources: Mapping[str, Any] = _NOTHING  # The record of each probe; absent if it failed
     # Position among the readings of memory in this process. Threads that read at the same time
     # may finish in another order.
     order: int = 0
@@ -138,8 +129,7 @@ class Reading(NamedTuple):
 class Limits:
     """Limits of the process."""
 
-    # The cgroup's limit or physical memory, whichever is smaller, in bytes
-    memory: int | None = None
+    memory: int | None = None  # The cgroup's or physical memory, the smaller, in bytes
     memory_source: Literal["cgroup", "physical"] | None = None  # Which of the two it is
 
 
@@ -155,15 +145,13 @@ class StepInfo:
     library_version: str | None = None  # Its version
     function: str | None = None  # Qualified name of the function that is the step
     thread: int = 0  # Identifier of the thread that opened it
-    # Whether otel-quant reports the step and the library's own profiler does not
-    filled_in: bool = False
+    filled_in: bool = False  # Whether the library's own profiler does not report it
 
 
 class Peaks(NamedTuple):
     """Highest figures of a step or a run."""
 
-    # By name of the figure: ``memory``, ``gpu.memory``, ``cache.disk``
-    figures: Mapping[str, int | float] = _NOTHING
+    figures: Mapping[str, int | float] = _NOTHING  # ``memory``, ``gpu.memory``, ``cache.disk``
     # Source of a peak, by name of the figure: ``kernel`` if it is certainly the highest (the
     # high-water mark of a process without children, and it rose), else ``sampled``: the highest
     # that was seen. Only memory has one.
@@ -177,14 +165,12 @@ class Peaks(NamedTuple):
 class GrowthForecast:
     """Memory that grows with the samples of a step."""
 
-    # ``memory`` of the process tree, or ``gpu``: all that is in use on one GPU
-    resource: Literal["memory", "gpu"]
+    resource: Literal["memory", "gpu"]  # Of the process tree, or all in use on one GPU
     at_end: int  # Estimate of what is in use after the last sample, in bytes
     per_sample: int  # Growth with each sample, in bytes
     limit: int  # What there is, in bytes
     device: str | None = None  # Identifier of the GPU; None for memory
-    # Whether ``at_end`` is above the limit and enough has been seen to say so
-    is_warning: bool = False
+    is_warning: bool = False  # ``at_end`` is above the limit, and enough was seen to say so
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +178,7 @@ class Forecast:
     """Where an open step will be at its end. All of it is estimated."""
 
     time_left: float | None = None  # Seconds until the last sample; None before that can be told
-    # Memory that grows with the samples; empty for level memory
-    growths: tuple[GrowthForecast, ...] = ()
+    growths: tuple[GrowthForecast, ...] = ()  # Memory that grows with the samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +195,7 @@ class StepProgress:
 class CostedModel:
     """The static cost of one ONNX model."""
 
-    # ``float`` for the model that a quantization read, ``quantized`` for the one that it wrote
-    role: Literal["float", "quantized"]
+    role: Literal["float", "quantized"]  # ``float`` for the one that was read
     path: str | None  # Its file; None for a model in memory, or if paths are switched off
     start_ns: int  # Wall clock when costing began
     end_ns: int  # Wall clock when it ended
@@ -231,16 +215,12 @@ class RunInfo:
     model: str | None = None  # Name of the float model, where the step that begins the run has one
     method: str | None = None  # Calibration method, where that step has one
     config: str | None = None  # Name of the configuration, where that step has one
-    # When the launcher that gave the rank was started, in nanoseconds since the epoch; None
-    # without a rank
-    launched_ns: int | None = None
+    launched_ns: int | None = None  # When the launcher of ranks was started, since the epoch
     limits: Limits = field(default_factory=Limits)  # Limits of the process
     rank: int | None = None  # Rank given by a launcher such as torchrun
     world_size: int | None = None  # Number of processes that the launcher started
-    # W3C trace context to continue, as header name and value
-    parent_carrier: Mapping[str, str] = field(default_factory=dict)
-    # Attributes of what made it: where and with what it was started
-    origin: Mapping[str, AttributeValue] = field(default_factory=dict)
+    parent_carrier: Mapping[str, str] = field(default_factory=dict)  # W3C trace context to continue
+    origin: Mapping[str, AttributeValue] = field(default_factory=dict)  # Attributes of what made it
     paths: bool = True  # Whether paths of files, and texts that may name one, may leave the process
 
 

@@ -17,8 +17,8 @@ from typing import Final, Literal, ParamSpec, TypeVar
 from otel_quant.schema.figures import MODEL_FIGURES, Metric
 from otel_quant.schema.figures import PREFIX as PREFIX
 
-SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.37.0"
-"""Version of OpenTelemetry's semantic conventions whose names are used here."""
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+"""Version of OpenTelemetry's semantic conventions whose names are used here; a test holds that it has them."""
 
 SCOPE: Final = "otel_quant"
 """Name of the instrumentation scope of every signal."""
@@ -209,7 +209,7 @@ READING_MEMORY_LIMIT: Final = _attribute("quant.reading.memory_limit", "int", "B
 READING_MEMORY_PEAK: Final = _attribute("quant.reading.memory_peak", "int", "By", "Highest RSS of the process tree since the run began.", ("reading",), "2115145344")
 READING_OPEN_STEPS: Final = _attribute("quant.reading.open_steps", "string[]", "", "Labels of the open steps, in the order in which they opened.", ("reading",), "Calibration")
 ENDING_SIGNAL: Final = _attribute("quant.ending.signal", "string", "", "Signal that ended the program, or the process that was killed or failed first.", ("run", "ending"), "SIGKILL")
-ENDING_CAUSE: Final = _attribute("quant.ending.cause", "string", "", "What ended it, if not memory: `limit of CPU time`, `limit of the size of a file`, `limit of the address space`, `disk full`; absent if that is not known.", ("run", "ending"), "limit of CPU time")
+ENDING_CAUSE: Final = _attribute("quant.ending.cause", "string", "", "What ended it, if not the kernel's out-of-memory killer: `out of memory` and `out of GPU memory` by an exception, `limit of CPU time`, `limit of the size of a file`, `limit of the address space`, `disk full`; absent if that is not known.", ("run", "ending"), "limit of CPU time")
 ENDING_OUT_OF_MEMORY: Final = _attribute("quant.ending.out_of_memory", "string", "", "Whether the kernel's out-of-memory killer did it: `known` by the counter of the control group, `guessed` by the counter of the machine, or where none can be read from memory at the limit; absent if neither.", ("run", "ending"), "known")
 ENDING_EVIDENCE: Final = _attribute("quant.ending.evidence", "string", "", "What that is concluded from, or is known beside.", ("run", "ending"), "the kernel has counted 1 out-of-memory kill")
 ENDING_OPEN_STEPS: Final = _attribute("quant.ending.open_steps", "string[]", "", "Labels of the steps that were open, outermost first.", ("run", "ending"), "Calibration")
@@ -326,6 +326,7 @@ DURATION_BUCKETS: Final[tuple[float, ...]] = (
 STEP_DURATION: Final = _metric("quant.step.duration", "histogram", "s", "Time from a step's start to its end.", (*STEP_LABELS, ERROR_TYPE), DURATION_BUCKETS)
 STEP_ACTIVE: Final = _metric("quant.step.active", "observable_gauge", "{step}", "Steps of that kind that are open now; 0 after the last of them has ended.", STEP_LABELS)
 RUN_START: Final = _metric("quant.run.start", "observable_gauge", "s", "When the run began, in seconds since the epoch. Its attributes say which run a process belongs to: other metrics are joined with it by process.", (RUN_NAME, RUN_RANK, PROCESS_PID, RUN_TRACE_ID, INPUT_NAME, CALIBRATION_METHOD, CONFIG_NAME))
+RUN_LAST_SEEN: Final = _metric("quant.run.last_seen", "observable_gauge", "s", "When the run was last heard of, in seconds since the epoch: when its metrics were collected, or when it ended.", (RUN_NAME,))
 RUN_MEMORY_PEAK: Final = _metric("quant.run.memory.peak", "observable_gauge", "By", "Highest RSS of the process tree since the run began.", (RUN_NAME,))
 RUN_END: Final = _metric("quant.run.end", "observable_gauge", "s", "When the run ended, in seconds since the epoch; absent while it goes on, and for ever if it is killed.", (RUN_NAME,))
 RUN_MEMORY_LIMIT: Final = _metric("quant.run.memory.limit", "observable_gauge", "By", "Memory the process may use.", ())

@@ -15,6 +15,7 @@ from otel_quant.recordings.model import (
     RecordedStep,
     Recording,
     covered,
+    number,
     script_of,
 )
 from otel_quant.schema import semconv
@@ -37,6 +38,13 @@ _LONGEST_LINE: Final = 60
 _LONGEST_MESSAGE: Final = 400
 _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 3
+_MOST_GROWING: Final = 10
+_LONG: Final = 0.2
+"""Share of the whole time from which on a step leaks rather than loads, and a wait is worth telling."""
+
+_LEAST_WAIT: Final = 1.0
+"""Seconds."""
+
 _WORTH: Final = 0.05
 """Share of the whole time from which on a step matters."""
 
@@ -44,8 +52,10 @@ _WORTH: Final = 0.05
 def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     """Yields what is to be said after how it ended, the most important sentence first."""
     yield from _error(subject)
-    yield from _peak_sentence(recording, summary.peak(recording))
+    yield from _peak_sentence(recording, subject, summary.peak(recording))
+    yield from _growing(recording, subject)
     yield from _time(recording, subject)
+    yield from _waited(recording)
     yield from _bounds(recording, subject)
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))
@@ -126,16 +136,43 @@ def _path(names: Sequence[str]) -> str:
     return WITHIN.join(cut(name, _LONGEST_NAME) for name in names[-2:])
 
 
-def _peak_sentence(recording: Recording, peak: summary.Known | None) -> Iterator[str]:
+def _peak_sentence(
+    recording: Recording, subject: Subject, peak: summary.Known | None
+) -> Iterator[str]:
     if peak is None:
         return
     names = tuple(name for name, _ in peak.path)
     where = f" in {_path(names)}" if names else ""
+    starts = [each.step.start for each in subject.steps]
+    if not names and peak.time is not None and starts and peak.time < min(starts):
+        where = " before the first step"
     when = f", {clock_text(peak.time)} after the start" if peak.time is not None else ""
     limit = memory_limit(recording)
     near = f": {share_text(peak.value / limit)} of the limit of {size(limit)}" if limit else ""
     verb = "reached at least" if peak.is_least else "peaked at"
     yield f"Memory{whose(recording, peak)} {verb} {size(peak.value)}{where}{when}{near}."
+
+
+def _growing(recording: Recording, subject: Subject) -> Iterator[str]:
+    """Yields the sentence on memory that goes on growing within a step: of several in the innermost."""
+    # To load a model takes memory too, and ends soon.
+    least = _LONG * recording.duration
+    steps = [each for each in subject.steps if each.step.end is None or each.duration > least]
+    longest = sorted(steps, key=lambda each: -each.duration)[:_MOST_GROWING]
+    found = [(each, summary.growing(recording, each)) for each in longest]
+    known = [(each, grown) for each, grown in found if grown is not None]
+    if not known:
+        return
+    most = max(grown.grown for _, grown in known)
+    each, grown = max(known, key=lambda item: (item[1].grown > most / 2, item[0].depth))
+    by = f"{size(grown.per_second)} a second"
+    if grown.per_sample is not None:
+        by = f"{size(grown.per_sample)} with each sample ({by})"
+    text = f"Memory kept growing in {_path(each.names)}, by {by}, {size(grown.grown)} in all"
+    ending, limit = recording.ending, memory_limit(recording)
+    if limit and grown.left is not None and (ending is None or ending.exit_code == 0):
+        text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
+    yield f"{text}: a leak, or data that is kept."
 
 
 def whose(recording: Recording, peak: summary.Known) -> str:
@@ -167,6 +204,16 @@ def _time(recording: Recording, subject: Subject) -> Iterator[str]:
         f"{'most of it' if share > 0.5 else 'the longest'} {_path(names)}{times}: "
         f"{duration_text(own)}, {share_text(share)} of it."
     )
+
+
+def _waited(recording: Recording) -> Iterator[str]:
+    """Yields the machine's part in a run that lasted long."""
+    name = summary.BY_NAME[summary.CPU_WAIT].attributes[0]
+    every = [number(run.attributes, name) for run in recording.runs]  # of a shell's child, its own
+    waited = max(filter(None, (summary.value(recording, summary.CPU_WAIT), *every)), default=0.0)
+    if waited >= max(_LEAST_WAIT, _LONG * recording.duration):
+        whole = duration_text(recording.duration)
+        yield f"For {duration_text(waited)} of {whole} its main thread waited for a processor: a busy machine."
 
 
 def _bounds(recording: Recording, subject: Subject) -> Iterator[str]:
@@ -206,6 +253,9 @@ def _written(recording: Recording, subject: Subject) -> Iterator[str]:
 
 _LONGEST: Final = 300
 _MOST: Final = 8
+
+_FULL: Final = 0.8
+"""Part of the machine's memory from which on it counts who else used it."""
 
 _CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
 
@@ -300,6 +350,12 @@ def _memory(ending: Ending) -> str:
         text += f", {share}the limit of {size(ending.memory_limit)}{source}"
     if ending.memory_per_sample:
         text += f", {size(ending.memory_per_sample)} more with each sample"
+    if ending.memory_per_second:
+        text += f", {size(ending.memory_per_second)} more each second until the end"
+    others, limit = ending.memory_of_others or 0, ending.memory_limit or 0
+    is_full = (ending.memory or 0) + others > _FULL * limit
+    if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:
+        text += f"; other programs of the machine used {size(others)}"
     return text
 
 

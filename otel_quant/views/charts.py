@@ -22,6 +22,10 @@ _NEAR: Final = 0.3
 """Share of the limit from which on it is drawn; below it the curve would be a line on the floor."""
 
 
+_FLAT: Final = 0.02
+"""Share of a chart's height below which a change is next to none."""
+
+
 class Series(NamedTuple):
     """One series of a chart."""
 
@@ -72,6 +76,13 @@ class Chart(NamedTuple):
     is_large: bool = False  # Whether it is the page's main chart, with the names of the steps
 
     @property
+    def is_flat(self) -> bool:
+        """Whether it shows next to no change, for which little room is enough."""
+        known = [[value for value in each.values if value is not None] for each in self.series]
+        changes = (max(values) - min(values) for values in known if values)
+        return not self.is_large and max(changes, default=0.0) <= _FLAT * self.top
+
+    @property
     def top(self) -> float:
         """Highest value of the scale. It has the limit unless the curve would be flat below it."""
         stacked = [each.values for each in self.series if each.style == "stacked"]
@@ -99,6 +110,7 @@ def chart_data(chart: Chart) -> dict[str, object]:
         "step": step,
         "top": chart.top,
         "large": chart.is_large,
+        "flat": chart.is_flat,
         "series": [
             {
                 "label": each.label,

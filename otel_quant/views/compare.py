@@ -19,6 +19,7 @@ from otel_quant.recordings.comparison.side_by_side import (
     StepRow,
 )
 from otel_quant.recordings.model import name_text, path_text
+from otel_quant.recordings.stacks import by_line, of_step, stacks_in
 from otel_quant.recordings.summary import (
     CPU_TIME,
     CPU_WAITS,
@@ -36,6 +37,7 @@ from otel_quant.schema.figures import PREFIX
 from otel_quant.schema.units import binary_sizes, counted, cut, duration_text, share_text
 from otel_quant.views.cells import cell_text, number_text
 from otel_quant.views.document import (
+    ONE,
     Cell,
     Charts,
     Column,
@@ -52,7 +54,12 @@ _MOST_ROWS: Final = 40
 _MOST_NOTES: Final = 20
 _MOST_CHECKS: Final = 40
 _MOST_NAMED: Final = 3
+_MOST_LINES: Final = 5
+_TELLING: Final = 0.1
+"""Part of a step's difference that a line makes at least where it is shown."""
+
 _LONGEST_NAME: Final = 80
+_LONGEST_LINE: Final = 120
 _LONGEST_FACT: Final = 200
 
 _SEEN: Final = 0.01
@@ -81,7 +88,8 @@ def document(
         _parts(comparison, verdict, with_curves),
         title=title,
         over="Runs side by side",
-        is_bad=verdict is not None and verdict.outcome != "within",
+        is_bad=(verdict is not None and verdict.outcome != "within")
+        or any(run.why for side in comparison.sides[1:] for run in side.runs),
         sheet=lambda: _sheet(comparison),
         data=lambda: _data(comparison, verdict),
     )
@@ -105,6 +113,7 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
     notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
     if points := [f"{_step_name(row)}: {text}" for row, text in notes if text]:
         yield Lines(points, is_list=True).first(_MOST_NOTES)
+    yield from _lines(comparison)
     if comparison.differences:
         yield Table(
             (Column("DIFFERS"), *(Column(side.name.upper()) for side in comparison.sides)),
@@ -132,9 +141,9 @@ def check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str
 
 
 _HEADLINED: Final = {
-    MEMORY_PEAK: "memory peak",
-    GPU_PEAK: "GPU memory peak",
-    DURATION: "duration",
+    MEMORY_PEAK: "memory",
+    GPU_PEAK: "GPU memory",
+    DURATION: "time",
     CPU_TIME: "CPU time",
 }
 
@@ -155,14 +164,17 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
                 (unclear if change.change else equal).append(words)
                 continue
             amount = share_text(abs(change.ratio - 1))
-            clear.append(f"{words} {amount} {'more' if change.change > 0 else 'less'}")
-            if (where := _where_most(comparison, name, at, change.change)) is not None:
-                clear[-1] += f" (most in {cut(name_text(where.path), _LONGEST_NAME)})"
-        texts = [*clear]
-        texts += [f"{', '.join(unclear)} not significantly different"] if unclear else []
-        texts += [f"{', '.join(equal)} equal"] if equal else []
-        if texts:
-            yield f"{side.name} against {base.name}: {'; '.join(texts)}"
+            where = _where_most(comparison, name, at, change.change)
+            most = f" (most in {cut(name_text(where.path), _LONGEST_NAME)})" if where else ""
+            clear.append(f"{amount} {'more' if change.change > 0 else 'less'} {words}{most}")
+        verb = f"needs {' and '.join(clear)} than {base.name}" if clear else f"against {base.name}:"
+        if why := next((run.why for run in side.runs if run.why), ""):
+            verb = f"{why}; against {base.name}: {' and '.join(clear)}"
+        texts = [f"{' and '.join(unclear)} cannot be told apart"] if unclear else []
+        texts += [f"{' and '.join(equal)} equal"] if equal else []
+        if clear or texts or why:
+            between = "; " if clear and texts else " " if texts else ""
+            yield f"{side.name} {verb}{between}{'; '.join(texts)}"
 
 
 def _where_most(comparison: Comparison, name: str, at: int, total: float) -> StepRow | None:
@@ -204,26 +216,28 @@ def _figures(comparison: Comparison) -> Table:
     equal = [each.figure.name for row, each in folded if not row.path]
     of_steps = sum(any(each.differences) for row, each in folded if row.path)
     notes = []
-    if any(_NOISE in _noise_text(each) for _, each in shown):
+    if any(
+        found and found.change and not found.is_clear
+        for _, each in shown
+        for found in each.differences
+    ):
         notes.append(_NOISE_MEANS)
     if len({is_of_program(run.recording) for side in comparison.sides for run in side.runs}) == 2:
         notes.append(_RUNS_ALONE)
     if equal:
-        notes.append(f"equal in total: {', '.join(equal)}")
+        more = f" and {len(equal) - _MOST_NAMED} more" if len(equal) > _MOST_NAMED else ""
+        notes.append(f"equal in total: {', '.join(equal[:_MOST_NAMED])}{more}")
     if of_steps:
         notes.append(
             f"equal or not significantly different: {counted(of_steps, 'figure')} of steps"
         )
-    table = Table(
-        (Column("STEP"), Column("FIGURE"), *_columns(comparison), Column("NOTE")),
-        [
-            (_step_name(row), each.figure.name, *_cells(each), _noise_text(each))
-            for row, each in shown
-        ],
-        id="figures",
-        caption="What differs",
-        is_sortable=False,
-    ).first(_MOST_ROWS, "smaller difference")
+    rows = [(_step_name(row), each.figure.name, *_cells(each)) for row, each in shown]
+    columns = [Column[Any]("STEP"), Column[Any]("FIGURE"), *_columns(comparison)]
+    if any(found := [_p_text(each) for _, each in shown]):
+        rows = [(*row, p) for row, p in zip(rows, found, strict=True)]
+        columns.append(Column("NOTE"))
+    table = Table(columns, rows, id="figures", caption="What differs", is_sortable=False)
+    table = table.first(_MOST_ROWS, "smaller difference")
     return table._replace(note="\n".join((*notes, *filter(None, (table.note,)))))
 
 
@@ -251,6 +265,50 @@ def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
             yield f"in {runs} of {len(side.runs)} runs of {side.name}"
         for state in sorted(states - {"ended"}):
             yield f"{state} in {side.name}"
+
+
+def _lines(comparison: Comparison) -> Iterator[Table]:
+    """Yields the lines of code of the step that makes a difference of the total, in each side's median run."""
+    for at, side in enumerate(comparison.sides[1:]):
+        for name in (DURATION, MEMORY_PEAK):
+            row = comparison.rows[0].figures.get(name)
+            change = row.differences[at] if row is not None else None
+            if change is not None and change.is_clear:
+                where = _where_most(comparison, name, at, change.change)
+                if where is not None:
+                    of = comparison.sides[0], side
+                    yield from _lines_of(of, where.path[-1][0], name == DURATION, change.change)
+
+
+def _lines_of(sides: tuple[Side, Side], step: str, is_time: bool, change: float) -> Iterator[Table]:
+    """Yields the lines that make a tenth of a difference or more, if both sides know theirs."""
+    known = [by_line(of_step(stacks_in(_median_run(side).recording), step)) for side in sides]
+    before, after = (
+        {place: seen.time / 1e9 if is_time else seen.grown for place, seen in each.items()}
+        for each in known
+    )
+    sign = 1 if change > 0 else -1
+    rows = [
+        (sign * (after.get(place, 0) - before.get(place, 0)), place)
+        for place in (before | after if before and after else ())
+    ]
+    told = sorted(
+        ((more, place) for more, place in rows if more >= _TELLING * abs(change)), reverse=True
+    )
+    if told:
+        unit, what = ("s", "time of their own") if is_time else ("By", "memory growth")
+        yield Table(
+            (
+                Column("LINE", longest=_LONGEST_LINE),
+                *(Column(side.name.upper(), unit, shown_in=ONE) for side in sides),
+                Column("DIFFERENCE", unit, shown_in=ONE, is_signed=True),
+            ),
+            [
+                (place.text, before.get(place, 0), after.get(place, 0), sign * more)
+                for more, place in told[:_MOST_LINES]
+            ],
+            title=f"Lines of {cut(step, _LONGEST_NAME)} with {'more' if sign > 0 else 'less'} {what}",
+        )
 
 
 def _columns(comparison: Comparison) -> Iterator[Column[Any]]:
@@ -284,16 +342,9 @@ def _spread_text(figure: Figure, sample: Sample) -> str:
     return f" ± {100 * sample.spread / abs(sample.median):.0f} %"
 
 
-def _noise_text(row: FigureRow) -> str:
-    """Returns what the test finds: ``p=0.008``, ``~ p=0.421``; ``~`` with a run on each side."""
-    texts = []
-    for each in filter(None, row.differences):
-        mark = "" if each.is_clear else _NOISE
-        if each.p is not None:
-            texts.append(f"{mark} p={each.p:.3f}".lstrip())
-        elif each.change and mark:
-            texts.append(mark)
-    return " ".join(texts)
+def _p_text(row: FigureRow) -> str:
+    """Returns what the test finds: ``p=0.008``; empty with a run on each side."""
+    return " ".join(f"p={each.p:.3f}" for each in row.differences if each and each.p is not None)
 
 
 _PARTS: Final = {

@@ -16,12 +16,15 @@ from otel_quant.export.recording.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.comparison.runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.schema import semconv, series
-from otel_quant.schema.units import clock_text, counted, cut, digits_text, share_text, size
+from otel_quant.schema.units import clock_text, cut, digits_text, share_text, size
 from otel_quant.views.charts import Band, Chart, Line, Mark, Series, Values
-from otel_quant.views.steps import Subject, memory_limit, most_telling, subject_of
+from otel_quant.views.steps import BEFORE, Subject, memory_limit, most_telling, subject_of
 
 _LONGEST_NAME: Final = 40
 _LONGEST_BAND: Final = 80
+
+_LEAST_BEFORE: Final = 0.01
+"""Share of the time until the last step ended from which on the time before the first one has a band."""
 
 # --- curves as columns --------------------------------------------------------------------
 
@@ -190,7 +193,6 @@ def _held(values: Sequence[float | None], ends: bool) -> Values:
 
 # --- the charts of a recording ------------------------------------------------------------
 
-_MOST_GPUS: Final = 16
 
 _TITLES: Final = {
     series.MEMORY: "Memory of the process tree",
@@ -255,20 +257,15 @@ def _gpus(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -> Iter
     levels = grid.levels
     found = sorted({gpu[0] for name in levels if (gpu := series.gpu_of(name)) is not None})
     limit, gpus = _gpu_limit(recording)
-    notes = []
-    if gpus > 1:
-        notes.append(f"The limit assumes that all {gpus:.0f} GPUs are equally large.")
-    if len(found) > _MOST_GPUS:
-        notes.append(f"{counted(len(found) - _MOST_GPUS, 'more GPU')} left out.")
-    shown = found[:_MOST_GPUS]
-    for index in shown:
+    note = f"The limit assumes that all {gpus:.0f} GPUs are equally large." if gpus > 1 else ""
+    for index in found:
         used, own = series.gpu_used(index), series.gpu_process_used(index)
         lines = [Series("this program", grid.values(own))] if own in levels else []
         if used in levels:
             lines.append(Series("all programs", grid.values(used), "second" if lines else "main"))
         yield _level(
             grid, steps, f"gpu-{index}", lines, f"Memory of GPU {index}",
-            own if own in levels else used, limit, " ".join(notes) if index == shown[-1] else "",
+            own if own in levels else used, limit, note if index == found[-1] else "",
         )  # fmt: skip
 
 
@@ -362,7 +359,7 @@ def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
         free_from += [0.0] * (row + 1 - len(free_from))
         free_from[row] = each.end
         rows[id(each.run), step.index] = row
-    return [
+    bands = [
         Band(
             cut(each.step.name, _LONGEST_BAND),
             each.step.start,
@@ -373,12 +370,15 @@ def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
         )
         for each in most_telling(steps)
     ]
+    first = min((each.step.start for each in steps), default=0.0)
+    if first > _LEAST_BEFORE * max(free_from, default=0.0):  # imports, mostly
+        bands.insert(0, Band(BEFORE, 0.0, first, 0, 0, "ended"))
+    return bands
 
 
 # --- two runs on one axis -----------------------------------------------------------------
 
 _CELLS_OF_TWO: Final = 800
-_MOST_COMPARED: Final = 10
 _NOTE: Final = (
     "Every step begins at the same place for both. Where a step is shorter in one run, its curve "
     "waits for the other."
@@ -399,7 +399,7 @@ def comparison_charts(
     every = time.until / _CELLS_OF_TWO
     times = tuple((cell + 0.5) * every for cell in range(_CELLS_OF_TWO))
     order = sorted({**first, **second}, key=lambda name: (name != series.MEMORY, name))
-    for name in order[:_MOST_COMPARED]:
+    for name in order:
         sides = [
             (side, levels[name]) for side, levels in ((1, second), (0, first)) if name in levels
         ]

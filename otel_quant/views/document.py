@@ -97,6 +97,7 @@ class Row(NamedTuple):
     depth: int = 0  # How far its first cell is indented
     state: State = "ended"  # How the thing stands that it is about; a page marks what is not ended
     said: str = ""  # A remark behind the cells; on a page instead of those that are missing
+    link: str = ""  # Where its first cell leads to on a page
 
 
 Rows: TypeAlias = Iterable[Row | Sequence[Cell]]
@@ -204,8 +205,8 @@ class Section(NamedTuple):
     title: str
     parts: Iterable[Part]
     id: str = ""  # Identifier in a page
-    # How a page lays its parts out: ``answer``, first of all, ``facts`` or ``pairs``, side by side
-    # without a heading; else a class of the style sheet
+    # How a page lays its parts out: ``answer``, first of all, or ``facts``, side by side without a
+    # heading; else a class of the style sheet
     layout: str = ""
 
 

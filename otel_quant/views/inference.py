@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from otel_quant.base.files import open_regular
 from otel_quant.export.recording.layout import BENCH, INFERENCE
@@ -20,9 +20,9 @@ from otel_quant.inference.results import (
     Ran,
     RanKernel,
     TensorError,
-    mac_rate,
     merged_facts,
     read_result,
+    together,
 )
 from otel_quant.schema.units import counted, share_text, speed_text
 from otel_quant.views.cells import number_text
@@ -50,7 +50,6 @@ _MOST: Final = 20
 """Rows of a table and findings of a model, unless fewer nodes are asked for."""
 
 _ABSENT: Final = "-"
-_Item = TypeVar("_Item")
 _TITLES: Final = {INFERENCE: "Inference", BENCH: "Variants side by side"}
 
 
@@ -119,10 +118,6 @@ def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Par
         if model.ran is not None:
             ran = _what_ran(model, model.ran, node, number, rows)
             yield Section(f"{model.path}: what ran", tuple(ran))
-        if model.accuracy is not None and model.accuracy.layers:
-            name, caption = f"tensors-{number}", f"{model.path}: error of each tensor"
-            tensors = _table(_TENSORS, model.accuracy.layers, name, caption)
-            yield tensors.first(rows, "more row")
     settings = [(name, text) for name, text in _settings(result) if text]
     yield Facts(settings, "How it was measured" if is_page else "measured")
     if result.command:
@@ -237,7 +232,7 @@ def _numbers(
 
 _MODELS: Final[Sequence[Column[ModelResult]]] = (
     Column("model", value=attrgetter("path")),
-    _numbers("median", "s", _latency("median"), "ms", key="median_seconds"),
+    _numbers("median", "s", _latency("median"), "ms", key="median_seconds", is_bar=True),
     Column("vs. baseline", value=_ratio, absent=_ABSENT),
     _numbers("p10", "s", _latency("p10"), "ms", key="p10_seconds", spare=5),
     _numbers("p90", "s", _latency("p90"), "ms", key="p90_seconds", spare=6),
@@ -263,7 +258,6 @@ _MEMORY: Final[Sequence[Column[ModelResult]]] = (
             ("allocated in all", "allocated", 3),
             ("peak until the first run", "load_peak", 1),
             ("grown by the session", "grown", 2),
-            ("arena", "arena_held", 5),
             ("arena in use", "arena_used", 4),
             ("weights in memory", "weights_in_memory", 0),
         )
@@ -297,48 +291,47 @@ def _notes(result: InferenceResult) -> Sequence[str]:
 # --- layers side by side, and what ran ----------------------------------------------------
 
 
-class _Node:
-    """The kernels of a node of the file, or of a module; or of several nodes together."""
-
-    def __init__(self, name: str, kernels: Sequence[RanKernel], *, is_one: bool = True) -> None:
-        self.name, self.kernels = name, kernels
-        self.micros = sum(each.micros for each in kernels)
-        self.share = sum(each.share for each in kernels)
-        macs = max(each.macs or 0 for each in kernels)
-        self.macs_per_second = mac_rate(macs, self.micros) if is_one else None
-        slowest = max(kernels, key=lambda each: each.micros)
-        self.types = slowest.types or None if is_one else None
-        self.type = slowest.inputs[0].partition(" ")[0] if is_one and slowest.inputs else None
-        names = list(dict.fromkeys(each.op_type for each in kernels))
-        if len(names) > _MOST_NAMES:
-            names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1:,} more"]
-        self.kernel = f"{', '.join(names)}{f' x {len(kernels)}' if len(kernels) > 1 else ''}"
-
-
-def _nodes(ran: Ran) -> dict[str, _Node]:
-    """Returns the nodes of which kernels ran, the slowest first."""
+def _nodes(ran: Ran) -> dict[str, list[RanKernel]]:
+    """Returns the kernels of each node of the file, or module; the slowest first, of each too."""
     groups: dict[str, list[RanKernel]] = {}
     for each in ran.kernels:
-        name = each.node or f"(inserted) {each.name}"
+        name = each.node or f"({'inserted' if each.is_conversion else 'no node'}) {each.name}"
         if each.is_compiled:
             count = f"{counted(each.nodes, 'node')}, " if each.nodes else ""
             name = f"({count}compiled) {each.op_type}"
         groups.setdefault(name, []).append(each)
-    nodes = [_Node(*each) for each in groups.items()]
-    return {each.name: each for each in sorted(nodes, key=lambda each: -each.micros)}
+    return dict(sorted(groups.items(), key=lambda each: -_micros(each[1])))
 
 
-def _cut(items: Sequence[_Item], rows: int) -> tuple[list[_Item], Sequence[_Item]]:
-    """Returns those that have a row of their own, and those that share one."""
-    rows = len(items) if len(items) == rows + 1 else rows
-    return list(items[:rows]), items[rows:]
+def _micros(kernels: Iterable[RanKernel]) -> float:
+    return sum(each.micros for each in kernels)
 
 
-def _together(nodes: Iterable[_Node | None]) -> _Node | None:
-    """Returns the nodes of which a table has no rows of their own as one."""
-    some = list(filter(None, nodes))
-    kernels = [kernel for node in some for kernel in node.kernels]
-    return _Node(f"{len(some):,} others", kernels, is_one=False) if some else None
+def _folded(names: Sequence[str], rows: int) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yields so many names, each with itself; and one more, with all that are left."""
+    rows += len(names) == rows + 1
+    for name in names[:rows]:
+        yield name, (name,)
+    if rest := names[rows:]:
+        yield f"{len(rest):,} others", rest
+
+
+def _row(
+    name: str, nodes: Mapping[str, Sequence[RanKernel]], those: Sequence[str]
+) -> RanKernel | None:
+    """Returns the kernels of some nodes as one, with the operators of all; None if there are none."""
+    kernels = [kernel for node in those for kernel in nodes.get(node, ())]
+    if not kernels:
+        return None
+    names = list(dict.fromkeys(each.op_type for each in kernels))
+    if len(names) > _MOST_NAMES:
+        names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1:,} more"]
+    times = f" x {len(kernels)}" if len(kernels) > 1 else ""
+    row = replace(together(name, kernels), op_type=f"{', '.join(names)}{times}")
+    if len(those) > 1:
+        return replace(row, macs=None)
+    macs = max(each.macs or 0 for each in kernels)
+    return replace(row, macs=macs, inputs=kernels[0].inputs, outputs=kernels[0].outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,14 +339,9 @@ class _Pair:
     """A node in two models."""
 
     name: str
-    before: _Node | None
-    after: _Node | None
-    error: float | None = None
-
-    @property
-    def micros(self) -> float:
-        """The longer of its times."""
-        return max(each.micros for each in (self.before, self.after) if each is not None)
+    before: RanKernel | None
+    after: RanKernel | None
+    error: float | None
 
     @property
     def change(self) -> str | None:
@@ -365,9 +353,9 @@ class _Pair:
 
     @property
     def type(self) -> str | None:
-        """What its largest kernel takes first, in one model and in the other."""
-        known = (each.type for each in (self.before, self.after) if each is not None and each.type)
-        return " -> ".join(dict.fromkeys(known)) or None
+        """What its slowest kernel takes first, in one model and in the other."""
+        known = [each.inputs[0] for each in (self.before, self.after) if each and each.inputs]
+        return " -> ".join(dict.fromkeys(each.partition(" ")[0] for each in known)) or None
 
 
 def _beside(first: ModelResult, model: ModelResult, node: str, rows: int) -> Table | None:
@@ -377,32 +365,29 @@ def _beside(first: ModelResult, model: ModelResult, node: str, rows: int) -> Tab
     before, after = _nodes(first.ran), _nodes(model.ran)
     if before.keys().isdisjoint(after):
         return None
-    errors = (
-        {} if model.accuracy is None else {each.node: each.all for each in model.accuracy.layers}
+    layers = () if model.accuracy is None else model.accuracy.layers
+    errors = {each.node: each.all for each in layers}
+    names = sorted(
+        {**before, **after},
+        key=lambda name: -max(_micros(nodes.get(name, ())) for nodes in (before, after)),
     )
     pairs = [
-        _Pair(name, before.get(name), after.get(name), errors.get(name))
-        for name in dict.fromkeys((*before, *after))
+        _Pair(name, _row(name, before, those), _row(name, after, those), errors.get(name))
+        for name, those in _folded(names, rows)
     ]
-    pairs.sort(key=lambda each: -each.micros)
-    shown, rest = _cut(pairs, rows)
-    if rest:
-        sides = [_together(getattr(each, of) for each in rest) for of in ("before", "after")]
-        shown.append(_Pair(f"{len(rest):,} others", sides[0], sides[1]))
-
-    def time(side: str) -> Callable[[_Pair], float | None]:
-        return lambda pair: getattr(pair, side) and _MICRO * getattr(pair, side).micros
-
     columns: tuple[Column[Any], ...] = (
         Column(node, value=attrgetter("name"), longest=_LONGEST),
-        _numbers(first.path, "s", time("before"), "us", digits=1, is_bar=True),
-        _numbers(model.path, "s", time("after"), "us", digits=1, is_bar=True),
+        _numbers(first.path, "s", lambda pair: _seconds(pair.before), "us", digits=1, is_bar=True),
+        _numbers(model.path, "s", lambda pair: _seconds(pair.after), "us", digits=1, is_bar=True),
         Column("change", value=attrgetter("change"), absent=_ABSENT),
         Column("type", value=attrgetter("type"), absent=_ABSENT, spare=1),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
     )
-    caption = f"{first.path} beside {model.path}: time of each {node.split(' ')[0]} in a run"
-    return Table.of(columns, shown, known_only=True, caption=caption)
+    return Table.of(columns, pairs, known_only=True, caption=f"Time by {node.split(' ')[0]}")
+
+
+def _seconds(timed: RanKernel | Conversion | None) -> float | None:
+    return None if timed is None else _MICRO * timed.micros
 
 
 def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -> Iterator[Part]:
@@ -417,9 +402,8 @@ def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -
     ))  # fmt: skip
     operators = _table(_OPERATORS, ran.operators, f"operators-{number}", "Kernels by operator")
     yield operators.first(_MOST, "more operator")
-    nodes = list(_nodes(ran).values())
-    shown, rest = _cut(nodes, rows)
-    shown += filter(None, [_together(rest)])
+    nodes = _nodes(ran)
+    shown = [_row(name, nodes, those) for name, those in _folded(list(nodes), rows)]
     columns = (Column(node, value=attrgetter("name"), longest=_LONGEST), *_NODES)
     yield _table(columns, shown, f"nodes-{number}", f"By {node}")
     if model.conversions:
@@ -428,26 +412,32 @@ def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -
         name = f"backend-{number}"
         below = _table(_BACKEND, model.backend, name, "Kernels below the operators")
         yield below.first(rows, "more kernel")
+    if model.accuracy is not None and model.accuracy.layers:
+        name = f"tensors-{number}"
+        tensors = _table(_TENSORS, model.accuracy.layers, name, "Error of each tensor")
+        yield tensors.first(rows, "more row")
 
 
 _TIMED: Final[Sequence[Column[Any]]] = (
-    _numbers("time", "s", lambda each: _MICRO * each.micros, "us", digits=1),
+    _numbers("time", "s", _seconds, "us", digits=1),
     _numbers("share", "1", attrgetter("share")),
     _numbers("rate", "{MAC}/s", attrgetter("macs_per_second"), "GMAC/s", spare=3),
 )
 
 _OPERATORS: Final[Sequence[Column[Any]]] = (
     Column("operator", value=attrgetter("op_type")),
-    _numbers("calls", "", attrgetter("kernels")),
+    _numbers("calls", "", lambda each: round(each.calls)),
     *_TIMED,
     _numbers("allocated", "By", attrgetter("allocated"), spare=2),
     Column("provider", value=attrgetter("provider"), spare=4),
 )
 
 _NODES: Final[Sequence[Column[Any]]] = (
-    Column("kernel", value=attrgetter("kernel")),
+    Column("kernel", value=attrgetter("op_type")),
     *_TIMED,
-    Column("operands and results", value=attrgetter("types"), longest=2 * _LONGEST, spare=1),
+    Column(
+        "operands and results", value=lambda each: each.types or None, longest=2 * _LONGEST, spare=1
+    ),
 )
 
 _CONVERSIONS: Final[Sequence[Column[Conversion]]] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from statistics import median
@@ -58,7 +59,9 @@ def document(recording: Recording) -> Document:
     subject = subject_of(recording)
     return Document(
         tuple(_parts(recording, subject)),
-        title=outcome(recording, subject),
+        title=re.sub(
+            r"(?<=\d) (?=(h|min|s|ms)\b)", "\u00a0", outcome(recording, subject)
+        ),  # no break in a time
         over=f"Quantization run {moment_text(recording.began_ns // 10**9)} UTC",
         is_bad=recording.state in ("failed", "killed", "lost"),
     )
@@ -170,7 +173,7 @@ def _processes_of(recording: Recording) -> tuple[str, list[Table]]:
     processes = list(_in_order(dict(families)))
     if len(processes) < 2:
         return "", []
-    steps = {above: list(_common_steps(recording, family)) for above, family in families.items()}
+    steps = {above: list(_common_steps(family)) for above, family in families.items()}
     tables = []
     if common := sorted(chain(*steps.values()), key=lambda each: -each.longest):
         caption = "The same step in processes beside each other"
@@ -238,11 +241,6 @@ class _Step(NamedTuple):
 
     name: str
     seconds: dict[str, float]  # By process
-    peaks: dict[str, float]  # By process that knows it
-
-    @property
-    def slowest(self) -> str:
-        return max(self.seconds, key=lambda process: (self.seconds[process], process))
 
     @property
     def longest(self) -> float:
@@ -252,10 +250,6 @@ class _Step(NamedTuple):
     def typical(self) -> float:
         return median(self.seconds.values())
 
-    @property
-    def largest(self) -> str | None:
-        return max(self.peaks, key=lambda process: (self.peaks[process], process), default=None)
-
 
 _IMBALANCE: Final = (
     Column[_Step]("Step", None, lambda each: cut(each.name, _LONGEST_NAME)),
@@ -263,31 +257,22 @@ _IMBALANCE: Final = (
     Column[_Step]("Shortest", "s", lambda each: min(each.seconds.values()), shown_in="s"),
     Column[_Step]("Median", "s", lambda each: each.typical, shown_in="s"),
     Column[_Step]("Longest", "s", lambda each: each.longest, shown_in="s"),
-    Column[_Step]("Slowest", None, lambda each: each.slowest),
+    Column[_Step]("Slowest", None, lambda each: max(each.seconds, key=each.seconds.__getitem__)),
     Column[_Step](
         "Imbalance", "1", lambda each: each.longest / each.typical - 1 if each.typical else None,
         shown_in="%", is_signed=True, title="by how much the longest is longer than the median",
     ),
-    Column[_Step](
-        "Memory peak", "By", lambda each: max(each.peaks.values(), default=None), shown_in=ONE,
-        title="highest of any process",
-    ),
-    Column[_Step]("Peak in", None, lambda each: each.largest),
 )  # fmt: skip
 
 
-def _common_steps(recording: Recording, processes: Sequence[_Process]) -> Iterator[_Step]:
+def _common_steps(processes: Sequence[_Process]) -> Iterator[_Step]:
     found: dict[str, _Step] = {}
-    for process in processes if len(processes) > 1 else ():
-        for run in process.runs:
-            of_steps = summary.StepSummary(recording, run)
-            for step in run.steps:
-                each = found.setdefault(step.name, _Step(step.name, {}, {}))
-                end = step.end if step.end is not None else process.end
-                before = each.seconds.get(process.name, 0.0)
-                each.seconds[process.name] = before + end - step.start
-                if (peak := of_steps.value(step, summary.MEMORY_PEAK)) is not None:
-                    each.peaks[process.name] = max(peak, each.peaks.get(process.name, 0.0))
+    for process in processes:
+        for step in (step for run in process.runs for step in run.steps):
+            each = found.setdefault(step.name, _Step(step.name, {}))
+            end = step.end if step.end is not None else process.end
+            before = each.seconds.get(process.name, 0.0)
+            each.seconds[process.name] = before + end - step.start
     yield from (each for each in found.values() if len(each.seconds) > 1)
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
+from otel_quant.export.recording.layout import REPORT
 from otel_quant.recordings.runs.fields import (
+    FAILED,
     LISTED,
     NAMES,
+    PATH,
     STATUS,
     TIME,
     Field,
@@ -35,7 +40,13 @@ from otel_quant.views.document import (
 _NONE: Final = "(none)"
 """What stands for a value that the runs of a row or a column do not have."""
 
-_SPARE: Final[Mapping[str, int]] = {"ACTIVATIONS": 1, "CONFIG": 2, "SIZE": 3, "WRITTEN": 4}
+_SPARE: Final[Mapping[str, int]] = {
+    "ACTIVATIONS": 1,
+    "CONFIG": 2,
+    "SIZE": 3,
+    "WRITTEN": 4,
+    "WHEN": 5,
+}
 _MOST_ROWS: Final = 1000
 _MOST_PROBLEMS: Final = 100
 
@@ -117,7 +128,14 @@ def _list(
     runs: Sequence[Run], names: Sequence[str], fields: Sequence[Field] | None = None
 ) -> Table:
     columns = [_column(field, runs) for field in fields or _fields(names)]
-    return Table.of(columns, runs, row=lambda run, cells: Row(cells, state=run[STATUS]), id="runs")  # type: ignore[arg-type]  # one of State
+    is_page = fields is not None
+
+    def row(run: Run, cells: Sequence[Cell]) -> Row:
+        report = Path(str(run[PATH]), REPORT)
+        link = quote(report.as_posix()) if is_page and report.is_file() else ""
+        return Row(cells, state=run[STATUS], link=link)  # type: ignore[arg-type]  # one of State
+
+    return Table.of(columns, runs, row=row, id="runs")
 
 
 def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
@@ -125,6 +143,8 @@ def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
         found = run.get(field.name)
         if field.name == MEMORY_PEAK and isinstance(found, int | float) and is_least(run):
             return Quantity(found, before="≥ ")  # nothing has seen its end
+        if field.name == STATUS and FAILED in run:
+            return f"{found}, {run[FAILED]} failed"
         return found
 
     is_number = field.unit or any(isinstance(run.get(field.name), int | float) for run in runs)

@@ -202,8 +202,7 @@ def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[
     if notes:
         yield Lines(notes)
     if with_layers:
-        layers = (_layers(*each) for each in models.items())
-        yield Section("", [table for table in layers if table.rows], layout="pairs")
+        yield from filter(lambda table: table.rows, (_layers(*each) for each in models.items()))
 
 
 def _figures(model: Model) -> Mapping[str, Any]:
@@ -259,7 +258,7 @@ def _types(figures: Mapping[str, Any], prefix: str) -> dict[str, float]:
 
 
 def _text(key: str) -> Callable[[Model], Cell]:
-    return lambda node: cut(str(node.get(key, "")), _LONGEST_NAME)
+    return lambda node: cut(str(node[key]), _LONGEST_NAME) if node.get(key) else None
 
 
 def _layers(role: str, model: Model) -> Table:
@@ -275,7 +274,8 @@ def _layers(role: str, model: Model) -> Table:
             shown_in="MB", digits=2, title="estimated",
         ),
     )  # fmt: skip
-    return Table.of(columns, nodes, id=f"layers-{role}", caption=f"Heaviest layers, {role} model")
+    caption = f"Heaviest layers, {role} model"
+    return Table.of(columns, nodes, id=f"layers-{role}", caption=caption, known_only=True)
 
 
 _SAID: Final = {

@@ -117,7 +117,7 @@ def _end(runs: Sequence[RecordedRun], until: float) -> float:
 
 _DECIMALS: Final = 9  # of seconds, as in the profile
 _LONGEST_NAME: Final = 120
-_LONGEST_STATE: Final = 72
+_LONGEST_STATE: Final = 160
 
 _SPARE: Final = ("MEM START", "GPU START", "MEM END", "GPU END", "START", "READ", "OF LIMIT")
 """Columns that a narrow terminal does without."""
@@ -401,13 +401,14 @@ def _with_gaps(
 
     first, last = min(each.step.start for each in steps), max(each.end for each in steps)
     return [
-        *gap("(before the first step)", 0.0, first),
+        *gap(BEFORE, 0.0, first),
         *rows,
         *gap("(between steps)", None, last - first - covered(steps)),
         *gap("(after the last step)", last, run.recording.duration - last),
     ]
 
 
+BEFORE: Final = "(before the first step)"
 _LEAST_GAP: Final = 0.001
 """Share of the whole below which a time without a step is not shown."""
 

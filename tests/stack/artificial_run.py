@@ -101,6 +101,7 @@ class ArtificialRun:
         observed = {
             semconv.STEP_ACTIVE: self.observe_steps,
             semconv.RUN_START: lambda _: [Observation(self.began, self.start)],
+            semconv.RUN_LAST_SEEN: self.observe_last_seen,
             semconv.RUN_END: lambda _: [Observation(end, self.name) for end in self.ended],
             semconv.RUN_MEMORY_PEAK: lambda _: [Observation(self.memory, self.name)],
             semconv.RUN_MEMORY_USAGE: lambda _: [Observation(self.memory)],
@@ -128,6 +129,9 @@ class ArtificialRun:
             else:
                 made[name] = getattr(meter, f"create_{metric.instrument}")(name, unit=metric.unit)
         return made
+
+    def observe_last_seen(self, _: CallbackOptions) -> Iterable[Observation]:
+        yield Observation(self.ended[-1] if self.ended else time.time(), self.name)
 
     def observe_steps(self, _: CallbackOptions) -> Iterable[Observation]:
         for step, open_now in self.active.items():

@@ -80,6 +80,7 @@ def _add(
     }
     for metric, value, attributes, unit in (
         (semconv.RUN_START, began_ns / 1e9, start, "s"),
+        (semconv.RUN_LAST_SEEN, ended_ns / 1e9, of_run, "s"),
         (semconv.RUN_END, ended_ns / 1e9, of_run, "s"),
         (semconv.RUN_MEMORY_PEAK, 800 * MIB, of_run, "By"),
         (semconv.RUN_MEMORY_USAGE, 700 * MIB, {}, "By"),

@@ -83,7 +83,7 @@ def fetch(url: str, **parameters: object) -> Any:
     """Returns the JSON that a GET answers."""
     query = urllib.parse.urlencode(parameters, doseq=True)
     try:
-        with urllib.request.urlopen(f"{url}?{query}" if query else url, timeout=20) as response:
+        with urllib.request.urlopen(f"{url}?{query}" if query else url, timeout=60) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
         answer = f"{url} {parameters}: {error.code} {error.read().decode()}"
@@ -164,7 +164,7 @@ def prometheus(binary: str, folder: Path, ports: Backends) -> Server:
 def prometheus_flags() -> list[str]:
     """Returns the flags of docker-compose.yml that are not about places."""
     text = (ROOT / "docker-compose.yml").read_text()
-    return re.findall(r"^ +- (--(?:web\.enable|enable-feature)\S*)$", text, re.MULTILINE)
+    return re.findall(r"^ +- (--(?:web\.enable|enable-feature|query)\S*)$", text, re.MULTILINE)
 
 
 def alertmanager(

@@ -22,7 +22,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.otel.automatic_providers import PROVIDERS, Providers
 from otel_quant.export.otel.logs import emit_event
 from otel_quant.export.otel.service_name import made_name, model_name
-from otel_quant.inference.results import InferenceResult, ModelResult, OperatorTime, RanKernel
+from otel_quant.inference.results import InferenceResult, ModelResult, RanKernel
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import METRIC_BY_NAME
 from otel_quant.schema.events import present
@@ -120,11 +120,9 @@ class _Report:
             text = problem or "the model could not be measured"
             self._emit(semconv.INFERENCE_FAILED_EVENT, text, labels, context, SeverityNumber.WARN)
         for operator in ran.operators[:MOST_OPERATORS] if ran is not None else ():
-            count = {semconv.OPERATOR_KERNELS: operator.kernels}
-            self._timed(operator, None, {**labels, **count}, context)
+            self._timed(operator, None, labels, context)
         for kernel in ran.kernels[:MOST_OPERATORS] if ran is not None else ():
-            more = {semconv.OPERATOR_KERNELS: 1, semconv.OPERATOR_TYPES: kernel.types or None}
-            self._timed(kernel, kernel.node or kernel.name, {**labels, **more}, context)
+            self._timed(kernel, kernel.node or kernel.name, labels, context)
         for finding in model.findings[:MOST_FINDINGS]:
             told = {
                 **labels,
@@ -141,17 +139,19 @@ class _Report:
 
     def _timed(
         self,
-        timed: OperatorTime | RanKernel,
+        timed: RanKernel,
         name: str | None,
         labels: Mapping[str, Any],
         context: Context,
     ) -> None:
-        """Tells of a kernel, or without a name of all kernels of an operator."""
+        """Sends a kernel, or without a name all kernels of an operator as one."""
         told = {
             **labels,
             semconv.INFERENCE_PROVIDER: timed.provider,
             semconv.OPERATOR_TYPE: timed.op_type,
             semconv.OPERATOR_NAME: name,
+            semconv.OPERATOR_KERNELS: 1 if name else round(timed.calls),
+            semconv.OPERATOR_TYPES: timed.types or None,
             semconv.OPERATOR_DURATION: timed.micros / 1e6,
             semconv.OPERATOR_SHARE: timed.share,
             semconv.OPERATOR_MAC_RATE: timed.macs_per_second,

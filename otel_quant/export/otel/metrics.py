@@ -1,6 +1,6 @@
 """Sink that turns steps and the state of the run into metrics.
 
-A run's name is on three series of each process (`quant.run.start`, `.end`, `.memory.peak`), and
+A run's name is on four series of each process (`quant.run.start`, `.last_seen`, `.memory.peak`, `.end`), and
 dashboards join the others by process: as an attribute of every metric it would begin new series with
 each run, and the SDK goes on to send the old ones. `quant.run.end` says that a run has ended, because
 steps may be shorter than an export; an end that no collection has seen is kept for the next one.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,6 +118,7 @@ class MetricsSink(Sink):
             semconv.FORECAST_MEMORY: functools.partial(self._observe_growth, "memory"),
             semconv.FORECAST_GPU_MEMORY: functools.partial(self._observe_growth, "gpu"),
             semconv.RUN_START: self._runs.observe_starts,
+            semconv.RUN_LAST_SEEN: self._runs.observe_last_seen,
             semconv.RUN_MEMORY_PEAK: self._runs.observe_peaks,
             semconv.RUN_END: self._runs.observe_ends,
         }
@@ -447,6 +449,11 @@ class _RunTimes:
     def observe_starts(self, options: CallbackOptions) -> Iterable[Observation]:
         """Yields the start of each run."""
         return [Observation(run.began, run.identity) for run in self._kept()]
+
+    def observe_last_seen(self, options: CallbackOptions) -> Iterable[Observation]:
+        """Yields when each run ended, or now: nobody has to look through all points to know it."""
+        now = time.time()
+        return [Observation(run.ended or now, run.name) for run in self._kept()]
 
     def observe_peaks(self, options: CallbackOptions) -> Iterable[Observation]:
         """Yields the highest memory of each run so far."""

@@ -174,11 +174,6 @@ class Workarounds:
                 setattr(holder, name, before)
         self._replaced.clear()
 
-    def apply_again(self) -> None:
-        """Applies what was undone; does nothing before a run has begun."""
-        if self._registered:
-            self.apply()
-
     def _replace(self, record: Workaround, module: ModuleType) -> None:
         if not self.applied:
             return

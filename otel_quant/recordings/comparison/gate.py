@@ -53,11 +53,8 @@ class Check:
     base: Sample | None = None  # The figure of the base
     new: Sample | None = None  # The figure of the side
     difference: Difference | None = None  # How they differ
-    # What differs between the runs, so that they cannot be compared
-    facts: tuple[FactDifference, ...] = ()
-    # Seconds that threads of a run waited for a processor, added up, where that may be why a
-    # figure of time is worse
-    waits: float | None = None
+    facts: tuple[FactDifference, ...] = ()  # What differs, so that they cannot be compared
+    waits: float | None = None  # Seconds that threads waited for a CPU, where that may be why
     why: str = ""  # Why it is worse or cannot be compared, if not by the figures or the facts
 
 
@@ -378,21 +375,11 @@ def load(path: Path) -> list[Limit]:
         raise LimitError(f"{path}: {found!r} is not known; expected a table [{_TABLE}]")
     limits = []
     for key, texts in table.items():
-        if key not in _KEYS:
-            raise LimitError(f"{path}: [{_TABLE}] has {key!r}; expected {' and '.join(_KEYS)}")
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            expected = 'expected a list such as ["memory.peak=10%"]'
-            raise LimitError(f"{path}: {key} is {texts!r}; {expected}")
-        limits += [_limit(path, key, text) for text in texts]
+        if key not in _KEYS or not isinstance(texts, list):
+            expected = f'{" and ".join(_KEYS)}, lists such as ["memory.peak=10%"]'
+            raise LimitError(f"{path}: [{_TABLE}] {key} is {texts!r}; expected {expected}")
+        try:
+            limits += [parse(str(text)) for text in texts]
+        except LimitError as error:
+            raise LimitError(f"{path}: {key}: {error}") from error
     return limits
-
-
-def _limit(path: Path, key: str, text: str) -> Limit:
-    try:
-        limit = parse(text)
-    except LimitError as error:
-        raise LimitError(f"{path}: {key}: {error}") from error
-    if limit.is_budget != (key == "budgets"):
-        other = "budgets have <= or >=" if key == "budgets" else "a budget stands in budgets"
-        raise LimitError(f"{path}: {key}: {text!r}: {other}")
-    return limit

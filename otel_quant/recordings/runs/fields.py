@@ -68,6 +68,9 @@ LISTED: Final = (
 
 NAMES: Final = tuple(field.name for field in LISTED)
 
+FAILED: Final = "failed"
+"""Runs of processes within it that did not end well, where the whole did; shown beside the status."""
+
 _ATTRIBUTES: Final = {
     attribute.name.replace("<role>", role): attribute.unit
     for attribute in catalog.ATTRIBUTES
@@ -77,6 +80,7 @@ _UNITS: Final = {
     **_ATTRIBUTES,
     **{figure.name: figure.unit for figure in BY_NAME.values()},
     **{field.name: field.unit for field in LISTED},
+    FAILED: "",
 }
 _OF_RUN: Final = {attribute.name for attribute in catalog.attributes_on("run")}
 _OF_RUNS: Final = ("model.", "custom.")
@@ -110,7 +114,7 @@ def unit_of(name: str) -> str:
 def is_brief(names: Iterable[str]) -> bool:
     """Returns whether runs have all of these names without their steps."""
     return all(
-        name in NAMES
+        name in (*NAMES, FAILED)
         or (name in BY_NAME and name not in _NOT_BRIEF)
         or attribute_of(name) in _OF_RUN
         or name.startswith(_OF_RUNS)

@@ -121,7 +121,7 @@ def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], li
     found = list(find(tops))
     rows: list[Row] = []
     unreadable = [each for each in found if isinstance(each, Unreadable)]
-    wanted = tuple(dict.fromkeys((*fields.NAMES, *names)))
+    wanted = tuple(dict.fromkeys((*fields.NAMES, fields.FAILED, *names)))
     read_one = partial(_row_at, names=wanted, in_brief=fields.is_brief(wanted))
     gc.disable()  # nothing that is read has a cycle
     try:
@@ -181,6 +181,7 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         known = summary.value(recording, name) if name in summary.BY_NAME else None
         return attributes.get(fields.attribute_of(name)) if known is None else known
 
+    failed = sum(run.state in ("failed", "killed", "lost") for run in recording.runs)
     made = {
         fields.MODEL: _model_name(attributes.get(semconv.INPUT_PATH)),
         fields.MODEL_SIZE: value_of(f"{_FLOAT}size"),
@@ -188,6 +189,7 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
             value_of(f"{_FLOAT}memory"), value_of(f"{_FLOAT}weight_bytes")
         ),
         fields.STATUS: recording.state,
+        fields.FAILED: failed if failed and recording.state == "ended" else None,
         fields.WHEN: recording.began_ns / 1e9 or None,
         fields.PATH: os.fspath(recording.path),
     }

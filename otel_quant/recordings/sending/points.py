@@ -42,7 +42,12 @@ _MOST: Final = 1000
 
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
-_OF_RUN: Final = (semconv.RUN_START, semconv.RUN_MEMORY_PEAK, semconv.RUN_END)
+_OF_RUN: Final = (
+    semconv.RUN_START,
+    semconv.RUN_LAST_SEEN,
+    semconv.RUN_MEMORY_PEAK,
+    semconv.RUN_END,
+)
 """What is observed of a run that is over; dashboards list runs by it."""
 
 _DATA: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
@@ -88,7 +93,9 @@ class RecordedMeters:
         """Adds when the run began and ended, and its peak."""
         for name in _OF_RUN:
             for observation in self._observed[name](None):
-                point = NumberDataPoint(observation.attributes, 0, self.now_ns, observation.value)
+                is_now = name == semconv.RUN_LAST_SEEN
+                value = self.now_ns / 1e9 if is_now else observation.value
+                point = NumberDataPoint(observation.attributes, 0, self.now_ns, value)
                 self._found.setdefault(name, []).append(point)
 
     def _add(

@@ -269,7 +269,7 @@
     const all = aligned(chart), layers = layersOf(chart, all.values);
     const main = 1 + layers.findIndex((layer) => layer.isMain);
     const lowest = 1 + layers.findIndex((layer) => layer.label === "lowest");
-    const height = () => (chart.large ? 300 + lanes * LANE : 140);
+    const height = () => (chart.large ? 300 + lanes * LANE : chart.flat ? 64 : 140);
     const font = "11px system-ui, sans-serif";
     figure.classList.add("live");
     const u = new uPlot({

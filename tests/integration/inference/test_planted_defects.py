@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import onnx
 import pytest
 
 from otel_quant.inference import subjects
@@ -13,7 +14,14 @@ from otel_quant.inference.results import ModelResult
 from otel_quant.inference.subjects import Options
 from otel_quant.schema.units import share_text, speed_text
 from tests.fixtures.onnx_builder import Builder
-from tests.integration.inference.planted import CLEAN, DEFECTS, float_matmuls
+from tests.integration.inference.planted import (
+    CLEAN,
+    DEFECTS,
+    float_convolutions,
+    float_matmuls,
+    quantized_convolutions,
+    quantized_matmuls,
+)
 
 _AT_ONCE = 7
 
@@ -98,6 +106,32 @@ def test_without_the_graph_of_onnxruntime_kernels_are_joined_by_their_names(
     kinds = {each.kind for each in result.findings}
     assert kinds == {"unfused", "inserted"}
     assert ("unfused", "pool") in {(each.kind, each.node) for each in result.findings}
+
+
+@pytest.mark.parametrize("build", [float_convolutions, quantized_convolutions, quantized_matmuls])
+def test_kernels_of_nodes_without_names_are_joined_by_their_tensors(
+    build: Callable[[], Builder], tmp_path: Path
+) -> None:
+    """Those in NCHWc too, of which no node of the file has the name, nor any tensor."""
+    named = build().save(tmp_path / "named.onnx")
+    model = onnx.load(named)
+    tensors = [*(name for node in model.graph.node for name in node.output),
+               *(each.name for each in model.graph.initializer)]  # fmt: skip
+    new = {name: f"t{i}" for i, name in enumerate(tensors)}
+    for node in model.graph.node:
+        node.name = ""
+        for names in (node.input, node.output):
+            names[:] = [new.get(name, name) for name in names]
+    for each in (*model.graph.initializer, *model.graph.output):
+        each.name = new[each.name]
+    onnx.save(model, tmp_path / "unnamed.onnx")
+    found = [
+        sorted((each.op_type, each.node is not None, each.macs or 0) for each in result.ran.kernels)
+        for result in _measured([named, tmp_path / "unnamed.onnx"], Options(runs=2))
+        if result.ran is not None
+    ]
+    assert found[0] == found[1]
+    assert {is_joined for op_type, is_joined, _ in found[0] if "Conv" in op_type} <= {True}
 
 
 def test_a_quantized_model_that_is_slower_than_the_float_one_has_a_finding(tmp_path: Path) -> None:

@@ -53,6 +53,17 @@ def test_a_program_that_cannot_be_started(launched: Launched, case: str) -> None
     assert sorted(path.name for path in launched.folder.iterdir()) == before
 
 
+@pytest.mark.parametrize("program", [["python", "nope.py"], ["sh", "nope.sh"]])
+@pytest.mark.parametrize("out", [[], ["--out", "r"]])
+def test_a_typo_leaves_no_recording(launched: Launched, program: list[str], out: list[str]) -> None:
+    (launched.folder / "r").mkdir()
+    bare = launched.run_bare(program)
+    ended = launched.run(program, *out)
+    said = f"otel-quant: {program[1]} does not exist: nothing was recorded\n"
+    assert (ended.returncode, ended.stderr) == (bare.returncode, bare.stderr + said)
+    assert [path.name for path in launched.folder.rglob("*")] == ["r"]
+
+
 @pytest.mark.parametrize(
     ("out", "problem"),
     [

@@ -31,6 +31,13 @@ def memory(held=[]):
         time.sleep(2)  # only a reading knows how many addresses there were
         raise
 
+def leak(held=[]):
+    began = time.monotonic()
+    while (lasted := time.monotonic() - began) < 6:
+        while len(held) < 20 * lasted:  # as fast on a busy machine
+            held.append(bytearray(5_000_000))
+        time.sleep(0.05)
+
 def file():
     with open("out", "wb", buffering=0) as out:
         while True:
@@ -142,6 +149,16 @@ def test_a_limit_that_the_kernel_enforces_is_told_with_its_evidence(
     for text in told_everywhere(launched, launched.recording, done.stderr):
         assert re.search(f" {how} after .* in Calibration(, at .*)?: {cause}", text)
         assert evidence.removeprefix("because: ") in text
+
+
+def test_a_leak_is_called_one(launched: Launched, program: Path) -> None:
+    done = launched.run(["python", str(program), "leak"])
+    for text in told_everywhere(launched, launched.recording, done.stderr):
+        assert re.search(
+            r"Memory kept growing in Calibration, by (9|1[01])[\d.]+ MB a second, \d+ MB in all; the limit of "
+            r"[\d.]+ .B would be reached .* later: a leak, or data that is kept\.",
+            text,
+        )
 
 
 @pytest.mark.parametrize(

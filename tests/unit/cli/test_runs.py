@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from otel_quant.cli import main
+from otel_quant.recordings.model import Ending
+from tests.fixtures.recorded import RecordedFolder
 from tests.unit.recordings.runs.fleet import GB, write_fleet, write_recording
 
 UNREADABLE = """\
@@ -51,6 +53,26 @@ yolo8     Percentile  XINT8   ended   12.0 MB       107 MB  1 min 00 s    1.00 G
 resnet50  MinMax      XINT8   ended    102 MB       107 MB  1 min 00 s    2.00 GB  3.00 MB  2023-11-14 22:13  runs/nightly/resnet
           MinMSE              killed                            30.0 s  ≥ 7.50 GB      1 B  2023-11-14 22:13  runs/nightly/killed
 """  # fmt: skip
+
+
+def test_a_child_that_failed_is_beside_the_status_of_a_whole_that_ended_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    for pid, error in ((20, None), (21, "ValueError")):
+        process = folder.process(pid).begin(0, run=str(pid))
+        process.close(process.step("Calibration", 1), 2, error=error)
+        process.end(3, error=error)
+        process.gone()
+    folder.ended(Ending(time=4, exit_code=0))
+    for arguments, said in (
+        ((), "ended, 1 failed"),
+        (("--where", "failed>0", "--where", "status=ended"), "ended, 1 failed"),
+        (("--where", "failed>1"), "no run"),
+        (("--format", "json"), '"failed": 1'),
+    ):
+        assert main(["runs", str(tmp_path), *arguments]) == 0
+        assert said in capsys.readouterr().out, arguments
 
 
 def test_a_table_has_the_models_with_their_sizes_and_the_memory_of_each_method(
@@ -197,12 +219,14 @@ def test_a_folder_that_does_not_exist_is_an_error(capsys: pytest.CaptureFixture[
 
 
 def test_the_page_has_the_table_and_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs/nightly/killed/report.html").touch()
     html = printed(capsys, "--format", "html")
     assert 'http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;;' in html
     assert '<td title="median of 1 run">734.0</td>' in html
     assert '<td title="median of 1 run">2,000.0</td>' in html
     assert '<th scope="row" class="t">resnet50</th><td>102.4</td><td>107.0</td>' in html
-    assert '<tr class="killed"><th scope="row" class="t">runs/nightly/killed</th>' in html
+    link = '<a href="runs/nightly/killed/report.html">runs/nightly/killed</a>'
+    assert f'<tr class="killed"><th scope="row" class="t">{link}</th>' in html
     assert "<td>≥ 7,500.0</td>" in html
     assert "3 paths could not be read, or not in all parts:</p>" in html
     assert "runs/nightly/broken: has no manifest.json" in html

@@ -97,7 +97,7 @@ def test_operands_that_a_kernel_has_packed_are_those_of_the_graph(tmp_path: Path
     x, w, scale, bias = "float32 1x4", "int8 4x8", "float32 scalar", "float32 8"
 
     def operands(*listed: str) -> list[str]:
-        return list(ran.operands(_kernel("packs", "Packs", _CPU, 1, listed)))
+        return list(ran.operands(_kernel("packs", "Packs", _CPU, 1, listed), ran.nodes["packs"]))
 
     assert operands(x, scale, bias) == [x, w, scale, bias]
     assert operands(x, w, scale, bias) == [x, w, scale, bias]

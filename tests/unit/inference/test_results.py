@@ -76,7 +76,7 @@ def test_a_result_that_is_read_again_is_the_same() -> None:
     ran = json.loads(result.to_json())["models"][0]["ran"]
     assert (ran["kernel_micros"], ran["between_micros"]) == (7.5, 92.5)
     [operator] = ran["operators"]
-    assert (operator["kernels"], operator["micros"], operator["macs"]) == (3, 7.5, 21)
+    assert (operator["calls"], operator["micros"], operator["macs"]) == (3, 7.5, 21)
 
 
 def test_what_bench_wrote_until_november_2026_is_read() -> None:

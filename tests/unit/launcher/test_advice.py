@@ -61,6 +61,8 @@ SITUATIONS = {
         where="gpu", forecast=20 * GB, gpus=(GpuReading(0, "a", None, 70 * GB, 80 * GB, 63 * GB),)
     ),
     "container": situation("Post-process", limit_source="cgroup"),
+    "leak": situation("Train", limit_source="cgroup", leak=GB // 100),
+    "leak of samples": situation("Train", **MANY, growth=GB // 2, leak=GB // 100),
 }  # fmt: skip
 
 
@@ -96,6 +98,8 @@ def test_every_row_applies_to_some_situation_and_names_its_source() -> None:
         ("gpu", ["Use smaller batches", "Look for other processes", "Set PYTORCH_CUDA_ALLOC_CONF"]),
         ("gpu of its own", ["Use smaller batches"]),
         ("container", ["Raise the container's limit"]),
+        ("leak", ["Find what keeps growing, by 10.0 MB a second"]),
+        ("leak of samples", ["Give it more memory", "Use fewer", "Use smaller batches"]),
     ],
 )
 def test_what_would_help_depends_on_what_is_known(name: str, beginnings: list[str]) -> None:

@@ -66,6 +66,7 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
         memory_limit=8000 * MB,
         memory_limit_source="cgroup",
         memory_per_sample=200 * MB,
+        memory_per_second=2000 * MB,
         processes=(("python q.py (100)", 7900 * MB),),
         advice=(
             Advice(
@@ -306,6 +307,15 @@ def test_of_a_process_that_nobody_knows_the_limits_are_those_of_the_one_that_use
     assert (ending.cause, ending.process_signal) == ("limit of CPU time", "SIGXCPU")
 
 
+def test_a_leak_is_called_one_and_a_higher_limit_is_no_advice_for_it() -> None:
+    full = {"oom_kills": kills(1), "last_seen": {PROGRAM: last_seen(7900 * MB)}}
+    killed = seen(signal=signal.SIGKILL, memory_of_others=700 * MB, **full)
+    ending = ending_of(killed, recording(run(step(name="Train", kind="User-Defined"))))
+    assert (ending.memory_per_second, ending.memory_of_others) == (2000 * MB, 700 * MB)
+    (advice,) = ending.advice
+    assert advice.text.startswith("Find what keeps growing, by 2.00 GB a second until the end")
+
+
 @pytest.mark.parametrize(("samples", "growth"), [(4, None), (5, 200 * MB)])
 def test_growth_is_told_from_five_samples_on(samples: int, growth: int | None) -> None:
     progress = tuple((1.0 + at / 10, at) for at in range(1, samples))
@@ -339,6 +349,7 @@ def test_a_run_that_ran_out_of_memory_says_where_and_what_would_help(
     )
     assert ending.error == error
     assert ending.evidence == (f"{error}: {message}" if message else error)
+    assert ending.cause == ("out of GPU memory" if source.startswith("gpu") else "out of memory")
     assert ending.where == "Calibration, sample 37 of 512"
     assert (ending.signal, ending.exit_code, ending.out_of_memory) == (None, 1, None)
     assert ending.memory == 8500 * MB  # then, not after the exception has freed it

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 from otel_quant.export.recording.event_file import as_json
+from otel_quant.recordings.comparison.runs import compared_run
+from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
 from otel_quant.recordings.stacks import by_call, by_line, of_step, stacks_in
 from otel_quant.schema.stacks import MOST_NODES, NOTHING, OTHER, Amounts, Place, Stacks, to_lists
+from otel_quant.views.compare import document
 from otel_quant.views.stacks import collapsed, speedscope
+from otel_quant.views.terminal import terminal_lines
 
 MAIN = Place("/home/a/quantize.py", "main", 12, "")
 LOADER = Place("/home/a/quantize.py", "Reader.get_next", 30, "")
 RUN = Place("onnxruntime/capi/session.py", "Session.run", 395, "onnxruntime")
 MERGE = Place("onnxruntime/quantization/calibrate.py", "Collector.merge", 983, "onnxruntime")
 
-SEEN = (
+Seen = tuple[int, tuple[Place, ...], Amounts]
+
+SEEN: tuple[Seen, ...] = (
     (0, (MAIN,), Amounts(10, 9, 1, 1000, 0)),
     (1, (MAIN, RUN), Amounts(400, 300, 50, 5000, 20)),
     (1, (MAIN, RUN), Amounts(100, 0, 0, 0, 30)),
@@ -26,21 +33,22 @@ SEEN = (
 )
 
 
-def recorded(folder: Path) -> Recording:
-    """Returns a recording with the stacks of SEEN."""
+def recorded(folder: Path, every: Sequence[Seen] = SEEN, seconds: float = 1.0) -> Recording:
+    """Returns a recording of two steps with stacks."""
+    folder.mkdir(exist_ok=True)
     stacks = Stacks()
-    for step, lines, seen in SEEN:
+    for step, lines, seen in every:
         stacks.add(step, lines, seen)
     text = as_json({"schema": 1, "run": "00000000000000aa", **to_lists(stacks)})
     (folder / "stacks.7.00000000000000aa.json").write_text(text)
     steps = (
-        RecordedStep(index=0, name="Outer", kind="Outer", start=0.0, end=1.0, state="ended"),
-        RecordedStep(index=1, name="Calibration", kind="Calibration", parent=0, start=0.0, end=1.0, state="ended"),
+        RecordedStep(index=0, name="Outer", kind="Outer", start=0.0, end=seconds, state="ended"),
+        RecordedStep(index=1, name="Calibration", kind="Calibration", parent=0, start=0.0, end=seconds, state="ended"),
     )  # fmt: skip
     run = RecordedRun(
-        id="00000000000000aa", process="7", start=0.0, end=1.0, state="ended", steps=steps
+        id="00000000000000aa", process="7", start=0.0, end=seconds, state="ended", steps=steps
     )
-    return Recording(path=folder, began_ns=0, state="ended", duration=1.0, runs=(run,))
+    return Recording(path=folder, began_ns=0, state="ended", duration=seconds, runs=(run,))
 
 
 def test_what_was_seen_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -115,3 +123,34 @@ def test_rare_branches_are_folded_with_their_sums_and_a_file_stays_below_1_mb() 
     assert nodes <= MOST_NODES
     assert kept.time == 7_500 * 50_000_000
     assert len(as_json(to_lists(stacks))) < 1_000_000
+
+
+def test_a_comparison_names_the_lines_that_make_a_step_longer(tmp_path: Path) -> None:
+    faster = [
+        (1, (MAIN, RUN), Amounts(time=3_000_000_000)),
+        (1, (MAIN, LOADER), Amounts(time=1_000_000_000)),
+    ]
+    slower = [
+        (1, (MAIN, RUN), Amounts(time=3_100_000_000)),
+        (1, (MAIN, LOADER), Amounts(time=7_000_000_000)),
+        (1, (MAIN, MERGE), Amounts(time=2_000_000_000)),
+    ]
+    sides = [
+        Side(name, (compared_run(name, recorded(tmp_path / name, seen, seconds)),))
+        for name, seen, seconds in (("base", faster, 4.0), ("new", slower, 12.0))
+    ]
+
+    def lines(first: Side, second: Side) -> list[str]:
+        text = "".join(terminal_lines(document(side_by_side([first, second]), None), 200))
+        return text.partition("Lines of Calibration ")[2].partition("\n\nbase ")[0].splitlines()
+
+    assert lines(*sides) == [
+        "with more time of their own",
+        "",
+        "LINE                                                         BASE   NEW  DIFFERENCE",
+        "                                                                s     s           s",
+        "-----------------------------------------------------------  ----  ----  ----------",
+        "Reader.get_next (/home/a/quantize.py:30)                     1.00  7.00       +6.00",
+        "Collector.merge (onnxruntime/quantization/calibrate.py:983)  0.00  2.00       +2.00",
+    ]
+    assert lines(sides[0], sides[0]) == []

@@ -41,6 +41,61 @@ def test_old_recordings_have_all_their_figures(name: str) -> None:
     } == json.loads((RECORDINGS / "figures.json").read_text())[name]
 
 
+LEAK: Final = "Memory kept growing in Train, by {}; the limit of 8.00 GB would be reached {} later: a leak, or data that is kept."
+
+
+@pytest.mark.parametrize(
+    ("memory", "samples", "said"),
+    [
+        (lambda at: 1000 + 50 * at, None, LEAK.format("50.0 MB a second, 2.00 GB in all", "1 min 40 s")),
+        (
+            lambda at: 1000 + 50 * at, 200,
+            LEAK.format("10.0 MB with each sample (50.0 MB a second), 2.00 GB in all", "1 min 40 s"),
+        ),
+        (lambda at: 1000 + at, None, None),  # too little
+        (lambda at: 1000 + 50 * (at % 10), None, None),
+        (lambda at: 1000 + 1000 * (at > 20), None, None),
+        (lambda at: 1000 + 1000 * min(at, 10), None, None),
+    ],
+)  # fmt: skip
+def test_memory_that_goes_on_growing_within_a_step_is_called_a_leak(
+    memory: Callable[[float], float],
+    samples: int | None,
+    said: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", {LIMIT: 8000 * MB}, by_launcher=True)
+    process = folder.process().begin(0)
+    process.close(process.step("Train", 1), 41, samples=samples)
+    process.end(42)
+    process.gone()
+    times = [at / 5 for at in range(5, 205)]
+    folder.curve([(at, {"memory": memory(at - 1) * MB}, {}) for at in times])
+    folder.ended(Ending(time=42, exit_code=0))
+    assert main(["show", str(folder.path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (said in shown) if said is not None else "growing" not in shown
+
+
+@pytest.mark.parametrize("waited", [110, 5])
+def test_a_run_that_waited_for_a_processor_says_so_first(
+    waited: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    process = folder.process().begin(0)
+    process.close(process.step("Calibration", 1), 138)
+    process.end(139)
+    process.gone()
+    folder.curve([(138, {"memory": MB}, {"cpu.wait": waited})])
+    folder.ended(Ending(time=139, exit_code=0))
+    said = "For 1 min 50 s of 2 min 19 s its main thread waited for a processor: a busy machine."
+    assert main(["show", str(folder.path)]) == 0
+    assert main(["report", str(folder.path), "-o", "-"]) == 0
+    shown = capsys.readouterr().out.replace("\xa0", " ")
+    assert shown.count(said) == (2 if waited == 110 else 0)
+
+
 # --- every command ------------------------------------------------------------------------
 
 

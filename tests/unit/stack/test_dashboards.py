@@ -80,16 +80,27 @@ def test_data_sources_are_those_of_the_provisioning_chosen_by_variables_named_fo
 
 
 def test_job_run_and_process_can_be_chosen(dashboard: dict[str, Any]) -> None:
+    # Processes have no names that a person knows: they are a choice where there are few, and not even a list
+    # where there are many.
+    few = dashboard["title"] == "Quantization run"
     chosen = variables(dashboard, "query")
-    assert chosen["run"]["label"] == "Run"
+    found = {**chosen, **variables(dashboard, "custom")}
+    assert ("instance" in chosen, found["instance"].get("hide") == 2) == (few, not few)
     for name, label in (("job", "Job"), ("instance", "Process")):
-        found = chosen[name]
-        assert found["label"] == label
-        assert (found["multi"], found["includeAll"], found["allValue"]) == (True, True, ".+")
-        assert found["datasource"]["uid"] == "${prometheus_datasource}"
-    # Processes have no names that a person knows: they are a choice where there are few.
-    assert (chosen["instance"].get("hide") == 2) == (dashboard["title"] != "Quantization run")
+        assert (found[name]["label"], found[name]["allValue"]) == (label, ".+")
+        assert found[name]["includeAll"]
+    assert {each["datasource"]["uid"] for each in chosen.values()} == {"${prometheus_datasource}"}
     assert {name: v["refresh"] for name, v in chosen.items()} == dict.fromkeys(chosen, 2)
+
+
+def test_a_part_of_a_name_finds_runs_in_the_menu_and_on_the_page(
+    dashboard: dict[str, Any],
+) -> None:
+    assert variables(dashboard, "textbox")["search"]["query"] == ""
+    run = variables(dashboard, "query")["run"]
+    assert run["label"] == "Run"
+    assert run["allValue"] == "(?i).*${search:regex}.*"
+    assert f"quant_run_name=~`{run['allValue']}`" in run["query"]
 
 
 def test_every_panel_has_a_title_a_description_a_unit_and_words_for_when_it_is_empty(

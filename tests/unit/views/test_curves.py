@@ -11,6 +11,7 @@ from otel_quant.export.recording.curve import Curve, RecordedCurve
 from otel_quant.recordings.comparison.runs import ComparedRun, common_time, compared_run
 from otel_quant.recordings.model import RecordedRun, Recording, placed_steps, step_at
 from otel_quant.recordings.reader import read
+from otel_quant.views.charts import Series
 from otel_quant.views.curves import bands_of, charts_of, comparison_charts, grid_of
 from otel_quant.views.steps import subject_of
 from tests.fixtures import recorded as built
@@ -106,6 +107,11 @@ def test_nested_and_simultaneous_steps_have_rows_of_their_own() -> None:
         ("after", 1, 1, 9.0),
         ("open", 0, 0, 12.0),
     ]
+    later = placed_steps([replace(run, steps=(built.step(0, "only", 3.0, 10.0),))], 12.0)
+    assert [(each.name, each.start, each.end) for each in bands_of(later)] == [
+        ("(before the first step)", 0.0, 3.0),
+        ("only", 3.0, 10.0),
+    ]
     found = step_at(shown, 5.5)
     assert found is not None
     assert found.names == ("outer", "beside")
@@ -133,6 +139,8 @@ def test_the_shorter_step_waits_with_its_own_memory_until_both_begin_the_next(
 ) -> None:
     base, new = recorded(tmp_path / "base", 2.3), recorded(tmp_path / "new", 4.3)
     (chart,) = comparison_charts(("base", "new"), (base, new), common_time(base, new))
+    assert not chart.is_flat
+    assert chart._replace(is_large=False, series=[Series("same", (7.0, None, 7.1))]).is_flat
     for line in chart.series:
         before = [value for at, value in zip(chart.times, line.values, strict=True) if at < 4.29]
         after = [value for at, value in zip(chart.times, line.values, strict=True) if 4.9 < at < 6]

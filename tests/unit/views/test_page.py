@@ -157,7 +157,7 @@ def test_many_ranks_say_which_is_slowest_and_how_far_each_step_is_apart(tmp_path
     assert processes[0] == ["rank 62", "ok", "0.00", "140.00", "+39.2", "2,062.0", "20"]
     assert len(processes) == 64
     assert rows(html, "imbalance")[1] == [
-        "Calibration", "64", "44.00", "44.26", "61.60", "rank 62", "+39.2", "2,063.0", "rank 63",
+        "Calibration", "64", "44.00", "44.26", "61.60", "rank 62", "+39.2",
     ]  # fmt: skip
     assert len(rows(html, "steps")) == 20
 
@@ -188,7 +188,7 @@ def test_the_models_are_compared_and_their_heaviest_layers_named(tmp_path: Path)
         "onnxruntime 1.31.1 on an x86-64 CPU, because the bias is int8 (Conv 53, the first"
     ) in html
     assert rows(html, "layers-quantized")[0][:3] == ["/layer1/conv1/Conv", "Conv", "int8"]
-    assert rows(html, "layers-float")[0][5] == "17.00"
+    assert rows(html, "layers-float")[0][4] == "17.00"
 
 
 def test_a_local_file_gives_what_there_is(tmp_path: Path) -> None:
@@ -402,6 +402,6 @@ def test_workers_are_compared_with_each_other_and_not_with_the_process_that_wait
         ("process 13", "2.00", "0.0"),
         ("process 14", "2.00", "0.0"),
     ]
-    assert [row[:7] for row in rows(html, "imbalance")] == [
+    assert rows(html, "imbalance") == [
         ["Layer", "3", "2.00", "2.00", "3.00", "process 12", "+50.0"]
     ]

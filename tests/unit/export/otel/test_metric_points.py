@@ -70,6 +70,7 @@ def test_live_metrics_end_with_the_run_and_the_others_stay() -> None:
         **OF_STEPS,
         ("quant.step.active", "{step}"): [(STEP_LABELS, 0)],
         ("quant.run.start", "s"): [(BEGAN_POINT, 1_700_000_000.0)],
+        ("quant.run.last_seen", "s"): [(NAME, 1_700_000_002.0)],
         ("quant.run.memory.peak", "By"): [(NAME, 4000)],
         ("quant.run.end", "s"): [(NAME, 1_700_000_002.0)],
     }
@@ -113,7 +114,10 @@ def test_live_metrics_show_the_present_figures_of_a_run() -> None:
     run = SentRun(RUN, START, sink)
     run.began()
     run.opened(STEP)
-    assert signals.points() == {
+    before, points = time.time(), signals.points()
+    ((_, seen),) = points.pop(("quant.run.last_seen", "s"))
+    assert before <= seen <= time.time()
+    assert points == {
         ("quant.run.start", "s"): [(BEGAN_POINT, 1_700_000_000.0)],
         ("quant.run.memory.peak", "By"): [(NAME, 3000)],
         ("quant.step.active", "{step}"): [(STEP_LABELS, 1)],
@@ -169,6 +173,7 @@ def test_there_is_no_progress_without_the_readers_length() -> None:
     run.expects(replace(STEP, label="Empty"), 0)
     assert set(signals.points()) == {
         ("quant.run.start", "s"),
+        ("quant.run.last_seen", "s"),
         ("quant.step.active", "{step}"),
         ("quant.calibration.samples", "{sample}"),
     }
@@ -205,6 +210,7 @@ def test_a_figure_that_could_not_be_measured_has_no_metric_point() -> None:
     found = {name for name, _ in signals.points()} - {"quant.step.active"}
     assert found == {
         "quant.run.start",
+        "quant.run.last_seen",
         "quant.run.end",
         "quant.step.duration",
         "quant.calibration.samples",

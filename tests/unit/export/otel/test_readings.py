@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -106,29 +107,22 @@ def test_a_reading_between_steps_says_so_by_having_none(run: Run) -> None:
     }  # fmt: skip
 
 
-def test_memory_that_grows_is_sent_every_28_seconds(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("memory", "gpu", "times"),
+    [
+        (lambda second: 1000 + 10 * second, lambda second: 100, [28, 56, 84, 112]),  # it grows
+        (lambda second: 1000 + second % 10, lambda second: 100, []),  # it is level
+        (lambda second: 1000 if second < 100 else 1500, lambda second: 100, [100]),
+        (lambda second: 1000 if second < 30 else 900, lambda second: 100, [30]),
+        (lambda second: 1000, lambda second: 100 if second < 60 else 200, [60]),
+    ],
+)
+def test_a_reading_is_sent_every_28_seconds_if_memory_has_moved(
+    run: Run, memory: Callable[[int], int], gpu: Callable[[int], int], times: list[int]
+) -> None:
     for second in range(1, 121):
-        run.go_on(second, 1000 + 10 * second)
-    assert run.times() == [28, 56, 84, 112]
-
-
-def test_memory_that_is_level_is_not_sent(run: Run) -> None:
-    for second in range(1, 3600):
-        run.go_on(second, 1000 + second % 10)
-    assert run.times() == []
-
-
-def test_memory_that_grew_once_is_sent_once(run: Run) -> None:
-    for second in range(1, 3600):
-        run.go_on(second, 1000 if second < 100 else 1500)
-    assert run.times() == [100]
-
-
-def test_memory_that_falls_and_memory_of_gpus_is_sent(run: Run) -> None:
-    run.go_on(30, 900)
-    run.go_on(60, 900, 200)
-    run.go_on(90, 900, 200)
-    assert run.times() == [30, 60]
+        run.go_on(second, memory(second), gpu(second))
+    assert run.times() == times
 
 
 def test_a_checkpoint_counts_as_a_record_of_memory(run: Run) -> None:

@@ -126,13 +126,6 @@ def test_the_file_has_the_newest_reading_and_the_open_steps(run: Run, tmp_path: 
     }
 
 
-def test_a_file_that_was_removed_is_made_again(run: Run, tmp_path: Path) -> None:
-    run.sink.reading_taken(progress(1, 200, StepProgress(StepInfo(0, "A", "A"))))
-    (tmp_path / NAME).unlink()
-    run.sink.reading_taken(progress(2, 300))
-    assert memory_in(tmp_path) == 300
-
-
 def test_the_end_of_the_run_removes_the_file_for_good(run: Run, tmp_path: Path) -> None:
     run.sink.reading_taken(progress(1, 200))
     run.end()

@@ -97,20 +97,10 @@ def test_the_file_is_found_from_a_folder_of_the_repository_and_not_above_it(
         ("[compare", "not TOML: Expected ']' at the end of a table declaration"),
         ("[gate]", "'gate' is not known; expected a table [compare]"),
         ("compare = 1", "'compare' is not known; expected a table [compare]"),
-        ("[compare]\nlimit = []", "[compare] has 'limit'; expected fail-over and budgets"),
-        (
-            '[compare]\nbudgets = "1"',
-            "budgets is '1'; expected a list such as [\"memory.peak=10%\"]",
-        ),
+        ("[compare]\nlimit = []", "[compare] limit is []; expected fail-over and budgets, lists"),
+        ('[compare]\nbudgets = "1"', "[compare] budgets is '1'; expected fail-over and budgets"),
         ('[compare]\nbudgets = ["x"]', "budgets: 'x' is no limit; expected"),
-        (
-            '[compare]\nbudgets = ["duration=5s"]',
-            "budgets: 'duration=5s': budgets have <= or >=",
-        ),
-        (
-            '[compare]\nfail-over = ["duration<=5s"]',
-            "fail-over: 'duration<=5s': a budget stands in budgets",
-        ),
+        ("[compare]\nfail-over = [1]", "fail-over: '1' is no limit; expected"),
     ],
 )
 def test_a_file_with_something_else_is_an_error_that_names_it(

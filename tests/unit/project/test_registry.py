@@ -1,0 +1,57 @@
+"""The registry of names, in the form of OpenTelemetry's weaver."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from collections import Counter
+from typing import Final
+
+import jsonschema
+import yaml
+from opentelemetry.semconv import attributes
+from opentelemetry.semconv._incubating import attributes as incubating
+from opentelemetry.semconv.schemas import Schemas
+
+from otel_quant.schema import catalog, semconv
+from scripts import registry_docs
+
+REGISTRY: Final = yaml.safe_load(registry_docs.document())["groups"]
+
+
+def test_the_registry_has_the_form_of_weaver_and_every_name_of_ours_once() -> None:
+    """Weaver's own JSON schema, of 2026-08-22 (github.com/open-telemetry/weaver, schemas/semconv.schema.json)."""
+    schema = json.loads(
+        (registry_docs.ROOT / "tests/fixtures/weaver_semconv.schema.json").read_text()
+    )
+    jsonschema.Draft202012Validator(schema).validate({"groups": REGISTRY})
+
+    declared = Counter(each["id"] for each in REGISTRY[0]["attributes"])
+    assert set(declared.values()) == {1}
+    # A part of a name that is open at its end is left out there.
+    ours = {
+        short
+        for name in (each.name for each in catalog.ATTRIBUTES)
+        if name.startswith("quant.")
+        for role in registry_docs.ROLES
+        for short in [name.replace("<role>", role).partition(".<")[0]]
+    }
+    assert declared.keys() == ours | set(catalog.FORMER)
+    named = Counter(each.get("name") or each.get("metric_name") for each in REGISTRY[1:])
+    assert {name for name in named if name} == {each.name for each in semconv.EVENTS} | {
+        each.name for each in catalog.METRICS if "<" not in each.name
+    }
+
+
+def test_names_that_are_not_ours_are_in_the_conventions_of_the_schema_url() -> None:
+    assert Schemas.V1_44_0.value == semconv.SCHEMA_URL
+    known = {
+        value
+        for package in (attributes, incubating)
+        for module in pkgutil.iter_modules(package.__path__)
+        for value in vars(importlib.import_module(f"{package.__name__}.{module.name}")).values()
+        if isinstance(value, str)
+    }
+    referred = {each["ref"] for group in REGISTRY[1:] for each in group["attributes"]}
+    assert {name for name in referred if not name.startswith("quant.")} <= known

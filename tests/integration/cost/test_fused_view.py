@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.integration.cost.kernels_run import (
     contractions_in_float,
     run_by_onnxruntime,
     run_by_the_fused_view,
+    said_to_run_in_float,
 )
 
 CNN = """
@@ -129,14 +129,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path
 
 
-def said_to_run_in_float(path: Path) -> dict[str, int]:
-    """Quantized contractions that the report says to run in float, by operator."""
-    found = Counter[str]()
-    for each in analyze(path).in_float:
-        found.update(each.ops)
-    return dict(sorted(found.items()))
-
-
 @pytest.mark.parametrize("arm", [False, True])
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("net", NETS)
@@ -148,22 +140,6 @@ def test_what_onnxruntime_quantizes_it_runs_as_the_fused_view_says(
     assert run_by_the_fused_view(path, arm=arm) == run_by_onnxruntime(path, folder, arm=arm)
     if not arm:
         assert said_to_run_in_float(path) == contractions_in_float(path, folder)
-
-
-@pytest.mark.quark
-@pytest.mark.parametrize("preset", ["XINT8", "A8W8", "A16W8"])
-@pytest.mark.parametrize("net", NETS)
-def test_what_quark_quantizes_onnxruntime_runs_as_the_fused_view_says(
-    net: str, preset: str, folder: Path
-) -> None:
-    from quark.onnx import ModelQuantizer
-    from quark.onnx.quantization.config import Config, get_default_config
-
-    path = folder / "quark.onnx"
-    config = Config(global_quant_config=get_default_config(preset))
-    ModelQuantizer(config).quantize_model(f"{net}.onnx", str(path), inputs_of(net))
-    assert run_by_the_fused_view(path) == run_by_onnxruntime(path, folder)
-    assert said_to_run_in_float(path) == contractions_in_float(path, folder)
 
 
 @pytest.mark.parametrize("net", NETS)

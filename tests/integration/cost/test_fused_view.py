@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from otel_quant.cost import analyze
-from otel_quant.cost.graph import FUSIONS
+from otel_quant.cost.graph import FUSIONS, runtime_here
+from scripts.onnxruntime_rules import compared
 from tests.fixtures.onnx_builder import model_of_text
 from tests.integration.cost.exporting import samples
 from tests.integration.cost.kernels_run import (
@@ -321,3 +322,10 @@ def test_a_relu_beside_a_pooling_runs_as_the_fused_view_says(
     assert run_by_the_fused_view(tmp_path / "m.onnx") == run_by_onnxruntime(
         tmp_path / "m.onnx", tmp_path
     )
+
+
+@pytest.mark.parametrize("arm", [False, True])
+def test_contractions_run_as_the_rules_say_in_every_form(arm: bool) -> None:
+    runs = list(compared(runtime_here()._replace(arm=arm)))
+    assert [(form.title, seen, said) for form, seen, said in runs if seen != said] == []
+    assert {seen for _, seen, _ in runs} == {"integers", "weights", "float", "fails"}

@@ -11,8 +11,9 @@ again; a forked child closes its copies.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.files import open_apart
@@ -25,11 +26,10 @@ _CHUNK: Final = 16384
 _MOST_OPEN: Final = 200
 """Files that stay open, at most. Those of further child processes are opened for each reading."""
 
-# By path: the descriptor, and the file's device and inode, for programs that close what they do not know.
-_OPEN: Final[dict[str, tuple[int, int, int]]] = {}
+_OPEN: Final[dict[str, int]] = {}
+"""Descriptors by path."""
 
-# By thread id: each thread changes only its own entry, so no lock is needed.
-_BYTES_READ: Final[dict[int, int]] = {}
+_bytes_read = 0  # By all threads; the probes, which read nearly all of it, take turns
 
 
 def read_process(pid: int, name: str) -> bytes:
@@ -39,20 +39,17 @@ def read_process(pid: int, name: str) -> bytes:
 
 def read_kept(path: str) -> bytes:
     """Reads a kernel file of at most 16 kB, and keeps it open for the next reading."""
-    kept = _OPEN.get(path)
-    if kept is not None:
-        content = b""
-        descriptor, device, inode = kept
+    descriptor = _OPEN.get(path)
+    if descriptor is not None:
         try:
-            # The program may have closed it, and another file have got its number.
-            status = os.fstat(descriptor)
-            if status.st_ino == inode and status.st_dev == device:
-                content = os.pread(descriptor, _CHUNK, 0)
+            content = os.pread(descriptor, _CHUNK, 0)
         except ProcessLookupError:
             _close(path)
             raise
         except OSError:
-            pass  # the program has closed it
+            # The program has closed it, and the others maybe: the next file of ours may get the number of one.
+            _OPEN.clear()
+            content = b""
         if content:
             return _counted(content)
         _close(path)
@@ -65,12 +62,10 @@ def _kept_open(path: str) -> bytes:
     descriptor = open_apart(path, os.O_RDONLY)
     try:
         content = os.pread(descriptor, _CHUNK, 0)
-        status = os.fstat(descriptor)
     except BaseException:
         os.close(descriptor)
         raise
-    already = _OPEN.setdefault(path, (descriptor, status.st_dev, status.st_ino))
-    if already[0] != descriptor:
+    if _OPEN.setdefault(path, descriptor) != descriptor:
         os.close(descriptor)  # another thread has just opened it
     return _counted(content)
 
@@ -91,16 +86,13 @@ def _forget_all() -> None:
 
 
 def _close(path: str) -> None:
-    kept = _OPEN.pop(path, None)
-    if kept is None:
-        return
-    descriptor, device, inode = kept
-    try:
-        status = os.fstat(descriptor)
-        if (status.st_dev, status.st_ino) == (device, inode):
-            os.close(descriptor)
-    except OSError:
-        pass  # the program has closed it
+    descriptor = _OPEN.pop(path, None)
+    if descriptor is not None:
+        with suppress(
+            OSError
+        ):  # the program has closed it, and a file of its own may have the number
+            if str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("/proc/"):
+                os.close(descriptor)
 
 
 def threads_of(pid: int) -> list[str]:
@@ -155,12 +147,12 @@ def ask_psutil(pid: int, figure: str, **options: bool) -> Any:
 
 def bytes_read() -> int:
     """Returns the bytes that all threads have read through this module so far."""
-    return sum(list(_BYTES_READ.values()))
+    return _bytes_read
 
 
 def _counted(content: bytes) -> bytes:
-    thread = threading.get_ident()
-    _BYTES_READ[thread] = _BYTES_READ.get(thread, 0) + len(content)
+    global _bytes_read
+    _bytes_read += len(content)
     return content
 
 

@@ -310,11 +310,18 @@ class Runtime:
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
-                stacks=StackSampler(names_paths=settings.paths) if settings.stacks else None,
+                stacks=self._stacks_of(settings),
             )
             self.end_at_exit()
             return recorder
         return _no_run()
+
+    @staticmethod
+    def _stacks_of(settings: Settings) -> StackSampler | None:
+        if settings.stacks == "false":
+            return None
+        every = settings.stacks == "all"
+        return StackSampler(names_paths=settings.paths, of_every_thread=every)
 
     def _recording_sink_for(self, settings: Settings, info: RunInfo) -> RecordingSink | None:
         """Returns the sink of this process's recording: the same for all runs at one path."""

@@ -19,7 +19,7 @@ from typing import Final
 from otel_quant.base.kernel_files import SELF, read_process
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.schema.records import Reading
-from otel_quant.schema.stacks import Amounts, Place, Stacks
+from otel_quant.schema.stacks import OUTSIDE, Amounts, Place, Stacks
 
 STACKS_SHARE: Final = 0.001
 """Part of one core that the stacks may take beside the readings."""
@@ -40,12 +40,13 @@ _INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{o
 
 
 class StackSampler:
-    """Adds the stacks of the threads that have an open step."""
+    """Adds the stacks of the threads that have an open step, or of all Python threads."""
 
-    def __init__(self, *, names_paths: bool) -> None:
+    def __init__(self, *, names_paths: bool, of_every_thread: bool = False) -> None:
         self.stacks = Stacks()
         self.newest: Mapping[int, Place] = {}  # By the step's index: its line at the last sample
         self._names_paths = names_paths
+        self._of_every_thread = of_every_thread
         # By id of the code and position in it
         self._places: dict[tuple[int, int], tuple[CodeType, Place | None]] = {}
         self._last_ns = 0
@@ -60,37 +61,34 @@ class StackSampler:
         self._last_ns, self._last_rss = now, rss
         # A thread is in the innermost of its steps, which was opened last.
         innermost = {step.info.thread: step for step in steps}
-        if not innermost:
-            self.newest = {}
+        self.newest = newest = {}
+        if not innermost and not self._of_every_thread:
             return
-        used = self._used(innermost)
         frames = sys._current_frames()
-        seen = {thread: self._lines(frames.pop(thread, None)) for thread in innermost}
+        threads = frames.keys() - {threading.get_ident()} if self._of_every_thread else innermost
+        seen = {thread: self._lines(frames.get(thread)) for thread in threads}
         frames.clear()  # a frame that is held keeps the program's objects alive
-        newest: dict[int, Place] = {}
+        used = self._used(seen)
         # Memory is of the process: of several threads, the one that has run most has taken it.
-        busiest = max(innermost, key=lambda thread: used.get(thread, (0, 0))[0])
-        for thread, step in innermost.items():
-            lines = seen[thread]
+        busiest = max(innermost or seen, key=lambda thread: used.get(thread, (0, 0))[0])
+        for thread, lines in seen.items():
             if not lines:
                 continue
-            newest[step.info.index] = lines[-1]
-            start = step.start
-            is_new = start.clock_ns > last_ns
+            began_ns, before, index = last_ns or now, last_rss, OUTSIDE
+            if (step := innermost.get(thread)) is not None:
+                index, start = step.info.index, step.start
+                newest[index] = lines[-1]
+                if start.clock_ns > last_ns:
+                    began_ns, before = (
+                        start.clock_ns,
+                        start.memory.rss if start.memory else last_rss,
+                    )
+            time = max(0, now - began_ns)
             ran, waited = used.get(thread, (0, 0))
-            time = max(0, now - max(start.clock_ns, last_ns))
             ran = min(ran, time)
-            grown = 0
-            if thread == busiest and rss:
-                grown = rss - (
-                    start.memory.rss if is_new and start.memory is not None else last_rss
-                )
-            self.stacks.add(
-                step.info.index,
-                lines,
-                Amounts(time, ran, min(waited, time - ran), max(0, grown), max(0, -grown)),
-            )
-        self.newest = newest
+            grown = rss - before if thread == busiest and rss and before else 0
+            amounts = Amounts(time, ran, min(waited, time - ran), max(0, grown), max(0, -grown))
+            self.stacks.add(index, lines, amounts)
 
     def _used(self, threads: Collection[int]) -> dict[int, tuple[int, int]]:
         """Returns how long threads have run, and waited for a processor, since the last sample."""

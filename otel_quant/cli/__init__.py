@@ -122,6 +122,7 @@ class _Parser(argparse.ArgumentParser):
             found
             for quoted, option in words
             for found in get_close_matches(quoted or option, known, 1)
+            if found != option  # that one is understood, and its value is not
         ]
         super().error(f"{message}; did you mean {near[0]}?" if near else message)
 

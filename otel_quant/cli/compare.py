@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import MISUSED, Command, UserError, add_format, read_recording, writing
 from otel_quant.schema.units import counted
-from otel_quant.views.text import printable
+from otel_quant.views.text import printable, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,7 +146,8 @@ def _write_all(
     from otel_quant.views.writers import written
 
     shown = document(comparison, verdict, with_curves=options.format == "html")
-    text = "".join(written(shown, options.format))
+    width = terminal_width(sys.stdout) if options.output is None else None
+    text = "".join(written(shown, options.format, width))
     if options.output is None:
         sys.stdout.write(text)
     else:

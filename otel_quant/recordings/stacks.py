@@ -9,16 +9,18 @@ from otel_quant.export.recording import layout
 from otel_quant.export.recording.event_file import mapping_in
 from otel_quant.recordings.model import PlacedStep, Recording, steps_in
 from otel_quant.schema.recorded_files import STACKS, LeftOut
-from otel_quant.schema.stacks import NOTHING, Amounts, Place
+from otel_quant.schema.stacks import NOTHING, OUTSIDE, Amounts, Place
 
 
 @dataclass(frozen=True, slots=True)
 class SeenStack:
     """What was seen at one stack of a step."""
 
-    step: PlacedStep | None  # None for the steps that were too many to keep apart
+    step: PlacedStep | None  # None for threads without a step, and steps too many to keep apart
     lines: tuple[Place, ...]  # Outermost first
     seen: Amounts
+
+    where: str = "other steps"  # What stands for a step that is None
 
     @property
     def call(self) -> Place:
@@ -36,7 +38,8 @@ def stacks_in(recording: Recording) -> list[SeenStack]:
         known = STACKS.take(mapping_in(path), left_out) or {"places": (), "steps": {}}
         for index, rows in known["steps"].items():
             step = steps.get((run.id, int(index))) if index.isdecimal() else None
-            found += (SeenStack(step, *each) for each in _stacks(rows, known["places"]))
+            where = "outside of steps" if index == str(OUTSIDE) else "other steps"
+            found += (SeenStack(step, *each, where) for each in _stacks(rows, known["places"]))
     return found
 
 

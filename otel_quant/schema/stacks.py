@@ -45,6 +45,9 @@ OTHER: Final = Place("", "other", 0, "")
 OTHER_STEPS: Final = -1
 """Index of a step that stands for those that were folded whole."""
 
+OUTSIDE: Final = -2
+"""Index that stands for what threads without an open step did."""
+
 
 class Amounts(NamedTuple):
     """What was seen at a line."""

@@ -88,7 +88,8 @@ def document(
         _parts(comparison, verdict, with_curves),
         title=title,
         over="Runs side by side",
-        is_bad=verdict is not None and verdict.outcome != "within",
+        is_bad=(verdict is not None and verdict.outcome != "within")
+        or any(run.why for side in comparison.sides[1:] for run in side.runs),
         sheet=lambda: _sheet(comparison),
         data=lambda: _data(comparison, verdict),
     )
@@ -167,9 +168,11 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
             most = f" (most in {cut(name_text(where.path), _LONGEST_NAME)})" if where else ""
             clear.append(f"{amount} {'more' if change.change > 0 else 'less'} {words}{most}")
         verb = f"needs {' and '.join(clear)} than {base.name}" if clear else f"against {base.name}:"
+        if why := next((run.why for run in side.runs if run.why), ""):
+            verb = f"{why}; against {base.name}: {' and '.join(clear)}"
         texts = [f"{' and '.join(unclear)} cannot be told apart"] if unclear else []
         texts += [f"{' and '.join(equal)} equal"] if equal else []
-        if clear or texts:
+        if clear or texts or why:
             between = "; " if clear and texts else " " if texts else ""
             yield f"{side.name} {verb}{between}{'; '.join(texts)}"
 
@@ -213,26 +216,28 @@ def _figures(comparison: Comparison) -> Table:
     equal = [each.figure.name for row, each in folded if not row.path]
     of_steps = sum(any(each.differences) for row, each in folded if row.path)
     notes = []
-    if any(_NOISE in _noise_text(each) for _, each in shown):
+    if any(
+        found and found.change and not found.is_clear
+        for _, each in shown
+        for found in each.differences
+    ):
         notes.append(_NOISE_MEANS)
     if len({is_of_program(run.recording) for side in comparison.sides for run in side.runs}) == 2:
         notes.append(_RUNS_ALONE)
     if equal:
-        notes.append(f"equal in total: {', '.join(equal)}")
+        more = f" and {len(equal) - _MOST_NAMED} more" if len(equal) > _MOST_NAMED else ""
+        notes.append(f"equal in total: {', '.join(equal[:_MOST_NAMED])}{more}")
     if of_steps:
         notes.append(
             f"equal or not significantly different: {counted(of_steps, 'figure')} of steps"
         )
-    table = Table(
-        (Column("STEP"), Column("FIGURE"), *_columns(comparison), Column("NOTE")),
-        [
-            (_step_name(row), each.figure.name, *_cells(each), _noise_text(each))
-            for row, each in shown
-        ],
-        id="figures",
-        caption="What differs",
-        is_sortable=False,
-    ).first(_MOST_ROWS, "smaller difference")
+    rows = [(_step_name(row), each.figure.name, *_cells(each)) for row, each in shown]
+    columns = [Column[Any]("STEP"), Column[Any]("FIGURE"), *_columns(comparison)]
+    if any(found := [_p_text(each) for _, each in shown]):
+        rows = [(*row, p) for row, p in zip(rows, found, strict=True)]
+        columns.append(Column("NOTE"))
+    table = Table(columns, rows, id="figures", caption="What differs", is_sortable=False)
+    table = table.first(_MOST_ROWS, "smaller difference")
     return table._replace(note="\n".join((*notes, *filter(None, (table.note,)))))
 
 
@@ -337,16 +342,9 @@ def _spread_text(figure: Figure, sample: Sample) -> str:
     return f" ± {100 * sample.spread / abs(sample.median):.0f} %"
 
 
-def _noise_text(row: FigureRow) -> str:
-    """Returns what the test finds: ``p=0.008``, ``~ p=0.421``; ``~`` with a run on each side."""
-    texts = []
-    for each in filter(None, row.differences):
-        mark = "" if each.is_clear else _NOISE
-        if each.p is not None:
-            texts.append(f"{mark} p={each.p:.3f}".lstrip())
-        elif each.change and mark:
-            texts.append(mark)
-    return " ".join(texts)
+def _p_text(row: FigureRow) -> str:
+    """Returns what the test finds: ``p=0.008``; empty with a run on each side."""
+    return " ".join(f"p={each.p:.3f}" for each in row.differences if each and each.p is not None)
 
 
 _PARTS: Final = {

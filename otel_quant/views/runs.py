@@ -40,7 +40,13 @@ from otel_quant.views.document import (
 _NONE: Final = "(none)"
 """What stands for a value that the runs of a row or a column do not have."""
 
-_SPARE: Final[Mapping[str, int]] = {"ACTIVATIONS": 1, "CONFIG": 2, "SIZE": 3, "WRITTEN": 4}
+_SPARE: Final[Mapping[str, int]] = {
+    "ACTIVATIONS": 1,
+    "CONFIG": 2,
+    "SIZE": 3,
+    "WRITTEN": 4,
+    "WHEN": 5,
+}
 _MOST_ROWS: Final = 1000
 _MOST_PROBLEMS: Final = 100
 

@@ -75,7 +75,7 @@ def flame(stacks: Sequence[SeenStack]) -> Flame:
     found = [[-1, places.setdefault(("all steps", ""), 0), 0, 0]]
     for each in stacks:
         path: tuple[object, ...] = ()
-        steps = each.step.path if each.step is not None else (("other steps", 1),)
+        steps = each.step.path if each.step is not None else ((each.where, 1),)
         for line in (*(name_text((step,)) for step in steps), *each.lines):
             above, path = rows[path], (*path, line)
             if path not in rows:
@@ -200,7 +200,7 @@ _UNITS: Final[tuple[tuple[str, str, Callable[[Amounts], int]], ...]] = (
 
 
 def _step_name(stack: SeenStack) -> str:
-    return path_text(stack.step.path) if stack.step is not None else "other steps"
+    return path_text(stack.step.path) if stack.step is not None else stack.where
 
 
 def _sum(amounts: Iterable[Amounts]) -> Amounts:

@@ -130,7 +130,8 @@ def _fitting(columns: Sequence[Column[Any]], widths: list[int], width: int | Non
 
 def _padded(text: str, width: int, is_left: bool) -> str:
     if width_of(text) > width:
-        text = f"{text[: width - 1]}…"
+        is_path = "/" in text and " " not in text  # its end tells it from others
+        text = f"…{text[1 - width :]}" if is_path else f"{text[: width - 1]}…"
     while (blanks := width - width_of(text)) < 0:  # of wide letters
         text = f"{text[:-2]}…"
     return text + " " * blanks if is_left else " " * blanks + text

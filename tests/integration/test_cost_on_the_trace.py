@@ -14,7 +14,7 @@ from otel_quant.cost import analyze
 from otel_quant.cost.graph import runtime_here
 from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Workshop
+from tests.fixtures.programs import Workshop, reader
 
 FLOAT = """
     <ir_version: 8, opset_import: ["" : 17]>
@@ -23,26 +23,16 @@ FLOAT = """
       y = Conv <pads = [1, 1, 1, 1]> (x, weight) }
 """
 
-SCRIPT = """
+STATIC = """
 import sys
-import numpy
-from onnxruntime.quantization import CalibrationDataReader
 from quark.onnx import quantize_static
-
-class Reader(CalibrationDataReader):
-    def __init__(self):
-        self.left = 2
-    def get_next(self):
-        self.left -= 1
-        return {"x": numpy.ones((1, 3, 16, 16), numpy.float32)} if self.left >= 0 else None
 
 for name in sys.argv[1:]:
     quantize_static("float.onnx", name, Reader())
 """
+SCRIPT = reader(1, 3, 16, 16) + STATIC
 
 DYNAMIC = FLOAT.replace("float[1, ", "float[N, ")
-
-BATCHES_OF_FOUR = SCRIPT.replace("(1, 3, 16, 16)", "(4, 3, 16, 16)")
 
 OF_ONNXRUNTIME = SCRIPT.replace("from quark.onnx", "from onnxruntime.quantization")
 
@@ -55,11 +45,11 @@ quantize_dynamic("float.onnx", "int8.onnx", weight_type=QuantType.QUInt8)
 pytestmark = pytest.mark.quark
 
 
-def write_float(path: Path, text: str, shape: tuple[int, ...] = (8, 3, 3, 3)) -> None:
+def write_float(path: Path, text: str) -> None:
     import numpy as np
 
     model = onnx.parser.parse_model(text)
-    weight = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    weight = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
     del model.graph.node[0]
     onnx.save(model, path)
@@ -71,10 +61,9 @@ def quantize(
     *outputs: str,
     model: str = FLOAT,
     script: str = SCRIPT,
-    shape: tuple[int, ...] = (8, 3, 3, 3),
     **env: str,
 ) -> None:
-    write_float(folder / "float.onnx", model, shape)
+    write_float(folder / "float.onnx", model)
     variables = {**otlp.environment("grpc"), "OTEL_QUANT_PROFILE": "profile.yaml", **env}
     done = Workshop(folder).script(script).run(variables, *outputs, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -170,7 +159,7 @@ def test_lengths_that_a_model_leaves_open_are_those_of_the_samples(
     library: str, more: str, tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
     """Also for a format that is not calibrated, as BF16 is not."""
-    script = BATCHES_OF_FOUR.replace("from quark.onnx", f"from {library}") + more
+    script = reader(4, 3, 16, 16) + STATIC.replace("from quark.onnx", f"from {library}") + more
     quantize(tmp_path, otlp, "int8.onnx", model=DYNAMIC, script=script)
 
     names = ("int8.onnx", "bf16.onnx") if more else ("int8.onnx",)
@@ -181,44 +170,6 @@ def test_lengths_that_a_model_leaves_open_are_those_of_the_samples(
         assert span.attributes[prefix + "macs_contraction"] == 4 * 8 * 16 * 16 * 27
         assert span.attributes[prefix + "macs"] == cost.macs
         assert span.attributes[prefix + "peak_activation_bytes"] == cost.peak_activation_bytes
-        assert prefix + "assumed" not in span.attributes
-
-
-GPTQ = """
-import numpy
-from onnxruntime.quantization import CalibrationDataReader
-from onnxruntime.quantization.matmul_nbits_quantizer import (
-    GPTQWeightOnlyQuantConfig,
-    MatMulNBitsQuantizer,
-)
-
-class Reader(CalibrationDataReader):
-    def __init__(self):
-        self.left = 2
-    def get_next(self):
-        self.left -= 1
-        return {"x": numpy.ones((5, 128), numpy.float32)} if self.left >= 0 else None
-
-config = GPTQWeightOnlyQuantConfig(Reader(), block_size=128)
-MatMulNBitsQuantizer("float.onnx", algo_config=config, block_size=32).process()
-"""
-
-
-def test_gptq_of_onnxruntime_shows_the_lengths_that_a_model_leaves_open(
-    tmp_path: Path, otlp: OtlpReceiver
-) -> None:
-    matmul = """
-        <ir_version: 8, opset_import: ["" : 17]>
-        agraph (float[N, 128] x) => (float[N, 8] y)
-        { weight = RandomNormal <shape = [128, 8], seed = 1.0> ()
-          y = MatMul (x, weight) }
-    """
-    quantize(tmp_path, otlp, model=matmul, script=GPTQ, shape=(128, 8))
-
-    for span, role, _ in models_costed(otlp, ""):
-        prefix = f"quant.model.{role}."
-        assert span.attributes[prefix + "input_shapes"] == ("x=5x128",)
-        assert span.attributes[prefix + "macs_contraction"] == 5 * 128 * 8
         assert prefix + "assumed" not in span.attributes
 
 

@@ -30,7 +30,7 @@ _LINUX = sys.platform == "linux"
 
 Figures = tuple[int, ...]
 
-_PASSES: Final = 3
+_PASSES: Final = (1, 2, 3)
 """Passes for one reading. If children start and exit all the time, no pass is complete; the
 next reading then corrects this one."""
 
@@ -58,15 +58,22 @@ class Cumulative:
 
     def read(self, pids: Collection[int]) -> Figures:
         """Reads the totals. No total is lower than at the previous reading."""
-        for remaining in reversed(range(_PASSES)):
-            totals, is_complete = self._pass(pids)
+        for number in _PASSES:
+            if number > 1:
+                pids = self._list()
+            totals, is_complete = self._own(), True
+            for pid in pids:
+                try:
+                    totals = _added(totals, self._of_child(pid))
+                except (FileNotFoundError, ProcessLookupError):
+                    is_complete = False
+                except OSError:
+                    continue  # another user's: it ran a setuid program
             if self._lost:
                 totals = _added(totals, self._lost)
             has_fallen = any(map(operator.lt, totals, self._highest))
             if is_complete and not has_fallen:
                 break
-            if remaining:
-                pids = self._list()
         if has_fallen:
             highest = tuple(map(max, self._highest, totals))
             if is_complete:
@@ -75,17 +82,6 @@ class Cumulative:
             totals = highest
         self._highest = totals
         return totals
-
-    def _pass(self, pids: Collection[int]) -> tuple[Figures, bool]:
-        sums, is_complete = self._own(), True
-        for pid in pids:
-            try:
-                sums = _added(sums, self._of_child(pid))
-            except (FileNotFoundError, ProcessLookupError):
-                is_complete = False
-            except OSError:
-                continue  # another user's: it ran a setuid program
-        return sums, is_complete
 
 
 def _added(first: Iterable[int], second: Iterable[int]) -> Figures:

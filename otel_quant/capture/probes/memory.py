@@ -14,7 +14,6 @@ from typing import Final
 
 from otel_quant.base.files import open_apart
 from otel_quant.base.kernel_files import SELF, ask_psutil, number_in, read_process
-from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.schema.records import MemoryReading
 
 _LINUX = sys.platform == "linux"
@@ -96,16 +95,13 @@ class MemoryProbe:
         for each in (mark, *[mark for _, _, mark in children]):
             if each is not None and each > self._highest_mark:
                 self._highest_mark = each
-        # The descendants are looked for last: those that have begun since the list was made must
-        # not be missed.
-        is_alone = mark is not None and not children
         return MemoryReading(
             rss,
             rss + sum([child[1] for child in children]),
             mark,
             children,
             reaped if self._is_above_all_marks(reaped) else None,
-            faults if faults is not None and is_alone and not descendants() else None,
+            faults if mark is not None and not pids else None,
         )
 
     def _is_above_all_marks(self, reaped: int | None) -> bool:

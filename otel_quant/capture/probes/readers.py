@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from otel_quant.base.fault_boundary import FAULTS, Boundary, start_thread
+from otel_quant.base.fault_boundary import FAULTS, start_thread
 from otel_quant.base.kernel_files import SELF
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.probes.counters import CpuProbe, DiskProbe
 from otel_quant.capture.probes.gpu import GPUS
 from otel_quant.capture.probes.memory import MemoryProbe, reset_high_water
-from otel_quant.capture.probes.process_tree import descendants, may_have_children
+from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.schema.figures import RESOURCES, Resource
 from otel_quant.schema.records import Reading
 
@@ -51,10 +51,10 @@ _ORDER: Final = itertools.count(1)
 """Numbers the readings of memory in this process."""
 
 
-_TREE: Final = FAULTS.kept_in("probe process tree")
+_descendants: Final = FAULTS.kept_in("probe process tree").around(descendants)
 
-_Source: TypeAlias = tuple[str, Boundary, Probe]
-"""Name of a resource, what logs a failure of its probe under that name, and what reads it."""
+_Source: TypeAlias = tuple[str, Probe]
+"""Name of a resource, and what reads it and logs a failure."""
 
 
 class _Turn:
@@ -120,10 +120,7 @@ class Probes:
 
     def _read(self, whole: bool, totals: bool = False) -> Reading:
         found: dict[str, Any] = {}
-        pids: tuple[int, ...] = ()
-        if may_have_children():
-            with _TREE, _Turn(self._lock):
-                pids = descendants()
+        pids = _descendants() or ()
         # GPUs first: the first reading loads over 10 MB to reach the drivers, which must not
         # look like growth of the first step. Without the lock: a driver that hangs in one
         # thread must not stop the others.
@@ -142,19 +139,18 @@ def _sources(
     between: list[_Source] = []
     at: list[_Source] = []
     for resource in resources:
-        probe, boundary = probes[resource.name], FAULTS.kept_in(f"probe {resource.name}")
-        at.append((resource.name, boundary, probe))
+        probe, around = probes[resource.name], FAULTS.kept_in(f"probe {resource.name}").around
+        at.append((resource.name, around(probe)))
         if resource.is_sampled:
-            between.append((resource.name, boundary, getattr(probe, "sample", probe)))
+            between.append((resource.name, around(getattr(probe, "sample", probe))))
     return tuple(between), tuple(at)
 
 
 def _read_into(found: dict[str, Any], sources: tuple[_Source, ...], pids: tuple[int, ...]) -> None:
-    for name, boundary, read in sources:
-        with boundary:
-            record = read(pids)
-            if record is not None and record != ():
-                found[name] = record
+    for name, read in sources:
+        record = read(pids)
+        if record is not None and record != ():
+            found[name] = record
 
 
 def _clocks() -> tuple[int, int]:

@@ -253,7 +253,8 @@ def _since(baseline: Reading, reading: Reading, rows: _OnRecords) -> dict[str, A
     first, now = baseline.resources, reading.resources
     found: dict[str, AttributeValue] = {}
     for attribute, resource, figure in rows:
-        value = figure.since(first.get(resource), now.get(resource))
-        if value is not None:
-            found[attribute] = value
+        if resource in now:
+            value = figure.since(first.get(resource), now[resource])
+            if value is not None:
+                found[attribute] = value
     return found

@@ -11,7 +11,7 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, get_args
 
-from otel_quant.base.fault_boundary import FAULTS, Boundary
+from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.forecast import StepForecast
 from otel_quant.capture.recorder.attributes import growth_of
 from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
@@ -25,86 +25,83 @@ from otel_quant.schema.records import (
     StepProgress,
 )
 
-SinkTokens: TypeAlias = list[tuple[Sink, Boundary, Token[Any] | None]]
-"""What each sink needs to leave a step that it has entered."""
+_Receive: TypeAlias = Callable[..., Any]
+"""A method of a sink, within the boundary of that sink: a failure of one is logged, and the others go on."""
+
+SinkTokens: TypeAlias = list[tuple[_Receive, Token[Any] | None]]
+"""What leaves a step that a sink has entered, and what it needs."""
 
 
 class Sinks:
-    """Calls the sinks of a run; a failure of one is logged, and the others go on."""
+    """The sinks of a run; each is called only with what it handles."""
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
-        self._sinks: tuple[tuple[Sink, Boundary], ...] = ()
+        self._sinks: tuple[Sink, ...] = ()
         self.add(*sinks)
 
     def add(self, *sinks: Sink) -> None:
-        """Adds sinks, which receive what happens from now on; each is called only with what it handles."""
-        added = ((sink, FAULTS.kept_in(f"sink {sink.name}")) for sink in sinks)
-        self._sinks = (*self._sinks, *added)
+        """Adds sinks, which receive what happens from now on."""
+        self._sinks = (*self._sinks, *sinks)
         self._receivers = {kind: self._receivers_of(kind) for kind in get_args(EventKind)}
         self._counters = self._that_override("samples_counted")
         self._samplers = self._that_override("sampled")
-        self._entering = tuple(
-            each for each in self._sinks if type(each[0]).step_entered is not Sink.step_entered
-        )
+        self._entering = [
+            (_within(sink, sink.step_entered), _within(sink, sink.step_left))
+            for sink in self._sinks
+            if type(sink).step_entered is not Sink.step_entered
+        ]
 
     def send(self, event: Event) -> None:
         """Sends an event."""
-        for boundary, receive in self._receivers[event.kind]:
-            with boundary:
-                receive(event)
+        for receive in self._receivers[event.kind]:
+            receive(event)
 
     def samples_counted(self, step: StepInfo, count: int) -> None:
         """Sends that a step has consumed samples."""
-        for boundary, receive in self._counters:
-            with boundary:
-                receive(step, count)
+        for receive in self._counters:
+            receive(step, count)
 
     def sampled(self, reading: Reading) -> None:
         """Sends a sample."""
-        for boundary, receive in self._samplers:
-            with boundary:
-                receive(reading)
+        for receive in self._samplers:
+            receive(reading)
 
     def forget(self) -> None:
         """Has all drop the run."""
-        for sink, boundary in self._sinks:
-            with boundary:
-                sink.forget()
+        for sink in self._sinks:
+            _within(sink, sink.forget)()
 
     def enter(self, step: StepInfo) -> SinkTokens:
         """Enters a step in the calling context; returns what :meth:`leave` needs."""
-        tokens: SinkTokens = []
-        for sink, boundary in self._entering:
-            with boundary:
-                tokens.append((sink, boundary, sink.step_entered(step)))
-        return tokens
+        return [(leave, enter(step)) for enter, leave in self._entering]
 
     def leave(self, step: StepInfo, tokens: SinkTokens) -> None:
         """Leaves a step in the calling context."""
-        for sink, boundary, token in reversed(tokens):
-            with boundary:
-                sink.step_left(step, token)
+        for leave, token in reversed(tokens):
+            leave(step, token)
 
-    def _receivers_of(
-        self, kind: EventKind
-    ) -> tuple[tuple[Boundary, Callable[[Event], None]], ...]:
+    def _receivers_of(self, kind: EventKind) -> list[_Receive]:
         name = method_of(kind)
-        found = tuple(
-            (boundary, sink.receive if takes_all else getattr(sink, name))
-            for sink, boundary in self._sinks
-            for takes_all in (type(sink).receive is not Sink.receive,)
-            if takes_all or hasattr(sink, name)
-        )
+        found = []
+        for sink in self._sinks:
+            if type(sink).receive is not Sink.receive:
+                found.append(_within(sink, sink.receive))
+            elif hasattr(sink, name):
+                found.append(_within(sink, getattr(sink, name)))
         # The spans sink is first, so it ends the span after the metrics and logs that refer to it
         # have been written.
         return found[::-1] if kind in ("step.ended", "run.ended") else found
 
-    def _that_override(self, name: str) -> tuple[tuple[Boundary, Callable[..., None]], ...]:
-        return tuple(
-            (boundary, getattr(sink, name))
-            for sink, boundary in self._sinks
+    def _that_override(self, name: str) -> list[_Receive]:
+        return [
+            _within(sink, getattr(sink, name))
+            for sink in self._sinks
             if getattr(type(sink), name) is not getattr(Sink, name)
-        )
+        ]
+
+
+def _within(sink: Sink, method: _Receive) -> _Receive:
+    return FAULTS.kept_in(f"sink {sink.name}").around(method)
 
 
 _BETWEEN: Final = 1_000_000_000

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
-from onnx import TensorProto
 
 from tests.integration.cost.exported_models import bert_dynamic, bert_static, cnn
 from tests.integration.cost.exporting import Case, samples
-from tests.integration.cost.reference import retyped
 
 
 def _static(folder: Path, name: str, style: str) -> Case:
@@ -63,17 +61,6 @@ def half(folder: Path) -> Case:
     case = cnn(folder)
     path = folder / "half.onnx"
     onnx.save(convert_float_to_float16(onnx.load(case.path), keep_io_types=True), path)
-    return Case(path, case.feeds)
-
-
-def bfloat16(folder: Path) -> Case:
-    """A transformer whose weights and arithmetic are bfloat16, its inputs and results not."""
-    from onnxruntime.transformers.float16 import convert_float_to_float16
-
-    case = bert_static(folder)
-    path = folder / "bfloat16.onnx"
-    model = convert_float_to_float16(onnx.load(case.path), keep_io_types=True)
-    onnx.save(retyped(model, TensorProto.FLOAT16, TensorProto.BFLOAT16), path)
     return Case(path, case.feeds)
 
 

@@ -202,7 +202,7 @@ def detector(folder: Path) -> Case:
 
 
 class Called(nn.Module):
-    """A model of transformers, called with its inputs by name."""
+    """A model of transformers, called with one or two inputs by name."""
 
     def __init__(self, model: nn.Module, names: list[str], result: str) -> None:
         super().__init__()
@@ -210,28 +210,17 @@ class Called(nn.Module):
         self._names = names
         self._result = result
 
-    def call(self, *values: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = getattr(
-            self.model(**dict(zip(self._names, values, strict=True))), self._result
-        )
+    def forward(self, a: torch.Tensor, b: torch.Tensor | None = None) -> torch.Tensor:
+        given = dict(zip(self._names, (a, b), strict=False))
+        made: torch.Tensor = getattr(self.model(**given), self._result)
         return made
-
-
-class CalledWithOne(Called):
-    def forward(self, a: torch.Tensor) -> torch.Tensor:
-        return self.call(a)
-
-
-class CalledWithTwo(Called):
-    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return self.call(a, b)
 
 
 def gpt2_dynamo(folder: Path) -> Case:
     from transformers import GPT2Config, GPT2Model
 
     config = GPT2Config(vocab_size=100, n_embd=32, n_layer=2, n_head=4, use_cache=False)
-    model = CalledWithOne(GPT2Model(config), ["input_ids"], "last_hidden_state")
+    model = Called(GPT2Model(config), ["input_ids"], "last_hidden_state")
     return export(
         model,
         (_tokens(2, 10)[0],),
@@ -251,7 +240,7 @@ def t5(folder: Path) -> Case:
     )
     names = ["input_ids", "decoder_input_ids"]
     return export(
-        CalledWithTwo(T5Model(config), names, "last_hidden_state"),
+        Called(T5Model(config), names, "last_hidden_state"),
         (_tokens(1, 10)[0], _tokens(1, 7)[0]),
         folder / "t5.onnx",
         names=names,
@@ -274,7 +263,7 @@ def deberta(folder: Path) -> Case:
         position_buckets=16,
     )
     return export(
-        CalledWithOne(DebertaV2Model(config), ["input_ids"], "last_hidden_state"),
+        Called(DebertaV2Model(config), ["input_ids"], "last_hidden_state"),
         (_tokens(1, 12)[0],),
         folder / "deberta.onnx",
         names=["input_ids"],
@@ -290,7 +279,7 @@ def segformer(folder: Path) -> Case:
         hidden_sizes=[8, 16, 16, 32], num_attention_heads=[1, 2, 2, 4], decoder_hidden_size=16
     )
     return export(
-        CalledWithOne(SegformerForSemanticSegmentation(config), ["pixel_values"], "logits"),
+        Called(SegformerForSemanticSegmentation(config), ["pixel_values"], "logits"),
         (torch.rand(1, 3, 64, 64),),
         folder / "segformer.onnx",
         names=["pixel_values"],

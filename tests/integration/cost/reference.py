@@ -12,63 +12,13 @@ from math import prod
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 Shapes = dict[str, tuple[int, ...]]
 
 
 def real_results(model: ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Runs a model unoptimised; returns every tensor of its main graph.
-
-    onnxruntime has hardly an operator for bfloat16 on a CPU. A model of that type runs in
-    float16 instead, which makes the same shapes, and its results are given their type again.
-    """
-    if element_types(model).isdisjoint({TensorProto.BFLOAT16}):
-        return _run(model, feeds)
-    assert TensorProto.FLOAT16 not in element_types(model)
-    results = _run(retyped(model, TensorProto.BFLOAT16, TensorProto.FLOAT16), feeds)
-    brain = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
-    return {
-        name: value.astype(brain) if value.dtype == np.float16 else value
-        for name, value in results.items()
-    }
-
-
-def element_types(model: ModelProto) -> set[int]:
-    """Returns the types that a model's constants, casts and declared values have."""
-    graph = model.graph
-    values = (*graph.input, *graph.output, *graph.value_info)
-    return (
-        {tensor.data_type for tensor in graph.initializer}
-        | {item.i for node in graph.node for item in node.attribute if item.name == "to"}
-        | {item.t.data_type for node in graph.node for item in node.attribute if item.HasField("t")}
-        | {value.type.tensor_type.elem_type for value in values}
-    )
-
-
-def retyped(model: ModelProto, old: int, new: int) -> ModelProto:
-    """Returns a model with one floating-point type put in another's place."""
-    made = ModelProto()
-    made.CopyFrom(model)
-    graph = made.graph
-    held = [item.t for node in graph.node for item in node.attribute if item.HasField("t")]
-    for tensor in (*graph.initializer, *held):
-        if tensor.data_type == old:
-            array = numpy_helper.to_array(tensor).astype(np.float32)
-            with np.errstate(over="ignore"):  # a mask's lowest number becomes an infinity
-                converted = array.astype(helper.tensor_dtype_to_np_dtype(new))
-            tensor.CopyFrom(numpy_helper.from_array(converted, tensor.name))
-    for node in graph.node:
-        for item in node.attribute:
-            if item.name == "to" and item.i == old:
-                item.i = new
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        if value.type.tensor_type.elem_type == old:
-            value.type.tensor_type.elem_type = new
-    return made
-
-
-def _run(model: ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Runs a model unoptimised; returns every tensor of its main graph."""
     exposed = ModelProto()
     exposed.CopyFrom(model)
     have = {value.name for value in exposed.graph.output}

@@ -47,7 +47,6 @@ def test_resnet50_has_4_089_million_macs() -> None:
     [
         ("cnn", {"float32": 1.0}),
         ("half", {"float16": 1.0}),
-        ("bfloat16", {"bfloat16": 1.0}),
         ("qdq", {"int8": 1.0}),
     ],
 )

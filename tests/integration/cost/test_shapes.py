@@ -114,8 +114,7 @@ def is_valid(path: Path) -> bool:
     return True
 
 
-# onnxruntime has no kernels for bfloat16 on a CPU.
-@pytest.mark.parametrize("name", [name for name in FAMILY if name != "bfloat16"])
+@pytest.mark.parametrize("name", FAMILY)
 def test_a_model_with_its_shapes_written_is_valid_and_gives_the_same(
     family: Callable[[str], Case], name: str
 ) -> None:

@@ -111,12 +111,6 @@ def test_onnx_files_are_variants_and_the_last_line_repeats_the_command(
     assert settings["baseline"] == "int8.onnx"
     assert settings["inputs"] == "x float32 8x64"
     assert settings["threads of onnxruntime"] == "1"
-    [of_float, of_int8] = [
-        line for line in lines if line.startswith(("float.onnx  ", "int8.onnx  "))
-    ]
-    assert of_float.split()[0] == "float.onnx"
-    assert re.search(r"\d x (faster|slower)|within noise", of_float)
-    assert " x " not in of_int8
 
 
 @needs_torch

@@ -20,20 +20,13 @@ from otel_quant.schema import semconv
 from tests.fixtures.figures import BEGINNINGS
 from tests.fixtures.otlp_messages import Point, Record, Span
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
-from tests.fixtures.programs import Launched
+from tests.fixtures.programs import FLOAT_MODEL, Launched
 
-QUANTIZATION: Final = """
-import numpy as np, onnx, os, signal, sys
-from onnx import parser
+QUANTIZATION: Final = f"""{FLOAT_MODEL}
+import os, signal, sys
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, quantize_static
 import otel_quant
 
-model = parser.parse_model(
-    '<ir_version: 8, opset_import: ["" : 17]> '
-    'g (float[1, 8] x) => (float[1, 8] y) <float[8, 8] w> { y = MatMul(x, w) }'
-)
-model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 8), np.float32), "w"))
-onnx.save(model, "float.onnx")
 last = int(sys.argv[1])
 
 
@@ -49,7 +42,7 @@ class Reader(CalibrationDataReader):
         if self.given == 5:
             return None
         self.given += 1
-        return {"x": np.ones((1, 8), np.float32)}
+        return {{"x": np.ones((1, 8), np.float32)}}
 
 
 with otel_quant.step("Model Quantization"):

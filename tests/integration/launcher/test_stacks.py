@@ -130,6 +130,39 @@ def test_stacks_can_be_switched_off(launched: Launched, workshop: Workshop) -> N
     )
 
 
+def test_threads_without_a_step_are_seen_when_all_are_asked_for(
+    launched: Launched, workshop: Workshop
+) -> None:
+    script = workshop.script("""
+        import threading, time
+        import otel_quant
+
+        over = threading.Event()
+
+        def reader():
+            over.wait()
+
+        threading.Thread(target=reader).start()
+        with otel_quant.step("Outer"):
+            time.sleep(1)
+        over.set()
+    """)
+    launched.run([sys.executable, str(script.path)], variables={"OTEL_QUANT_STACKS": "all"})
+    stacks = collapsed(launched, "time")
+    assert {
+        frame.split(" ")[0]
+        for stack, _ in stacks
+        for frame in stack
+        if "script.py" in frame and stack[0] == "Outer"
+    } == {"<module>"}
+    assert "reader" in {
+        frame.split(" ")[0]
+        for stack, _ in stacks
+        for frame in stack
+        if stack[0] == "outside of steps"
+    }
+
+
 def test_no_path_is_kept_where_paths_are_not_wanted(launched: Launched, workshop: Workshop) -> None:
     script = workshop.script(PROGRAM)
     launched.run([sys.executable, str(script.path)], variables={"OTEL_QUANT_PATHS": "false"})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.integration.libraries.conftest import Program, steps_below, steps_by
+from tests.fixtures.steps import steps_below, steps_by
+from tests.integration.libraries.conftest import Program
 
 pytest.importorskip("hqq")
 
@@ -16,6 +17,4 @@ def test_layers_are_counted_and_are_not_steps(program: Program, otlp: OtlpReceiv
     [root] = otlp.spans_named("quantization")
     quantize = ("Model Quantization", "hqq.models.base.BaseHQQModel.quantize_model")
     known = {"quant.bits": 4, "quant.block_size": 64, "quant.layer_count": 14}  # 2 x 7 modules
-    assert steps_below(program, root) == [
-        ("language model", {}, [steps_by("hqq")(quantize, known)])
-    ]
+    assert steps_below(otlp, root) == [("language model", {}, [steps_by("hqq")(quantize, known)])]

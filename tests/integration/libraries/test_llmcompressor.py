@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.integration.libraries.conftest import Program, steps_below, steps_by
+from tests.fixtures.steps import steps_below, steps_by
+from tests.integration.libraries.conftest import Program
 
 pytest.importorskip("llmcompressor")
 
@@ -112,4 +113,4 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
         ],
         "failing": [step(INITIALIZE, W8A8), step(BASIC, {**W8A8, "error.type": "KeyError"})],
     }  # fmt: skip
-    assert steps_below(program, root) == [(way, {}, within) for way, within in steps.items()]
+    assert steps_below(otlp, root) == [(way, {}, within) for way, within in steps.items()]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.integration.libraries.conftest import Program, steps_below, steps_by
+from tests.fixtures.steps import steps_below, steps_by
+from tests.integration.libraries.conftest import Program
 
 pytest.importorskip("neural_compressor.torch")
 
@@ -106,7 +107,7 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
                  calibration("failing.<locals>.no_data", {**ENTROPY, **FAILED})),
         ],
     }  # fmt: skip
-    assert steps_below(program, root) == [(way, {}, within) for way, within in steps.items()]
+    assert steps_below(otlp, root) == [(way, {}, within) for way, within in steps.items()]
 
     # Its log lines name a caller, by a number of frames.
     lines = re.findall(r"\[(\w+\.py):\d+\] (\w+) started", program.stderr)

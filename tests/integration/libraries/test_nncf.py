@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.integration.libraries.conftest import Program, steps_below, steps_by
+from tests.fixtures.steps import steps_below, steps_by
+from tests.integration.libraries.conftest import Program
 
 pytest.importorskip("nncf")
 
@@ -21,7 +22,7 @@ def test_quantization_and_compression_report_their_steps(
     compress = ("Model Quantization", "quantize_model.compress_weights")
     samples = {"quant.calibration.item_count": 3, "quant.calibration.sample_count": 3}
     calibration = step(("Calibration", "algorithms.pipeline.collect_statistics"), samples)
-    assert steps_below(program, root) == [
+    assert steps_below(otlp, root) == [
         ("onnx", {}, [step(quantize, {"quant.config.name": "MIXED"}, calibration)]),
         ("weights", {}, [step(compress, {"quant.config.name": "INT8_SYM"})]),
     ]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.steps import stable_attributes
 from tests.integration.libraries.conftest import Program
 
 pytest.importorskip("onnxruntime.quantization")
@@ -125,7 +126,7 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
     steps = {way.name: otlp.children(way) for way in ways}
     common = {"quant.library.name": "onnxruntime", "quant.library.version": _version()}
     for way, attributes in ATTRIBUTES.items():
-        assert [program.stable_attributes(step) for step in steps[way]] == [
+        assert [stable_attributes(step) for step in steps[way]] == [
             {**common, **expected, "quant.step.name": name, "quant.step.kind": name}
             for expected, name in zip(attributes, STEPS[way], strict=True)
         ]

@@ -9,7 +9,8 @@ import pytest
 from otel_quant.recordings.reader import read
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched
-from tests.integration.libraries.conftest import PROGRAMS, Program, steps_below, steps_by
+from tests.fixtures.steps import steps_below, steps_by
+from tests.integration.libraries.conftest import PROGRAMS, Program
 
 pytest.importorskip("optimum.onnxruntime")
 
@@ -49,7 +50,7 @@ def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
             step(save, {**dynamic, "quant.output.path": "dynamic/float.onnx"}),
         ],
     }
-    reported = steps_below(program, root)
+    reported = steps_below(otlp, root)
     assert [entry for entry in reported if entry[0] != "model cost"] == [
         (way, {}, within) for way, within in ways.items()
     ]

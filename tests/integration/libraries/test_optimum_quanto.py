@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.integration.libraries.conftest import Program, steps_below, steps_by
+from tests.fixtures.steps import steps_below, steps_by
+from tests.integration.libraries.conftest import Program
 
 pytest.importorskip("optimum.quanto")
 
@@ -22,7 +23,7 @@ def test_quantize_calibrate_and_freeze_are_steps(program: Program, otlp: OtlpRec
         step(calibrate, {}),
         step(("Freeze Model", "quantize.freeze"), {}),
     ]
-    assert steps_below(program, root) == [
+    assert steps_below(otlp, root) == [
         ("in place", {}, in_place),
         ("failing", {}, [step(calibrate, {"error.type": "KeyError"})]),
     ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.integration.libraries.conftest import Program, steps_below, steps_by
+from tests.fixtures.steps import steps_below, steps_by
+from tests.integration.libraries.conftest import Program
 
 pytest.importorskip("torch.ao.quantization")
 
@@ -34,4 +35,4 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
         ],
         "failing": [step(PREPARE, {"error.type": "TypeError"})],
     }
-    assert steps_below(program, root) == [(way, {}, within) for way, within in steps.items()]
+    assert steps_below(otlp, root) == [(way, {}, within) for way, within in steps.items()]

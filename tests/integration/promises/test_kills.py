@@ -13,19 +13,16 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from otel_quant.recordings.profile_reader import parse
 from otel_quant.schema import semconv
 from otel_quant.schema.units import size
 from tests.fixtures.otlp_messages import Record
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Ran, Workshop
+from tests.fixtures.programs import Ran, Workshop, steps_in
 
 RUNS = 3
 MANY_RUNS = 30
@@ -55,45 +52,6 @@ for number in range(100_000):
 """
 
 
-@dataclass(frozen=True)
-class Killed:
-    """What had begun in a run, and when, as far as was known when it was killed.
-
-    Times are nanoseconds of the wall clock.
-    """
-
-    begun: dict[str, int]
-    killed_ns: int
-    pid: int
-
-
-def killed_after(process: subprocess.Popen[str], said: Path, seconds: float) -> Killed:
-    """Kills a script some time after its first step has begun, which loads what measures."""
-    while not (said.exists() and said.stat().st_size):
-        assert process.poll() is None, "the script has ended by itself"
-        time.sleep(0.05)
-    time.sleep(seconds)
-    process.send_signal(signal.SIGKILL)
-    killed_ns = time.time_ns()
-    process.communicate()
-    lines = (line.partition("@") for line in said.read_text().splitlines())
-    return Killed({name: int(moment) for name, _, moment in lines}, killed_ns, process.pid)
-
-
-def records_of_ours(path: Path) -> list[str]:
-    """Returns the names of records; what made the run is before them, and no record is cut but the last."""
-    content: dict[str, Any] = yaml.safe_load(path.read_text())
-    assert list(content) == ["run", "memory_usage"]
-    script = path.with_name(path.name.replace("profile", "script")).with_suffix(".py")
-    assert content["run"]["command"] == f"python {script}"
-    assert content["run"]["memory_limit_source"] in ("cgroup", "physical")
-    *whole, last = content["memory_usage"]
-    assert {tuple(record) for record in whole} <= {tuple(content["memory_usage"][0])}
-    assert list(last) == list(content["memory_usage"][0])[: len(last)]
-    assert not parse(path.read_text()).complete
-    return [record["step"] for record in content["memory_usage"]]
-
-
 @pytest.mark.alone
 @pytest.mark.parametrize("runs", [RUNS, pytest.param(MANY_RUNS, marks=pytest.mark.slow)])
 def test_a_killed_run_has_all_checkpoints_before_the_kill(
@@ -101,37 +59,37 @@ def test_a_killed_run_has_all_checkpoints_before_the_kill(
 ) -> None:
     chance = random.Random(4711)
 
-    def run(number: int, seconds: float) -> Killed:
+    def arrived(pid: int) -> set[str]:
+        records = otlp.records_of("quant.checkpoint.taken")
+        taken = [each.attributes for each in records if each.attributes["process.pid"] == pid]
+        return {each["quant.checkpoint.name"] for each in taken}
+
+    def missing(number: int, seconds: float) -> set[str]:
+        """Kills a run some time after its first step has begun, which loads what measures."""
         script = workshop.script(PROGRAM.format(seed=number), f"script{number}.py")
+        said, profile = workshop.folder / f"begun{number}", workshop.folder / f"{number}.yaml"
         process = script.start(
-            {**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": f"profile{number}.yaml"}
+            {**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": str(profile)}
         )
-        return killed_after(process, workshop.folder / f"begun{number}", seconds)
+        while not (said.exists() and said.stat().st_size):
+            assert process.poll() is None, "the script has ended by itself"
+            time.sleep(0.05)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        killed_ns = time.time_ns()
+        process.communicate()
+        begun = dict(line.split("@") for line in said.read_text().splitlines())
+        written = steps_in(profile)
+        assert written[: len(begun) + 1] == ["Start", *begun]
+        assert len(set(written)) == len(written)
+        assert not parse(profile.read_text()).complete
+        due = {name for name, moment in begun.items() if int(moment) < killed_ns - LOST_AT_MOST}
+        otlp.wait_for(lambda _: due <= arrived(process.pid))
+        return due - arrived(process.pid)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         moments = [chance.uniform(0, 2.5) for _ in range(runs)]
-        ended = list(pool.map(run, range(runs), moments))
-
-    arrived: dict[int, set[str]] = {}
-    for record in otlp.records_of("quant.checkpoint.taken"):
-        names = arrived.setdefault(record.attributes["process.pid"], set())
-        names.add(record.attributes["quant.checkpoint.name"])
-
-    assert sum(len(killed.begun) for killed in ended) > runs
-    late: dict[tuple[int, float], list[str]] = {}
-    for number, killed in enumerate(ended):
-        written = records_of_ours(workshop.folder / f"profile{number}.yaml")
-        assert written[: len(killed.begun) + 1] == ["Start", *killed.begun]
-        assert len(set(written)) == len(written)
-        due = [
-            name
-            for name, moment in killed.begun.items()
-            if moment < killed.killed_ns - LOST_AT_MOST
-        ]
-        missing = [name for name in due if name not in arrived.get(killed.pid, set())]
-        if missing:
-            late[number, moments[number]] = missing
-    assert late == {}
+        assert list(pool.map(missing, range(runs), moments)) == [set()] * runs
 
 
 MIB = 1 << 20

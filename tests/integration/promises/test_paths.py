@@ -9,17 +9,15 @@ from __future__ import annotations
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Workshop
+from tests.fixtures.programs import Workshop, reader
 
 ELEMENT = "unspoken"
 
 SOURCE = """
 import os
 from pathlib import Path
-import numpy
 import onnx
 import onnxruntime
-from onnxruntime.quantization import CalibrationDataReader
 from quark.onnx import quantize_static
 import otel_quant
 from otel_quant.quark import CheckpointMetric, GlobalProfiler
@@ -32,13 +30,6 @@ MODEL = onnx.parser.parse_model('''
 MODEL.graph.initializer.append(
     onnx.numpy_helper.from_array(numpy.ones((8, 3, 3, 3), numpy.float32), "weight")
 )
-
-class Reader(CalibrationDataReader):
-    def __init__(self):
-        self.left = 2
-    def get_next(self):
-        self.left -= 1
-        return {"x": numpy.ones((1, 3, 16, 16), numpy.float32)} if self.left >= 0 else None
 
 class Failing(CheckpointMetric):
     name = "failing"
@@ -89,7 +80,7 @@ def sent_by(workshop: Workshop, otlp: OtlpReceiver, **variables: str) -> dict[st
     link.symlink_to(folder)
     finished = (
         Workshop(link)
-        .script(SOURCE)
+        .script(reader(1, 3, 16, 16) + SOURCE)
         .run(
             {
                 **otlp.environment("http/protobuf"),

@@ -94,8 +94,10 @@ with ThreadPoolExecutor(8) as pool:
     assert indexes == set(range(2 * 8 * 20))
 
 
-def test_tasks_nest_in_the_task_that_made_them(run: Run, otlp: OtlpReceiver) -> None:
-    run(
+def test_tasks_nest_in_the_task_that_made_them_and_one_that_is_cancelled_ends_its_step_with_the_error(
+    run: Run, otlp: OtlpReceiver
+) -> None:
+    is_cancelled = run(
         """
 async def work(name):
     async with step(f"{name} outer"):
@@ -108,33 +110,14 @@ async def decorated():
     await asyncio.gather(work("a"), work("b"))
     assert current() == "decorated"
 
-async def main():
-    await decorated()
-    await asyncio.gather(work("c"), asyncio.to_thread(asyncio.run, work("d")))
-
-asyncio.run(main())
-""",
-    )
-
-    def task(name: str) -> Tree:
-        return (f"{name} outer", [(f"{name} inner", [])])
-
-    c, d, (decorated, within) = steps_of(otlp)
-    assert (c, d, decorated) == (task("c"), task("d"), "decorated")
-    assert sorted(within) == [task("a"), task("b")]
-
-
-def test_a_task_that_is_cancelled_ends_its_step_with_the_error(
-    run: Run, otlp: OtlpReceiver
-) -> None:
-    seen = run(
-        """
-@step("cancelled")
-async def work():
+@step("endless")
+async def endless():
     await asyncio.sleep(10)
 
 async def main():
-    task = asyncio.ensure_future(work())
+    await decorated()
+    await asyncio.gather(work("c"), asyncio.to_thread(asyncio.run, work("d")))
+    task = asyncio.ensure_future(endless())
     await asyncio.sleep(0.01)
     task.cancel()
     try:
@@ -145,12 +128,17 @@ async def main():
 asyncio.run(main())
 """,
     )
-    assert seen is True
-    span = otlp.span("cancelled")
-    assert (span.status, span.attributes["error.type"]) == (
-        "ERROR",
-        "asyncio.exceptions.CancelledError",
-    )
+
+    def task(name: str) -> Tree:
+        return (f"{name} outer", [(f"{name} inner", [])])
+
+    c, d, (decorated, within), endless = steps_of(otlp)
+    assert (c, d, decorated, endless) == (task("c"), task("d"), "decorated", ("endless", []))
+    assert sorted(within) == [task("a"), task("b")]
+    assert is_cancelled is True
+    cancelled = otlp.span("endless")
+    assert cancelled.status == "ERROR"
+    assert cancelled.attributes["error.type"] == "asyncio.exceptions.CancelledError"
 
 
 def test_a_generator_is_the_current_step_only_while_its_own_code_runs(

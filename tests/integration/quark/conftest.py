@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,8 +39,6 @@ class QuarkRun:
 
     cwd: Path  # Folder that it ran in; it was given ``out`` there for its output
     out: Path
-    output: str  # What it printed
-    pid: int  # Its process
     otlp: OtlpReceiver  # What it sent; empty if it was not instrumented
 
 
@@ -71,48 +68,46 @@ def command(
     return [str(Path(sys.executable).with_name("opentelemetry-instrument")), *script]
 
 
-def run_program(
-    program: str,
-    source: Path,
-    cwd: Path,
-    *,
-    otlp: OtlpReceiver | None = None,
-    protocol: Protocol = "grpc",
-    launcher: bool = True,
-    python: str | Path = sys.executable,
-    environment: Mapping[str, str] | None = None,
-) -> QuarkRun:
-    """Runs a program of ``programs/``; with a receiver it is instrumented and sends there."""
-    out = cwd / "out"
-    out.mkdir(parents=True)
-    env = clean_environment() | (otlp.environment(protocol) if otlp else {})
-    env["OTEL_QUANT_GPU"] = "false"  # what is tested here is the same on every machine
-    process = subprocess.Popen(
-        command(program, source, out, instrumented=otlp is not None and launcher, python=python),
-        cwd=cwd,
-        env=env | dict(environment or {}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=TIMEOUT)
-    finally:
-        process.kill()
-    assert process.returncode == 0, output[-4000:]
-    return QuarkRun(cwd, out, output, process.pid, otlp or OtlpReceiver())
-
-
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Runs programs of ``programs/``, each in a folder of its own, until the session ends."""
+    """Runs programs of ``programs/``, each in a folder of its own; instrumented ones send to a receiver.
+
+    What they have sent can be asked for until the session ends.
+    """
     with ExitStack() as stack:
 
-        def started(program: str, source: Path, **options: Any) -> QuarkRun:
-            if options.pop("instrumented", True):
-                options["otlp"] = OtlpReceiver().start()
-                stack.callback(options["otlp"].stop)
-            return run_program(program, source, tmp_path_factory.mktemp("run"), **options)
+        def started(
+            program: str,
+            source: Path,
+            *,
+            instrumented: bool = True,
+            protocol: Protocol = "grpc",
+            launcher: bool = True,
+            python: str | Path = sys.executable,
+            environment: Mapping[str, str] | None = None,
+        ) -> QuarkRun:
+            cwd = tmp_path_factory.mktemp("run")
+            out = cwd / "out"
+            out.mkdir()
+            env = clean_environment()
+            env["OTEL_QUANT_GPU"] = "false"  # what is tested here is the same on every machine
+            otlp = OtlpReceiver()
+            if instrumented:
+                stack.callback(otlp.start().stop)
+                env |= otlp.environment(protocol)
+            started = command(
+                program, source, out, instrumented=instrumented and launcher, python=python
+            )
+            process = subprocess.Popen(
+                started, cwd=cwd, env=env | dict(environment or {}),
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )  # fmt: skip
+            try:
+                output, _ = process.communicate(timeout=TIMEOUT)
+            finally:
+                process.kill()
+            assert process.returncode == 0, output[-4000:]
+            return QuarkRun(cwd, out, otlp)
 
         yield started
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
-from tests.fixtures.otlp_receiver import Tree
-
-Attributes = dict[str, Any]
-
-USAGE: dict[str, type] = {
+USAGE: Final[dict[str, type]] = {
     "quant.memory.start": int,
     "quant.memory.end": int,
     "quant.memory.delta": int,
@@ -27,276 +24,143 @@ USAGE: dict[str, type] = {
 }
 """What every step and the run have measured, on Linux and without a GPU."""
 
+Known = dict[str, Any]
+"""Attributes that a step must have."""
 
-@dataclass(frozen=True)
-class Step:
-    """A step that must be there."""
+CACHING = ("Model Caching", "onnx.utils.model_utils.cache_onnx_model_and_infer_shapes")
+CHECKING = ("Float Model Validation", "onnx.utils.model_utils.check_onnx_model")
+RUNNING = ("Float Model Validation", "onnx.utils.model_utils.run_onnx_model")
+LOADING = ("Dataset Loading", "onnx.calibration.data_readers.CachedDataReader.__init__")
+PRE_PROCESS = ("Pre-process", "onnx.preprocess.preproc.apply_pre_process")
+CALIBRATION = ("Calibration", "onnx.calibration.interface.run_calibration")
+STATIC = ("Quantization (Static)", "onnx.quantizers.interface.run_static_quantization")
+DYNAMIC = ("Quantization (Dynamic)", "onnx.quantizers.interface.run_dynamic_quantization")
+NBITS = ("Quantization (MatMulNBits)", "onnx.quantizers.interface.run_matmul_nbits_quantization")
+POST_PROCESS = ("Post-process", "onnx.postprocess.postproc.apply_post_process")
+FAST_FINETUNE = ("Fast Finetune", "onnx.algorithm.finetuning.fast_finetune.fast_finetune")
 
-    name: str  # Its name, which is its kind as well
-    function: str  # Function that it is, without the package; "" for none
-    # What its span has beside its operation's attributes
-    attributes: Attributes = field(default_factory=dict)
-    # Keys of figures that only this step has
-    measured: dict[str, type] = field(default_factory=dict)
-    within: tuple[Step, ...] = ()  # Steps directly within it
-
-    def tree(self) -> Tree:
-        return self.name, [step.tree() for step in self.within]
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A call of the program's: its steps, and the attributes that all of them have."""
-
-    attributes: Attributes
-    steps: tuple[Step, ...]
-    costs: tuple[str, ...] = ()
-
-
-def calibration(samples: int) -> Step:
-    return Step(
-        "Calibration",
-        "onnx.calibration.interface.run_calibration",
-        {
-            "quant.calibration.item_count": samples,
-            "quant.calibration.sample_count": samples,
-            "quant.calibration.sample_total": samples,
-        },
-        {"quant.calibration.sample_rate": float},
-    )
-
-
-CACHING = Step("Model Caching", "onnx.utils.model_utils.cache_onnx_model_and_infer_shapes")
-CHECKING = Step("Float Model Validation", "onnx.utils.model_utils.check_onnx_model")
-RUNNING = Step("Float Model Validation", "onnx.utils.model_utils.run_onnx_model")
-LOADING = Step("Dataset Loading", "onnx.calibration.data_readers.CachedDataReader.__init__")
-PRE_PROCESS = Step("Pre-process", "onnx.preprocess.preproc.apply_pre_process")
-STATIC = Step("Quantization (Static)", "onnx.quantizers.interface.run_static_quantization")
-POST_PROCESS = Step("Post-process", "onnx.postprocess.postproc.apply_post_process")
-FAST_FINETUNE = Step(
-    "Fast Finetune",
-    "onnx.algorithm.finetuning.fast_finetune.fast_finetune",
-    {"quant.layer_count": 3},
+TORCH = "torch.quantization.api.ModelQuantizer."
+QUANTIZATION = ("Model Quantization", TORCH + "quantize_model")
+PREPARATION = ("Model Preparation", TORCH + "_prepare_model")
+ALGORITHMS = ("Advanced Algorithms", TORCH + "_apply_advanced_quant_algo")
+CALIBRATION_OF_TORCH = ("Calibration", TORCH + "_do_calibration")
+WEIGHTS = ("Calibration (Weights)", TORCH + "_calibrate_all_params")
+FORWARD = ("Calibration (Forward)", "")
+FREEZE = ("Freeze Model", TORCH + "freeze")
+EXPORT_ONNX = ("Export ONNX", "torch.export.api.export_onnx")
+EXPORT_SAFETENSORS = ("Export HF Safetensors", "torch.export.api.export_safetensors")
+FILE_TO_FILE = (
+    "File-to-File Quantization",
+    "torch.quantization.file2file_quantization.quantize_model_per_safetensor",
 )
 
 
-def static(samples: int, post: Step = POST_PROCESS) -> tuple[Step, ...]:
-    return (
-        CACHING,
-        CHECKING,
-        LOADING,
-        PRE_PROCESS,
-        CACHING,
-        RUNNING,
-        calibration(samples),
-        STATIC,
-        post,
-    )
+def _counted(samples: int, items: int) -> Known:
+    return {
+        "quant.calibration.item_count": items,
+        "quant.calibration.sample_count": samples,
+        "quant.calibration.sample_total": samples,
+    }
 
 
-BOTH_MODELS = ("float", "quantized")
+def _described(calibration: str, activation: str, *algorithms: str) -> Known:
+    return {
+        "quant.format": "QDQ",
+        "quant.calibration.method": calibration,
+        "quant.activation.type": activation,
+        "quant.weight.type": "QInt8",
+        "quant.per_channel": False,
+        "quant.algorithms": algorithms,
+    }
 
 
-def onnx_operations(models: str, out: str) -> list[Operation]:
-    """Returns what ``programs/onnx_all.py`` does, given its arguments."""
+def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
+    """Returns what is below the run of ``programs/onnx_all.py``, given its arguments."""
+
+    def paths(model: str, made: str) -> tuple[str, str]:
+        return f"{models}/{model}.onnx", f"{out}/{made}.onnx"
+
+    def given(model: str, made: str) -> Known:
+        read, written = paths(model, made)
+        return {"quant.input.path": read, "quant.output.path": written}
+
+    def static(known: Known, samples: int, *of_post_process: Any) -> list[Any]:
+        before = (CACHING, CHECKING, LOADING, PRE_PROCESS, CACHING, RUNNING)
+        return [
+            *(step(each, known) for each in before),
+            step(CALIBRATION, {**known, **_counted(samples, samples)}),
+            step(STATIC, known),
+            step(POST_PROCESS, known, *of_post_process),
+        ]
+
+    def costs(*models: str | None) -> list[Any]:
+        return [("model cost", model) for model in models]
+
+    explicit = {
+        **given("conv", "static"), **_described("Percentile", "QUInt8", "cle"), "quant.per_channel": True,
+    }  # fmt: skip
+    dynamic = {
+        **given("matmul", "dynamic"), "quant.weight.type": "QUInt8", "quant.per_channel": False,
+    }  # fmt: skip
+    preset = {**_described("MinMSE", "QUInt8", "cle"), "quant.config.name": "XINT8"}
+    adaround = {**given("conv", "adaround"), **_described("MinMSE", "QInt8", "adaround")}
+    nbits = {
+        **given("matmul", "nbits"), **_described("Percentile", "QInt8"),
+        "quant.bits": 4, "quant.block_size": 32,
+    }  # fmt: skip
+    of_nbits = (CACHING, CHECKING, LOADING, PRE_PROCESS, CACHING, NBITS, POST_PROCESS)
     return [
-        Operation(
-            {
-                "quant.input.path": f"{models}/conv.onnx",
-                "quant.output.path": f"{out}/static.onnx",
-                "quant.format": "QDQ",
-                "quant.calibration.method": "Percentile",
-                "quant.activation.type": "QUInt8",
-                "quant.weight.type": "QInt8",
-                "quant.per_channel": True,
-                "quant.algorithms": ("cle",),
-            },
-            static(samples=3),
-            BOTH_MODELS,
-        ),
-        Operation(
-            {
-                "quant.input.path": f"{models}/matmul.onnx",
-                "quant.output.path": f"{out}/dynamic.onnx",
-                "quant.weight.type": "QUInt8",
-                "quant.per_channel": False,
-            },
-            (
-                CACHING,
-                Step(
-                    "Quantization (Dynamic)",
-                    "onnx.quantizers.interface.run_dynamic_quantization",
-                    {"quant.activation.type": "QUInt8"},
-                ),
-            ),
-            BOTH_MODELS,
-        ),
-        Operation(
-            {
-                "quant.config.name": "XINT8",
-                "quant.format": "QDQ",
-                "quant.calibration.method": "MinMSE",
-                "quant.activation.type": "QUInt8",
-                "quant.weight.type": "QInt8",
-                "quant.per_channel": False,
-                "quant.algorithms": ("cle",),
-            },
-            static(samples=4),
-            BOTH_MODELS,
-        ),
-        Operation(
-            {
-                "quant.input.path": f"{models}/conv.onnx",
-                "quant.output.path": f"{out}/adaround.onnx",
-                "quant.format": "QDQ",
-                "quant.calibration.method": "MinMSE",
-                "quant.activation.type": "QInt8",
-                "quant.weight.type": "QInt8",
-                "quant.per_channel": False,
-                "quant.algorithms": ("adaround",),
-            },
-            static(
-                samples=2,
-                post=Step(POST_PROCESS.name, POST_PROCESS.function, within=(FAST_FINETUNE,)),
-            ),
-            BOTH_MODELS,
-        ),
-        Operation(
-            {
-                "quant.input.path": f"{models}/matmul.onnx",
-                "quant.output.path": f"{out}/nbits.onnx",
-                "quant.format": "QDQ",
-                "quant.calibration.method": "Percentile",
-                "quant.activation.type": "QInt8",
-                "quant.weight.type": "QInt8",
-                "quant.per_channel": False,
-                "quant.algorithms": (),
-                "quant.bits": 4,
-                "quant.block_size": 32,
-            },
-            (
-                CACHING,
-                CHECKING,
-                LOADING,
-                PRE_PROCESS,
-                CACHING,
-                Step(
-                    "Quantization (MatMulNBits)",
-                    "onnx.quantizers.interface.run_matmul_nbits_quantization",
-                ),
-                POST_PROCESS,
-            ),
-            BOTH_MODELS,
-        ),
+        *static(explicit, 3),
+        *costs(*paths("conv", "static")),
+        step(CACHING, dynamic),
+        step(DYNAMIC, {**dynamic, "quant.activation.type": "QUInt8"}),
+        *costs(*paths("matmul", "dynamic")),
+        *static(preset, 4),
+        *costs(None, None),
+        *static(adaround, 2, step(FAST_FINETUNE, {**adaround, "quant.layer_count": 3})),
+        *costs(*paths("conv", "adaround")),
+        *(step(each, nbits) for each in of_nbits),
+        *costs(*paths("matmul", "nbits")),
     ]
 
 
-_TORCH = "torch.quantization.api.ModelQuantizer"
-_WEIGHTS = Step("Calibration (Weights)", f"{_TORCH}._calibrate_all_params")
-_FORWARD = Step("Calibration (Forward)", "")
-_FREEZE = Step("Freeze Model", f"{_TORCH}.freeze")
+def torch_steps(step: Callable[..., Any], checkpoint: str, out: str) -> list[Any]:
+    """Returns what is below the run of ``programs/torch_all.py``, given its arguments."""
+    weights = {"quant.weight.type": "int8"}
+    both = {
+        **weights,
+        "quant.activation.type": "int8",
+        "quant.calibration.method": "PerTensorMinMaxObserver",
+    }
 
+    def quantization(known: Known, calibration: Any) -> Any:
+        prepared = step(PREPARATION, known), step(ALGORITHMS, known)
+        return step(QUANTIZATION, known, *prepared, calibration)
 
-def _quantization(calibration: Step) -> Step:
-    return Step(
-        "Model Quantization",
-        f"{_TORCH}.quantize_model",
-        within=(
-            Step("Model Preparation", f"{_TORCH}._prepare_model"),
-            Step("Advanced Algorithms", f"{_TORCH}._apply_advanced_quant_algo"),
-            calibration,
-        ),
-    )
-
-
-def torch_operations(checkpoint: str, out: str) -> list[Operation]:
-    """Returns what ``programs/torch_all.py`` does, given its arguments."""
-    int8 = {"quant.weight.type": "int8"}
-    calibrated = Step(
-        "Calibration",
-        f"{_TORCH}._do_calibration",
-        {
-            "quant.calibration.item_count": 6,  # two in each
-            "quant.calibration.sample_count": 3,
-            "quant.calibration.sample_total": 3,
-        },
-        {"quant.calibration.sample_rate": float},
-        (_WEIGHTS, _FORWARD),
-    )
-    weights_only = Step("Calibration", f"{_TORCH}._do_calibration", within=(_WEIGHTS,))
+    calibrated = {**both, **_counted(3, items=6)}  # two in each
+    parts = step(WEIGHTS, both), step(FORWARD, both)
+    files = {**weights, "quant.input.path": checkpoint, "quant.output.path": f"{out}/files"}
     return [
-        Operation(
-            {
-                **int8,
-                "quant.activation.type": "int8",
-                "quant.calibration.method": "PerTensorMinMaxObserver",
-            },
-            (_quantization(calibrated),),
-        ),
-        Operation({}, (_FREEZE,)),
-        Operation(
-            {"quant.output.path": f"{out}/onnx"},
-            (Step("Export ONNX", "torch.export.api.export_onnx"),),
-        ),
-        Operation(int8, (_quantization(weights_only),)),
-        Operation({}, (_FREEZE,)),
-        Operation(
-            {"quant.output.path": f"{out}/safetensors"},
-            (Step("Export HF Safetensors", "torch.export.api.export_safetensors"),),
-        ),
-        Operation(
-            {**int8, "quant.input.path": checkpoint, "quant.output.path": f"{out}/files"},
-            (
-                Step(
-                    "File-to-File Quantization",
-                    "torch.quantization.file2file_quantization.quantize_model_per_safetensor",
-                ),
-            ),
-        ),
+        quantization(both, step(CALIBRATION_OF_TORCH, calibrated, *parts)),
+        step(FREEZE, {}),
+        step(EXPORT_ONNX, {"quant.output.path": f"{out}/onnx"}),
+        quantization(weights, step(CALIBRATION_OF_TORCH, weights, step(WEIGHTS, weights))),
+        step(FREEZE, {}),
+        step(EXPORT_SAFETENSORS, {"quant.output.path": f"{out}/safetensors"}),
+        step(FILE_TO_FILE, files),
     ]
 
 
-def steps_of(operations: list[Operation]) -> list[tuple[Step, Attributes]]:
-    """Returns the steps in the order they begin in, each with all attributes that its span must have."""
-    found: list[tuple[Step, Attributes]] = []
-
-    def visit(step: Step, operation: Operation) -> None:
-        said = {**operation.attributes, **step.attributes}
-        said |= {"quant.step.name": step.name, "quant.step.kind": step.name}
-        if step.function:
-            said["code.function.name"] = f"quark.{step.function}"
-        found.append((step, said))
-        for inner in step.within:
-            visit(inner, operation)
-
-    for operation in operations:
-        for step in operation.steps:
-            visit(step, operation)
-    return found
-
-
-def tree_of(operations: list[Operation]) -> list[Tree]:
-    """Returns the spans as they must nest."""
-    children: list[Tree] = []
-    for operation in operations:
-        children += [step.tree() for step in operation.steps]
-        children += [("model cost", []) for _ in operation.costs]
-    return [("quantization", children)]
-
-
-def checkpoints_of(operations: list[Operation]) -> list[tuple[str, int | None]]:
+def checkpoints_of(steps: Iterable[Any]) -> list[tuple[str, int | None]]:
     """Returns the names of the checkpoints, each with the index of its step."""
-    names: list[tuple[str, int | None]] = [("Start", None)]
-    counter = iter(range(1000))
+    indexes = itertools.count()
 
-    def visit(step: Step) -> None:
-        index = next(counter)
-        names.append((f"{step.name} Start", index))
-        for inner in step.within:
-            visit(inner)
-        names.append((f"{step.name} End", index))
+    def within(steps: Iterable[Any]) -> Iterator[tuple[str, int | None]]:
+        for name, _, *inner in steps:
+            if name != "model cost":
+                index = next(indexes)
+                yield f"{name} Start", index
+                yield from within(*inner)
+                yield f"{name} End", index
 
-    for operation in operations:
-        for step in operation.steps:
-            visit(step)
-    return [*names, ("End", None)]
+    return [("Start", None), *within(steps), ("End", None)]

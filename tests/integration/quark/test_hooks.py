@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import clean_environment, run_script
+from tests.fixtures.programs import clean_environment
 from tests.integration.quark.conftest import (
     TIMEOUT,
     FloatModels,
@@ -112,37 +112,3 @@ def test_an_exception_within_quark_ends_the_program_as_without_us(
     record = otlp.records_of("quant.checkpoint.taken")[-2]
     assert (record.body, record.severity) == ("Calibration End", "ERROR")
     assert record.attributes["error.type"] == kind
-
-
-IMPORTED_BEFORE = """
-import json
-import torch
-from quark.torch import ModelQuantizer
-from quark.torch.quantization.config.config import Int8PerTensorSpec, QConfig, QLayerConfig
-import otel_quant
-
-spec = Int8PerTensorSpec(
-    observer_method="min_max", symmetric=True, scale_type="float", round_method="half_even",
-    is_dynamic=False,
-).to_quantization_spec()
-config = QConfig(global_quant_config=QLayerConfig(weight=spec, input_tensors=spec))
-loader = torch.utils.data.DataLoader(torch.randn(6, 16), batch_size=2)
-
-with otel_quant.run() as run:
-    ModelQuantizer(config).quantize_model(torch.nn.Sequential(torch.nn.Linear(16, 8)), loader)
-print(json.dumps([(step.name, step.samples, step.items) for step in run.steps]))
-"""
-
-
-def test_a_run_block_counts_the_samples_of_a_library_that_was_imported_before(
-    tmp_path: Path,
-) -> None:
-    out, _ = run_script(tmp_path, IMPORTED_BEFORE)
-    assert json.loads(out.splitlines()[-1]) == [
-        ["Model Quantization", None, None],
-        ["Model Preparation", None, None],
-        ["Advanced Algorithms", None, None],
-        ["Calibration", 3, 6],
-        ["Calibration (Weights)", None, None],
-        ["Calibration (Forward)", None, None],
-    ]

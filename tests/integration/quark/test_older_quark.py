@@ -20,15 +20,10 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.programs import steps_in
+from tests.fixtures.steps import steps_below, steps_by
 from tests.integration.export.test_quark_file import read
 from tests.integration.quark.conftest import FloatModels, Run
-from tests.integration.quark.expected import (
-    checkpoints_of,
-    onnx_operations,
-    steps_of,
-    torch_operations,
-    tree_of,
-)
+from tests.integration.quark.expected import checkpoints_of, onnx_steps, torch_steps
 
 VERSION = "0.12.post1"
 
@@ -81,23 +76,20 @@ def test_the_release_before_reports_the_same_steps_and_the_file_holds_them(
     source = float_models.onnx if of_onnx else float_models.checkpoint
     environment = {**ENVIRONMENT, "OTEL_QUANT_PROFILE": "ours.yaml"}
     done = run(program, source, python=older, environment=environment)
-    operations = (onnx_operations if of_onnx else torch_operations)(str(source), str(done.out))
+    step = steps_by("amd-quark", "quark.", VERSION)
+    steps = (onnx_steps if of_onnx else torch_steps)(step, str(source), str(done.out))
 
     otlp = done.otlp
-    assert otlp.tree() == tree_of(operations)
-    spans = [span for span in otlp.by_start() if "quant.step.index" in span.attributes]
-    spans.sort(key=lambda span: span.attributes["quant.step.index"])
-    for span, (_, said) in zip(spans, steps_of(operations), strict=True):
-        assert {key: span.attributes.get(key) for key in said} == said
-    assert {span.attributes["quant.library.version"] for span in spans} == {VERSION}
+    assert steps_below(otlp, otlp.span("quantization")) == steps
 
     path = done.cwd / "ours.yaml"
-    assert steps_in(path) == [name for name, _ in checkpoints_of(operations)]
-    assert [cost["role"] for cost in read(path).get("onnx_model_cost", [])] == [
-        role for operation in operations for role in operation.costs
-    ]
+    assert steps_in(path) == [name for name, _ in checkpoints_of(steps)]
+    costed = read(path).get("onnx_model_cost", [])
+    assert len(costed) == sum(name == "model cost" for name, *_ in steps)
+    assert [cost["role"] for cost in costed] == ["float", "quantized"] * (len(costed) // 2)
     # One peak for each step, as the span has it.
     peaks = re.findall("^  # peak_memory_mb: ([0-9.]+)$", path.read_text(), re.MULTILINE)
+    spans = [span for span in otlp.spans if "quant.step.index" in span.attributes]
     spans.sort(key=lambda span: span.end_ns)
     assert [float(peak) for peak in peaks] == [
         pytest.approx(span.attributes["quant.memory.peak"] / 1024**2, abs=0.01) for span in spans

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -13,28 +12,14 @@ import pytest
 
 from otel_quant.schema import catalog, semconv
 from tests.fixtures.figures import ATTRIBUTES
+from tests.fixtures.steps import steps_below, steps_by
 from tests.integration.quark.conftest import FloatModels, QuarkRun
-from tests.integration.quark.expected import (
-    USAGE,
-    Attributes,
-    Operation,
-    checkpoints_of,
-    onnx_operations,
-    steps_of,
-    torch_operations,
-    tree_of,
-)
+from tests.integration.quark.expected import USAGE, checkpoints_of, onnx_steps, torch_steps
 
 pytestmark = [
     pytest.mark.quark,
     pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed"),
 ]
-
-LIBRARY = {
-    "quant.library.name": "amd-quark",
-    "quant.library.version": importlib.metadata.version("amd-quark"),
-}
-
 
 GROWN = "quant.cache.disk.peak"
 FIGURES = set().union(*ATTRIBUTES.values())
@@ -43,16 +28,17 @@ FIGURES = set().union(*ATTRIBUTES.values())
 
 @dataclass(frozen=True)
 class Case:
-    """A run, and what its program did."""
+    """A run, what is below its span, and what the span says of it."""
 
     run: QuarkRun
-    operations: list[Operation]
-    of_the_run: Attributes
+    steps: list[Any]
+    of_the_run: dict[str, Any]
 
 
 @pytest.fixture(params=["onnx over grpc", "torch over http"])
 def case(request: pytest.FixtureRequest, float_models: FloatModels) -> Case:
     """Each program, over one protocol."""
+    step = steps_by("amd-quark", "quark.")
     of_onnx = {
         "quant.library.name": "amd-quark",
         "quant.calibration.method": "Percentile",
@@ -66,44 +52,43 @@ def case(request: pytest.FixtureRequest, float_models: FloatModels) -> Case:
     }
     if request.param == "torch over http":
         run = request.getfixturevalue("torch_run")
-        return Case(run, torch_operations(str(float_models.checkpoint), str(run.out)), of_torch)
+        return Case(run, torch_steps(step, str(float_models.checkpoint), str(run.out)), of_torch)
     run = request.getfixturevalue("onnx_run")
-    return Case(run, onnx_operations(str(float_models.onnx), str(run.out)), of_onnx)
+    return Case(run, onnx_steps(step, str(float_models.onnx), str(run.out)), of_onnx)
 
 
-def test_the_spans_nest_as_the_steps_happened(case: Case) -> None:
-    assert case.run.otlp.tree() == tree_of(case.operations)
+def test_the_spans_nest_as_the_steps_happened_with_their_arguments(case: Case) -> None:
+    otlp = case.run.otlp
+    assert steps_below(otlp, otlp.span("quantization")) == case.steps
 
-    spans = case.run.otlp.spans
+    spans = otlp.spans
     assert {span.trace_id for span in spans} == {spans[0].trace_id}
     assert Counter((span.scope, span.status, span.events) for span in spans) == {
         ("otel_quant", "UNSET", ()): len(spans)
     }
 
 
-def test_each_step_has_its_arguments_and_what_it_used(case: Case) -> None:
+def test_each_step_has_what_it_used(case: Case) -> None:
     otlp = case.run.otlp
     root = otlp.span("quantization").attributes
-    ids = {key: root[key] for key in ("quant.run.id", "quant.run.name")}
     spans = [span for span in otlp.by_start() if "quant.step.index" in span.attributes]
-    spans.sort(key=lambda span: span.attributes["quant.step.index"])
-
-    for index, (span, (step, said)) in enumerate(
-        zip(spans, steps_of(case.operations), strict=True)
-    ):
-        measured = {**USAGE, **step.measured}
-        if GROWN in span.attributes:  # only where a cache directory exists
+    assert sorted(s.attributes["quant.step.index"] for s in spans) == [*range(len(spans))]
+    for span in spans:
+        used = span.attributes
+        measured = dict(USAGE)
+        if "quant.calibration.sample_count" in used:
+            measured["quant.calibration.sample_rate"] = float
+        if GROWN in used:  # only where a cache directory exists
             measured[GROWN] = int
-        found = {k: value for k, value in span.attributes.items() if k not in {*measured, *FIGURES}}
-        assert found == {**LIBRARY, **said, "quant.step.index": index, **ids}
-        assert {key: type(span.attributes.get(key)) for key in measured} == measured
-        assert span.name == step.name
-        figures = span.attributes
-        assert figures["quant.memory.peak"] >= max(
-            figures["quant.memory.start"], figures["quant.memory.end"]
+        assert {key: type(used.get(key)) for key in measured} == measured
+        ids = ("quant.run.id", "quant.run.name")
+        assert [used[key] for key in ids] == [root[key] for key in ids]
+        assert used["quant.step.name"] == used["quant.step.kind"] == span.name
+        assert used["quant.memory.peak"] >= max(
+            used["quant.memory.start"], used["quant.memory.end"]
         )
-        assert figures["quant.memory.peak_source"] in ("kernel", "sampled")
-        assert figures["quant.disk.write_chars"] >= 0
+        assert used["quant.memory.peak_source"] in ("kernel", "sampled")
+        assert used["quant.disk.write_chars"] >= 0
 
 
 def test_the_root_describes_the_run(case: Case) -> None:
@@ -128,7 +113,7 @@ def test_the_root_describes_the_run(case: Case) -> None:
     assert found == {
         **case.of_the_run,
         "process.pid": found["process.pid"],
-        "quant.run.steps": len(steps_of(case.operations)),
+        "quant.run.steps": len(checkpoints_of(case.steps)) // 2 - 1,
         "quant.run.failed_steps": 0,
     }
     assert {key: type(root.get(key)) for key in measured} == measured
@@ -142,7 +127,7 @@ def test_one_log_record_for_each_checkpoint_points_at_its_step(case: Case) -> No
     root = otlp.span("quantization")
     span_of = {span.attributes.get("quant.step.index"): span for span in otlp.spans} | {None: root}
 
-    expected = checkpoints_of(case.operations)
+    expected = checkpoints_of(case.steps)
     assert [(r.body, r.attributes.get("quant.step.index")) for r in records] == expected
     for sequence, record in enumerate(records):
         attributes = record.attributes
@@ -179,7 +164,7 @@ def test_the_metrics_are_those_that_are_declared(case: Case) -> None:
     }  # fmt: skip
     if GROWN in otlp.span("quantization").attributes:
         names.add("quant.step.cache.disk.peak")
-    if any(operation.costs for operation in case.operations):
+    if any(name == "model cost" for name, *_ in case.steps):
         names |= {"quant.model.size", "quant.model.params", "quant.model.macs_contraction"}
     # Torch's last calibration consumes no samples: how far an earlier one was may have been sent.
     at_times = {"quant.calibration.progress", "quant.run.cache.disk.usage"}

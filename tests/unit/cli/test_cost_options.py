@@ -260,7 +260,7 @@ def fail(options: object) -> int:
     raise ZeroDivisionError("a\nb" + "c" * 400)
 
 
-BROKEN = Command("cost", "fails", lambda parser: None, fail)
+BROKEN = Command("cost", "fails", lambda parser: None, fail, "Fails.", ("", ""))
 
 
 @pytest.mark.parametrize("shown", [False, True])

@@ -177,7 +177,13 @@ def test_external_weights_are_read_from_their_place(tmp_path: Path) -> None:
     assert found(path).ratio == float((weight == 0).mean())
 
 
-@pytest.mark.parametrize("location", ["../secret.bin", "/etc/passwd", "link.bin", "", "pipe"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "../secret.bin", "/etc/passwd", "link.bin", "", "pipe", "folder", "folder/secret.bin",
+        "a/../../secret.bin", ".", "\0",
+    ],
+)  # fmt: skip
 def test_nothing_outside_the_models_folder_is_opened(
     tmp_path: Path, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +192,7 @@ def test_nothing_outside_the_models_folder_is_opened(
     weight = dense(64, 64)
     (tmp_path / "secret.bin").write_bytes(weight.tobytes())
     (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
+    (folder / "folder").symlink_to(tmp_path, target_is_directory=True)
     os.mkfifo(folder / "pipe")
     opened: list[str] = []
     real_open = os.open

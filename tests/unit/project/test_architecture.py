@@ -218,6 +218,7 @@ def test_costing_a_model_loads_no_other_command_no_logging_and_no_rules_of_other
         "windows",
     }  # fmt: skip
     assert loaded & {"csv", "dataclasses", "json", "logging", "pathlib", "threading"} == set()
+    assert loaded & (HEAVY | {"opentelemetry", "yaml"}) == set()
 
 
 @pytest.mark.parametrize(

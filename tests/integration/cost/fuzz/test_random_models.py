@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from pathlib import Path
 
@@ -112,61 +111,6 @@ def test_any_bytes_are_an_error_or_an_empty_model(
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     check(limited.cost(path), tmp_path)
-
-
-@MANY
-@given(
-    st.one_of(
-        st.text(max_size=40),
-        st.sampled_from(
-            (
-                "../secret",
-                "/etc/hostname",
-                "link",
-                "folder",
-                "fifo",
-                "a/../../secret",
-                ".",
-                "",
-                "\0",
-            )
-        ),
-    ),
-    st.integers(-1, 1 << 70),
-    st.integers(-1, 1 << 70),
-)
-@example("link", 0, 1024)
-@example("../secret", 0, 1024)
-@example("folder", 0, 1024)
-@example("fifo", 0, 1024)
-@example("\0", 0, 1024)
-@example("data", 0, 1024)
-def test_external_data_is_only_read_in_the_model_s_folder(
-    limited: Limited, tmp_path: Path, location: str, offset: int, length: int
-) -> None:
-    folder = tmp_path / "models"
-    if not folder.exists():
-        folder.mkdir()
-        (tmp_path / "secret").write_bytes(bytes(4096))
-        (folder / "link").symlink_to(tmp_path / "secret")
-        (folder / "folder").symlink_to(tmp_path, target_is_directory=True)
-        (folder / "data").write_bytes(bytes(4096))
-        os.mkfifo(folder / "fifo")
-    tensor = onnx.TensorProto(name="w", data_type=1, dims=[16, 16], data_location=1)
-    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
-        entry = tensor.external_data.add(key=key)
-        entry.value = value.encode("utf-8", "replace").decode()
-    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
-    x = onnx.helper.make_tensor_value_info("x", 1, [1, 16])
-    graph = onnx.helper.make_graph([node], "g", [x], [], [tensor])
-    path = folder / "model.onnx"
-    path.write_bytes(onnx.helper.make_model(graph).SerializeToString())
-
-    for sparsity in (False, True):
-        answer = limited.cost(path, sparsity=sparsity)
-        check(answer, folder)
-        if not sparsity:
-            assert set(answer["opened"]) <= {str(path)}
 
 
 def test_all_test_models_of_onnx_are_costed(limited: Limited) -> None:

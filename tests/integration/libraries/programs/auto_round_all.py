@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import tokenizers
 import torch
 import transformers
 from auto_round import AutoRound
+from auto_round.compressors.base import BaseOrchestrator
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 from watched import in_every_way, same_weights, write_tiny
@@ -80,10 +80,9 @@ def main() -> None:
     TOKENIZER.save_pretrained("tiny")
     text = " ".join(str(word) for word in range(32))
     Path("texts.json").write_text(json.dumps([{"text": text}] * 8))
-    base = sys.modules["auto_round.compressors.base"].BaseOrchestrator
-    save = base.save_quantized
+    save = BaseOrchestrator.save_quantized
     in_every_way(WAYS, same_weights)
-    assert save.__wrapped__ is base.save_quantized
+    assert save.__wrapped__ is BaseOrchestrator.save_quantized
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
+    Attributes,
     RecordedStep,
     Recording,
     State,
@@ -41,7 +42,10 @@ _PARTIAL: Final[Mapping[State, str]] = {
 class ComparedStep:
     """A step, or all of one name."""
 
-    step: RecordedStep
+    start: float  # Seconds since the recording began
+    end: float | None  # Of several the end of the last; None of one that has not ended
+    state: State
+    attributes: Attributes  # Of the first
     figures: dict[str, float]  # By the name of the quantity
 
     def add(self, later: RecordedStep, figures: Figures) -> None:
@@ -53,8 +57,9 @@ class ComparedStep:
                 self.figures[name] += each
             elif each > self.figures[name]:
                 self.figures[name] = each
-        state = self.step.state if later.state == "ended" else later.state
-        self.step = replace(self.step, end=later.end, state=state)
+        self.end = later.end
+        if later.state != "ended":
+            self.state = later.state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,12 +139,13 @@ def _steps(recording: Recording, together: bool) -> Iterator[tuple[StepPath, Com
             rank = each.run.rank
             name = f"rank {rank}" if rank is not None else f"process {number + 1}"
             path = ((name, 1), *path)
-        figures = of_run(each).values(each.step)
+        step, figures = each.step, of_run(each).values(each.step)
         if path in found:
-            found[path][1].add(each.step, figures)
+            found[path][1].add(step, figures)
         else:
-            found[path] = number, ComparedStep(each.step, figures)
-    in_order = sorted(found.items(), key=lambda item: (item[1][0], item[1][1].step.start))
+            made = ComparedStep(step.start, step.end, step.state, step.attributes, figures)
+            found[path] = number, made
+    in_order = sorted(found.items(), key=lambda item: (item[1][0], item[1][1].start))
     yield from (
         (path, step) for path, (_, step) in (in_order if len(processes) > 1 else found.items())
     )
@@ -211,7 +217,7 @@ def _in_both(base: ComparedRun, new: ComparedRun) -> Iterator[tuple[float, float
     """Yields when steps begin and end in both runs, outer steps first."""
     paths = [path for path in base.steps if path in new.steps]
     for path in sorted(paths, key=len)[:_MOST_STEPS]:
-        first, second = base.steps[path].step, new.steps[path].step
+        first, second = base.steps[path], new.steps[path]
         yield first.start, second.start
         if first.end is not None and second.end is not None:
             yield first.end, second.end
@@ -341,7 +347,7 @@ def _value(run: ComparedRun, name: str) -> Value | None:
     sources = [
         run.recording.origin,
         *(each.attributes for each in run.recording.runs),
-        *(each.step.attributes for each in run.steps.values()),
+        *(each.attributes for each in run.steps.values()),
     ]
     found = dict.fromkeys(
         ", ".join(map(str, value)) if isinstance(value, tuple) else value

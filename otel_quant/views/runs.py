@@ -135,7 +135,7 @@ def _list(
         link = quote(report.as_posix()) if is_page and report.is_file() else ""
         return Row(cells, state=run[STATUS], link=link)  # type: ignore[arg-type]  # one of State
 
-    return Table.of(columns, runs, row=row, id="runs")
+    return Table.of(columns, runs, row=row, known_only=is_page, id="runs")
 
 
 def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:

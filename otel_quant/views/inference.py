@@ -44,6 +44,7 @@ from otel_quant.views.writers import written
 _LONGEST: Final = 48
 _MOST_NAMES: Final = 3
 _LONGEST_PROBLEM: Final = 160
+_LONGEST_HEADING: Final = 24
 _MICRO: Final = 1e-6
 
 _MOST: Final = 20
@@ -377,13 +378,22 @@ def _beside(first: ModelResult, model: ModelResult, node: str, rows: int) -> Tab
     ]
     columns: tuple[Column[Any], ...] = (
         Column(node, value=attrgetter("name"), longest=_LONGEST),
-        _numbers(first.path, "s", lambda pair: _seconds(pair.before), "us", digits=1, is_bar=True),
-        _numbers(model.path, "s", lambda pair: _seconds(pair.after), "us", digits=1, is_bar=True),
+        _numbers(
+            _tail(first.path), "s", lambda pair: _seconds(pair.before), "us", digits=1, is_bar=True
+        ),
+        _numbers(
+            _tail(model.path), "s", lambda pair: _seconds(pair.after), "us", digits=1, is_bar=True
+        ),
         Column("change", value=attrgetter("change"), absent=_ABSENT),
         Column("type", value=attrgetter("type"), absent=_ABSENT, spare=1),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
     )
     return Table.of(columns, pairs, known_only=True, caption=f"Time by {node.split(' ')[0]}")
+
+
+def _tail(path: str) -> str:
+    """Returns the end of a path, as the heading of a column has it."""
+    return path if len(path) <= _LONGEST_HEADING else f"…{path[1 - _LONGEST_HEADING :]}"
 
 
 def _seconds(timed: RanKernel | Conversion | None) -> float | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from grafana.generator import compare, cost, inference, run, runs
+from grafana.generator import alerts, compare, cost, inference, run, runs
 
 FOLDER = Path(__file__).resolve().parents[1] / "dashboards"
 
@@ -19,5 +19,5 @@ def documents() -> dict[Path, str]:
             module.dashboard().build(),
             cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False,
         ) + "\n"
-        for module in (runs, run, compare, cost, inference)
+        for module in (runs, run, compare, cost, inference, alerts)
     }  # fmt: skip

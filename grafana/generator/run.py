@@ -68,6 +68,7 @@ STEP_COLUMNS = {
     semconv.CPU_SYSTEM: ("CPU system", "s"),
     semconv.MAJOR_FAULTS: ("Major faults", "short"),
     semconv.CALIBRATION_SAMPLE_COUNT: ("Batches", "short"),
+    semconv.STEP_BOUND_BY: ("Bound by", None),
     **{
         each.attributes[0]: (
             each.heading.capitalize(),

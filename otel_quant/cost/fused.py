@@ -516,19 +516,12 @@ def _clamps_nothing(op: Operation, wanted: Quantized) -> bool:
     )
 
 
-def _clip_limits(op: Operation) -> tuple[float | None, float | None]:
+def _clip_limits(op: Operation) -> list[float | None]:
     """A Clip's limits; NaN, which no number is below or above, for one that is not known."""
-    limits: list[float | None] = []
-    for i, name in enumerate(("min", "max")):
-        given = op.attributes.get(name)
-        if isinstance(given, float | int):
-            limits.append(float(given))
-        elif op.has(i + 1):
-            number = _number(op.input(i + 1))
-            limits.append(nan if number is None else number)
-        else:
-            limits.append(None)
-    return limits[0], limits[1]
+    if op.attributes:  # before version 11 of the operator set
+        return [nan, nan]
+    numbers = (_number(op.input(i)) if op.has(i) else None for i in (1, 2))
+    return [nan if each is None and op.has(i) else each for i, each in enumerate(numbers, 1)]
 
 
 def _number(value: Value) -> float | None:

@@ -480,11 +480,9 @@ class _Learned:
 def _assumed_value(name: str, declared: Type, symbols: Symbols) -> Value:
     """An input for which the caller gives no shape."""
     value = Value(declared.dtype, name=name)
-    title = f"input '{printable(name)}'"
+    title, option = f"input '{printable(name)}'", option_text("--input", f"{name}=SHAPE")
     if declared.shape is None:
-        value.unknown = (
-            f"{title} has no declared shape; {option_text('--input', f'{name}=SHAPE')} gives it one"
-        )
+        value.unknown = f"{title} has no declared shape; {option} gives it one"
         return value
     lengths: list[int | None] = []
     for axis, dim in enumerate(declared.shape):
@@ -492,7 +490,7 @@ def _assumed_value(name: str, declared: Type, symbols: Symbols) -> Value:
         if length is None and is_name(dim):
             value.unknown = (
                 f"{title}: the length '{printable(dim)}' of axis {axis} cannot be computed; "
-                f"{option_text('--input', f'{name}=SHAPE')} gives it"
+                f"{option} gives it"
             )
             lengths.append(None)
         else:

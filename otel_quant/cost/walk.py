@@ -124,16 +124,8 @@ class Budget:
             raise CostError(self._source, "the time limit passed", expected=LONGER)
 
 
-_CONSTANT_ATTRIBUTES: Final = {
-    "value": dtypes.UNKNOWN,
-    "value_ints": dtypes.INT64,
-    "value_floats": dtypes.FLOAT,
-    "value_int": dtypes.INT64,
-    "value_float": dtypes.FLOAT,
-    "value_string": dtypes.STRING,
-    "value_strings": dtypes.STRING,
-}
-"""Attributes of a Constant node, one of which it has, and their element types if they are no tensors."""
+_OF_VALUES: Final = {"value_i": dtypes.INT64, "value_f": dtypes.FLOAT, "value_s": dtypes.STRING}
+"""How the attributes of a Constant begin that are no tensor, ``value_ints`` for one; it has one of them."""
 
 
 class Constants:
@@ -163,18 +155,16 @@ class Constants:
         return value
 
     def _of(self, attributes: Mapping[str, Attribute]) -> Value:
-        for name, dtype in _CONSTANT_ATTRIBUTES.items():
-            held = attributes.get(name)
-            if isinstance(held, Tensor):
+        for name, held in attributes.items():
+            if name == "value" and isinstance(held, Tensor):
                 return self.tensor(held)
-            is_plain = type(held) is tuple or isinstance(held, int | float | bytes)
-            if is_plain and dtype != dtypes.UNKNOWN:
+            dtype, is_list = _OF_VALUES.get(name[:7]), type(held) is tuple
+            if dtype is not None and (is_list or isinstance(held, int | float | bytes)):
                 items = held if type(held) is tuple else (held,)
-                dims = (len(items),) if type(held) is tuple else ()
                 numbers = tuple(item for item in items if isinstance(item, int | float))
-                kept = numbers and len(numbers) == len(items) <= MAX_DATA
+                kept = numbers if numbers and len(numbers) == len(items) <= MAX_DATA else None
                 stored = dtypes.stored_bytes(dtype, len(items)) or 0
-                return self._made(Tensor("", dtype, dims, stored, numbers if kept else None))
+                return self._made(Tensor("", dtype, (len(items),) * is_list, stored, kept))
         value = Value()
         value.constant = True
         return value
@@ -479,10 +469,8 @@ def _resolved(
 def _missing(op: Operation, i: int) -> Value:
     """A result that the operator, function or body does not give."""
     value = Value()
-    if op.bodies and op.bodies[0].times is None:
-        value.unknown = op.bodies[0].unknown
-    else:
-        value.unknown = f"{op.title}: nothing is known of result {i}"
+    endless = [body.unknown for body in op.bodies[:1] if body.times is None]
+    value.unknown = endless[0] if endless else f"{op.title}: nothing is known of result {i}"
     return value
 
 

@@ -276,12 +276,12 @@ def measure_script(reference: str, options: Options) -> InferenceResult:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     with _output_to_errors():
-        variants = load_variants(reference)
+        models, inputs = load_variants(reference)
         if options.threads is not None:
             import torch
 
             torch.set_num_threads(options.threads)
-        return measure_models(variants.models, variants.inputs, options)
+        return measure_models(models, inputs, options)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -37,18 +36,8 @@ class VariantsError(Exception):
     """There are no variants to be had from a script; the text says why, in one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Variants:
-    """What the function of a script has returned."""
-
-    # By name a torch module, a function without arguments that makes one, or the path of an .onnx
-    # file
-    models: Mapping[str, object]
-    inputs: object  # What a model is called with: see :func:`arguments`
-
-
-def load_variants(reference: str) -> Variants:
-    """Loads a script, whose folder is importable, with seeded random numbers, and calls its function."""
+def load_variants(reference: str) -> tuple[Mapping[str, object], object]:
+    """Loads a script, with seeded random numbers; returns its models by name, and their inputs."""
     path, colon, name = reference.rpartition(":")
     if not (colon and path and name.isidentifier()):
         raise VariantsError(
@@ -149,7 +138,7 @@ def _loaded(path: Path) -> ModuleType:
     return module
 
 
-def _variants(found: object) -> Variants:
+def _variants(found: object) -> tuple[Mapping[str, object], object]:
     """Checks what a function has returned; the text of a ValueError is what is wrong with it."""
     if not (isinstance(found, tuple | list) and len(found) == 2):
         raise ValueError(_shown(found))
@@ -163,7 +152,7 @@ def _variants(found: object) -> Variants:
             raise ValueError(f"{_shown(name)} as the name of a model")
         if not (callable(model) or (onnx_path(model) or "").endswith(".onnx")):
             raise ValueError(f"{_shown(model)} as model {name!r}")
-    return Variants(dict(models), inputs)
+    return dict(models), inputs
 
 
 def _shown(value: object) -> str:
@@ -243,7 +232,7 @@ class Session:
     """One variant of a script; its parent asks for its methods in this order."""
 
     def __init__(self, _: Path) -> None:
-        self._models: dict[str, object] = {}
+        self._models: Mapping[str, object] = {}
         self._inputs: Any = None
         self._call: Callable[[], Any] = lambda: None
         self._model: Any = None
@@ -252,8 +241,7 @@ class Session:
 
     def load(self, reference: str) -> Any:
         """Loads the script and says which variants it has, and what they are called with."""
-        found = load_variants(reference)
-        self._models, self._inputs = dict(found.models), found.inputs
+        self._models, self._inputs = load_variants(reference)
         return {
             "onnx": {name: onnx_path(model) for name, model in self._models.items()},
             "fed": {

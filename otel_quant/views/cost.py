@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from operator import attrgetter
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_quant.cost import (
     AssumedBranch,
@@ -15,7 +15,7 @@ from otel_quant.cost import (
     WeightSparsity,
     intensity,
 )
-from otel_quant.schema.units import size
+from otel_quant.views.cells import number_text
 from otel_quant.views.document import (
     Cell,
     Column,
@@ -98,8 +98,8 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
             rows: list[tuple[str, Cell]] = [
                 (column.heading, "?" if value is None else value)
                 for column in _TOTALS
+                if (value := _value(column, model)) or value is None
                 if column.key not in _SAID_ELSEWHERE
-                and ((value := _value(column, model)) or column.key not in _ONLY_IF_ANY)
             ]
             yield Facts([*rows, *_unknown_nodes(model)], caption="Total")
         case by:
@@ -108,9 +108,10 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
 
 def _summary(model: ModelCost) -> Iterator[tuple[str, Cell]]:
     yield "MACs", f"{model.macs:,} ({model.macs_contraction:,} of contractions)"
-    yield "parameters", f"{model.params:,} ({_bytes(model.weight_bytes)})"
-    peak = _bytes(model.peak_activation_bytes)
-    yield "memory", f"{_bytes(model.memory_bytes)}, activations at most {peak} at once"
+    yield "parameters", f"{model.params:,} ({number_text(model.weight_bytes, 'By')})"
+    memory, peak = model.memory_bytes, model.peak_activation_bytes
+    alive = number_text(peak, "By")
+    yield "memory", f"{number_text(memory, 'By')}, activations at most {alive} at once"
     yield "nodes", f"{len(model.nodes):,} (--by node lists them)"
 
 
@@ -120,12 +121,8 @@ def _largest(model: ModelCost, choices: Choices) -> Iterator[tuple[str, Cell]]:
     for i, node in enumerate(nodes[: choices.top or _LARGEST], 1):
         share = f" ({100 * node.macs / model.macs:.2f} %)" if node.macs and model.macs else ""
         macs = "?" if node.macs is None else f"{node.macs:,}"
-        memory = "?" if node.memory_bytes is None else _bytes(node.memory_bytes)
+        memory = "?" if node.memory_bytes is None else number_text(node.memory_bytes, "By")
         yield f"largest node {i}", f"{node.name} ({node.op_type}): {macs} MACs{share}, {memory}"
-
-
-def _bytes(number: int) -> str:
-    return size(number) if number < 1 << 99 else f"{number:,} B"  # of lengths that a file claims
 
 
 def _value(column: Column[Any], item: object) -> Any:
@@ -224,10 +221,9 @@ class GroupCost(NamedTuple):
     params: int  # Elements of their constants
     # MACs per byte moved, of the nodes of which both are known; None if there are none
     intensity: float | None
-    depth: int = 0  # Modules around it; 0 for an operator
 
 
-def _group(name: str, nodes: Sequence[NodeCost], depth: int = 0) -> GroupCost:
+def _group(name: str, nodes: Sequence[NodeCost]) -> GroupCost:
     known = [node for node in nodes if node.macs is not None and node.moved_bytes is not None]
     return GroupCost(
         name,
@@ -237,7 +233,6 @@ def _group(name: str, nodes: Sequence[NodeCost], depth: int = 0) -> GroupCost:
         _sum(node.memory_bytes for node in nodes),
         sum(node.params for node in nodes),
         intensity(_sum(node.macs for node in known), _sum(node.moved_bytes for node in known)),
-        depth,
     )
 
 
@@ -264,11 +259,11 @@ def _listing(model: ModelCost, by: str, choices: Choices) -> Table:
     columns, costs = _columns(model, by), _costs(model, by, choices.sort)
     left_out = len(costs) - (choices.top or len(costs))
     shown = costs[: choices.top]
-    rows: Iterable[Row | Sequence[Cell]] = _Rows(columns, shown)
+    rows: Iterable[Any] = _Rows(columns, shown)
     if by == "module":
-        own = [(cost.name.rpartition("/")[2], cost.depth) for cost in shown]
-        pairs = zip(own, _Rows(columns, shown), strict=True)
-        rows = [Row((name, *cells[1:]), depth) for (name, depth), cells in pairs]
+        rows = [
+            Row((path.rpartition("/")[2], *cells), depth=path.count("/")) for path, *cells in rows
+        ]
     return Table(
         columns, rows, caption=_CAPTIONS[by], note=f"({left_out:,} more)" if left_out > 0 else ""
     )
@@ -300,7 +295,7 @@ def _costs(model: ModelCost, by: str, sort: str | None) -> Sequence[Any]:
             ops = [_group(op_type, nodes) for op_type, nodes in groups.items()]
             return _sorted(ops, sort or "macs")
         case "module":
-            return list(_modules(model.nodes, _SORT_KEYS.get(sort or "order")))
+            return _modules(model.nodes, sort or "order")
     tensors: Sequence[TensorCost] = model.tensors or ()
     if sort == "memory":
         return sorted(tensors, key=lambda tensor: tensor.bytes or 0, reverse=True)
@@ -333,32 +328,21 @@ class _Rows:
             yield (self._name(cost), *cells)
 
 
-def _modules(
-    nodes: Sequence[NodeCost], sort_key: Callable[[_Cost], tuple[int, ...]] | None
-) -> Iterator[GroupCost]:
-    """Yields modules with the sums of all nodes in them, each behind the one around it."""
+def _modules(nodes: Sequence[NodeCost], sort: str) -> Sequence[GroupCost]:
+    """Returns modules with the sums of all nodes in them, each behind the one around it."""
     members: dict[str, list[NodeCost]] = {}
-    children: dict[str, list[str]] = {"": []}
     for node in nodes:
-        path = ""
-        for part in _module_path(node.name):
-            inner = f"{path}/{part}" if path else part
-            if inner not in members:
-                members[inner] = []
-                children[inner] = []
-                children[path].append(inner)
-            members[inner].append(node)
-            path = inner
-    costs = {path: _group(path, inside, path.count("/")) for path, inside in members.items()}
-    left = [""]
-    while left:
-        path = left.pop()
-        if path:
-            yield costs[path]
-        below = children[path]
-        if sort_key is not None:
-            below.sort(key=lambda inner: sort_key(costs[inner]), reverse=True)
-        left += reversed(below)
+        for path in _around(_module_path(node.name)):
+            members.setdefault(path, []).append(node)
+    costs = {path: _group(path, inside) for path, inside in members.items()}
+    rank = {cost.name: i for i, cost in enumerate(_sorted([*costs.values()], sort))}
+    places = {path: [rank[outer] for outer in _around(path.split("/"))] for path in costs}
+    return [costs[path] for path in sorted(costs, key=lambda path: places[path])]
+
+
+def _around(parts: Sequence[str]) -> list[str]:
+    """Returns the paths of a module and of those around it, outermost first."""
+    return list(accumulate(parts, "{}/{}".format))
 
 
 def _module_path(name: str) -> list[str]:
@@ -484,15 +468,6 @@ _TOTALS: Final[tuple[Column[ModelCost], ...]] = (
 _SAID_ELSEWHERE: Final = frozenset({"symbolic_dims", "overridden_dims", "uncosted_ops"})
 """Totals that tables have in words, at the beginning or the end."""
 
-_ONLY_IF_ANY: Final = frozenset(
-    {
-        "max_memory_node", "max_memory_node_bytes", "precision", "expected_precision",
-        "quantize_nodes",
-        "dequantize_nodes", "unsized_tensors", "unused_params", "unused_weight_bytes",
-    }
-)  # fmt: skip
-"""Totals not worth a line when there are none."""
-
 
 # --- what quantization bought -------------------------------------------------------------
 
@@ -503,9 +478,6 @@ _SIZES: Final = (
 _COUNTS: Final = ("nodes", "quantize_nodes", "dequantize_nodes", "uncosted_nodes")
 
 
-_Change = Literal["ratio", "difference", "points"]
-
-
 class _Difference(NamedTuple):
     """One figure of two models."""
 
@@ -513,9 +485,7 @@ class _Difference(NamedTuple):
     heading: str  # Its name in tables
     before: float  # The first model's
     after: float  # The other's
-    # How the two are best compared: as a ratio, a difference of counts, or, of shares, a
-    # difference in percentage points
-    change: _Change
+    is_size: bool  # Compared as a ratio; else a count, as a difference
 
     @property
     def ratio(self) -> float | None:
@@ -533,48 +503,54 @@ _COMPARED: Final = {column.key: column for column in (*_TOTALS, _UNCOSTED)}
 
 
 def _differences(before: ModelCost, after: ModelCost) -> Iterator[_Difference]:
-    """Yields the figures of two models, the precisions that either executes in last."""
+    """Yields the figures of two models, but for the types of contractions."""
     for key in (*_SIZES, *_COUNTS):
         column = _COMPARED[key]
         then, now = _value(column, before), _value(column, after)
-        change: _Change = "ratio" if key in _SIZES else "difference"
-        yield _Difference(key, column.heading, then, now, change)
-    for mix in _MIXES:
-        of_both = [getattr(model, mix) for model in (before, after)]
-        for name in dict.fromkeys(chain(*of_both)):
-            then, now = (of_one.get(name, 0.0) for of_one in of_both)
-            yield _Difference(f"{mix}.{name}", "", then, now, "points")
+        yield _Difference(key, column.heading, then, now, key in _SIZES)
 
 
 _MIXES: Final = ("precision", "expected_precision")
 
 
+def _mixes(before: ModelCost, after: ModelCost) -> Iterator[tuple[str, str, float, float]]:
+    """Yields a mix of types, a type, and its share of the contractions of either model."""
+    for mix in _MIXES:
+        then, now = getattr(before, mix), getattr(after, mix)
+        for name in dict.fromkeys((*then, *now)):
+            yield mix, name, then.get(name, 0.0), now.get(name, 0.0)
+
+
 def _comparison(before: ModelCost, after: ModelCost) -> Table:
-    figures = [each for each in _differences(before, after) if each.change != "points"]
+    types: dict[str, list[tuple[float, float]]] = {}
+    for _, name, then, now in _mixes(before, after):
+        types.setdefault(name, []).append((100 * then, 100 * now))
     return Table(
         (Column(""), Column("BEFORE", ""), Column("AFTER", ""), Column("CHANGE")),
-        [*map(_comparison_row, figures), *_type_rows(before, after)],
+        [
+            *map(_comparison_row, _differences(before, after)),
+            *(_type_row(name, shares) for name, shares in types.items()),
+        ],
         is_sortable=False,
     )
 
 
 def _comparison_row(each: _Difference) -> Sequence[Cell]:
+    if each.is_size:
+        ratio = "-" if each.ratio is None else Quantity(each.ratio, "x", digits=3)
+        return each.heading, each.before, each.after, ratio
     change = each.after - each.before
-    if each.change == "difference":
-        sign = "+" if change >= 0 else ""
-        return each.heading, each.before, each.after, Quantity(change, "", before=sign)
-    ratio = "-" if each.ratio is None else Quantity(each.ratio, "x", digits=3)
-    return each.heading, each.before, each.after, ratio
+    sign = "+" if change >= 0 else ""
+    return each.heading, each.before, each.after, Quantity(change, "", before=sign)
 
 
-def _type_rows(before: ModelCost, after: ModelCost) -> Iterator[Sequence[Cell]]:
-    """Yields a row for each type of contractions: what is stored in it, and what runs in it."""
-    mixes = [[getattr(model, mix) for mix in _MIXES] for model in (before, after)]
-    for name in dict.fromkeys(chain(*chain(*mixes))):
-        then, now = ([100 * mix.get(name, 0.0) for mix in mixes_of] for mixes_of in mixes)
-        shares = [", ".join(f"{share:.2f} %" for share in shares) for shares in (then, now)]
-        change = ", ".join(f"{b - a:+.2f}" for a, b in zip(then, now, strict=True))
-        yield f"contractions in {name} (stored, run)", *shares, f"{change} points"
+def _type_row(name: str, shares: Sequence[tuple[float, float]]) -> Sequence[Cell]:
+    """The shares of one type of contractions: of what is stored in it, and of what runs in it."""
+    then, now = (
+        ", ".join(f"{share:.2f} %" for share in column) for column in zip(*shares, strict=True)
+    )
+    change = ", ".join(f"{b - a:+.2f}" for a, b in shares)
+    return f"contractions in {name} (stored, run)", then, now, f"{change} points"
 
 
 # --- for programs -------------------------------------------------------------------------
@@ -605,8 +581,10 @@ def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[Cell, ...]]
     """Yields a row for each figure of two models; only sizes and costs have a ratio."""
     for after in models[1:]:
         for each in _differences(models[0], after):
-            ratio = each.ratio if each.change == "ratio" else None
+            ratio = each.ratio if each.is_size else None
             yield models[0].path, after.path, each.key, each.before, each.after, ratio
+        for mix, name, *shares in _mixes(models[0], after):
+            yield models[0].path, after.path, f"{mix}.{name}", *shares, None
 
 
 def _data(models: Sequence[ModelCost], choices: Choices) -> dict[str, object]:
@@ -638,12 +616,10 @@ def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
 
 def _comparison_data(before: ModelCost, after: ModelCost) -> dict[str, object]:
     found: dict[str, Any] = {"baseline": before.path, "path": after.path}
-    mixes: dict[str, dict[str, Any]] = {mix: {} for mix in _MIXES}
     for each in _differences(before, after):
-        pair = {"before": each.before, "after": each.after}
-        if each.change == "points":
-            mix, _, name = each.key.partition(".")
-            mixes[mix][name] = pair
-        else:
-            found[each.key] = {**pair, "ratio": each.ratio} if each.change == "ratio" else pair
-    return found | mixes
+        found[each.key] = {"before": each.before, "after": each.after}
+        found[each.key] |= {"ratio": each.ratio} if each.is_size else {}
+    found |= {mix: {} for mix in _MIXES}
+    for mix, name, then, now in _mixes(before, after):
+        found[mix][name] = {"before": then, "after": now}
+    return found

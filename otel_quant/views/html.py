@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import os
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_quant.base.files import replace_whole
 from otel_quant.schema.units import share_text, size
 from otel_quant.version import VERSION
 from otel_quant.views.cells import Texts, cell_text, row_of
@@ -64,13 +64,8 @@ def fragment(document: Document) -> str:
 
 def write_page(target: Path, html: str) -> int:
     """Writes a page whole or not at all, and returns its bytes: a reader never sees a part of it."""
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
     data = html.encode("utf-8", "backslashreplace")
-    try:
-        beside.write_bytes(data)
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
+    replace_whole(target, data)
     return len(data)
 
 

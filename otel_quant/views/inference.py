@@ -44,6 +44,7 @@ from otel_quant.views.writers import written
 _LONGEST: Final = 48
 _MOST_NAMES: Final = 3
 _LONGEST_PROBLEM: Final = 160
+_LONGEST_HEADING: Final = 24
 _MICRO: Final = 1e-6
 
 _MOST: Final = 20
@@ -118,10 +119,6 @@ def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Par
         if model.ran is not None:
             ran = _what_ran(model, model.ran, node, number, rows)
             yield Section(f"{model.path}: what ran", tuple(ran))
-        if model.accuracy is not None and model.accuracy.layers:
-            name, caption = f"tensors-{number}", f"{model.path}: error of each tensor"
-            tensors = _table(_TENSORS, model.accuracy.layers, name, caption)
-            yield tensors.first(rows, "more row")
     settings = [(name, text) for name, text in _settings(result) if text]
     yield Facts(settings, "How it was measured" if is_page else "measured")
     if result.command:
@@ -236,7 +233,7 @@ def _numbers(
 
 _MODELS: Final[Sequence[Column[ModelResult]]] = (
     Column("model", value=attrgetter("path")),
-    _numbers("median", "s", _latency("median"), "ms", key="median_seconds"),
+    _numbers("median", "s", _latency("median"), "ms", key="median_seconds", is_bar=True),
     Column("vs. baseline", value=_ratio, absent=_ABSENT),
     _numbers("p10", "s", _latency("p10"), "ms", key="p10_seconds", spare=5),
     _numbers("p90", "s", _latency("p90"), "ms", key="p90_seconds", spare=6),
@@ -381,14 +378,22 @@ def _beside(first: ModelResult, model: ModelResult, node: str, rows: int) -> Tab
     ]
     columns: tuple[Column[Any], ...] = (
         Column(node, value=attrgetter("name"), longest=_LONGEST),
-        _numbers(first.path, "s", lambda pair: _seconds(pair.before), "us", digits=1, is_bar=True),
-        _numbers(model.path, "s", lambda pair: _seconds(pair.after), "us", digits=1, is_bar=True),
+        _numbers(
+            _tail(first.path), "s", lambda pair: _seconds(pair.before), "us", digits=1, is_bar=True
+        ),
+        _numbers(
+            _tail(model.path), "s", lambda pair: _seconds(pair.after), "us", digits=1, is_bar=True
+        ),
         Column("change", value=attrgetter("change"), absent=_ABSENT),
         Column("type", value=attrgetter("type"), absent=_ABSENT, spare=1),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
     )
-    caption = f"{first.path} beside {model.path}: time of each {node.split(' ')[0]} in a run"
-    return Table.of(columns, pairs, known_only=True, caption=caption)
+    return Table.of(columns, pairs, known_only=True, caption=f"Time by {node.split(' ')[0]}")
+
+
+def _tail(path: str) -> str:
+    """Returns the end of a path, as the heading of a column has it."""
+    return path if len(path) <= _LONGEST_HEADING else f"…{path[1 - _LONGEST_HEADING :]}"
 
 
 def _seconds(timed: RanKernel | Conversion | None) -> float | None:
@@ -417,6 +422,10 @@ def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -
         name = f"backend-{number}"
         below = _table(_BACKEND, model.backend, name, "Kernels below the operators")
         yield below.first(rows, "more kernel")
+    if model.accuracy is not None and model.accuracy.layers:
+        name = f"tensors-{number}"
+        tensors = _table(_TENSORS, model.accuracy.layers, name, "Error of each tensor")
+        yield tensors.first(rows, "more row")
 
 
 _TIMED: Final[Sequence[Column[Any]]] = (

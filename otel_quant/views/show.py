@@ -268,12 +268,9 @@ def _layers(role: str, model: Model) -> Table:
         Column[Model]("Operator", None, _text("op_type")),
         Column[Model]("Stored in", None, _text("precision")),
         Column[Model]("Expected to run in", None, _text("expected_precision")),
-        Column[Model]("MACs", "", lambda node: number(node, "macs"), shown_in="M", digits=1),
-        Column[Model](
-            "Memory", "By", lambda node: number(node, "memory_bytes"),
-            shown_in="MB", digits=2, title="estimated",
-        ),
-    )  # fmt: skip
+        Column[Model]("MACs", "M", lambda node: number(node, "macs")),
+        Column[Model]("Memory", "By", lambda node: number(node, "memory_bytes"), title="estimated"),
+    )
     caption = f"Heaviest layers, {role} model"
     return Table.of(columns, nodes, id=f"layers-{role}", caption=caption, known_only=True)
 

@@ -126,7 +126,7 @@ def test_a_file_that_is_asked_for_shows_the_table_that_the_run_prints(tmp_path: 
         "Quantization (Dynamic)",
         "Memory peaked at",
         "libraries     onnxruntime ",
-        "Before (float)  After (quantized)",
+        "Before (float)",
     ):
         assert expected in printed
 

@@ -38,21 +38,16 @@ def probe(model: EstimatedModel, method: Method, samples: int) -> tuple[int, int
         "samples": samples,
         "inputs": [(tensor.name, tensor.dtype, tensor.shape) for tensor in model.inputs],
     }
-    folders = [Path(__file__).parents[3]]
-    folders += [Path(name) for name in os.environ.get("PYTHONPATH", "").split(os.pathsep) if name]
-    # Quark writes notes into the working directory.
-    with tempfile.TemporaryDirectory() as working_directory:
-        done = subprocess.run(
-            [sys.executable, "-m", "otel_quant.cost.estimate.probe"],
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            cwd=working_directory,
-            env=os.environ
-            | {"PYTHONPATH": os.pathsep.join(str(each.absolute()) for each in folders)},
-            check=False,
-        )
+    places = (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_quant.cost.estimate.probe"],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))},
+        check=False,
+    )
     if done.returncode < 0:
         raise ProbeError(
             f"{method.title}: the probe was killed by signal {-done.returncode}; if the system had "
@@ -73,35 +68,34 @@ def _run(request: dict[str, Any]) -> tuple[int, int]:
 
     quantize, method = _found(request["library"], request["method"])
 
+    random = np.random.default_rng(0)
+
+    def values(dtype: str, shape: list[int]) -> Any:
+        if dtype.startswith("float"):
+            return (random.random(shape, dtype=np.float32) - 0.5).astype(dtype)
+        return np.ones(shape, dtype)  # a token, and a mask that leaves something
+
     class Samples(CalibrationDataReader):
-        def __init__(self) -> None:
-            self._left = request["samples"]
-            self._random = np.random.default_rng(0)
+        left = int(request["samples"])
 
         def __len__(self) -> int:
             return int(request["samples"])
 
         def get_next(self) -> dict[str, Any] | None:
-            if not self._left:
+            self.left -= 1
+            if self.left < 0:
                 return None
-            self._left -= 1
-            return {name: self._values(dtype, shape) for name, dtype, shape in request["inputs"]}
+            return {name: values(dtype, shape) for name, dtype, shape in request["inputs"]}
 
-        def _values(self, dtype: str, shape: list[int]) -> Any:
-            if dtype.startswith("float"):
-                return (self._random.random(shape, dtype=np.float32) - 0.5).astype(dtype)
-            return np.ones(shape, dtype)  # a token, and a mask that leaves something
-
-    with tempfile.TemporaryDirectory() as folder:
-        quantize(
-            request["model"],
-            str(Path(folder) / "quantized.onnx"),
-            Samples(),
-            calibrate_method=method,
-            quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QInt8,
-            weight_type=QuantType.QInt8,
-        )
+    quantize(
+        request["model"],
+        "quantized.onnx",
+        Samples(),
+        calibrate_method=method,
+        quant_format=QuantFormat.QDQ,
+        activation_type=QuantType.QInt8,
+        weight_type=QuantType.QInt8,
+    )
     peak, before = _memory("VmHWM:"), _memory("VmRSS:")
     with suppress(ImportError):  # what quant_pre_process imports; sympy may be missing
         importlib.import_module("onnxruntime.tools.symbolic_shape_infer")
@@ -112,7 +106,7 @@ def _memory(name: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name):
             return int(line.split()[1]) << 10
-    raise OSError(f"/proc/self/status has no {name} A probe needs Linux")
+    raise OSError(f"/proc/self/status has no {name[:-1]}; a probe needs Linux")
 
 
 def _found(library: str, name: str) -> tuple[Callable[..., None], Any]:
@@ -131,5 +125,7 @@ def _found(library: str, name: str) -> tuple[Callable[..., None], Any]:
 if __name__ == "__main__":
     answer = os.dup(1)
     os.dup2(2, 1)
-    peak, torch = _run(json.load(sys.stdin))
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)  # Quark writes notes into the working directory
+        peak, torch = _run(json.load(sys.stdin))
     os.write(answer, f"{peak} {torch}\n".encode())

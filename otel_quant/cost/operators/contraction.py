@@ -328,44 +328,37 @@ def _score_macs(op: Operation, masks: Sequence[int]) -> int:
     return SOFTMAX + 1 + cap + sum(1 for mask in masks if op.has(mask))
 
 
-class _StateSizes(NamedTuple):
-    """Lengths of an attention that keeps a state, of a key's by a value's length for each head."""
+def _state_sizes(op: Operation) -> tuple[int, int, int, int, int]:
+    """Lengths of an attention with a state, of a key's by a value's length for each of its heads.
 
-    batch: int
-    length: int
-    heads: int  # Of keys and values, and of the state
-    results: int  # Heads of the result: the query's, or those of the state if more
-    size: int
-    value_size: int
-
-
-def _state_sizes(op: Operation) -> _StateSizes:
+    The batch, the tokens, heads of the state, and the lengths of a key's and a value's head.
+    """
     batch, length, hidden = op.dims(0, exactly=3)
     heads, kv_heads = _head_counts(op)
-    value_size = op.dims(2, exactly=3)[2] // kv_heads
-    return _StateSizes(batch, length, kv_heads, max(heads, kv_heads), hidden // heads, value_size)
+    return batch, length, kv_heads, hidden // heads, op.dims(2, exactly=3)[2] // kv_heads
 
 
 def _linear(op: Operation) -> Sequence[Shape]:
-    """The result and the state."""
-    found = _state_sizes(op)
-    result = (found.batch, found.length, found.results * found.value_size)
-    return [result, (found.batch, found.heads, found.size, found.value_size)]
+    """The result, with the query's heads or those of the state if more, and the state."""
+    batch, length, heads, size, value_size = _state_sizes(op)
+    result = (batch, length, max(_head_counts(op)) * value_size)
+    return [result, (batch, heads, size, value_size)]
 
 
 def _linear_products(op: Operation) -> int:
     """Per token and head: key times value, state times query, state times key of a delta."""
-    found, reads = _state_sizes(op), "delta" in op.attr_str("update_rule", "gated_delta")
-    products = found.heads * (2 if reads else 1) + found.results
-    return found.batch * found.length * found.size * found.value_size * products
+    batch, length, heads, size, value_size = _state_sizes(op)
+    reads = "delta" in op.attr_str("update_rule", "gated_delta")
+    products = heads * (2 if reads else 1) + max(_head_counts(op))
+    return batch * length * size * value_size * products
 
 
 def _linear_rest(op: Operation) -> int:
     """Decay of the state, the delta of the value, the scale of the result."""
-    found, rule = _state_sizes(op), op.attr_str("update_rule", "gated_delta")
-    values = found.batch * found.length * found.heads * found.value_size
+    batch, length, heads, size, value_size = _state_sizes(op)
+    rule, values = op.attr_str("update_rule", "gated_delta"), batch * length * heads * value_size
     macs = op.out_size() + (2 * values if "delta" in rule else 0)
-    return macs + (values * found.size + EXP * op.size(4) if "gated" in rule else 0)
+    return macs + (values * size + EXP * op.size(4) if "gated" in rule else 0)
 
 
 def _causal_conv(op: Operation) -> Sequence[Shape]:

@@ -190,12 +190,7 @@ def _sequence_map(op: Operation, run: RunGraph) -> list[Value]:
     ops, outputs = run("body", members)
     times = len(first.items) if first.items is not None else None
     op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title), outputs)]
-    results = []
-    for value in outputs:
-        result = Value(value.dtype, kind="sequence")
-        result.element = value
-        results.append(result)
-    return results
+    return [sequence for value in outputs for sequence in _sequence(None, value)]
 
 
 def _safely(rule: BodyRule) -> BodyRule:

@@ -89,11 +89,11 @@ class RecordedMeters:
 
     create_observable_counter = create_observable_gauge
 
-    def observe_run(self) -> None:
-        """Adds when the run began and ended, and its peak."""
+    def observe_run(self, *, has_ended: bool) -> None:
+        """Adds when the run began, was last heard of and ended, and its peak."""
         for name in _OF_RUN:
             for observation in self._observed[name](None):
-                is_now = name == semconv.RUN_LAST_SEEN
+                is_now = name == semconv.RUN_LAST_SEEN and not has_ended
                 value = self.now_ns / 1e9 if is_now else observation.value
                 point = NumberDataPoint(observation.attributes, 0, self.now_ns, value)
                 self._found.setdefault(name, []).append(point)

@@ -291,7 +291,7 @@ class Replay:
         if self._info.name:
             latest = max((step.start for step in run.steps), default=run.start)
             self.meters.now_ns = self._ns(latest if run.end is None else run.end)
-            self.meters.observe_run()
+            self.meters.observe_run(has_ended=run.end is not None)
 
     # --- the events -------------------------------------------------------------------------
 

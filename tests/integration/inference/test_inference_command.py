@@ -86,9 +86,6 @@ def assert_sums_agree(ran: dict[str, Any]) -> None:
     for name in ("kernels", "operators"):
         micros = [each["micros"] for each in ran[name]]
         assert micros == sorted(micros, reverse=True)
-    for each in ran["operators"]:
-        rate = 1e6 * each["macs"] / each["micros"] if each.get("macs") else None
-        assert each.get("macs_per_second") == pytest.approx(rate, rel=1e-4)
 
 
 def test_a_kernel_that_was_fused_has_the_macs_of_the_contraction(tmp_path: Path) -> None:

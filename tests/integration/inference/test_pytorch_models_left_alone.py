@@ -323,7 +323,7 @@ def test_a_result_is_saved_in_the_form_of_its_name(tmp_path: Path) -> None:
         assert path.read_text().startswith(begin)
     assert (tmp_path / "result.txt").read_text().rstrip("\n") == str(result)
     assert (tmp_path / "result.html").read_text() == result.to_html()
-    why = "other: output 'output' is [2, 3072], not [2, 3, 32, 32]"
+    why = "other: its error is not known: output 'output' is [2, 3072], not [2, 3, 32, 32]"
     assert why in str(result)
     assert why in unescape(result.to_html())
     with pytest.raises(ValueError, match=r"'result.xls' ends with '.xls'; expected one of .json"):

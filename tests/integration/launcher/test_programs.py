@@ -75,7 +75,6 @@ OTHERS = {
     "-E": ([sys.executable, "-E", "-c", "print(1)"], NO_PYTHON),
     "-I": ([sys.executable, "-I", "-c", "print(1)"], NO_PYTHON),
     "cleared environment": (["env", "-i", sys.executable, "-c", "print(1)"], NO_PYTHON),
-    "missing script": ([sys.executable, "missing.py"], NOTHING_CALLED),
 }
 
 

@@ -12,7 +12,14 @@ import pytest
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.curve import CurveFile, read_curve
 from otel_quant.export.recording.event_file import as_json
-from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult
+from otel_quant.inference.results import (
+    InferenceResult,
+    Latency,
+    MemoryUse,
+    ModelResult,
+    Ran,
+    RanKernel,
+)
 from otel_quant.recordings.comparison.runs import compared_run
 from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.recordings.model import RecordedRun, Recording
@@ -104,6 +111,7 @@ def test_the_lines_of_steps_are_folded_at_libraries_opened_searched_and_zoomed(
     assert boxes.all_inner_texts() == ["all steps", second, main, collect, merge, load, first, main]
     boxes.nth(3).hover()
     assert said.inner_text() == f"{collect}: 7.00 s, 87.5 % of all, 2.00 s of its own"
+    page.mouse.move(0, 0)  # a box that comes to lie below the pointer is read
     page.locator(".flame [type=search]").fill("get_next")
     assert said.inner_text() == "12.5 % is at lines with “get_next”"
     assert page.locator(".flame .found").all_inner_texts() == [load]
@@ -254,6 +262,28 @@ def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(ope
     for in_order in (known, known[::-1]):
         page.page.locator("#bench-models thead button", has_text="peak memory").press("Enter")
         assert page.cells("bench-models", 1) == [*in_order, "failed", "unknown"]
+
+
+def test_a_phone_shows_two_models_of_a_hundred_nodes_in_ten_windows_and_cuts_no_caption(
+    opened: Open,
+) -> None:
+    types = ("float32 1x64x112x112", "float32 64x64x3x3")
+    kernels = tuple(
+        RanKernel(
+            f"k{i}", "Conv", f"/layer{i}/conv/Conv", 1, "CPU", 100 - i, 0.01, 1, types, types, 9
+        )
+        for i in range(100)
+    )
+    ran, latency = Ran(9, 6000.0, kernels), Latency(0.006, noise=0.01, ratio=1.3, is_apart=True)
+    models = tuple(
+        ModelResult(f"{name}.onnx", latency=latency, ran=ran) for name in ("float", "int8")
+    )
+    result = InferenceResult(models, "1.31.1", {}, 0.25, 2)
+    page = opened(page_text(inference.document(result)), **PHONE)
+    page.is_well()
+    assert page.page.evaluate("document.documentElement.scrollHeight") < 10 * 800
+    for caption in page.page.locator("caption").all_inner_texts():
+        assert len(caption) < 40, caption
 
 
 @pytest.mark.parametrize("has_touch", [True, False])

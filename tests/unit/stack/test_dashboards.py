@@ -306,9 +306,18 @@ def test_every_alert_is_tested_firing_and_not_firing() -> None:
     assert set(cases) == {(alert, fires) for alert in alerts for fires in (True, False)}
 
 
-def test_every_alert_says_what_to_do() -> None:
-    for rule in (rule for group in RULES for rule in group["rules"] if "alert" in rule):
-        assert len(rule["annotations"]["runbook"].split()) >= 10, rule["alert"]
-        assert "\n" not in rule["annotations"]["runbook"].strip()
+def test_every_alert_says_what_to_do_and_links_to_the_page_that_has_a_section_for_it() -> None:
+    page = (ROOT / "docs" / "alerts.md").read_text()
+    sections = {part.partition("\n")[0]: part for part in page.split("\n## ")[1:]}
+    help_page = load(GRAFANA / "dashboards" / "help" / "alerts.json")
+    rules = [rule for group in RULES for rule in group["rules"] if "alert" in rule]
+    assert list(sections) == [rule["alert"] for rule in rules]
+    for rule in rules:
+        told, section = rule["annotations"], sections[rule["alert"]]
+        assert len(told["runbook"].split()) >= 10, rule["alert"]
+        assert "\n" not in told["runbook"].strip()
         dashboard = "quant-runs/runs" if rule["alert"].startswith("Stack") else "quant-run/run?"
-        assert rule["annotations"]["dashboard"].startswith(f"{{{{ $externalURL }}}}/d/{dashboard}")
+        assert told["dashboard"].startswith(f"{{{{ $externalURL }}}}/d/{dashboard}")
+        assert told["runbook_url"] == f"{{{{ $externalURL }}}}/d/{help_page['uid']}/alerts"
+        assert "- **Now**: " in section
+        assert section.partition("\n\n")[2][:40] in help_page["panels"][0]["options"]["content"]

@@ -188,7 +188,7 @@ def test_the_models_are_compared_and_their_heaviest_layers_named(tmp_path: Path)
         "onnxruntime 1.31.1 on an x86-64 CPU, because the bias is int8 (Conv 53, the first"
     ) in html
     assert rows(html, "layers-quantized")[0][:3] == ["/layer1/conv1/Conv", "Conv", "int8"]
-    assert rows(html, "layers-float")[0][4] == "17.00"
+    assert rows(html, "layers-float")[0][4] == "17.0"
 
 
 def test_a_local_file_gives_what_there_is(tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ def _run(options: argparse.Namespace) -> int:
         )
         document = Document(
             made,
-            title=options.recording,
-            over="Python lines of a quantization run",
+            title=views.answer(found, options.by),
+            over=f"Python lines of {options.recording}",
             sheet=lambda: views.table(by_line(found), options.by),
         )
         sys.stdout.writelines(written(document, options.format, terminal_width(sys.stdout)))

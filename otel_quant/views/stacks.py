@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 from otel_quant.recordings.model import name_text, path_text
 from otel_quant.recordings.stacks import SeenStack, by_call, by_line
 from otel_quant.schema.stacks import NOTHING, Amounts, Place
-from otel_quant.schema.units import duration_text, share_text
+from otel_quant.schema.units import duration_text, share_text, size
 from otel_quant.views.document import Column, Flame, Lines, Part, Table
 
 Measure = Literal["time", "memory"]
@@ -44,12 +43,26 @@ _COLUMNS: Final[tuple[Column[_Line], ...]] = (
 )  # fmt: skip
 
 
+def answer(stacks: Sequence[SeenStack], measure: Measure) -> str:
+    """Returns which line has the most, one sentence without its full stop."""
+    whole, lines = _sum(each.seen for each in stacks), by_line(stacks)
+    if measure == "memory" and whole.grown:
+        most = max(lines, key=lambda place: lines[place].grown)
+        share = share_text(lines[most].grown / whole.grown)
+        return f"{share} of the growth of memory was seen at {most.short}: {size(lines[most].grown)} of {size(whole.grown)}"
+    most = max(lines, key=lambda place: lines[place].time)
+    times = [duration_text(seen.time / 1e9) for seen in (lines[most], whole)]
+    share = share_text(lines[most].time / whole.time if whole.time else 0.0)
+    return f"{share} of the time was seen at {most.short}: {times[0]} of {times[1]}"
+
+
 def parts(stacks: Sequence[SeenStack], measure: Measure) -> list[Part]:
     """Returns the lines of the program, and those of all code, with the most time or memory growth."""
-    whole = _sum(each.seen for each in stacks)
-    cpu = f", {share_text(whole.cpu / whole.time)} of it on a processor" if whole.cpu else ""
-    seen = Lines([f"Seen at Python lines: {duration_text(whole.time / 1e9)}{cpu}."])
-    return [seen, _calls(stacks, measure), _lines(stacks, measure)]
+    return [
+        Lines([f"{answer(stacks, measure)}."]),
+        _calls(stacks, measure),
+        _lines(stacks, measure),
+    ]
 
 
 def page_parts(stacks: Sequence[SeenStack]) -> list[Part]:
@@ -174,6 +187,8 @@ def pprof(stacks: Sequence[SeenStack]) -> bytes:
         )
         found += _message(5, of_function)
     found += b"".join(_message(6, each.encode("utf-8", "replace")) for each in texts)
+    import gzip  # only here
+
     return gzip.compress(found)
 
 

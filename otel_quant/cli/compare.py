@@ -153,10 +153,12 @@ def _write_all(
         _write(options.output, text)
     if options.junit and verdict is not None:
         _write(options.junit, as_junit(comparison, verdict))
-    if options.action_benchmark:
-        _write(options.action_benchmark, as_action_benchmark(comparison))
-    if options.bencher:
-        _write(options.bencher, as_bencher(comparison))
+    for name, of in (
+        (options.action_benchmark, as_action_benchmark),
+        (options.bencher, as_bencher),
+    ):
+        if name:
+            _write(name, of(comparison))
     if summary := os.environ.get(_SUMMARY):
         markdown = written(document(comparison, verdict), "markdown")
         _write(summary, "".join(markdown), mode="a")

@@ -44,8 +44,7 @@ class CacheDirectories:
 
     def __call__(self, pids: Collection[int] = ()) -> int | None:
         """Returns the growth in bytes of the directory that has grown most; the last one during a pause."""
-        began = time.monotonic()
-        if self._first_sizes and began >= self._pause_ends:
+        if self._first_sizes and (began := time.monotonic()) >= self._pause_ends:
             watched = tuple(self._first_sizes.items())
             grown = [size - first for path, first in watched if (size := size_of(path)) is not None]
             self._latest = max([0, *grown]) if grown else None

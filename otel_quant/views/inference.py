@@ -143,17 +143,18 @@ def _sentence(model: ModelResult, first: ModelResult) -> str:
     own, other = model.latency, first.latency
     if model.problem or own is None:
         return f"{model.path} was not measured"
-    takes = number_text(own.median, "ms")
+    takes, text = number_text(own.median, "ms"), model.path
     if model is first or own.ratio is None or other is None:
-        text = f"{model.path} takes {takes}"
+        text += f" takes {takes}"
     elif own.is_apart:
         beside = number_text(other.median, "ms")
-        text = f"{model.path} is {speed_text(own.ratio)} than {first.path}: {takes}, not {beside}"
+        text += f" is {speed_text(own.ratio)} than {first.path}: {takes}, not {beside}"
     else:
-        text = (
-            f"{model.path} takes {takes}, which cannot be told apart from {first.path}: its rounds "
-            f"differ by {share_text(own.noise)}"
+        noise = share_text(max(own.noise, other.noise))
+        text += (
+            f" takes {takes} and {first.path} {number_text(other.median, 'ms')}, which cannot be "
         )
+        text += f"told apart: rounds differ by {noise}"
     if (error := _error(model)) is not None and error.sqnr is not None:
         text += f"; SQNR {number_text(error.sqnr, 'dB', 1)}"
     if model.findings:

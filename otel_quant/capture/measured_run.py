@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -22,7 +21,7 @@ from otel_quant.recordings.profile_reader import parse, recording_of
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import ATTRIBUTES
 from otel_quant.schema.events import Attributes, Event, Sink
-from otel_quant.schema.records import CostedModel, RunInfo
+from otel_quant.schema.records import CostedModel, RunInfo, StepInfo
 from otel_quant.views.document import Document, Lines
 
 _FIGURES: Final = {
@@ -109,7 +108,8 @@ class KeptRun(Sink):
     name = "kept run"
 
     def __init__(self) -> None:
-        self._steps: list[dict[str, Any]] = []  # fields of `RunStep`, which takes longer to make
+        # Of ended steps what `RunStep` is made of, which takes longer to make.
+        self._steps: list[tuple[StepInfo, Attributes, dict[str, Any]]] = []
         self.info: RunInfo | None = None
         self.models: list[CostedModel] = []
         self.total: RunFigures | None = None
@@ -121,25 +121,16 @@ class KeptRun(Sink):
 
     def step_ended(self, event: Event) -> None:
         """Keeps the step; of its exception, not what the traceback holds."""
-        info = event.step
-        assert info is not None
-        self._steps.append(
-            {
-                "index": info.index,
-                "name": info.label,
-                "kind": info.kind,
-                "parent": info.parent,
-                "library": info.library,
-                "library_version": info.library_version,
-                "start": event.elapsed - event.duration,
-                "duration": event.duration,
-                "samples": event.samples,
-                "items": event.items,
-                "error": event.error,
-                "error_message": event.error_message,
-                **_figures(event.attributes),
-            }
-        )
+        assert event.step is not None
+        more = {
+            "start": event.elapsed - event.duration,
+            "duration": event.duration,
+            "samples": event.samples,
+            "items": event.items,
+            "error": event.error,
+            "error_message": event.error_message,
+        }
+        self._steps.append((event.step, event.attributes, more))
 
     def models_costed(self, event: Event) -> None:
         """Keeps the costs."""
@@ -151,7 +142,19 @@ class KeptRun(Sink):
 
     def steps(self) -> tuple[RunStep, ...]:
         """Returns the steps that have ended, in the order in which they opened."""
-        return tuple(RunStep(**step) for step in sorted(self._steps, key=itemgetter("index")))
+        return tuple(
+            RunStep(
+                index=info.index,
+                name=info.label,
+                kind=info.kind,
+                parent=info.parent,
+                library=info.library,
+                library_version=info.library_version,
+                **more,
+                **_figures(attributes),
+            )
+            for info, attributes, more in sorted(self._steps, key=lambda step: step[0].index)
+        )
 
 
 def _figures(attributes: Attributes) -> dict[str, Any]:

@@ -117,13 +117,9 @@ class _Parser(argparse.ArgumentParser):
 
         problem, _, choices = message.partition("(choose from ")
         known = findall(r"[\w-]+", choices) or self.known
-        words = findall(r"'([^']+)'|(--[\w-]+)", problem)
-        near = [
-            found
-            for quoted, option in words
-            for found in get_close_matches(quoted or option, known, 1)
-            if found != option  # that one is understood, and its value is not
-        ]
+        words = [quoted or option for quoted, option in findall(r"'([^']+)'|(--[\w-]+)", problem)]
+        unknown = (word for word in words if word not in self.known)
+        near = [found for word in unknown for found in get_close_matches(word, known, 1)]
         super().error(f"{message}; did you mean {near[0]}?" if near else message)
 
 

@@ -121,21 +121,20 @@ def _limits(options: argparse.Namespace) -> list[Limit]:
 
 
 def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
-    from otel_quant.recordings.comparison.runs import compared_run
-    from otel_quant.recordings.comparison.side_by_side import Side
-    from otel_quant.recordings.summary import is_of_program
+    import gc
 
-    read = [
-        [(name, read_recording(name, "not comparable: ", _NOT_COMPARABLE)) for name in of_side]
-        for of_side in names
-    ]
-    of_runs = not all(is_of_program(recording) for of_side in read for _, recording in of_side)
-    sides = []
-    for number, of_side in enumerate(read):
-        name = "base" if not number else "new" if len(names) == 2 else f"new {number}"
-        runs = (compared_run(*each, of_runs=of_runs) for each in of_side)
-        sides.append(Side(name, tuple(runs)))
-    return sides
+    from otel_quant.recordings.comparison.runs import compared_runs
+    from otel_quant.recordings.comparison.side_by_side import Side
+
+    gc.disable()  # nothing that is read has a cycle
+    try:
+        found = compared_runs(
+            names, lambda name: read_recording(name, "not comparable: ", _NOT_COMPARABLE)
+        )
+    finally:
+        gc.enable()
+    new = [f"new {number}" if len(names) > 2 else "new" for number in range(1, len(names))]
+    return [Side(name, tuple(runs)) for name, runs in zip(("base", *new), found, strict=True)]
 
 
 def _write_all(
@@ -154,10 +153,12 @@ def _write_all(
         _write(options.output, text)
     if options.junit and verdict is not None:
         _write(options.junit, as_junit(comparison, verdict))
-    if options.action_benchmark:
-        _write(options.action_benchmark, as_action_benchmark(comparison))
-    if options.bencher:
-        _write(options.bencher, as_bencher(comparison))
+    for name, of in (
+        (options.action_benchmark, as_action_benchmark),
+        (options.bencher, as_bencher),
+    ):
+        if name:
+            _write(name, of(comparison))
     if summary := os.environ.get(_SUMMARY):
         markdown = written(document(comparison, verdict), "markdown")
         _write(summary, "".join(markdown), mode="a")

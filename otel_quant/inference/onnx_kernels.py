@@ -292,13 +292,19 @@ class RanGraph:
             for name in filter(None, node.inputs):
                 self.readers.setdefault(name, []).append(node)
 
-    def node_of(self, kernel: RanKernel) -> Node | None:
-        """Returns the node of a kernel; of one without a name the next of its operator."""
-        if kernel.name in self.nodes:
-            return self.nodes[kernel.name]
-        number = kernel.name.removeprefix(f"{kernel.op_type}_")
-        unnamed = self._unnamed.get(kernel.op_type)
-        return unnamed.pop(0) if unnamed and number.isdecimal() else None
+    def nodes_of(self, kernels: Sequence[RanKernel]) -> list[Node | None]:
+        """Returns the nodes of kernels in the order in which they ran, which tells those without a name."""
+        found = [self.nodes.get(each.name) for each in kernels]
+        unnamed: dict[str, list[int]] = {}
+        for place, each in enumerate(kernels):
+            if found[place] is None and each.name.removeprefix(f"{each.op_type}_").isdecimal():
+                unnamed.setdefault(each.op_type, []).append(place)
+        for op_type, places in unnamed.items():
+            nodes = self._unnamed.get(op_type, ())
+            if len(nodes) == len(places):  # else some are of the body of an If, say
+                for place, node in zip(places, nodes, strict=True):
+                    found[place] = node
+        return found
 
     def is_constant(self, tensor: str) -> bool:
         """Whether a tensor is a constant of the graph."""
@@ -366,8 +372,7 @@ def placed(
     found = []
     compilers = {kernel.provider for kernel in profile.kernels if _part(kernel) is not None}
     compiled = [part for part in parts if part.provider in compilers]
-    for kernel in profile.kernels:
-        node = ran.node_of(kernel)  # of each, since it counts those without a name
+    for kernel, node in zip(profile.kernels, ran.nodes_of(profile.kernels), strict=True):
         if not kernel.calls:
             continue
         own = file.named(kernel.name)

@@ -198,7 +198,7 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
         x_ticks=[(clock_text(share * until), 100 * share) for share in _QUARTERS],
         y_ticks=[
             (_value_text(value, chart.unit), place)
-            for value in _round_values(top)
+            for value in (() if chart.is_flat else _round_values(top))
             if (place := 100 * (1 - value / top)) > _APART + (-_APART if limit is None else limit)
         ],
     )

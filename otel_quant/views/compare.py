@@ -62,6 +62,7 @@ _LONGEST_NAME: Final = 80
 _LONGEST_LINE: Final = 120
 _LONGEST_FACT: Final = 200
 
+_TOGETHER: Final = "of more than 10,000 steps those of one name count as one: times are added up"
 _SEEN: Final = 0.01
 """Part of a time that a wait makes at least where it is shown."""
 
@@ -224,6 +225,8 @@ def _figures(comparison: Comparison) -> Table:
         notes.append(_NOISE_MEANS)
     if len({is_of_program(run.recording) for side in comparison.sides for run in side.runs}) == 2:
         notes.append(_RUNS_ALONE)
+    if comparison.sides[0].runs[0].together:
+        notes.append(_TOGETHER)
     if equal:
         more = f" and {len(equal) - _MOST_NAMED} more" if len(equal) > _MOST_NAMED else ""
         notes.append(f"equal in total: {', '.join(equal[:_MOST_NAMED])}{more}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -295,7 +295,7 @@ def _costs(model: ModelCost, by: str, sort: str | None) -> Sequence[Any]:
             ops = [_group(op_type, nodes) for op_type, nodes in groups.items()]
             return _sorted(ops, sort or "macs")
         case "module":
-            return list(_modules(model.nodes, _SORT_KEYS.get(sort or "order")))
+            return _modules(model.nodes, sort or "order")
     tensors: Sequence[TensorCost] = model.tensors or ()
     if sort == "memory":
         return sorted(tensors, key=lambda tensor: tensor.bytes or 0, reverse=True)
@@ -328,32 +328,21 @@ class _Rows:
             yield (self._name(cost), *cells)
 
 
-def _modules(
-    nodes: Sequence[NodeCost], sort_key: Callable[[_Cost], tuple[int, ...]] | None
-) -> Iterator[GroupCost]:
-    """Yields modules with the sums of all nodes in them, each behind the one around it."""
+def _modules(nodes: Sequence[NodeCost], sort: str) -> Sequence[GroupCost]:
+    """Returns modules with the sums of all nodes in them, each behind the one around it."""
     members: dict[str, list[NodeCost]] = {}
-    children: dict[str, list[str]] = {"": []}
     for node in nodes:
-        path = ""
-        for part in _module_path(node.name):
-            inner = f"{path}/{part}" if path else part
-            if inner not in members:
-                members[inner] = []
-                children[inner] = []
-                children[path].append(inner)
-            members[inner].append(node)
-            path = inner
+        for path in _around(_module_path(node.name)):
+            members.setdefault(path, []).append(node)
     costs = {path: _group(path, inside) for path, inside in members.items()}
-    left = [""]
-    while left:
-        path = left.pop()
-        if path:
-            yield costs[path]
-        below = children[path]
-        if sort_key is not None:
-            below.sort(key=lambda inner: sort_key(costs[inner]), reverse=True)
-        left += reversed(below)
+    rank = {cost.name: i for i, cost in enumerate(_sorted([*costs.values()], sort))}
+    places = {path: [rank[outer] for outer in _around(path.split("/"))] for path in costs}
+    return [costs[path] for path in sorted(costs, key=lambda path: places[path])]
+
+
+def _around(parts: Sequence[str]) -> list[str]:
+    """Returns the paths of a module and of those around it, outermost first."""
+    return list(accumulate(parts, "{}/{}".format))
 
 
 def _module_path(name: str) -> list[str]:

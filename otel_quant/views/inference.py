@@ -44,6 +44,7 @@ from otel_quant.views.writers import written
 _LONGEST: Final = 48
 _MOST_NAMES: Final = 3
 _LONGEST_PROBLEM: Final = 160
+_LONGEST_HEADING: Final = 24
 _MICRO: Final = 1e-6
 
 _MOST: Final = 20
@@ -142,17 +143,18 @@ def _sentence(model: ModelResult, first: ModelResult) -> str:
     own, other = model.latency, first.latency
     if model.problem or own is None:
         return f"{model.path} was not measured"
-    takes = number_text(own.median, "ms")
+    takes, text = number_text(own.median, "ms"), model.path
     if model is first or own.ratio is None or other is None:
-        text = f"{model.path} takes {takes}"
+        text += f" takes {takes}"
     elif own.is_apart:
         beside = number_text(other.median, "ms")
-        text = f"{model.path} is {speed_text(own.ratio)} than {first.path}: {takes}, not {beside}"
+        text += f" is {speed_text(own.ratio)} than {first.path}: {takes}, not {beside}"
     else:
-        text = (
-            f"{model.path} takes {takes}, which cannot be told apart from {first.path}: its rounds "
-            f"differ by {share_text(own.noise)}"
+        noise = share_text(max(own.noise, other.noise))
+        text += (
+            f" takes {takes} and {first.path} {number_text(other.median, 'ms')}, which cannot be "
         )
+        text += f"told apart: rounds differ by {noise}"
     if (error := _error(model)) is not None and error.sqnr is not None:
         text += f"; SQNR {number_text(error.sqnr, 'dB', 1)}"
     if model.findings:
@@ -377,13 +379,22 @@ def _beside(first: ModelResult, model: ModelResult, node: str, rows: int) -> Tab
     ]
     columns: tuple[Column[Any], ...] = (
         Column(node, value=attrgetter("name"), longest=_LONGEST),
-        _numbers(first.path, "s", lambda pair: _seconds(pair.before), "us", digits=1, is_bar=True),
-        _numbers(model.path, "s", lambda pair: _seconds(pair.after), "us", digits=1, is_bar=True),
+        _numbers(
+            _tail(first.path), "s", lambda pair: _seconds(pair.before), "us", digits=1, is_bar=True
+        ),
+        _numbers(
+            _tail(model.path), "s", lambda pair: _seconds(pair.after), "us", digits=1, is_bar=True
+        ),
         Column("change", value=attrgetter("change"), absent=_ABSENT),
         Column("type", value=attrgetter("type"), absent=_ABSENT, spare=1),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
     )
     return Table.of(columns, pairs, known_only=True, caption=f"Time by {node.split(' ')[0]}")
+
+
+def _tail(path: str) -> str:
+    """Returns the end of a path, as the heading of a column has it."""
+    return path if len(path) <= _LONGEST_HEADING else f"…{path[1 - _LONGEST_HEADING :]}"
 
 
 def _seconds(timed: RanKernel | Conversion | None) -> float | None:

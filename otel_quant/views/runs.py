@@ -106,11 +106,8 @@ def _page_parts(
     if pivot.rows:
         yield _pivot(pivot)._replace(caption=_note(pivot), note="")
     *columns, path = _fields(names)
-    left_out = f"{len(runs) - _MOST_ROWS:,} more are left out; --where chooses."
-    table = _list(runs[:_MOST_ROWS], names, (path, *columns))
-    yield Section(
-        "Runs", (table._replace(caption="Runs", note=left_out if len(runs) > _MOST_ROWS else ""),)
-    )
+    table = _list(runs, names, (path, *columns))._replace(caption="Runs")
+    yield Section("Runs", (table.first(_MOST_ROWS, "run"),))
     if unreadable:
         said, *lines = unreadable_lines(unreadable)
         yield Lines((said,))
@@ -135,7 +132,7 @@ def _list(
         link = quote(report.as_posix()) if is_page and report.is_file() else ""
         return Row(cells, state=run[STATUS], link=link)  # type: ignore[arg-type]  # one of State
 
-    return Table.of(columns, runs, row=row, id="runs")
+    return Table.of(columns, runs, row=row, known_only=is_page, id="runs")
 
 
 def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:

@@ -112,6 +112,7 @@ def test_every_signal_is_there(tmp_path: Path) -> None:
         ],
         "metrics": [
             "quant.run.disk.io",
+            "quant.run.last_seen",
             "quant.run.memory.limit",
             "quant.run.memory.peak",
             "quant.run.memory.usage",
@@ -162,7 +163,7 @@ def test_a_recording_is_sent_later(tmp_path: Path) -> None:
     console = dict.fromkeys(signals, "console")
     printed = ran(tmp_path, "-m", "otel_quant", "send", "recording", **console)
     assert printed.splitlines()[-1] == (
-        "recording: 2 spans, 5 log records, 10 points of metrics sent"
+        "recording: 2 spans, 5 log records, 11 points of metrics sent"
     )
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 _REST: Final = 49
-"""Pause after a measurement, as a multiple of its duration."""
+"""Pause after a measurement, as a multiple of its duration, or of the one before if that was shorter: on a busy
+machine any single one may wait for a processor."""
 
 
 class CacheDirectories:
@@ -28,6 +29,7 @@ class CacheDirectories:
         self._first_sizes: dict[Path, int] = {}
         self._latest: int | None = None
         self._pause_ends = 0.0  # by the monotonic clock, in seconds
+        self._took = 0.0  # seconds, the last measurement
 
     def watch(self, path: str | Path) -> None:
         """Starts to watch a directory; its present size is not counted."""
@@ -39,18 +41,18 @@ class CacheDirectories:
         """Returns itself as the probe of a run; forgets the directories that no longer exist."""
         known = tuple(self._first_sizes.items())
         self._first_sizes = {path: size for path, size in known if path.exists()}
-        self._latest, self._pause_ends = None, 0.0
+        self._latest, self._pause_ends, self._took = None, 0.0, 0.0
         return self
 
     def __call__(self, pids: Collection[int] = ()) -> int | None:
         """Returns the growth in bytes of the directory that has grown most; the last one during a pause."""
-        began = time.monotonic()
-        if self._first_sizes and began >= self._pause_ends:
+        if self._first_sizes and (began := time.monotonic()) >= self._pause_ends:
             watched = tuple(self._first_sizes.items())
             grown = [size - first for path, first in watched if (size := size_of(path)) is not None]
             self._latest = max([0, *grown]) if grown else None
             ended = time.monotonic()
-            self._pause_ends = ended + _REST * (ended - began)
+            before, self._took = self._took, ended - began
+            self._pause_ends = ended + _REST * min(before, self._took)
         return self._latest
 
 

@@ -39,7 +39,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _FALL: Final = 1 << 20
 """Bytes by which memory has to fall for the marks of children to be read: it moves by pages all the time."""
 
-_MARKS_LAST: Final = 0.2
+_MARKS_LAST: Final = 0.5
 """Seconds after which a sample has the marks of child processes again: they may end at any time."""
 
 _Child = tuple[int, int, int | None]

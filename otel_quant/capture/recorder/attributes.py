@@ -182,10 +182,10 @@ def open_step_of(step: StepProgress) -> dict[str, AttributeValue]:
     return present(found)
 
 
-def kept_of(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+def kept_of(attributes: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
     """Returns the attributes that a program and a library give a step, as many as are kept."""
     if len(attributes) <= MOST_OF_STEP:
-        return dict(attributes)
+        return attributes
     _warn_of_attributes()
     return dict(islice(attributes.items(), MOST_OF_STEP))
 

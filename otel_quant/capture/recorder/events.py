@@ -114,9 +114,11 @@ class EventMaker:
         """Returns the end of a step."""
         start, end = step.start, taken.reading
         lasted_ns = end.clock_ns - start.clock_ns
-        known = kept_of(step.attributes)
+        known = {
+            **kept_of(step.attributes),
+            **self._figures.between(start, end, peaks, self.run.limits.memory),
+        }
         self._copy_to_run(known)
-        known |= self._figures.between(start, end, peaks, self.run.limits.memory)
         known |= progress_of(step.samples, step.items or None, lasted_ns / 1e9)
         known |= step.warnings
         known |= self._bound_of(step, lasted_ns / 1e9, known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import PurePath
@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
+    Attributes,
     RecordedStep,
     Recording,
     State,
@@ -28,18 +29,37 @@ Figures: TypeAlias = Mapping[str, float]
 
 TOTAL: Final[StepPath] = ()
 
+_MOST_APART: Final = 10_000
+"""Steps of a recording from which on those of one name count as one: nobody reads more rows."""
+
 _PARTIAL: Final[Mapping[State, str]] = {
     "running": "is still running",
     "lost": "has no end: the file is cut, or its process was killed",
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ComparedStep:
-    """A step."""
+    """A step, or all of one name."""
 
-    step: RecordedStep  # The step
-    figures: Figures  # Its figures
+    start: float  # Seconds since the recording began
+    end: float | None  # Of several the end of the last; None of one that has not ended
+    state: State
+    attributes: Attributes  # Of the first
+    figures: dict[str, float]  # By the name of the quantity
+
+    def add(self, later: RecordedStep, figures: Figures) -> None:
+        """Adds a later step of its name: it lasts to the end of that."""
+        for name, each in figures.items():
+            if name not in self.figures:
+                self.figures[name] = each
+            elif summary.BY_NAME[name].over_steps == "sum":
+                self.figures[name] += each
+            elif each > self.figures[name]:
+                self.figures[name] = each
+        self.end = later.end
+        if later.state != "ended":
+            self.state = later.state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,43 +73,82 @@ class ComparedRun:
     why: str  # Why it is not whole: ``is still running``; empty if it is
     has_failed: bool  # It is not, because it has failed or was killed
     cpus: float | None  # How many processors it could use; None if that is not known
+    of_runs: bool  # Without what its launcher alone has seen
+    together: bool  # The steps of one name count as one
 
 
-def compared_run(name: str, recording: Recording, *, of_runs: bool = False) -> ComparedRun:
+def compared_runs(
+    names: Sequence[Sequence[str]], read: Callable[[str], Recording]
+) -> list[list[ComparedRun]]:
+    """Returns the recordings of each side as they are compared, one in memory at a time if they are large."""
+    found: dict[str, ComparedRun] = {}
+    of_runs = together = False
+    for _ in range(2):  # what the last one asks for, the first may have to be made again for
+        for name in dict.fromkeys(name for side in names for name in side):
+            known = found.get(name)
+            if known is None or (known.of_runs, known.together) != (of_runs, together):
+                recording = read(name)
+                of_runs |= not is_of_program(recording)
+                together |= sum(len(run.steps) for run in recording.runs) > _MOST_APART
+                found[name] = compared_run(name, recording, of_runs=of_runs, together=together)
+                del recording  # before the next is read
+    return [[found[name] for name in side] for side in names]
+
+
+def compared_run(
+    name: str, recording: Recording, *, of_runs: bool = False, together: bool = False
+) -> ComparedRun:
     """Returns a recording as it is compared; with `of_runs` without what its launcher alone has seen.
 
     That is asked for where another one has no launcher: the whole of a profile is one run, from its
-    first step on, and not the program.
+    first step on, and not the program. With `together` the steps of one name count as one.
     """
     has_failed = recording.state in ("failed", "killed")
     measured = summary.of_runs(recording) if of_runs else recording
+    steps = dict(_steps(measured, together))
+    total, why = (
+        summary.values(measured),
+        _failure(recording) if has_failed else _partial(recording),
+    )
+    if together:
+        runs = tuple(replace(run, steps=(), checkpoints=()) for run in recording.runs)
+        recording = replace(recording, runs=runs)
     return ComparedRun(
         name=name,
         recording=recording,
-        total=summary.values(measured),
-        steps=dict(_steps(measured)),
-        why=_failure(recording) if has_failed else _partial(recording),
+        total=total,
+        steps=steps,
+        why=why,
         has_failed=has_failed,
         cpus=summary.processors(recording),
+        of_runs=of_runs,
+        together=together,
     )
 
 
-def _steps(recording: Recording) -> Iterator[tuple[StepPath, ComparedStep]]:
+def _steps(recording: Recording, together: bool) -> Iterator[tuple[StepPath, ComparedStep]]:
     """Yields the steps of all processes; those of the first have no process in their path."""
     processes = list(dict.fromkeys(run.process for run in recording.runs))
     of_run = summary.steps_of(recording)
-    found: list[tuple[int, float, StepPath, ComparedStep]] = []
+    found: dict[StepPath, tuple[int, ComparedStep]] = {}
     for each in placed_steps(recording.runs, recording.duration):
         number, path = processes.index(each.run.process), each.path
+        if together:
+            path = tuple((name, 1) for name in each.names)
         if number:
             rank = each.run.rank
             name = f"rank {rank}" if rank is not None else f"process {number + 1}"
             path = ((name, 1), *path)
-        figures = of_run(each).values(each.step)
-        found.append((number, each.step.start, path, ComparedStep(each.step, figures)))
-    if len(processes) > 1:
-        found.sort(key=lambda each: each[:2])
-    yield from ((path, step) for _, _, path, step in found)
+        step, figures = each.step, of_run(each).values(each.step)
+        if path in found:
+            found[path][1].add(step, figures)
+        else:
+            made = ComparedStep(step.start, step.end, step.state, step.attributes, figures)
+            found[path] = number, made
+    in_order = sorted(found.items(), key=lambda item: (item[1][0], item[1][1].start))
+    yield from (
+        (path, step) for path, (_, step) in (in_order if len(processes) > 1 else found.items())
+    )
 
 
 def _partial(recording: Recording) -> str:
@@ -158,7 +217,7 @@ def _in_both(base: ComparedRun, new: ComparedRun) -> Iterator[tuple[float, float
     """Yields when steps begin and end in both runs, outer steps first."""
     paths = [path for path in base.steps if path in new.steps]
     for path in sorted(paths, key=len)[:_MOST_STEPS]:
-        first, second = base.steps[path].step, new.steps[path].step
+        first, second = base.steps[path], new.steps[path]
         yield first.start, second.start
         if first.end is not None and second.end is not None:
             yield first.end, second.end
@@ -288,7 +347,7 @@ def _value(run: ComparedRun, name: str) -> Value | None:
     sources = [
         run.recording.origin,
         *(each.attributes for each in run.recording.runs),
-        *(each.step.attributes for each in run.steps.values()),
+        *(each.attributes for each in run.steps.values()),
     ]
     found = dict.fromkeys(
         ", ".join(map(str, value)) if isinstance(value, tuple) else value

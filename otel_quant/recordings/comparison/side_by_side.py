@@ -129,7 +129,7 @@ def _figures(run: ComparedRun, path: StepPath) -> Figures:
 
 
 def _state(run: ComparedRun, path: StepPath) -> State:
-    return run.recording.state if path == TOTAL else run.steps[path].step.state
+    return run.recording.state if path == TOTAL else run.steps[path].state
 
 
 def _sample(

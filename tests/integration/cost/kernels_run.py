@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from otel_quant.cost import analyze
 from otel_quant.cost.execution import executions, memory_views
 from otel_quant.cost.fused import fused_kernels
 from otel_quant.cost.inputs import bind_inputs
@@ -90,3 +92,11 @@ def run_by_the_fused_view(path: Path, *, arm: bool = False) -> dict[str, int]:
     memory = memory_views(walk, fused, corrected=True)["fused"]
     made = {run.op.name: memory.add(run.op, 0)[0] for run in executions(walk.ops)}
     return {name: size for name, size in made.items() if size != 0}
+
+
+def said_to_run_in_float(path: Path) -> dict[str, int]:
+    """Quantized contractions that the report says to run in float, by operator."""
+    found = Counter[str]()
+    for each in analyze(path).in_float:
+        found.update(each.ops)
+    return dict(sorted(found.items()))

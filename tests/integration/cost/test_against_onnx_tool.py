@@ -65,7 +65,6 @@ WRONG = {
     "test_lstm_*": "bytes of a first result that the node leaves out",
     "test_nonmaxsuppression_*": "a size that only the data decide",
     "test_nonzero_example": "a size that only the data decide",
-    "test_compress_*": "nothing: a size that only the data decide, which we do not say",
     "test_range_bfloat16_type_positive_delta": "nothing: the tool gets elements of a type that is not given to us",
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,15 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from otel_quant.cost import analyze
-from otel_quant.cost.graph import FUSIONS
+from otel_quant.cost.graph import FUSIONS, runtime_here
+from scripts.onnxruntime_rules import compared
 from tests.fixtures.onnx_builder import model_of_text
 from tests.integration.cost.exporting import samples
 from tests.integration.cost.kernels_run import (
     contractions_in_float,
     run_by_onnxruntime,
     run_by_the_fused_view,
+    said_to_run_in_float,
 )
 
 CNN = """
@@ -129,14 +130,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path
 
 
-def said_to_run_in_float(path: Path) -> dict[str, int]:
-    """Quantized contractions that the report says to run in float, by operator."""
-    found = Counter[str]()
-    for each in analyze(path).in_float:
-        found.update(each.ops)
-    return dict(sorted(found.items()))
-
-
 @pytest.mark.parametrize("arm", [False, True])
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("net", NETS)
@@ -148,22 +141,6 @@ def test_what_onnxruntime_quantizes_it_runs_as_the_fused_view_says(
     assert run_by_the_fused_view(path, arm=arm) == run_by_onnxruntime(path, folder, arm=arm)
     if not arm:
         assert said_to_run_in_float(path) == contractions_in_float(path, folder)
-
-
-@pytest.mark.quark
-@pytest.mark.parametrize("preset", ["XINT8", "A8W8", "A16W8"])
-@pytest.mark.parametrize("net", NETS)
-def test_what_quark_quantizes_onnxruntime_runs_as_the_fused_view_says(
-    net: str, preset: str, folder: Path
-) -> None:
-    from quark.onnx import ModelQuantizer
-    from quark.onnx.quantization.config import Config, get_default_config
-
-    path = folder / "quark.onnx"
-    config = Config(global_quant_config=get_default_config(preset))
-    ModelQuantizer(config).quantize_model(f"{net}.onnx", str(path), inputs_of(net))
-    assert run_by_the_fused_view(path) == run_by_onnxruntime(path, folder)
-    assert said_to_run_in_float(path) == contractions_in_float(path, folder)
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -345,3 +322,10 @@ def test_a_relu_beside_a_pooling_runs_as_the_fused_view_says(
     assert run_by_the_fused_view(tmp_path / "m.onnx") == run_by_onnxruntime(
         tmp_path / "m.onnx", tmp_path
     )
+
+
+@pytest.mark.parametrize("arm", [False, True])
+def test_contractions_run_as_the_rules_say_in_every_form(arm: bool) -> None:
+    runs = list(compared(runtime_here()._replace(arm=arm)))
+    assert [(form.title, seen, said) for form, seen, said in runs if seen != said] == []
+    assert {seen for _, seen, _ in runs} == {"integers", "weights", "float", "fails"}

@@ -99,6 +99,6 @@ def many_nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("form", ["table", "csv", "json", "markdown"])
 def test_a_report_of_a_hundred_thousand_nodes_takes_120_mb(form: str, many_nodes: Path) -> None:
-    printed, memory = in_a_process_of_its_own(REPORT, many_nodes, "--format", form)
+    printed, memory = in_a_process_of_its_own(REPORT, many_nodes, "--by", "node", "--format", form)
     assert printed.count("/blocks.") >= 100_000
     assert memory < 120_000_000

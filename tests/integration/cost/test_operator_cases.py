@@ -8,8 +8,7 @@ import onnx
 import pytest
 
 from tests.integration.cost.reference import real_results
-from tests.integration.cost.test_shapes import same
-from tests.integration.cost.walking import walk
+from tests.integration.cost.test_shapes import same, walk
 from tests.unit.cost.microsoft_cases import MICROSOFT
 from tests.unit.cost.operator_case import Case, model_of
 

@@ -1,4 +1,4 @@
-"""What AMD Quark makes of a float model is costed whole, in the precision that was asked for."""
+"""What AMD Quark makes of a float model is costed whole, in the precision that was asked for, as it runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from torch import nn
 
 from otel_quant.cost import analyze
 from tests.integration.cost.exporting import export, samples
+from tests.integration.cost.kernels_run import (
+    contractions_in_float,
+    run_by_onnxruntime,
+    run_by_the_fused_view,
+    said_to_run_in_float,
+)
 from tests.integration.cost.test_against_onnx_tool import ours, tool_graph, totals
 
 pytestmark = pytest.mark.quark
@@ -73,3 +79,5 @@ def test_quantization_leaves_no_operator_uncosted_and_the_contractions_unchanged
     assert after.unsized_tensors == 0
     if preset in KNOWN_TO_THE_TOOL:
         assert ours(path, {}) == totals(tool_graph(path, None))
+        assert run_by_the_fused_view(path) == run_by_onnxruntime(path, tmp_path)
+        assert said_to_run_in_float(path) == contractions_in_float(path, tmp_path)

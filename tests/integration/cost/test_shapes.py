@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +13,31 @@ import pytest
 from onnx import numpy_helper
 from onnx.inliner import inline_local_functions
 
-from otel_quant.cost import analyze, write_with_shapes
+from otel_quant.cost import InputSpec, analyze, write_with_shapes
+from otel_quant.cost.inputs import bind_inputs
+from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import Value
+from otel_quant.cost.walk import Walk
 from tests.integration.cost import reference
 from tests.integration.cost.backend_data import light_models, recorded_models
 from tests.integration.cost.exporting import Case
 from tests.integration.cost.models import FAMILY
-from tests.integration.cost.walking import walk
+
+
+def walk(
+    path: Path, given: Mapping[str, Sequence[int] | InputSpec]
+) -> tuple[dict[str, Value], list[Value]]:
+    """Returns every value by name, and the outputs; declared shapes are not looked at."""
+    model = read_model(path)
+    bound = bind_inputs(model.graph, given, str(path))
+    # As if a length were changed, so that what the model declares is not believed.
+    walked = Walk(model, bound._replace(overridden={"": (0, 0)}))
+    values = {
+        name: value
+        for op in walked.ops
+        for name, value in zip(op.node.outputs, op.outputs, strict=True)
+    }
+    return values, walked.outputs
 
 
 def same(value: Value, array: np.ndarray) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
-from tests.fixtures.programs import Finished, Workshop, clean_environment
+from tests.fixtures.programs import Finished, clean_environment
 from tests.fixtures.programs import run as run_command
 from tests.fixtures.recorded import RecordedFolder
 from tests.integration.inference.planted import unsupported_operator_between
@@ -182,27 +182,6 @@ def test_a_result_that_joins_a_recording_is_below_its_run(folder: Path, otlp: Ot
     span = otlp.span("inference")
     assert (span.trace_id, span.parent_id) == (TRACE, ABOVE)
     assert span.attributes["quant.run.name"] == "quantize float"
-
-
-def test_a_command_that_an_instrumented_program_starts_is_below_its_step(
-    folder: Path, workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    script = workshop.script(
-        """
-        import subprocess, sys
-        import otel_quant
-
-        with otel_quant.step("Evaluate"):
-            command = [sys.executable, "-m", "otel_quant", "inference", "--runs", "4", "float.onnx"]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        """
-    )
-    done = script.run(otlp.environment())
-    assert (done.returncode, done.stderr) == (0, "")
-    assert otlp.tree() == [
-        ("quantization", [("Evaluate", [("inference", [("model inference", [])])])])
-    ]
-    assert len({span.attributes["quant.run.name"] for span in otlp.spans}) == 1
 
 
 def test_without_a_name_the_run_is_called_after_service_model_and_time(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_quant.launcher.start import ON_PYTHONPATH
-from tests.fixtures.git import git, new_repository
+from tests.fixtures.git import new_repository
 from tests.fixtures.programs import PYTHON, Launched, launcher
 
 LOOK = """
@@ -68,31 +68,20 @@ def test_all_that_a_program_can_see_is_the_same(launched: Launched, by_shell: st
     assert ours == bare
 
 
-def changed(folder: Path) -> None:
-    (folder / "a.txt").write_text("b\n")
-
-
-def staged(folder: Path) -> None:
-    (folder / "new.txt").write_text("c\n")
-    git(folder, "add", ".")
-
-
-def untracked(folder: Path) -> None:
-    (folder / "new.txt").write_text("c\n")
-
-
-def damaged(folder: Path) -> None:
-    (folder / ".git" / "index").write_bytes(b"x" * 500)
-
-
 @pytest.mark.parametrize(
-    ("change", "is_dirty"), [(changed, True), (staged, True), (untracked, False), (damaged, None)]
+    ("change", "is_dirty"),
+    [
+        ("echo b > a.txt", True),
+        ("echo c > new.txt; git add .", True),
+        ("echo c > new.txt", False),
+        ("head -c 500 /dev/zero > .git/index", None),
+    ],
 )
 def test_uncommitted_changes_are_those_at_the_start_of_the_program(
-    tmp_path: Path, change: Callable[[Path], None], is_dirty: bool | None
+    tmp_path: Path, change: str, is_dirty: bool | None
 ) -> None:
     repository = new_repository(tmp_path / "repository")
-    change(repository)
+    subprocess.run(["sh", "-c", change], cwd=repository, check=True)
     launched = Launched(repository)
     assert launched.run(["true"], "--out", str(tmp_path / "r")).returncode == 0
     manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())

@@ -82,7 +82,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             *,
             instrumented: bool = True,
             protocol: Protocol = "grpc",
-            launcher: bool = True,
             python: str | Path = sys.executable,
             environment: Mapping[str, str] | None = None,
         ) -> QuarkRun:
@@ -95,9 +94,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             if instrumented:
                 stack.callback(otlp.start().stop)
                 env |= otlp.environment(protocol)
-            started = command(
-                program, source, out, instrumented=instrumented and launcher, python=python
-            )
+            started = command(program, source, out, instrumented=instrumented, python=python)
             process = subprocess.Popen(
                 started, cwd=cwd, env=env | dict(environment or {}),
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -35,6 +35,10 @@ def test_help_ends_with_two_examples_that_the_command_takes(
         (["show", "r", "--fomat", "csv"], "did you mean --format?"),
         (["show", "r", "--format", "jsn"], "did you mean json?"),
         (["show", "r", "--zzz"], "unrecognized arguments: --zzz"),
+        (
+            ["run", "--interval", "x", "--", "y"],
+            "'x' is not a number of milliseconds from 1 to 3600000",
+        ),
     ],
 )
 def test_the_nearest_word_is_suggested(

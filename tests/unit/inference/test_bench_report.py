@@ -95,7 +95,7 @@ def _page(result: InferenceResult) -> str:
 def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeats_it() -> None:
     assert _text(RESULT, "table").splitlines() == [
         "int8 is 2.0 x faster than fp32: 9.90 ms, not 20.1 ms; SQNR 47.3 dB",
-        "again takes 20.2 ms, which cannot be told apart from fp32: its rounds differ by 0.61 %",
+        "again takes 20.2 ms and fp32 20.1 ms, which cannot be told apart: rounds differ by 0.61 %",
         "on a GPU is 20.0 x faster than fp32: 1.00 ms, not 20.1 ms",
         "compiled was not measured",
         "",
@@ -173,7 +173,9 @@ def test_the_page_and_the_report_of_a_recording_show_results_and_run_none_of_the
 
 def test_the_page_says_what_numbers_cannot_and_how_to_repeat_it() -> None:
     page = _page(RESULT)
-    assert "again takes 20.2 ms, which cannot be told apart from fp32: its rounds differ by" in page
+    assert (
+        "again takes 20.2 ms and fp32 20.1 ms, which cannot be told apart: rounds differ by" in page
+    )
     assert "otel-quant bench models.py:variants --seconds 20" in page
 
 

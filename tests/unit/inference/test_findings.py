@@ -50,7 +50,7 @@ def _kernel(
 def _found(
     file: FileGraph, ran: RanGraph, asked: list[str], *kernels: RanKernel
 ) -> tuple[Finding, ...]:
-    profile = Profile(kernels, (None,) * len(kernels), ((0, 110),))
+    profile = Profile(kernels, ((0, 110),))
     return FINDINGS.of(Evidence(file, placed(profile, file, ran), asked, "all"), 100.0)
 
 
@@ -103,6 +103,26 @@ def test_operands_that_a_kernel_has_packed_are_those_of_the_graph(tmp_path: Path
     assert operands(x, w, scale, bias) == [x, w, scale, bias]
     assert operands(x) == [x, w, scale, bias]
     assert operands(x, scale, bias, bias) == [x, scale, bias, bias]  # not this node's
+
+
+def test_kernels_without_a_name_have_nodes_only_where_all_of_them_are_of_the_graph(
+    tmp_path: Path,
+) -> None:
+    ran = RanGraph(
+        _graph(
+            tmp_path / "ran.onnx",
+            helper.make_node("Exp", ["x"], ["e"]),
+            helper.make_node("Abs", ["e"], ["a"], "abs"),
+            helper.make_node("Exp", ["a"], ["y"]),
+        )
+    )
+
+    def outputs(*names: str) -> list[str | None]:
+        kernels = [_kernel(name, name[:3].title(), _CPU, 1.0) for name in names]
+        return [node and node.outputs[0] for node in ran.nodes_of(kernels)]
+
+    assert outputs("Exp_5", "abs", "Exp_7") == ["e", "a", "y"]
+    assert outputs("Exp_5", "Exp_2", "abs", "Exp_7") == [None, None, "a", None]  # one is of a body
 
 
 def test_of_what_a_provider_has_compiled_it_is_said_what_cannot_be_told(tmp_path: Path) -> None:

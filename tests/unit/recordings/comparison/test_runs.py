@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from otel_quant.cli import main
 from otel_quant.recordings.comparison.runs import common_time, compared_run
 from otel_quant.recordings.comparison.side_by_side import Sample, Side, side_by_side
 from otel_quant.recordings.model import Ending, path_text, script_of
@@ -134,6 +136,33 @@ def test_steps_are_named_by_their_place_and_how_often_it_was_there_before(tmp_pa
         "Fast Finetune #2 > Layer",
     ]
     assert list(map(path_text, found.steps)) == [*places, *(f"rank 1 > {each}" for each in places)]
+
+
+def test_of_very_many_steps_those_of_one_name_count_as_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, blocks, peak in (("few", 2, 9), ("many", 101, 7)):
+        folder = RecordedFolder(tmp_path / name)
+        process = folder.process().begin(0)
+        for block in range(blocks):
+            outer = process.step("Block", 10 * block)
+            for _ in range(100):
+                step = process.step("Layer", 10 * block, outer)
+                process.close(step, 10 * block + 0.01, attributes={"quant.memory.peak": peak * MIB})
+            process.close(outer, 10 * block + 10, error="ValueError" if block == 7 else None)
+        process.end(1010)
+        process.gone()
+    assert main(["compare", str(tmp_path / "few"), str(tmp_path / "many"), "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["step"] for row in rows] == ["total", "Block", "Block > Layer"]
+    layer = {name: each["sides"] for name, each in rows[2]["figures"].items()}
+    assert [side["median"] for side in layer["duration"]] == pytest.approx([2, 101])
+    assert [side["median"] for side in layer["memory.peak"]] == [9 * MIB, 7 * MIB]
+    few, many = (str(tmp_path / name) for name in ("few", "many"))
+    assert main(["compare", few, many, "--fail-over", "Block:duration=10%"]) == 1
+    shown = capsys.readouterr().out
+    assert "worse: Block: Block:duration=10%: has failed" in shown
+    assert "of more than 10,000 steps those of one name count as one" in shown
 
 
 def test_a_step_of_one_side_stands_after_the_one_before_it(tmp_path: Path) -> None:

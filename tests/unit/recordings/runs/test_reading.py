@@ -92,7 +92,7 @@ def test_the_page_lists_a_thousand_runs_and_says_how_many_more_there_are(tmp_pat
     table = pivot(rows, "model", "status", "duration")
     html = page_text(document(rows, (), table, (), "below runs", is_page=True))
     assert html.count('<th scope="row" class="t">run ') == 1000
-    assert "3 more are left out; --where chooses." in html
+    assert "3 runs left out." in html
     assert '<td title="median of 1,003 runs">60.00</td>' in html
 
 

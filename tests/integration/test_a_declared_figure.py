@@ -53,6 +53,8 @@ class Copied:
             ROOT / "otel_quant", folder / "otel_quant", ignore=shutil.ignore_patterns("*.pyc")
         )
         shutil.copytree(ROOT / "grafana", folder / "grafana")
+        (folder / "docs").mkdir()
+        shutil.copy(ROOT / "docs" / "alerts.md", folder / "docs")  # a dashboard has its text
         schema = folder / "otel_quant" / "schema" / "figures.py"
         text = schema.read_text(encoding="utf-8")
         for old, new in replaced.items():

@@ -8,7 +8,6 @@ addresses, not resident memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -31,15 +30,8 @@ has ended every process at once (``memory.oom.group``)."""
 
 HOST_OOM_COUNTER: Final = Path("/proc/vmstat")
 
-_DEFAULT_MOUNTS: Final = {2: "/sys/fs/cgroup", 1: "/sys/fs/cgroup/memory"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Mount:
-    """A mounted hierarchy of control groups: group ``root`` is mounted at ``point``."""
-
-    root: str
-    point: str
+_DEFAULT_MOUNTS: Final = {2: ("/", "/sys/fs/cgroup"), 1: ("/", "/sys/fs/cgroup/memory")}
+"""By version, the control group that is mounted, and where."""
 
 
 def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
@@ -93,8 +85,8 @@ def _groups(root: Path, pid: int) -> Iterator[tuple[int, list[Path]]]:
         controllers, _, path = rest.partition(":")
         version = 2 if number == "0" and not controllers else 1
         if version == 2 or "memory" in controllers.split(","):
-            top = root / mounts[version].point.lstrip("/")
-            parts = _below_mount(mounts[version], path)
+            mounted, point = mounts[version]
+            top, parts = root / point.lstrip("/"), _below_mount(mounted, path)
             yield version, [top.joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
 
 
@@ -106,11 +98,11 @@ def _limits_of(group: Path, file: str) -> Iterator[int]:
             yield from _numbers(line.split()[1])
 
 
-def _below_mount(mount: _Mount, path: str) -> tuple[str, ...]:
+def _below_mount(mounted: str, path: str) -> tuple[str, ...]:
     """Returns the path of a group below the mount, which a container sees as the host does, or as ``/`` or ``/../..``."""
     group = PurePosixPath(path)
-    if group.is_relative_to(mount.root):
-        group = group.relative_to(mount.root)
+    if group.is_relative_to(mounted):
+        group = group.relative_to(mounted)
     return () if ".." in group.parts else group.parts[group.is_absolute() :]
 
 
@@ -120,18 +112,18 @@ def _numbers(*values: str) -> Iterator[int]:
             yield int(value)
 
 
-def _mounts(root: Path) -> dict[int, _Mount]:
+def _mounts(root: Path) -> dict[int, tuple[str, str]]:
     """Finds the hierarchies that can have memory limits, by version, in mountinfo."""
-    found = {version: _Mount("/", point) for version, point in _DEFAULT_MOUNTS.items()}
+    found = dict(_DEFAULT_MOUNTS)
     for line in reversed(_lines(root / "proc/self/mountinfo")):  # the first line counts
         mount, _, system = line.partition(" - ")
         fields, kind = mount.split(), system.split()
         if len(fields) < 5 or len(kind) < 3:
             continue
         if kind[0] == "cgroup2":
-            found[2] = _Mount(fields[3], fields[4])
+            found[2] = fields[3], fields[4]
         elif kind[0] == "cgroup" and "memory" in kind[2].split(","):
-            found[1] = _Mount(fields[3], fields[4])
+            found[1] = fields[3], fields[4]
     return found
 
 

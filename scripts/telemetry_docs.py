@@ -63,7 +63,8 @@ end of the run removes). Both come from the sampler: there is none with
 `OTEL_QUANT_SAMPLE_INTERVAL=0`, then the last checkpoint is what is known; a longer interval
 makes them older; and while something holds the GIL no reading is taken.
 
-The instrumentation scope is `{scope}`; its schema URL is `{schema}`.
+The instrumentation scope is `{scope}`; its schema URL is `{schema}`. `docs/registry` has the names of this page in the
+form of OpenTelemetry's weaver.
 
 A span keeps a limited number of attributes (`OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`, 128 by default). What
 may be many is therefore not on spans: figures by GPU are metrics and log records. Of a step's

@@ -28,9 +28,9 @@ SELECTED = f'{OF_JOB}, instance=~"$instance"'
 """The processes that the dashboard's variables choose. One process is one instance."""
 
 RUN_NAME = semconv.RUN_NAME.replace(".", "_")
-SEARCHED = "(?i).*${search:regex}.*"
-"""What the names of runs match that the search leaves: those of the menu, and all where all are chosen."""
-CHOSEN = f"{RUN_NAME}=~`${{run:regex}}`"
+SEARCHED = f"{RUN_NAME}=~`(?i).*${{search:regex}}.*`"
+"""Runs whose names have what is searched for."""
+CHOSEN = f"{RUN_NAME}=~`${{run:regex}}`, {SEARCHED}"
 """The runs that they choose: children and ranks have the name of their run. A name may have any
 characters; the data sources escape those of regular expressions only where several can be chosen."""
 

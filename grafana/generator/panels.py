@@ -55,6 +55,7 @@ LOKI = DataSourceRef(type_val="loki", uid="${loki_datasource}")
 TRACES_OF_RUNS = (
     "resource.service.name =~ `(.+/)?${job:regex}` && resource.service.instance.id =~ `${instance:regex}`"
     f" && {names.span(semconv.RUN_NAME)} =~ `${{run:regex}}`"
+    f" && {names.span(semconv.RUN_NAME)} =~ `(?i).*${{search:regex}}.*`"
 )
 """TraceQL for the runs that the variables choose."""
 RECORDS = f"{{service_name=~`(.+/)?${{job:regex}}`}} | service_instance_id=~`${{instance:regex}}` | {names.CHOSEN}"
@@ -414,7 +415,7 @@ def board(
         )
         .with_variable(
             dashboard.TextBoxVariable("search").label("Search runs").default_value("")
-            .description("A part of the names of runs, in upper or lower case: the menu beside it has those alone, and so has the page where all are chosen.")
+            .description("A part of the names of runs, in upper or lower case: the menu beside it, and the page, have those alone.")
         )
         .with_variable(run)
         .with_variable(processes or _every_process())
@@ -435,13 +436,13 @@ OF_RESULT = f'/{names.RUN_NAME}="(.+)"}} \\S+ \\S+$/'
 
 
 def _newest_first(start: str) -> str:
-    newest = f"topk({MOST_SPANS}, max by ({names.RUN_NAME}) (max_over_time({start}{{{names.OF_JOB}, {names.RUN_NAME}=~`{names.SEARCHED}`}}[$__range])))"
+    newest = f"topk({MOST_SPANS}, max by ({names.RUN_NAME}) (max_over_time({start}{{{names.OF_JOB}, {names.SEARCHED}}}[$__range])))"
     return f"query_result(sort_desc({newest}))"
 
 
 def runs(start: str = START) -> dashboard.QueryVariable:
     """Returns the choice of any runs, by name, all of them at first; `start` has when each began."""
-    return choice("run", "Run", _newest_first(start), f"Service, model and start, or OTEL_QUANT_RUN_NAME; the newest {MOST_SPANS}, newest first.").regex(OF_RESULT).sort(VariableSort.DISABLED).all_value(names.SEARCHED)  # fmt: skip
+    return choice("run", "Run", _newest_first(start), f"Service, model and start, or OTEL_QUANT_RUN_NAME; the newest {MOST_SPANS}, newest first.").regex(OF_RESULT).sort(VariableSort.DISABLED)  # fmt: skip
 
 
 def run(several: bool = False) -> dashboard.QueryVariable:
@@ -450,7 +451,7 @@ def run(several: bool = False) -> dashboard.QueryVariable:
         dashboard.QueryVariable("run").label("Run").query(_newest_first(START)).regex(OF_RESULT)
         .description(f"Service, model and start, or OTEL_QUANT_RUN_NAME; the newest {MOST_SPANS}, newest first.")
         .datasource(PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .sort(VariableSort.DISABLED).multi(several).include_all(several).all_value(names.SEARCHED)
+        .sort(VariableSort.DISABLED).multi(several).include_all(several).all_value(".+")
     )  # fmt: skip
 
 

@@ -180,7 +180,7 @@ def _by_checkpoints() -> panels.Panel:
         panels.grid(
             "Runs without an end",
             f"Runs that have a first checkpoint in Loki and no last, with their highest memory there: they go on, or were killed. Those that have no row above were killed before they first sent metrics, as a program that makes its providers itself does after a minute. Loki takes {_MOST_IN_LOKI:,} runs in view: with more, narrow the time range or search.",
-            "bytes",
+            panels.TEXT,
             panels.logql_table(MEMORY_BY_LOGS),
         )
         .no_value("Every run has ended")
@@ -188,4 +188,4 @@ def _by_checkpoints() -> panels.Panel:
     )
     return panels.transformed(
         table, panels.columns({figures.RUN: "Run", "Value #A": "Peak memory"})
-    ).override_by_name("Run", panels.looks(links=[panels.link("Open this run", panels.TO_RUN)]))  # fmt: skip
+    ).override_by_name("Peak memory", panels.looks("bytes")).override_by_name("Run", panels.looks(links=[panels.link("Open this run", panels.TO_RUN)]))  # fmt: skip

@@ -82,5 +82,6 @@ COLUMNS = {
         "[ns], Peak memory [bytes], Share of limit [percentunit], GPU peak [bytes], Disk [bytes], "
         "Failed steps [none]"
     ),
+    ("Quantization runs", "Runs without an end"): "Run, Peak memory [bytes]",
 }
 """The columns in their order, with Grafana's name of the unit where it is not text."""

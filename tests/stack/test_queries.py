@@ -491,6 +491,9 @@ def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
         if each.opened
     } == {
         ("Quantization runs", "Alerts that fire"): to_runs("Quantization runs", "Alerts that fire"),
+        ("Quantization runs", "Runs without an end"): to_runs(
+            "Quantization runs", "Runs without an end"
+        ),
         ("Quantization runs", "Runs"): to_runs("Quantization runs", "Runs")
         | at_work("Quantization runs", "Runs"),
         ("Quantization compared", "Runs side by side"): to_runs(

@@ -99,8 +99,11 @@ def test_a_part_of_a_name_finds_runs_in_the_menu_and_on_the_page(
     assert variables(dashboard, "textbox")["search"]["query"] == ""
     run = variables(dashboard, "query")["run"]
     assert run["label"] == "Run"
-    assert run["allValue"] == "(?i).*${search:regex}.*"
-    assert f"quant_run_name=~`{run['allValue']}`" in run["query"]
+    searched = "quant_run_name=~`(?i).*${search:regex}.*`"
+    assert searched in run["query"]
+    of_runs = [query for _, query in promql(dashboard) if "${run:regex}`" in query]
+    assert of_runs
+    assert all(searched in query for query in of_runs)
 
 
 def test_every_panel_has_a_title_a_description_a_unit_and_words_for_when_it_is_empty(

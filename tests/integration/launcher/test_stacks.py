@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import sys
+from operator import itemgetter
 
 import pytest
 
@@ -78,9 +79,9 @@ def test_growth_of_memory_and_time_are_at_the_functions_that_took_them(
         # What has passed since the last sample is not known: 0.4 s, on a busy machine more.
         assert 0.25 * duration < times[f"Outer > {step.name}"] <= duration
     assert {stack[1].split(" ")[0] for stack, _ in stacks} == {"<module>"}
-    assert {stack[2].split(" ")[0] for stack, _ in stacks if stack[0].endswith("Computing")} == {
-        "busy"
-    }
+    # A sample may see the program between two steps as well.
+    most, _ = max((each for each in stacks if each[0][0].endswith("Computing")), key=itemgetter(1))
+    assert most[2].startswith("busy (")
     text = "".join(path.read_text() for path in launched.recording.glob("stacks.*"))
     assert "s3cret" not in text
     assert "otel_quant/" not in text  # frames of ours are none of the program's

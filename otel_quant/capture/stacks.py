@@ -51,6 +51,9 @@ class StackSampler:
         self._places: dict[tuple[int, int], tuple[CodeType, Place | None]] = {}
         self._last_ns = 0
         self._last_rss = 0
+        self._seen: dict[
+            int, tuple[str, ...]
+        ] = {}  # Open steps by index, with the names around them
         self._natives: dict[int | None, int | None] = {}  # The kernel's ids of threads
         self._threads: dict[int, tuple[int, int]] = {}  # What each thread has run and waited, in ns
 
@@ -61,6 +64,9 @@ class StackSampler:
         self._last_ns, self._last_rss = now, rss
         # A thread is in the innermost of its steps, which was opened last.
         innermost = {step.info.thread: step for step in steps}
+        still_open = {step.info.index for step in steps}
+        for index in self._seen.keys() - still_open:
+            self.stacks.settle(index, self._seen.pop(index))
         self.newest = newest = {}
         if not innermost and not self._of_every_thread:
             return
@@ -78,6 +84,8 @@ class StackSampler:
             if (step := innermost.get(thread)) is not None:
                 index, start = step.info.index, step.start
                 newest[index] = lines[-1]
+                if index not in self._seen:
+                    self._seen[index] = tuple(each.info.label for each in step.outwards())
                 if start.clock_ns > last_ns:
                     began_ns, before = (
                         start.clock_ns,

@@ -15,6 +15,9 @@ from typing import Any, Final, NamedTuple
 MOST_NODES: Final = 6000
 """Nodes of all steps together, from which on the rarest are folded. 6,000 take less than 1 MB in a file."""
 
+_LONG: Final = 1_000_000_000
+"""Nanoseconds from which on a step keeps a tree of its own."""
+
 _RAREST: Final = 0.0002
 """Share of the whole time and memory growth below which a branch is folded first; doubled while it is
 not enough."""
@@ -94,6 +97,7 @@ class Stacks:
     def __init__(self) -> None:
         self.steps: dict[int, Node] = {}  # By the step's index; its root stands for the step
         self._nodes = 0
+        self._first: dict[tuple[str, ...], int] = {}  # By the names of a step and those around it
 
     def add(self, step: int, lines: Sequence[Place], seen: Amounts) -> None:
         """Adds what was seen at a stack, outermost line first."""
@@ -110,6 +114,18 @@ class Stacks:
         node.own = node.own.plus(seen)
         if self._nodes > MOST_NODES:
             self._fold()
+
+    def settle(self, step: int, names: tuple[str, ...]) -> None:
+        """Adds a step that has ended soon to the first of its names: of ten thousand alike one tree is kept."""
+        root = self.steps.get(step)
+        if root is None or root.total().time >= _LONG:
+            return
+        first = self._first.get(names)
+        if first is None or first not in self.steps:
+            self._first[names] = step
+            return
+        self.steps.pop(step)
+        self._nodes += _added(root, self.steps[first]) - _count(root)
 
     def _fold(self) -> None:
         """Folds the rarest branches, until half of the nodes are left."""
@@ -129,6 +145,21 @@ class Stacks:
             if others.own != NOTHING:
                 self.steps[OTHER_STEPS] = others
             rarest *= 2
+        self._first = {names: step for names, step in self._first.items() if step in self.steps}
+
+
+def _added(node: Node, to: Node) -> int:
+    """Adds what was seen below a node to another; returns how many nodes that has got by it."""
+    to.own, made = to.own.plus(node.own), 0
+    for place, inner in node.below.items():
+        if (same := to.below.get(place)) is None:
+            same, made = to.below.setdefault(place, Node()), made + 1
+        made += _added(inner, same)
+    return made
+
+
+def _count(node: Node) -> int:
+    return 1 + sum(map(_count, node.below.values()))
 
 
 def _fold(node: Node, time: int, grown: int) -> tuple[Amounts, int]:

@@ -154,3 +154,21 @@ def test_a_comparison_names_the_lines_that_make_a_step_longer(tmp_path: Path) ->
         "Collector.merge (onnxruntime/quantization/calibrate.py:983)  0.00  2.00       +2.00",
     ]
     assert lines(sides[0], sides[0]) == []
+
+
+def test_short_steps_of_a_name_share_a_tree_and_long_ones_have_their_own() -> None:
+    stacks = Stacks()
+    short, long = Amounts(time=300_000_000, grown=2), Amounts(time=2_000_000_000)
+    for step in range(1000):
+        stacks.add(step, (MAIN, RUN) if step % 2 else (MAIN, MERGE), long if step == 500 else short)
+        stacks.settle(step, ("Outer", "Layer"))
+    assert set(stacks.steps) == {0, 500}
+    assert {lines: node.own for lines, node in stacks.steps[0].walk()} == {
+        (MAIN,): NOTHING,
+        (MAIN, RUN): Amounts(time=500 * short.time, grown=1000),
+        (MAIN, MERGE): Amounts(time=499 * short.time, grown=998),
+    }
+    assert {lines: node.own for lines, node in stacks.steps[500].walk()} == {
+        (MAIN,): NOTHING,
+        (MAIN, MERGE): long,
+    }

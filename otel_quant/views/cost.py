@@ -522,14 +522,19 @@ def _mixes(before: ModelCost, after: ModelCost) -> Iterator[tuple[str, str, floa
 
 
 def _comparison(before: ModelCost, after: ModelCost) -> Table:
-    types: dict[str, list[tuple[float, float]]] = {}
-    for _, name, then, now in _mixes(before, after):
-        types.setdefault(name, []).append((100 * then, 100 * now))
+    mixes = [(getattr(before, mix), getattr(after, mix)) for mix in _MIXES]
+    known = [(word, mix) for word, mix in zip(("stored", "run"), mixes, strict=True) if any(mix)]
+    words = ", ".join(word for word, _ in known)
+    types = {
+        name: [(100 * then.get(name, 0.0), 100 * now.get(name, 0.0)) for _, (then, now) in known]
+        for _, mix in known
+        for name in (*mix[0], *mix[1])
+    }
     return Table(
         (Column(""), Column("BEFORE", ""), Column("AFTER", ""), Column("CHANGE")),
         [
             *map(_comparison_row, _differences(before, after)),
-            *(_type_row(name, shares) for name, shares in types.items()),
+            *(_type_row(f"{name} ({words})", shares) for name, shares in types.items()),
         ],
         is_sortable=False,
     )
@@ -550,7 +555,7 @@ def _type_row(name: str, shares: Sequence[tuple[float, float]]) -> Sequence[Cell
         ", ".join(f"{share:.2f} %" for share in column) for column in zip(*shares, strict=True)
     )
     change = ", ".join(f"{b - a:+.2f}" for a, b in shares)
-    return f"contractions in {name} (stored, run)", then, now, f"{change} points"
+    return f"contractions in {name}", then, now, f"{change} points"
 
 
 # --- for programs -------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import onnx.helper
@@ -163,9 +164,25 @@ def test_the_report_begins_with_it_and_json_has_it(
         ("contractions expected to run in", "float32 100.00 %"),
     ]
     assert main(["cost", str(other), str(path), "--by", "comparison"]) == 0
-    assert capsys.readouterr().out.splitlines()[1:3] == [
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1:3] == [
         f"{other}: {runs} int8 100.00 % by {runtime_here().title}", f"{path}: {line}"
     ]  # fmt: skip
+    # Of both, where one has none too.
+    assert [re.split("  +", row) for row in printed if row.startswith("contractions in")] == [
+        [
+            "contractions in int8 (stored, run)",
+            "100.00 %, 100.00 %",
+            "100.00 %, 0.00 %",
+            "+0.00, -100.00 points",
+        ],
+        [
+            "contractions in float32 (stored, run)",
+            "0.00 %, 0.00 %",
+            "0.00 %, 100.00 %",
+            "+0.00, +100.00 points",
+        ],
+    ]
     assert main(["cost", str(other), str(path), "--format", "json"]) == 0
     models = json.loads(capsys.readouterr().out)["models"]
     assert [found["expected_precision"] for found in models] == [{"int8": 1.0}, {"float32": 1.0}]

@@ -17,9 +17,10 @@ from otel_quant.recordings.model import (
     Recording,
     State,
     StepPath,
-    placed_steps,
     script_of,
+    steps_in,
 )
+from otel_quant.recordings.stacks import stacks_in
 from otel_quant.recordings.summary import MEMORY_PEAK, is_of_program, outermost_runs, peak
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
@@ -73,6 +74,7 @@ class ComparedRun:
     why: str  # Why it is not whole: ``is still running``; empty if it is
     has_failed: bool  # It is not, because it has failed or was killed
     cpus: float | None  # How many processors it could use; None if that is not known
+    when_read: str | None  # When memory was read; None if it was not
     of_runs: bool  # Without what its launcher alone has seen
     together: bool  # The steps of one name count as one
 
@@ -106,13 +108,10 @@ def compared_run(
     has_failed = recording.state in ("failed", "killed")
     measured = summary.of_runs(recording) if of_runs else recording
     steps = dict(_steps(measured, together))
-    total, why = (
-        summary.values(measured),
-        _failure(recording) if has_failed else _partial(recording),
-    )
+    total, when_read = summary.values(measured), _when_read(recording)
+    why = _failure(recording) if has_failed else _partial(recording)
     if together:
-        runs = tuple(replace(run, steps=(), checkpoints=()) for run in recording.runs)
-        recording = replace(recording, runs=runs)
+        recording = _without_most_steps(recording)
     return ComparedRun(
         name=name,
         recording=recording,
@@ -121,9 +120,22 @@ def compared_run(
         why=why,
         has_failed=has_failed,
         cpus=summary.processors(recording),
+        when_read=when_read,
         of_runs=of_runs,
         together=together,
     )
+
+
+def _without_most_steps(recording: Recording) -> Recording:
+    """Returns a recording with only the steps that lines of code were seen in, and those around them."""
+    seen = [each.step for each in stacks_in(recording) if each.step is not None]
+    around = {(step.run.id, step.path[:depth]) for step in seen for depth in range(step.depth + 2)}
+    kept = [each for each in steps_in(recording) if (each.run.id, each.path) in around]
+    runs = (
+        replace(run, steps=tuple(each.step for each in kept if each.run is run), checkpoints=())
+        for run in recording.runs
+    )
+    return replace(recording, runs=tuple(runs))
 
 
 def _steps(recording: Recording, together: bool) -> Iterator[tuple[StepPath, ComparedStep]]:
@@ -131,7 +143,7 @@ def _steps(recording: Recording, together: bool) -> Iterator[tuple[StepPath, Com
     processes = list(dict.fromkeys(run.process for run in recording.runs))
     of_run = summary.steps_of(recording)
     found: dict[StepPath, tuple[int, ComparedStep]] = {}
-    for each in placed_steps(recording.runs, recording.duration):
+    for each in steps_in(recording):
         number, path = processes.index(each.run.process), each.path
         if together:
             path = tuple((name, 1) for name in each.names)
@@ -311,7 +323,7 @@ def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDiffere
     libraries = dict.fromkeys(name for side in sides for run in side for name in _libraries(run))
     facts: list[tuple[Fact, Callable[[ComparedRun], Value | None]]] = [
         (Fact("script", "", _ALL), _script),
-        (Fact("memory was read", "", frozenset({MEMORY_PEAK})), _when_read),
+        (Fact("memory was read", "", frozenset({MEMORY_PEAK})), lambda run: run.when_read),
         *((fact, partial(_value, name=fact.attribute)) for fact in FACTS),
         *(
             (Fact(name, "", _TIME_MEMORY_GPU), partial(_version, library=name))
@@ -366,14 +378,14 @@ def _processes(run: ComparedRun) -> int:
     return len(outermost_runs(run.recording))
 
 
-def _when_read(run: ComparedRun) -> str | None:
+def _when_read(recording: Recording) -> str | None:
     """Returns when memory was read: Quark's own profiler does so at checkpoints alone."""
-    known = peak(run.recording)
+    known = peak(recording)
     if known is None:
         return None
     sampled = any(
         name in attributes
-        for each in run.recording.runs
+        for each in recording.runs
         for attributes in (each.attributes, each.last.attributes if each.last else {})
         for name in (semconv.MEMORY_PEAK, semconv.READING_MEMORY_PEAK)
     )

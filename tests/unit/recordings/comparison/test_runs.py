@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from otel_quant.cli import main
-from otel_quant.recordings.comparison.runs import common_time, compared_run
+from otel_quant.recordings.comparison.runs import (
+    common_time,
+    compared_run,
+    compared_runs,
+    fact_differences,
+)
 from otel_quant.recordings.comparison.side_by_side import Sample, Side, side_by_side
 from otel_quant.recordings.model import Ending, path_text, script_of
 from otel_quant.recordings.reader import read
+from otel_quant.recordings.stacks import by_line, of_step, stacks_in
 from otel_quant.recordings.summary import values
+from otel_quant.schema.stacks import Amounts, Place, Stacks, to_lists
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.recordings.comparison.recorded_runs import MIB, record
+
+LINE = Place("/a/quantize.py", "main", 12, "")
 
 
 def test_a_recording_has_figures_of_the_whole(tmp_path: Path) -> None:
@@ -143,15 +153,19 @@ def test_of_very_many_steps_those_of_one_name_count_as_one(
 ) -> None:
     for name, blocks, peak in (("few", 2, 9), ("many", 101, 7)):
         folder = RecordedFolder(tmp_path / name)
-        process = folder.process().begin(0)
+        process, stacks = folder.process().begin(0), Stacks()
         for block in range(blocks):
             outer = process.step("Block", 10 * block)
             for _ in range(100):
                 step = process.step("Layer", 10 * block, outer)
                 process.close(step, 10 * block + 0.01, attributes={"quant.memory.peak": peak * MIB})
+                stacks.add(step, (LINE,), Amounts(time=10_000_000))
+                stacks.settle(step, ("Block", "Layer"))
             process.close(outer, 10 * block + 10, error="ValueError" if block == 7 else None)
         process.end(1010)
         process.gone()
+        written = json.dumps({"schema": 1, **to_lists(stacks)})
+        (folder.path / "stacks.4711.0123456789abcdef.json").write_text(written)
     assert main(["compare", str(tmp_path / "few"), str(tmp_path / "many"), "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["step"] for row in rows] == ["total", "Block", "Block > Layer"]
@@ -163,6 +177,24 @@ def test_of_very_many_steps_those_of_one_name_count_as_one(
     shown = capsys.readouterr().out
     assert "worse: Block: Block:duration=10%: has failed" in shown
     assert "of more than 10,000 steps those of one name count as one" in shown
+    (run,) = compared_runs([[many]], lambda name: read(Path(name)))[0]
+    for name in ("Block", "Layer"):
+        assert by_line(of_step(stacks_in(run.recording), name))[LINE].time == 101 * 10**9
+
+
+def test_when_memory_was_read_is_known_of_steps_that_count_as_one(tmp_path: Path) -> None:
+    folder = RecordedFolder(tmp_path / "r")
+    process = folder.process().begin(0)
+    process.close(process.step("A", 1, checkpoint={"quant.checkpoint.memory": MIB}), 2)
+    process.end(3)
+    sides = []
+    for together in (False, True):
+        run = compared_run("r", read(folder.path), together=together)
+        sides.append([run])
+    assert fact_differences(sides) == []
+    assert fact_differences([*sides, [replace(run, when_read="all the time")]])[0].values == (
+        ("at checkpoints",), ("at checkpoints",), ("all the time",)
+    )  # fmt: skip
 
 
 def test_a_step_of_one_side_stands_after_the_one_before_it(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ def test_a_length_beyond_the_end_names_the_file_the_offset_and_what_was_expected
         (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
         (b"\x20\x00\x00\x00ORTM\x00\x00", "is in onnxruntime's ORT format"),
         (b"\x80\x04\x95", "is a Python pickle"),
+        (b"\x1f\x8b\x08\x00", "is gzip-compressed"),
         (b"\x08\x07", "has no graph"),
         (b"\x00\x00\x00", "field number 0"),
         (b"\x3b", "field 7 has wire type 3"),

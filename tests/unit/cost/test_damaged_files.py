@@ -206,6 +206,11 @@ def test_a_time_limit_of_0_stops_the_smallest_model() -> None:
         analyze(small_model(), time_limit=0.0)
 
 
+def test_a_time_limit_ends_the_reading_of_a_file_of_many_fields() -> None:
+    with pytest.raises(CostError, match="the time limit passed while the file was read"):
+        analyze(b"\x08\x01" * 10_000, time_limit=0.0)
+
+
 def test_an_object_that_is_not_a_model_is_refused() -> None:
     with pytest.raises(CostError, match=r"<int>: is not a model; expected a path, bytes"):
         analyze(3)

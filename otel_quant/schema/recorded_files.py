@@ -225,8 +225,10 @@ _name_and_bytes: Final = Kind(
 
 def _take_place(value: Any, left_out: LeftOut) -> Place | None:
     match value:
-        case [str() as file, str() as function, int() as line, str() as library]:
-            return Place(file, function, line, library)
+        case [str() as file, str() as function, line, str() as library]:
+            return (
+                None if whole.take(line, left_out) is None else Place(file, function, line, library)
+            )
     return None
 
 
@@ -234,7 +236,7 @@ place: Final = Kind(
     _take_place,
     {
         "type": "array", "minItems": 4, "items": False,
-        "prefixItems": [text.schema, text.schema, {"type": "integer"}, text.schema],
+        "prefixItems": [text.schema, text.schema, whole.schema, text.schema],
     },
 )  # fmt: skip
 """A line of code."""

@@ -206,6 +206,7 @@ _NOT_ONNX: Final = (
     (0, b"\x89HDF", "is an HDF5 file"),
     (0, b"\x80\x02", "is a Python pickle"),
     (0, b"\x80\x04", "is a Python pickle"),
+    (0, b"\x1f\x8b", "is gzip-compressed"),
     (4, b"ORTM", "is in onnxruntime's ORT format"),
     (4, b"TFL3", "is a TensorFlow Lite model"),
     (8, b'{"', "is a safetensors file"),

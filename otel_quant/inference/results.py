@@ -291,8 +291,8 @@ class ModelResult:
     backend: tuple[BackendKernel, ...] = ()  # What libraries below the operators have run
     # What else is known of the model, as names and values
     facts: Mapping[str, str] = field(default_factory=dict)
-    # Whether it is: a torch module by its weights, a file by its operators; None if that is not
-    # known
+    # Whether it is: a torch module by its weights or what ran, a variant by its weights, a file by
+    # its operators; None if that is not known
     is_quantized: bool | None = None
     kind: str | None = None  # What runs a variant: ``torch`` or ``onnx``
     # Time of the function that makes a variant; None if it was there already
@@ -405,10 +405,15 @@ def _of_bench(document: Mapping[str, Any]) -> Mapping[str, Any]:
             memory["weights_on_disk"] = variant.get("disk")
         outputs = [variant["error"]] if "error" in variant else []
         accuracy = {"outputs": outputs, "problem": variant.get("error_problem", "")}
-        changed = {"path": variant["name"], "latency": latency, "memory": memory}
-        models.append(
-            {**variant, **changed, "accuracy": accuracy if any(accuracy.values()) else None}
-        )
+        providers = list(filter(None, [variant.get("provider")]))
+        changed = {
+            "path": variant["name"],
+            "providers": providers,
+            "latency": latency,
+            "memory": memory,
+            "accuracy": accuracy if any(accuracy.values()) else None,
+        }
+        models.append({**variant, **changed})
     runtime, version = runtime_of(document["settings"])
     return {**document, "models": models, "runtime": runtime, "version": version}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -78,6 +79,9 @@ def _version(tensor: Any) -> int | None:
     """Returns how often a tensor was changed; None where torch does not count."""
     return None if tensor.is_inference() else tensor._version
 
+
+_OF_INTEGERS: Final = re.compile(r"quantize|int[248]|_int_mm")
+"""Operators that only quantized models run, whose weights may be float (fake quantization) or unknown."""
 
 _LONGEST: Final = 600
 _LONGEST_NAME: Final = 120
@@ -187,7 +191,8 @@ class TorchModel(Subject):
             conversions=conversions_of(seen),
             backend=backend,
             facts=facts,
-            is_quantized=has_quantized_weights(self._model),
+            is_quantized=has_quantized_weights(self._model)
+            or any(_OF_INTEGERS.search(each.name) for each in seen.kernels),
         )
 
     def attempt(self, function: Callable[..., _Result], *given: Any) -> _Result | None:

@@ -40,7 +40,7 @@ def probe(model: EstimatedModel, method: Method, samples: int) -> tuple[int, int
     }
     places = (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))
     done = subprocess.run(
-        [sys.executable, "-m", "otel_quant.cost.estimate.probe"],
+        [sys.executable, "-P", "-m", "otel_quant.cost.estimate.probe"],
         input=json.dumps(request),
         capture_output=True,
         text=True,

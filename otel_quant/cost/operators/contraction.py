@@ -21,6 +21,7 @@ from otel_quant.cost.operators.record import (
     SOFTMAX,
     T0,
     TANH,
+    Formula,
     Operator,
     Precision,
     ShapesOf,
@@ -33,6 +34,7 @@ from otel_quant.cost.operators.record import (
     scaled,
     total,
     volume0,
+    zero,
 )
 from otel_quant.cost.operators.windows import conv_products
 
@@ -294,6 +296,7 @@ def attention(
     shapes: ShapesOf,
     *masks: int,
     projects: bool = False,
+    rest: Formula = zero,
     types: Types = T0,
 ) -> Operator:
     """Scores and their application to the values; a causal mask is not skipped.
@@ -317,7 +320,7 @@ def attention(
 
     def others(op: Operation) -> int:
         bias = tokens_of(op, sizes(op)) * op.size(2) if projects and op.has(2) else 0
-        return bias + met(op) * _score_macs(op, masks)
+        return bias + met(op) * _score_macs(op, masks) + rest(op)
 
     return Operator(words, shapes, types, products, others)
 

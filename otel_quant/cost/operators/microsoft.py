@@ -7,9 +7,9 @@ GPU is left out. A fused operator costs what the operators that it fuses cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Final
+from typing import Final, TypeVar
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of, known
@@ -80,6 +80,8 @@ _ACTIVATIONS: Final = {
     "Gelu": GELU_ERF,
     "FastGelu": GELU_TANH,
 }
+
+_Found = TypeVar("_Found")
 
 _REQUANTIZE: Final = 4
 """Per element of an integer operator that dequantizes two operands and quantizes the result."""
@@ -159,11 +161,15 @@ def _zero_points(op: Operation) -> int:
     return op.attr("N", 0) * -(-op.attr("K", 0) // op.attr("block_size", 1))
 
 
-def _in_bytes(i: int, bits: str) -> Formula:
-    """Elements of operand ``i``, of which a byte holds several."""
-    return lambda op: (
-        op.size(i) * 8 // op.attr(bits, 4) if op.dtype(i) == dtypes.UINT8 else op.size(i)
-    )
+def _in_bytes(i: int, bits: str, own: str = "") -> Formula:
+    """Elements of operand ``i``, of which a byte holds several; attribute ``own`` goes first."""
+
+    def elements(op: Operation) -> int:
+        if op.dtype(i) != dtypes.UINT8:
+            return op.size(i)
+        return op.size(i) * 8 // op.attr(own, op.attr(bits, 4))
+
+    return elements
 
 
 def _executes_in(name: str) -> Precision:
@@ -179,9 +185,9 @@ def _experts(weights: tuple[int, ...], bits: str) -> Formula:
 
     def macs(op: Operation) -> int:
         elements = 0
-        for i in weights:
+        for layer, i in enumerate(weights, 1):
             if op.has(i):
-                size = _in_bytes(i, bits)(op) if bits else op.size(i)
+                size = _in_bytes(i, bits, f"fc{layer}_{bits}")(op) if bits else op.size(i)
                 elements += size // op.dims(i)[0]
         if not elements:
             given = " and ".join(str(i) for i in weights)
@@ -196,6 +202,17 @@ def _dynamic_lstm(op: Operation) -> Sequence[Shape]:
     length, batch = op.shape(0, 2)[:2]
     state = (op.shape(1, 1)[0], batch, op.attr("hidden_size", 0))
     return [(length, *state), state, state]
+
+
+def _plain(rule: Callable[[Operation], _Found], attribute: str) -> Callable[[Operation], _Found]:
+    """A rule of shapes that does not hold with an attribute, which only running sessions set."""
+
+    def found(op: Operation) -> _Found:
+        if op.attr(attribute, 0):
+            raise UnknownError(f"attribute '{attribute}' is {op.attr(attribute, 0)}; expected 0")
+        return rule(op)
+
+    return found
 
 
 # Attention.
@@ -214,7 +231,7 @@ def _self_attention(past: int) -> SizesOf:
         size, value_size = per_head(hidden, heads), per_head(value_hidden, heads)
         return AttentionSizes(batch, heads, heads, queries, keys, size, value_size, keys)
 
-    return sizes
+    return _plain(sizes, "past_present_share_buffer")
 
 
 def _multi_head(op: Operation) -> AttentionSizes:
@@ -269,6 +286,15 @@ def _projecting(sizes: SizesOf, mask: int, scale: int = 0) -> Operator:
     return attention(words, sizes, shapes, mask, projects=True, types=like(scale))
 
 
+def _rotated(op: Operation) -> int:
+    """Query and key rotated if asked: operands 0 and 1, or both in front of the value in the first."""
+    if not op.attr("do_rotary", 0):
+        return 0
+    heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
+    packed = op.size(0) * (heads + kv_heads) // (heads + 2 * kv_heads)
+    return 3 * (op.size(0) + op.size(1) if op.has(1) else packed)
+
+
 # Operators on integers.
 
 
@@ -305,6 +331,8 @@ _CONV_REST: Final = added(present(2), present(3), _activation)
 _FOUR_BIT: Final = _executes_in("4-bit float weight-only")
 _MATMUL: Final = Operator("|y|*K", matmul(0, 1), T0, last_axis)
 _MEAN: Final = added(per_input(ADD), per_output(DIV))
+
+_LAST: Final = "channels_last"
 
 TABLE: Final[dict[str, Operator]] = {
     "Gelu": same(
@@ -382,7 +410,7 @@ TABLE: Final[dict[str, Operator]] = {
         present(6),
         precision=Precision(operands=(0, 3), zero_point=(3, 5)),
     ),
-    "QLinearConv": windows.TABLE["QLinearConv"],
+    "QLinearConv": windows.TABLE["QLinearConv"]._replace(shapes=_plain(conv(0, 3), _LAST)),
     "QLinearAdd": _rescaled("operands rescaled", broadcast_of(0, 3), ADD),
     "QLinearMul": _rescaled("operands rescaled", broadcast_of(0, 3), MUL),
     "QLinearSigmoid": _rescaled("by table or sigmoid", same_shape, EXP),
@@ -390,8 +418,12 @@ TABLE: Final[dict[str, Operator]] = {
     "QLinearSoftmax": _rescaled("softmax, rescaled", same_shape, SOFTMAX),
     "QLinearConcat": _rescaled("operands rescaled", _q_concat, types=T1),
     "QLinearWhere": _rescaled("operands rescaled", broadcast_of(0, 1, 4), types=T1),
-    "QLinearGlobalAveragePool": _rescaled("|x| + 4|y|, rescaled", global_pool, extra=_MEAN),
-    "QLinearAveragePool": _rescaled("window size per result, rescaled", pool, extra=pool_macs),
+    "QLinearGlobalAveragePool": _rescaled(
+        "|x| + 4|y|, rescaled", _plain(global_pool, _LAST), extra=_MEAN
+    ),
+    "QLinearAveragePool": _rescaled(
+        "window size per result, rescaled", _plain(pool, _LAST), extra=pool_macs
+    ),
     "QuantizeLinear": elementwise.TABLE["QuantizeLinear"],
     "DequantizeLinear": elementwise.TABLE["DequantizeLinear"]._replace(types=T1),
     "MoE": same("k experts per token", zero)._replace(contraction=_experts((2, 4, 6), "")),
@@ -401,7 +433,11 @@ TABLE: Final[dict[str, Operator]] = {
         T0,
         _experts((2, 5, 8), "expert_weight_bits"),
         precision=_weight_only("expert_weight_bits"),
-        packed={i: _in_bytes(i, "expert_weight_bits") for i in (2, 5, 8, 11, 12, 13)},
+        packed={
+            i: _in_bytes(i, "expert_weight_bits", f"fc{layer}_expert_weight_bits")
+            for layer, operands in ((1, (2, 11)), (2, (5, 12)), (3, (8, 13)))
+            for i in operands
+        },
     ),
     "GatherBlockQuantized": Operator(
         "a multiplication per result",
@@ -416,6 +452,10 @@ TABLE: Final[dict[str, Operator]] = {
         "scores and weighted values", _multi_head, _separate_caches(_multi_head), 4, 5
     ),
     "GroupQueryAttention": attention(
-        "scores and weighted values", _grouped, _separate_caches(_grouped), 10
+        "scores and weighted values; rotation",
+        _grouped,
+        _separate_caches(_grouped),
+        10,
+        rest=_rotated,
     ),
 }

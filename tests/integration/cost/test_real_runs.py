@@ -52,8 +52,10 @@ def test_half_of_the_estimates_are_within_15_percent_and_none_is_20_percent_too_
 
 
 def test_a_probe_measures_two_samples_and_extrapolates_within_its_bounds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tempfile.py").write_text("raise ValueError('not a module of ours')")
     path = tmp_path / "segmentation.onnx"
     MODELS["segmentation"](path)
     options = ("--method", "onnxruntime:Entropy", "--probe", "--format", "json")

@@ -181,6 +181,19 @@ def test_what_torchao_quantizes_is_told_by_operators_and_types(texts: MeasuredIn
     }  # fmt: skip
 
 
+def test_a_model_is_quantized_if_it_runs_operators_that_quantize() -> None:
+    def fake(x: torch.Tensor) -> torch.Tensor:
+        return torch.fake_quantize_per_tensor_affine(x, 0.1, 0, -128, 127)
+
+    def converts(x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.uint8).to(torch.float32)
+
+    models = named(
+        measure_inference({"a": lambda: fake, "b": lambda: converts}, torch.ones(4), runs=1)
+    )
+    assert [models[name].role for name in "ab"] == ["quantized", "float"]
+
+
 @pytest.mark.parametrize("name", ["qweight", "weight_packed"])
 def test_weights_packed_into_numbers_of_32_bits_are_quantized(name: str) -> None:
     packed, indices = nn.Linear(8, 8), nn.Linear(8, 8)

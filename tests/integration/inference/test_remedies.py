@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import onnx
 import pytest
 
+from otel_quant.cost import fused, runtimes
 from otel_quant.cost.graph import ModelGraph, Runtime
+from otel_quant.inference import onnx_findings
 from otel_quant.inference.measure import measure_files
 from otel_quant.inference.results import Finding, ModelResult
 from otel_quant.inference.subjects import Options
@@ -95,3 +101,41 @@ def test_beside_16_bits_a_convolution_wants_8_in_every_version(
     graph = ModelGraph(str(tmp_path / "model.onnx"), {}, {}, Runtime(version))
     [obstacle] = graph.fused.obstacles.values()
     assert obstacle.remedy.startswith("8 bits")
+
+
+ELSEWHERE = {
+    # Above: options of a session, and a tool of onnxruntime
+    "level extended or all",
+    "fixed lengths (python -m onnxruntime.tools.make_dynamic_shape_fixed)",
+    # test_real_quantizers.py: it needs Quark's operators
+    "QuantizeLinear and DequantizeLinear",
+    # scripts/onnxruntime_rules.py runs these forms on onnxruntime before 1.25, which alone prints it
+    "blocks of 16, 32, 64 ... along axis 0",
+    # `otel-quant cost` prints it of models that are not run: tests/unit/cost/test_in_float.py
+    "a DequantizeLinear right in front of each operand",
+}
+
+
+def test_every_remedy_in_the_code_is_tested() -> None:
+    texts = {remedy.text for remedy in REMEDIES} | ELSEWHERE
+    patterns = [
+        each for module in (fused, runtimes, onnx_findings) for each in _remedies_in(module)
+    ]
+    assert len(patterns) > 20
+    assert [each for each in patterns if not any(re.fullmatch(each, text) for text in texts)] == []
+
+
+def _remedies_in(module: ModuleType) -> Iterator[str]:
+    """Yields patterns of the texts that a module gives an `Obstacle` or a `Found` as its remedy."""
+    for call in ast.walk(ast.parse(inspect.getsource(module))):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            continue
+        place = {"Obstacle": 1, "Found": 3}.get(call.func.id, len(call.args))
+        for text in call.args[place : place + 1]:
+            if isinstance(text, ast.Name) and hasattr(module, text.id):
+                yield re.escape(getattr(module, text.id))
+            elif isinstance(text, ast.Constant) and text.value:
+                yield re.escape(text.value)
+            elif isinstance(text, ast.JoinedStr):
+                parts = (getattr(part, "value", None) for part in text.values)
+                yield "".join(re.escape(p) if isinstance(p, str) else ".+" for p in parts)

@@ -98,6 +98,26 @@ MICROSOFT = {
         "com.microsoft:GroupQueryAttention", [floats(1, 4, 64), None, None, None, None,
         np.array([3], np.int32), np.array(4, np.int32)], [(1, 4, 32), (1, 2, 4, 8),
         (1, 2, 4, 8)], 3392, {"num_heads": 4, "kv_num_heads": 2}),
+    "GroupQueryAttention packed, rotated": Case(
+        "com.microsoft:GroupQueryAttention",
+        [
+            floats(1, 4, 128), None, None, None, None, ints(3), np.array(4, np.int32),
+            floats(8, 8), floats(8, 8),
+        ],
+        [(1, 4, 64), (1, 2, 4, 16), (1, 2, 4, 16)],
+        4 * 16 * (2 * 16 + SOFTMAX + 1) + 3 * 4 * (4 + 2) * 16,
+        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1},
+    ),
+    "GroupQueryAttention rotated": Case(
+        "com.microsoft:GroupQueryAttention",
+        [
+            floats(1, 4, 64), floats(1, 4, 32), floats(1, 4, 32), None, None, ints(3),
+            np.array(4, np.int32), floats(8, 8), floats(8, 8),
+        ],
+        [(1, 4, 64), (1, 2, 4, 16), (1, 2, 4, 16)],
+        4 * 16 * (2 * 16 + SOFTMAX + 1) + 3 * 4 * (4 + 2) * 16,
+        {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1},
+    ),
     "RotaryEmbedding": Case(
         "com.microsoft:RotaryEmbedding", [floats(1, 4, 16), np.array([0], np.int64),
         floats(8, 4), floats(8, 4)], [(1, 4, 16)], 3 * 64, {"num_heads": 2}),

@@ -77,6 +77,7 @@ def test_a_length_beyond_the_end_names_the_file_the_offset_and_what_was_expected
         (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
         (b"\x20\x00\x00\x00ORTM\x00\x00", "is in onnxruntime's ORT format"),
         (b"\x80\x04\x95", "is a Python pickle"),
+        (b"\x1f\x8b\x08\x00", "is gzip-compressed"),
         (b"\x08\x07", "has no graph"),
         (b"\x00\x00\x00", "field number 0"),
         (b"\x3b", "field 7 has wire type 3"),
@@ -203,6 +204,11 @@ def test_a_missing_file_a_folder_and_an_impossible_path_are_errors(tmp_path: Pat
 def test_a_time_limit_of_0_stops_the_smallest_model() -> None:
     with pytest.raises(CostError, match="the time limit passed"):
         analyze(small_model(), time_limit=0.0)
+
+
+def test_a_time_limit_ends_the_reading_of_a_file_of_many_fields() -> None:
+    with pytest.raises(CostError, match="the time limit passed while the file was read"):
+        analyze(b"\x08\x01" * 10_000, time_limit=0.0)
 
 
 def test_an_object_that_is_not_a_model_is_refused() -> None:

@@ -75,3 +75,42 @@ def test_attention_over_an_unknown_number_of_keys_is_not_costed() -> None:
         "node 'GroupQueryAttention_0' (com.microsoft:GroupQueryAttention): "
         "a length of an attention (keys) is not known",
     )
+
+
+X = "(uint8[1,4,4,4] x, float s, uint8 z, uint8[4,4,1,1] w) => (uint8[] y)"
+
+
+@pytest.mark.parametrize(
+    ("signature", "call", "attribute"),
+    [
+        (X, "QLinearConv <channels_last = 1> (x, s, z, w, s, z, s, z)", "channels_last"),
+        (X, "QLinearGlobalAveragePool <channels_last = 1> (x, s, z, s, z)", "channels_last"),
+        (
+            X,
+            "QLinearAveragePool <kernel_shape = [2, 2], channels_last = 1> (x, s, z, s, z)",
+            "channels_last",
+        ),
+        (
+            "(float[2,1,16] x, float[16,48] w, float[48] b, float[2,2,2,10,8] p) => (float[] y)",
+            "Attention <num_heads = 2, past_present_share_buffer = 1> (x, w, b, , p)",
+            "past_present_share_buffer",
+        ),
+    ],
+)
+def test_what_only_a_running_session_sets_is_not_costed(
+    signature: str, call: str, attribute: str
+) -> None:
+    (node,) = text_cost(signature, f"y = com.microsoft.{call}").nodes
+    assert (node.macs, node.outputs) == (None, (None,))
+    assert str(node.unknown_reason).endswith(f": attribute '{attribute}' is 1; expected 0")
+
+
+def test_experts_whose_layers_have_bits_of_their_own_are_counted_by_them() -> None:
+    cost = text_cost(
+        "(float[5,32] x, float[5,3] r, float[3,64] s, float[3,32] t) => (float[] y) "
+        f"<uint8[3,64,32] v = {{{', '.join('0' * 3 * 64 * 32)}}}, "
+        f"uint8[3,32,32] w = {{{', '.join('0' * 3 * 32 * 32)}}}>",
+        "y = com.microsoft.QMoE <k = 2, expert_weight_bits = 4, fc1_expert_weight_bits = 8> "
+        "(x, r, v, s, , w, t)",
+    )
+    assert (cost.params, cost.macs) == (3 * 64 * 32 + 3 * 32 * 64, 5 * 2 * (64 * 32 + 32 * 64))

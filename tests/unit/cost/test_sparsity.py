@@ -155,6 +155,13 @@ def test_uint8_zeros_are_at_the_zero_point_and_not_at_128(per_channel: bool) -> 
     assert found(helper.make_model(graph)).ratio == float((weight == points).mean())
 
 
+@pytest.mark.parametrize(("size", "zeros"), [(0, 0), (1023, 0), (1025, 1), (1 << 20, 1)])
+def test_a_weight_with_fewer_bytes_than_its_shape_has_no_sparsity(size: int, zeros: int) -> None:
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[16, 16], raw_data=bytes(size))
+    seen = analyze(matmul(tensor).SerializeToString(), sparsity=True).sparsity or ()
+    assert [each.ratio for each in seen] == [1.0] * zeros
+
+
 def external(folder: Path, location: str, weight: np.ndarray, offset: int = 0) -> Path:
     """Writes a model that says its weight lies at ``location``; writes no weight."""
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=weight.shape, data_location=1)

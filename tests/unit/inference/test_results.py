@@ -90,7 +90,7 @@ def test_what_bench_wrote_until_november_2026_is_read() -> None:
         }, {"name": "bad", "problem": "it failed"}],
     }))  # fmt: skip
     int8 = ModelResult(
-        "int8", latency=Latency(0.5, noise=0.01, ratio=0.5, is_apart=True),
+        "int8", providers=("cpu",), latency=Latency(0.5, noise=0.01, ratio=0.5, is_apart=True),
         memory=MemoryUse(7, 9, weights_on_disk=5), is_quantized=True, kind="torch",
         accuracy=Accuracy((OutputError("y", 30.0, None, 0.1),)),
     )  # fmt: skip
@@ -200,11 +200,6 @@ def _text(*models: ModelResult) -> str:
     return terminal_text(document(InferenceResult(models, "1.31.1", {}, 0.5, 2), 10))
 
 
-def _ran(op_type: str, **more: object) -> RanKernel:
-    kernel = RanKernel(op_type, op_type, op_type, 1, "CPU", 2.0, 0.25, 1.0, (), ())
-    return replace(kernel, **more)  # type: ignore[arg-type]  # a field at a time in the tests
-
-
 def test_where_nothing_is_compared_there_is_no_table_of_errors() -> None:
     why = Accuracy(problem="its inputs are not those of float.onnx")
     [first, *_] = _result(1).models
@@ -215,7 +210,8 @@ def test_where_nothing_is_compared_there_is_no_table_of_errors() -> None:
 
 
 def test_what_a_provider_has_compiled_is_no_node_and_its_conversions_are_not_known() -> None:
-    cast, compiled = _ran("Cast"), _ran("subgraph_1", nodes=6, node=None, is_compiled=True)
+    cast = RanKernel("Cast", "Cast", "Cast", 1, "CPU", 2.0, 0.25, 1.0, (), ())
+    compiled = replace(cast, name="subgraph_1", op_type="subgraph_1", node=None, is_compiled=True)
     model = ModelResult("a.onnx", ran=Ran(1, 4.0, (cast,)))
     assert model.converting == 0.25
     for nodes, words in ((6, "(6 nodes, compiled)"), (0, "(compiled)")):

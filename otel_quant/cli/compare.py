@@ -71,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.recordings.comparison.gate import judge
     from otel_quant.recordings.comparison.side_by_side import side_by_side
-    from otel_quant.views.compare import verdict_text
+    from otel_quant.views.gate import verdict_text
 
     names = _names(options)
     limits = _limits(options)

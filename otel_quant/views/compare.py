@@ -1,20 +1,18 @@
-"""A comparison as a document, and what a gate finds in words."""
+"""A comparison as a document."""
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from operator import itemgetter
 from typing import Any, Final
 
-from otel_quant.recordings.comparison.gate import Check, Verdict
-from otel_quant.recordings.comparison.runs import ComparedRun, FactDifference, common_time
+from otel_quant.recordings.comparison.gate import Verdict
+from otel_quant.recordings.comparison.runs import ComparedRun, common_time
 from otel_quant.recordings.comparison.side_by_side import (
     Comparison,
     FigureRow,
-    Sample,
     Side,
     StepRow,
 )
@@ -34,8 +32,7 @@ from otel_quant.recordings.summary import (
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.catalog import Quantity as Figure
 from otel_quant.schema.figures import PREFIX
-from otel_quant.schema.units import binary_sizes, counted, cut, duration_text, share_text
-from otel_quant.views.cells import cell_text, number_text
+from otel_quant.schema.units import counted, cut, share_text
 from otel_quant.views.document import (
     ONE,
     Cell,
@@ -49,6 +46,14 @@ from otel_quant.views.document import (
     Section,
     Table,
 )
+from otel_quant.views.gate import (
+    DOUBT,
+    check_lines,
+    fact_text,
+    is_doubtful,
+    outcome_text,
+    spread_text,
+)
 
 _MOST_ROWS: Final = 40
 _MOST_NOTES: Final = 20
@@ -60,7 +65,6 @@ _TELLING: Final = 0.1
 
 _LONGEST_NAME: Final = 80
 _LONGEST_LINE: Final = 120
-_LONGEST_FACT: Final = 200
 
 _TOGETHER: Final = "of more than 10,000 steps those of one name count as one: times are added up"
 _SEEN: Final = 0.01
@@ -73,10 +77,6 @@ _NOISE_MEANS: Final = f"{_NOISE}: not significant, or explained by CPU contentio
 _RUNS_ALONE: Final = (
     "The total is from the first step to the exit: a run without `otel-quant run` has no more."
 )
-_DOUBT: Final = (
-    "With one run on each side a busy machine looks like a slower program; four on each side can tell "
-    "them apart."
-)
 
 
 def document(
@@ -88,7 +88,7 @@ def document(
     if len(names) == 2:
         title = next(_headlines(comparison), title)
     if verdict is not None:
-        title = _outcome_text(verdict).capitalize()
+        title = outcome_text(verdict).capitalize()
     return Document(
         _parts(comparison, verdict, with_curves),
         title=title,
@@ -104,12 +104,12 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
     """Yields the answer first, the curves, then what differs, the most important first."""
     if verdict is not None:
         if not with_curves:
-            yield Lines((_outcome_text(verdict),))
+            yield Lines((outcome_text(verdict),))
         found = [check for check in verdict.checks if check.outcome != "within"]
         if lines := list(dict.fromkeys(check_lines(comparison, found))):
             yield Lines(lines, is_bad=True).first(_MOST_CHECKS)
-        if any(map(_is_doubtful, found)):
-            yield Lines((_DOUBT,))
+        if any(map(is_doubtful, found)):
+            yield Lines((DOUBT,))
     headlines = [f"{line}." for line in _headlines(comparison)]
     # Of two sides without limits, it is the title of the page.
     if headlines and not (with_curves and verdict is None and len(headlines) == 1):
@@ -125,7 +125,7 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
         yield Table(
             (Column("DIFFERS"), *(Column(side.name.upper()) for side in comparison.sides)),
             [
-                (fact.name, *(_fact_text(fact, at) for at in range(len(comparison.sides))))
+                (fact.name, *(fact_text(fact, at) for at in range(len(comparison.sides))))
                 for fact in comparison.differences
             ],
             id="differs",
@@ -139,19 +139,6 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
         ],
         caption="Runs",
     )
-
-
-def check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str]:
-    """Yields each check in one line."""
-    numbers = {side.name: at for at, side in enumerate(comparison.sides)}
-    return (check_text(check, numbers[check.side.name]) for check in checks)
-
-
-def _is_doubtful(check: Check) -> bool:
-    """Whether a single run is said to be slower than another, and nothing is known of waits."""
-    is_single = check.difference is not None and check.difference.p is None
-    is_time = check.limit is not None and check.limit.figure.kind == "time"
-    return is_time and is_single and check.new is not None and check.new.bounds == check.new.values
 
 
 _HEADLINED: Final = {
@@ -358,7 +345,7 @@ def _columns(comparison: Comparison) -> Iterator[Column[Any]]:
 def _cells(row: FigureRow) -> Iterator[Cell]:
     unit = row.figure.unit
     for number, sample in enumerate(row.samples):
-        spread = "" if sample is None else _spread_text(row.figure, sample)
+        spread = "" if sample is None else spread_text(row.figure, sample)
         yield None if sample is None else Quantity(sample.median, unit, after=spread)
         each = row.differences[number - 1] if number else None
         if each is not None and each.change and each.is_clear:
@@ -367,14 +354,6 @@ def _cells(row: FigureRow) -> Iterator[Cell]:
         elif number:
             yield None if each is None else _NOISE if each.change else Quantity(0, "")
             yield None
-
-
-def _spread_text(figure: Figure, sample: Sample) -> str:
-    if len(sample.values) == 1:
-        return ""
-    if not sample.median:
-        return f" ± {number_text(sample.spread, figure.unit)}"
-    return f" ± {100 * sample.spread / abs(sample.median):.0f} %"
 
 
 def _p_text(row: FigureRow) -> str:
@@ -434,83 +413,6 @@ def _median_run(side: Side) -> ComparedRun:
     """Returns the run in the middle by its duration."""
     middle = statistics.median_low(run.recording.duration for run in side.runs)
     return next(run for run in side.runs if run.recording.duration == middle)
-
-
-# --- in words -----------------------------------------------------------------------------
-
-
-def _fact_text(fact: FactDifference, side: int) -> str:
-    """Returns what a fact is on a side."""
-    texts = [cell_text(value, fact.unit) for value in fact.values[side]]
-    return cut(" or ".join(texts), _LONGEST_FACT) if texts else "not known"
-
-
-def check_text(check: Check, side: int) -> str:
-    """Returns a check in one line."""
-    limit, name = check.limit, check.side.name
-    where = path_text(check.path) if name == "new" else f"{name}: {path_text(check.path)}"
-    if limit is None:
-        text = f"{name}: {check.why}"
-    elif check.facts:
-        reasons = "; ".join(
-            f"{fact.name} {_fact_text(fact, 0)} in base, {_fact_text(fact, side)} in {name}"
-            for fact in check.facts
-        )
-        text = f"{limit.text}: {reasons} (--force compares them all the same)"
-    elif check.why:
-        text = f"{where}: {limit.text}: {check.why}"
-    else:
-        with binary_sizes(limit.is_binary):
-            text = f"{where}: {_figures_text(check)}"
-        if check.waits is not None:
-            text += f": threads waited {duration_text(check.waits)} for a CPU: possible contention"
-            text += "; use 4 or more runs per side, or --force"
-    return f"{check.outcome}: {text}"
-
-
-def _figures_text(check: Check) -> str:
-    assert check.limit is not None
-    assert check.new is not None
-    figure, new, base = check.limit.figure, check.new, check.base
-
-    def text_of(sample: Sample) -> str:
-        return f"{number_text(sample.median, figure.unit)}{_spread_text(figure, sample)}"
-
-    text = f"{figure.name} {text_of(new)}"
-    difference = check.difference
-    ratio = (
-        difference.ratio - 1 if difference and difference.ratio and difference.is_clear else None
-    )
-    if base is not None:
-        text += f", base {text_of(base)}"
-        if not check.limit.is_budget and (_has_waited(new) or _has_waited(base)):
-            text += (
-                f"; without waiting for a CPU {number_text(new.median_alone, figure.unit)}, base "
-                f"{number_text(base.median_alone, figure.unit)}"
-            )
-            ratio = new.median_alone / base.median_alone - 1 if base.median_alone else math.inf
-    change = "" if ratio is None else f"{100 * ratio:+,.1f} %, "
-    return f"{text} ({change}limit {check.limit.text})"
-
-
-def _has_waited(sample: Sample) -> bool:
-    return abs(sample.median_alone - sample.median) > _SEEN * abs(sample.median)
-
-
-def _outcome_text(verdict: Verdict) -> str:
-    """Returns the outcome with the number of checks that led to it: ``worse: 3 of 12 checks``."""
-    led = sum(check.outcome == verdict.outcome for check in verdict.checks)
-    outcome = "within the limits" if verdict.outcome == "within" else verdict.outcome
-    return f"{outcome}: {led:,} of {counted(len(verdict.checks), 'check')}"
-
-
-def verdict_text(comparison: Comparison, verdict: Verdict) -> str:
-    """Returns the outcome of a gate that fails, and the first of the checks that led to it, in a line."""
-    led = [check for check in verdict.checks if check.outcome == verdict.outcome]
-    named = list(dict.fromkeys(check_lines(comparison, led)))
-    first = [text.removeprefix(f"{verdict.outcome}: ") for text in named[:_MOST_NAMED]]
-    rest = f"; and {len(named) - len(first):,} more" if len(named) > len(first) else ""
-    return f"{verdict.outcome}: {'; '.join(first)}{rest}"
 
 
 # --- for programs -------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from otel_quant.recordings.model import path_text
 from otel_quant.recordings.summary import WAITS
 from otel_quant.schema.catalog import Quantity
 from otel_quant.views.cells import number_text
-from otel_quant.views.compare import check_lines
+from otel_quant.views.gate import check_lines
 from otel_quant.views.text import printable
 
 _UNITS: Final = {"By": "B", "{sample}/s": "samples/s", "1": "share"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -13,9 +13,9 @@ from otel_quant.cost import (
     NodeCost,
     TensorCost,
     WeightSparsity,
-    intensity,
 )
 from otel_quant.views.cells import number_text
+from otel_quant.views.cost_groups import Cost, GroupCost, by_module, by_operator, sorted_costs
 from otel_quant.views.document import (
     Cell,
     Column,
@@ -41,12 +41,6 @@ _SHOWN_ASSUMPTIONS: Final = 20
 
 _LARGEST: Final = 3
 """Nodes that a summary names."""
-
-_DEEPEST: Final = 32
-"""Modules within each other; what is deeper is one name. Names come from files."""
-
-_NO_MODULE: Final = "(no module)"
-"""Stands for the nodes whose names give no module."""
 
 
 class Choices(NamedTuple):
@@ -98,7 +92,7 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
             rows: list[tuple[str, Cell]] = [
                 (column.heading, "?" if value is None else value)
                 for column in _TOTALS
-                if (value := _value(column, model)) or value is None
+                if (value := _value(column, model)) or value is None or column.key in _SIZES
                 if column.key not in _SAID_ELSEWHERE
             ]
             yield Facts([*rows, *_unknown_nodes(model)], caption="Total")
@@ -117,7 +111,7 @@ def _summary(model: ModelCost) -> Iterator[tuple[str, Cell]]:
 
 def _largest(model: ModelCost, choices: Choices) -> Iterator[tuple[str, Cell]]:
     """Yields the nodes that cost most."""
-    nodes: Sequence[NodeCost] = _sorted(model.nodes, choices.sort or "macs")
+    nodes: Sequence[NodeCost] = sorted_costs(model.nodes, choices.sort or "macs")
     for i, node in enumerate(nodes[: choices.top or _LARGEST], 1):
         share = f" ({100 * node.macs / model.macs:.2f} %)" if node.macs and model.macs else ""
         macs = "?" if node.macs is None else f"{node.macs:,}"
@@ -210,46 +204,6 @@ def _counted(counts: Mapping[str, int]) -> str:
 # --- nodes, operators, modules, tensors ---------------------------------------------------
 
 
-class GroupCost(NamedTuple):
-    """What several nodes cost together: those of one operator, or of one module."""
-
-    name: str  # The operator, or the module's path with slashes
-    nodes: int  # How many there are
-    macs: int | None  # Sum of those that are known; None if none is
-    backward_macs: int | None  # Likewise
-    memory_bytes: int | None  # Likewise
-    params: int  # Elements of their constants
-    # MACs per byte moved, of the nodes of which both are known; None if there are none
-    intensity: float | None
-
-
-def _group(name: str, nodes: Sequence[NodeCost]) -> GroupCost:
-    known = [node for node in nodes if node.macs is not None and node.moved_bytes is not None]
-    return GroupCost(
-        name,
-        len(nodes),
-        _sum(node.macs for node in nodes),
-        _sum(node.backward_macs for node in nodes),
-        _sum(node.memory_bytes for node in nodes),
-        sum(node.params for node in nodes),
-        intensity(_sum(node.macs for node in known), _sum(node.moved_bytes for node in known)),
-    )
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-_Cost = NodeCost | GroupCost
-
-_SORT_KEYS: Final[dict[str, Callable[[_Cost], tuple[int, ...]]]] = {
-    "macs": lambda cost: (cost.macs or 0, cost.memory_bytes or 0),
-    "memory": lambda cost: (cost.memory_bytes or 0, cost.macs or 0),
-    "params": lambda cost: (cost.params, cost.macs or 0),
-}
-"""Largest first; what is equal keeps the order of execution."""
-
 _CAPTIONS: Final = {
     "node": "Per node", "op": "Per operator", "module": "Per module", "tensor": "Per tensor",
 }  # fmt: skip
@@ -287,24 +241,15 @@ def _costs(model: ModelCost, by: str, sort: str | None) -> Sequence[Any]:
     """Returns what has a line each."""
     match by:
         case "node":
-            return _sorted(model.nodes, sort or "macs")
+            return sorted_costs(model.nodes, sort or "macs")
         case "op":
-            groups: dict[str, list[NodeCost]] = {}
-            for node in model.nodes:
-                groups.setdefault(node.op_type, []).append(node)
-            ops = [_group(op_type, nodes) for op_type, nodes in groups.items()]
-            return _sorted(ops, sort or "macs")
+            return by_operator(model.nodes, sort or "macs")
         case "module":
-            return _modules(model.nodes, sort or "order")
+            return by_module(model.nodes, sort or "order")
     tensors: Sequence[TensorCost] = model.tensors or ()
     if sort == "memory":
         return sorted(tensors, key=lambda tensor: tensor.bytes or 0, reverse=True)
     return tensors
-
-
-def _sorted(costs: Sequence[Any], sort: str) -> Sequence[Any]:
-    key = _SORT_KEYS.get(sort)
-    return costs if key is None else sorted(costs, key=key, reverse=True)
 
 
 class _Rows:
@@ -328,34 +273,6 @@ class _Rows:
             yield (self._name(cost), *cells)
 
 
-def _modules(nodes: Sequence[NodeCost], sort: str) -> Sequence[GroupCost]:
-    """Returns modules with the sums of all nodes in them, each behind the one around it."""
-    members: dict[str, list[NodeCost]] = {}
-    for node in nodes:
-        for path in _around(_module_path(node.name)):
-            members.setdefault(path, []).append(node)
-    costs = {path: _group(path, inside) for path, inside in members.items()}
-    rank = {cost.name: i for i, cost in enumerate(_sorted([*costs.values()], sort))}
-    places = {path: [rank[outer] for outer in _around(path.split("/"))] for path in costs}
-    return [costs[path] for path in sorted(costs, key=lambda path: places[path])]
-
-
-def _around(parts: Sequence[str]) -> list[str]:
-    """Returns the paths of a module and of those around it, outermost first."""
-    return list(accumulate(parts, "{}/{}".format))
-
-
-def _module_path(name: str) -> list[str]:
-    """Returns the modules that a node's name gives, outermost first.
-
-    Names are paths with slashes (``/layer1/conv/Conv``), or, without any, with dots
-    (``layer1.conv.Conv``).
-    """
-    separator = "/" if "/" in name.strip("/") else "."
-    parts = [part for part in name.strip("/").split(separator, _DEEPEST) if part]
-    return parts[:-1] or [_NO_MODULE]
-
-
 # --- columns ------------------------------------------------------------------------------
 
 
@@ -374,11 +291,11 @@ def _share(key: str, value: Callable[[Any], Cell], heading: str = "") -> Column[
     return Column(heading, "1", value, key, shown_in="%", digits=2, absent="-")
 
 
-def _figures(model: ModelCost) -> tuple[Column[_Cost], ...]:
-    def share(key: str) -> Column[_Cost]:
+def _figures(model: ModelCost) -> tuple[Column[Cost], ...]:
+    def share(key: str) -> Column[Cost]:
         total = getattr(model, key)
 
-        def value(cost: _Cost) -> Cell:
+        def value(cost: Cost) -> Cell:
             own = getattr(cost, key)
             return None if own is None or not total else own / total
 
@@ -606,7 +523,7 @@ _OF_MODULES: Final = ("nodes", "macs", "params", "memory_bytes", "intensity")
 
 
 def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
-    nodes = _sorted(model.nodes, choices.sort or "order")[: choices.top]
+    nodes = sorted_costs(model.nodes, choices.sort or "order")[: choices.top]
     found: dict[str, object] = model._replace(nodes=()).to_json_dict()
     if nodes:
         found["nodes"] = map(model.node_json, nodes)  # one at a time: there may be many

@@ -11,6 +11,10 @@ import pytest
 from otel_quant.cost.graph import runtime_here
 from tests.unit.cli.costed_models import HOSTILE, IN_CSV, printed, save
 
+FLAT = """
+<ir_version: 9, opset_import: ["" : 17]>
+net (float[2, 3] x) => (float[2, 3] y) { y = Flatten (x) }
+"""
 SUMMARY = """\
 float.onnx (rules: corrected, view: fused)
 assumed N = 1: --dim N=1 sets it
@@ -63,6 +67,9 @@ def test_a_model_is_ten_lines_or_a_table_that_is_asked_for(
     head = SUMMARY[: SUMMARY.index("\n\n") + 2]
     for by, table in (("node", NODES), ("op", OPERATORS), ("total", TOTAL)):
         assert printed(capsys, "float.onnx", "--by", by) == head + table
+    save(Path("flat.onnx"), FLAT, {})
+    total = printed(capsys, "flat.onnx", "--by", "total").splitlines()
+    assert {"MACs                           0", "parameters                     0"} <= {*total}
     first = printed(capsys, "float.onnx", "--sort", "memory", "--top", "1").splitlines()[-1]
     assert first == "largest node 1  head (MatMul): 640 MACs (25.64 %), 2.60 kB"
 

@@ -11,7 +11,7 @@ from otel_quant.recordings.comparison.gate import Verdict, judge, parse
 from otel_quant.recordings.comparison.runs import compared_run
 from otel_quant.recordings.comparison.side_by_side import Comparison, Side, alone, side_by_side
 from otel_quant.recordings.reader import read
-from otel_quant.views.compare import check_text
+from otel_quant.views.gate import check_text
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.recordings.comparison.recorded_runs import record
 

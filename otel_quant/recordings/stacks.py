@@ -25,7 +25,7 @@ class SeenStack:
     @property
     def call(self) -> Place:
         """The innermost line of the program's own code; the outermost line if none is."""
-        return next((line for line in reversed(self.lines) if not line.library), self.lines[0])
+        return next((line for line in reversed(self.lines) if line.is_own), self.lines[0])
 
 
 def stacks_in(recording: Recording) -> list[SeenStack]:

@@ -172,3 +172,15 @@ def test_short_steps_of_a_name_share_a_tree_and_long_ones_have_their_own() -> No
         (MAIN,): NOTHING,
         (MAIN, MERGE): long,
     }
+
+
+def test_a_deep_tree_is_walked_while_the_sampler_adds_to_it() -> None:
+    stacks = Stacks()
+    stacks.add(0, (MERGE,) * 2000, Amounts(1))
+    stacks.add(0, (MAIN, RUN), Amounts(2))
+    root, walked = stacks.steps[0], stacks.steps[0].walk()
+    first, _ = next(walked)
+    stacks.add(0, (LOADER,), Amounts(4))
+    stacks.add(0, (MERGE, LOADER), Amounts(8))
+    assert {first, *(lines for lines, _ in walked)} >= {(MERGE,) * 2000, (MAIN, RUN)}
+    assert root.total() == Amounts(15)

@@ -225,7 +225,9 @@ _name_and_bytes: Final = Kind(
 
 def _take_place(value: Any, left_out: LeftOut) -> Place | None:
     match value:
-        case [str() as file, str() as function, int() as line, str() as library]:
+        case [str() as file, str() as function, line, str() as library] if (
+            whole.take(line, left_out) is not None
+        ):
             return Place(file, function, line, library)
     return None
 
@@ -234,23 +236,31 @@ place: Final = Kind(
     _take_place,
     {
         "type": "array", "minItems": 4, "items": False,
-        "prefixItems": [text.schema, text.schema, {"type": "integer"}, text.schema],
+        "prefixItems": [text.schema, text.schema, whole.schema, text.schema],
     },
 )  # fmt: skip
 """A line of code."""
 
 
+_ROW: Final = (*[_integer(-1)] * 2, *[whole] * 5)
+
+
 def _take_stack_row(value: Any, left_out: LeftOut) -> tuple[int, ...] | None:
-    is_row = type(value) is list and len(value) == 7
-    if is_row and all(type(each) is int and -1 <= each < _END for each in value):
+    is_row = type(value) is list and len(value) == len(_ROW)
+    if is_row and all(
+        kind.take(each, left_out) is not None for kind, each in zip(_ROW, value, strict=True)
+    ):
         return tuple(value)
     return None
 
 
 _stack_row: Final = Kind(
     _take_stack_row,
-    {"type": "array", "items": _integer(-1).schema, "minItems": 7, "maxItems": 7},
-)
+    {
+        "type": "array", "minItems": len(_ROW), "items": False,
+        "prefixItems": [kind.schema for kind in _ROW],
+    },
+)  # fmt: skip
 
 # --- the local file -----------------------------------------------------------------------
 

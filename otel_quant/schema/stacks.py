@@ -15,6 +15,9 @@ from typing import Any, Final, NamedTuple
 MOST_NODES: Final = 6000
 """Nodes of all steps together, from which on the rarest are folded. 6,000 take less than 1 MB in a file."""
 
+DEEPEST: Final = 200
+"""Frames of a stack that are kept, the innermost."""
+
 _LONG: Final = 1_000_000_000
 """Nanoseconds from which on a step keeps a tree of its own."""
 

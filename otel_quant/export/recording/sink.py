@@ -117,7 +117,6 @@ class RecordingSink(Sink):
         """Writes the end."""
         end = {**_ending(event), **_checkpoint(event), "custom": _shown(event.latest_custom)}
         self._write(event, end)
-        self._write_stacks(event)
         with self._lock:
             self._run = None
         if self._made_manifest:
@@ -127,6 +126,7 @@ class RecordingSink(Sink):
             complete_manifest(self.folder, ended=event.time_ns, origin=origin)
         if self._curve is not None and event.reading is not None:
             self._curve.flush(event.reading)
+        self._write_stacks(event)  # last: they need the most room on the disk
 
     def step_started(self, event: Event) -> None:
         """Writes that a step has begun."""
@@ -272,9 +272,10 @@ class RecordingSink(Sink):
             self._state.write(self._newest, progress, problem=self._problem)
 
     def _write_stacks(self, event: Event) -> None:
-        run, stacks, process = self._run, event.stacks, self._process
-        if run is None or process is None or stacks is None or not stacks.steps:
+        run, stacks, process = event.run, event.stacks, self._process
+        if self._events is None or process is None or stacks is None or not stacks.steps:
             return
+        self._stacks_due_ns = event.clock_ns + _STACKS_NS  # also if there is no room for them
         began = time.thread_time_ns()
         found = {"schema": layout.SCHEMA, "run": run.id, **to_lists(stacks)}
         replace_whole(layout.stacks_path(self.folder, process, run.id), as_json(found).encode())

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.cli.command import Command, UserError, whole_number
+from otel_quant.cli.command import Command, UserError
 from otel_quant.launcher.program import Program, end_as
 from otel_quant.launcher.start import (
     let_it_start,
@@ -79,11 +79,23 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--interval",
-        type=whole_number("milliseconds", 3_600_000),
+        type=_milliseconds,
         metavar="MS",
         help="milliseconds between readings (default: 50)",
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value <= 3_600_000:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of milliseconds from 1 to 3600000"
+        )
+    return value
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -208,7 +220,7 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
     if options.no_command:
         settings["OTEL_QUANT_ARGUMENTS"] = "false"
     if options.interval is not None:
-        settings["OTEL_QUANT_SAMPLE_INTERVAL"] = str(options.interval)
+        settings["OTEL_QUANT_SAMPLE_INTERVAL"] = f"{options.interval:g}"
     return settings
 
 
@@ -289,7 +301,9 @@ def _not_started(name: str, error: OSError) -> UserError:
     path = Path(name)
     is_missing = isinstance(error, FileNotFoundError)
     code, problem = (_NOT_FOUND if is_missing else _NOT_EXECUTABLE), error.strerror
-    if path.is_file() and path.suffix == ".py":
+    if path.is_dir() and os.sep in name:
+        problem = "is a folder; expected a program"
+    elif path.is_file() and path.suffix == ".py":
         problem = f"is no program by itself; write otel-quant run -- python {name}"
     elif is_missing and os.sep in name and path.exists():
         code, problem = _NOT_EXECUTABLE, "the interpreter in its first line (#!) does not exist"

@@ -433,10 +433,10 @@ def _plain(value: Any) -> Any:
 
 def _number(record: Record, key: str, scale: int = 0) -> float | None:
     """Returns a number; None for what is none, for infinity, and for more than 63 bits."""
-    value: Any = record.get(key)
-    if type(value) not in (int, float) or not abs(value) < 1 << 63:
+    value = record.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1 << 63:
         return None
-    return round(value * scale) if scale else value  # type: ignore[no-any-return]  # a number
+    return round(value * scale) if scale else value
 
 
 def _whole(value: object) -> int | None:

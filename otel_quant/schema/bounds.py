@@ -212,6 +212,7 @@ def _all_processors(evidence: Evidence) -> str | None:
     return f"it used {cores:.1f} of {cpus:g} processors; {evidence.line}"
 
 
+OTHER_PROGRAMS: Final = "other_programs"
 NOTHING_STANDS_OUT: Final = "nothing_stands_out"
 
 VERDICTS: Final[tuple[tuple[str, str, Callable[[Evidence], str | None]], ...]] = (
@@ -223,7 +224,7 @@ VERDICTS: Final[tuple[tuple[str, str, Callable[[Evidence], str | None]], ...]] =
     ("compiling", "compiling code", _compiling),
     ("importing", "importing modules", _importing),
     ("calibration_data", "the loader of the calibration data", _calibration_data),
-    ("other_programs", "other programs that have the processors", _others_have_the_processors),
+    (OTHER_PROGRAMS, "other programs that have the processors", _others_have_the_processors),
     ("all_processors", "the processors, all of which it uses", _all_processors),
     ("page_faults", "reading mapped files or swapped memory", _page_faults),
     ("disk", "the disk (probably)", _disk),

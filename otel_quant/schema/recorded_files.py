@@ -225,10 +225,10 @@ _name_and_bytes: Final = Kind(
 
 def _take_place(value: Any, left_out: LeftOut) -> Place | None:
     match value:
-        case [str() as file, str() as function, line, str() as library] if (
-            whole.take(line, left_out) is not None
-        ):
-            return Place(file, function, line, library)
+        case [str() as file, str() as function, line, str() as library]:
+            return (
+                None if whole.take(line, left_out) is None else Place(file, function, line, library)
+            )
     return None
 
 

@@ -19,7 +19,7 @@ from otel_quant.recordings.model import (
     script_of,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.bounds import words_of
+from otel_quant.schema.bounds import OTHER_PROGRAMS, words_of
 from otel_quant.schema.units import (
     WITHIN,
     clock_text,
@@ -45,6 +45,9 @@ _LONG: Final = 0.2
 _LEAST_WAIT: Final = 1.0
 """Seconds."""
 
+_OWN: Final = 0.8
+"""Share of its processors from which on a program uses them itself, and its threads wait for each other."""
+
 _WORTH: Final = 0.05
 """Share of the whole time from which on a step matters."""
 
@@ -55,8 +58,9 @@ def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     yield from _peak_sentence(recording, subject, summary.peak(recording))
     yield from _growing(recording, subject)
     yield from _time(recording, subject)
-    yield from _waited(recording)
-    yield from _bounds(recording, subject)
+    waited = list(_waited(recording))
+    yield from waited
+    yield from _bounds(recording, subject, unsaid=OTHER_PROGRAMS if waited else None)
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))
 
@@ -211,17 +215,20 @@ def _waited(recording: Recording) -> Iterator[str]:
     name = summary.BY_NAME[summary.CPU_WAIT].attributes[0]
     every = [number(run.attributes, name) for run in recording.runs]  # of a shell's child, its own
     waited = max(filter(None, (summary.value(recording, summary.CPU_WAIT), *every)), default=0.0)
-    if waited >= max(_LEAST_WAIT, _LONG * recording.duration):
+    used, cpus = summary.value(recording, summary.CPU_TIME), summary.processors(recording)
+    is_own = used and cpus and used >= _OWN * cpus * recording.duration
+    if not is_own and waited >= max(_LEAST_WAIT, _LONG * recording.duration):
         whole = duration_text(recording.duration)
         yield f"For {duration_text(waited)} of {whole} its main thread waited for a processor: a busy machine."
 
 
-def _bounds(recording: Recording, subject: Subject) -> Iterator[str]:
-    """Yields what bounds the steps that took most of the time, longest first."""
+def _bounds(recording: Recording, subject: Subject, unsaid: str | None) -> Iterator[str]:
+    """Yields what bounds the steps that took most of the time, longest first; nothing of one verdict."""
     known = [
         each
         for each in subject.steps
-        if semconv.STEP_BOUND_BY in each.step.attributes and each.own >= _WORTH * recording.duration
+        if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, unsaid)
+        and each.own >= _WORTH * recording.duration
     ]
     for each in sorted(known, key=lambda each: -each.own)[:_MOST_BOUNDS]:
         bound = words_of(str(each.step.attributes[semconv.STEP_BOUND_BY]))

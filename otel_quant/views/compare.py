@@ -73,6 +73,10 @@ _NOISE_MEANS: Final = f"{_NOISE}: not significant, or explained by CPU contentio
 _RUNS_ALONE: Final = (
     "The total is from the first step to the exit: a run without `otel-quant run` has no more."
 )
+_DOUBT: Final = (
+    "With one run on each side a busy machine looks like a slower program; four on each side can tell "
+    "them apart."
+)
 
 
 def document(
@@ -104,6 +108,8 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
         found = [check for check in verdict.checks if check.outcome != "within"]
         if lines := list(dict.fromkeys(check_lines(comparison, found))):
             yield Lines(lines, is_bad=True).first(_MOST_CHECKS)
+        if any(map(_is_doubtful, found)):
+            yield Lines((_DOUBT,))
     headlines = [f"{line}." for line in _headlines(comparison)]
     # Of two sides without limits, it is the title of the page.
     if headlines and not (with_curves and verdict is None and len(headlines) == 1):
@@ -141,6 +147,13 @@ def check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str
     return (check_text(check, numbers[check.side.name]) for check in checks)
 
 
+def _is_doubtful(check: Check) -> bool:
+    """Whether a single run is said to be slower than another, and nothing is known of waits."""
+    is_single = check.difference is not None and check.difference.p is None
+    is_time = check.limit is not None and check.limit.figure.kind == "time"
+    return is_time and is_single and check.new is not None and check.new.bounds == check.new.values
+
+
 _HEADLINED: Final = {
     MEMORY_PEAK: "memory",
     GPU_PEAK: "GPU memory",
@@ -168,14 +181,16 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
             where = _where_most(comparison, name, at, change.change)
             most = f" (most in {cut(name_text(where.path), _LONGEST_NAME)})" if where else ""
             clear.append(f"{amount} {'more' if change.change > 0 else 'less'} {words}{most}")
-        verb = f"needs {' and '.join(clear)} than {base.name}" if clear else f"against {base.name}:"
-        if why := next((run.why for run in side.runs if run.why), ""):
-            verb = f"{why}; against {base.name}: {' and '.join(clear)}"
-        texts = [f"{' and '.join(unclear)} cannot be told apart"] if unclear else []
+        why = next((run.why for run in side.runs if run.why), "")
+        texts = [" and ".join(clear)] if clear else []
+        if clear and not why:
+            texts = [f"needs {texts[0]} than {base.name}"]
+        texts += [f"{' and '.join(unclear)} cannot be told apart"] if unclear else []
         texts += [f"{' and '.join(equal)} equal"] if equal else []
-        if clear or texts or why:
-            between = "; " if clear and texts else " " if texts else ""
-            yield f"{side.name} {verb}{between}{'; '.join(texts)}"
+        if texts and (why or not clear):
+            texts[0] = f"against {base.name}: {texts[0]}"
+        if texts or why:
+            yield f"{side.name} {'; '.join(filter(None, (why, *texts)))}"
 
 
 def _where_most(comparison: Comparison, name: str, at: int, total: float) -> StepRow | None:
@@ -202,20 +217,22 @@ def _where_most(comparison: Comparison, name: str, at: int, total: float) -> Ste
 def _figures(comparison: Comparison) -> Table:
     """Returns the figures that differ, those of the total first, then the most important."""
     shown: list[tuple[StepRow, FigureRow]] = []
-    folded: list[tuple[StepRow, FigureRow]] = []
+    equal: list[Figure] = []
+    unclear: list[Figure] = []
+    of_steps = 0
     for row in comparison.rows:
         for name, each in row.figures.items():
+            if not _is_telling(row, name):
+                continue
             changes = [found for found in each.differences if found and found.change]
-            is_shown = (
-                any(found.is_clear for found in changes)
-                if row.path
-                else changes or name in _HEADLINED
-            )
-            if _is_telling(row, name):
-                (shown if is_shown else folded).append((row, each))
+            is_whole = not row.path and (name in _HEADLINED or None in each.differences)
+            if is_whole or any(found.is_clear for found in changes):
+                shown.append((row, each))
+            elif row.path:
+                of_steps += any(each.differences)
+            else:
+                (unclear if changes else equal).append(each.figure)
     shown.sort(key=lambda pair: (bool(pair[0].path), -_weight(comparison, pair[1])))
-    equal = [each.figure.name for row, each in folded if not row.path]
-    of_steps = sum(any(each.differences) for row, each in folded if row.path)
     notes = []
     if any(
         found and found.change and not found.is_clear
@@ -227,9 +244,10 @@ def _figures(comparison: Comparison) -> Table:
         notes.append(_RUNS_ALONE)
     if comparison.sides[0].runs[0].together:
         notes.append(_TOGETHER)
+    if unclear:
+        notes.append(f"not significantly different in total: {_names_text(unclear)}")
     if equal:
-        more = f" and {len(equal) - _MOST_NAMED} more" if len(equal) > _MOST_NAMED else ""
-        notes.append(f"equal in total: {', '.join(equal[:_MOST_NAMED])}{more}")
+        notes.append(f"equal in total: {_names_text(equal)}")
     if of_steps:
         notes.append(
             f"equal or not significantly different: {counted(of_steps, 'figure')} of steps"
@@ -242,6 +260,20 @@ def _figures(comparison: Comparison) -> Table:
     table = Table(columns, rows, id="figures", caption="What differs", is_sortable=False)
     table = table.first(_MOST_ROWS, "smaller difference")
     return table._replace(note="\n".join((*notes, *filter(None, (table.note,)))))
+
+
+def _names_text(figures: Sequence[Figure]) -> str:
+    """Returns the names of the first figures; those of a model count as one: ``model.float (7 figures)``."""
+    found: dict[str, list[str]] = {}
+    for each in figures:
+        group = each.name.rpartition(".")[0] if each.kind == "cost" else each.name
+        found.setdefault(group, []).append(each.name)
+    texts = [
+        names[0] if len(names) == 1 else f"{group} ({counted(len(names), 'figure')})"
+        for group, names in found.items()
+    ]
+    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+    return f"{', '.join(texts[:_MOST_NAMED])}{more}"
 
 
 def _step_name(row: StepRow) -> str:

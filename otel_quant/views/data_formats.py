@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -131,15 +130,6 @@ def _dumped(value: object) -> str:
     try:
         return json.dumps(value, default=str, allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(value), default=str)
+        from otel_quant.export.recording.event_file import finite
 
-
-def _finite(value: object) -> object:
-    """Replaces numbers that JSON does not have (NaN, infinity) by their names."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
+        return json.dumps(finite(value), default=str)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import median
 from typing import Final, NamedTuple
@@ -170,7 +170,7 @@ def _processes_of(recording: Recording) -> tuple[str, list[Table]]:
     A process that has started others waits for them: only those are compared that one has started.
     """
     families = _families(recording)
-    processes = list(_in_order(dict(families)))
+    processes = list(_in_order(families))
     if len(processes) < 2:
         return "", []
     steps = {above: list(_common_steps(family)) for above, family in families.items()}
@@ -227,13 +227,16 @@ def _families(recording: Recording) -> dict[int | None, list[_Process]]:
     return families
 
 
-def _in_order(
-    left: dict[int | None, list[_Process]], above: int | None = None, depth: int = 0
-) -> Iterator[_Process]:
-    """Yields each process before those that it has started; takes them out, as an id may recur."""
-    for each in left.pop(above, ()):
-        yield each._replace(depth=depth)
-        yield from _in_order(left, each.runs[0].pid, depth + 1)
+def _in_order(families: Mapping[int | None, Sequence[_Process]]) -> Iterator[_Process]:
+    """Yields each process before those that it has started; those of a circle, as a file may have it, last."""
+    left = dict(families)
+    while left:
+        waiting = list(reversed(left.pop(None if None in left else next(iter(left)))))
+        while waiting:
+            each = waiting.pop()
+            yield each
+            below = left.pop(each.runs[0].pid, ())
+            waiting += (child._replace(depth=each.depth + 1) for child in reversed(below))
 
 
 class _Step(NamedTuple):

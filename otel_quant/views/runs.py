@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 from otel_quant.export.recording.layout import REPORT
+from otel_quant.recordings.model import State
 from otel_quant.recordings.runs.fields import (
     FAILED,
     LISTED,
@@ -130,7 +131,7 @@ def _list(
     def row(run: Run, cells: Sequence[Cell]) -> Row:
         report = Path(str(run[PATH]), REPORT)
         link = quote(report.as_posix()) if is_page and report.is_file() else ""
-        return Row(cells, state=run[STATUS], link=link)  # type: ignore[arg-type]  # one of State
+        return Row(cells, state=cast("State", run[STATUS]), link=link)
 
     return Table.of(columns, runs, row=row, known_only=is_page, id="runs")
 

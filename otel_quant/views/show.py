@@ -171,7 +171,9 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
     if run.last is not None and run.end is None and recording.ending is None:
         read = number(run.last.attributes, f"{semconv.READING_PREFIX}memory")
         memory = "" if read is None else f": memory {size(read)}"
-        yield "last reading", f"{duration_text(_age(recording, run.last))} ago{memory}"
+        age = _age(recording, run.last)
+        ago = f"{age / _DAY:.0f} days" if age >= 2 * _DAY else duration_text(age)
+        yield "last reading", f"{ago} ago{memory}"
     for name, forms in _TEXTS.items():
         values = [form.format(listed(data[key])) for key, form in forms.items() if key in data]
         if values:
@@ -315,6 +317,9 @@ def _costs(run: RecordedRun) -> Iterator[dict[str, Any]]:
                 if isinstance(now, int) and isinstance(then, int) and 0 < then < 1 << 64 > now:
                     cost[ratio] = round(now / then, 4)
         yield cost
+
+
+_DAY: Final = 86_400.0
 
 
 def _age(recording: Recording, last: LastReading) -> float:

@@ -61,16 +61,17 @@ def as_json(value: Mapping[str, Any]) -> str:
     try:
         return _ENCODE(value)
     except (TypeError, ValueError):  # JSON has no NaN, no infinity, and only some kinds of keys
-        return _ENCODE(_finite(value))
+        return _ENCODE(finite(value))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Replaces numbers that JSON does not have (NaN, infinity) by their names."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value
 
 

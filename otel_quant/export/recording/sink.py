@@ -126,7 +126,7 @@ class RecordingSink(Sink):
             complete_manifest(self.folder, ended=event.time_ns, origin=origin)
         if self._curve is not None and event.reading is not None:
             self._curve.flush(event.reading)
-        self._write_stacks(event)  # last: they need the most room on the disk
+        self._write_stacks(event)  # last: without room for them, the rest is whole
 
     def step_started(self, event: Event) -> None:
         """Writes that a step has begun."""
@@ -272,15 +272,17 @@ class RecordingSink(Sink):
             self._state.write(self._newest, progress, problem=self._problem)
 
     def _write_stacks(self, event: Event) -> None:
-        run, stacks, process = event.run, event.stacks, self._process
-        if self._events is None or process is None or stacks is None or not stacks.steps:
+        stacks, process = event.stacks, self._process
+        if process is None or stacks is None or not stacks.steps:
             return
-        self._stacks_due_ns = event.clock_ns + _STACKS_NS  # also if there is no room for them
         began = time.thread_time_ns()
-        found = {"schema": layout.SCHEMA, "run": run.id, **to_lists(stacks)}
-        replace_whole(layout.stacks_path(self.folder, process, run.id), as_json(found).encode())
-        cost = time.thread_time_ns() - began
-        self._stacks_due_ns = event.clock_ns + max(_STACKS_NS, round(cost / _STACKS_SHARE))
+        try:
+            found = {"schema": layout.SCHEMA, "run": event.run.id, **to_lists(stacks)}
+            path = layout.stacks_path(self.folder, process, event.run.id)
+            replace_whole(path, as_json(found).encode())
+        finally:  # a write that fails costs as much
+            cost = time.thread_time_ns() - began
+            self._stacks_due_ns = event.clock_ns + max(_STACKS_NS, round(cost / _STACKS_SHARE))
 
     def _tell_samples(self, index: int, event: Event) -> None:
         step = self._steps.get(index)

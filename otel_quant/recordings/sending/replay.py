@@ -289,8 +289,7 @@ class Replay:
                 metrics.samples_counted(self._infos[step.index], step.samples)
                 metrics.flush()
         if self._info.name:
-            latest = max((step.start for step in run.steps), default=run.start)
-            self.meters.now_ns = self._ns(latest if run.end is None else run.end)
+            self.meters.now_ns = self._ns(self._cut_at() if run.end is None else run.end)
             self.meters.observe_run(has_ended=run.end is not None)
 
     # --- the events -------------------------------------------------------------------------
@@ -383,14 +382,13 @@ class Replay:
     def _killed(self) -> Event:
         """Returns how a run was cut that has not ended."""
         run, ending = self._run, self._ending
-        time = _latest(run) if ending is None else max(run.start, ending.time)
         cause = None if ending is None else ending.signal or ending.process_signal
         attributes = {} if ending is None else _attributes_of(ending)
         lines = _LOST if ending is None else tuple(self._ending_lines) or _LOST
         of_run = {**run_ids_of(self._info), **present({semconv.PROCESS_PID: run.pid})}
         return self._event(
             "run.killed",
-            self._ns(time),
+            self._ns(self._cut_at()),
             name="\n".join(self._ending_lines) if ending is not None else "",
             attributes={**of_run, **attributes},
             of_span={**self._of_run, **attributes},
@@ -424,6 +422,11 @@ class Replay:
 
     def _context_of(self, step: StepInfo | None) -> Context | None:
         return self._spans.context_of(step)
+
+    def _cut_at(self) -> float:
+        """Returns when a run that has not ended was cut, as far as that is known."""
+        run, ending = self._run, self._ending
+        return _latest(run) if ending is None else max(run.start, ending.time)
 
     def _costed(self) -> list[int]:
         models = enumerate(self._run.models)

@@ -15,11 +15,7 @@ CASES = {
     "no program": ([], 2, f"no program is given; {EXPECTED}"),
     "not found": (["nosuch", "a"], 127, f"nosuch: no such program; {EXPECTED}"),
     "not found, by path": (["./no/such"], 127, f"./no/such: no such program; {EXPECTED}"),
-    "a folder": (
-        ["./folder"],
-        126,
-        "./folder: is not executable; name the program that runs it, or chmod +x it",
-    ),
+    "a folder": (["./folder"], 126, "./folder: is a folder; expected a program"),
     "not executable": (
         ["./data"],
         126,
@@ -51,6 +47,12 @@ def test_a_program_that_cannot_be_started(launched: Launched, case: str) -> None
     assert (ended.returncode, ended.stdout) == (code, "")
     assert ended.stderr == f"otel-quant: {message}\n"
     assert sorted(path.name for path in launched.folder.iterdir()) == before
+
+
+def test_the_dashes_may_be_missing_and_the_interval_a_fraction(launched: Launched) -> None:
+    program = ["python", "-c", "import os; print(os.environ['OTEL_QUANT_SAMPLE_INTERVAL'])"]
+    ended = launched.run_bare([*launcher("--interval", "12.5")[:-1], *program])
+    assert (ended.returncode, ended.stdout) == (0, "12.5\n")
 
 
 @pytest.mark.parametrize("program", [["python", "nope.py"], ["sh", "nope.sh"]])

@@ -375,6 +375,34 @@ def test_the_page_has_both_curves_in_one_plot_and_the_verdict_first(
     )
 
 
+@pytest.mark.parametrize(("new", "is_said"), [({"seconds": 13}, True), ({"memory": 1200}, False)])
+def test_a_slower_single_run_may_be_a_busy_machine(
+    capsys: pytest.CaptureFixture[str], new: dict[str, Any], is_said: bool
+) -> None:
+    record(Path("a"))
+    record(Path("b"), **new)
+    out = run(capsys, "a", "b", *GATE)[1]
+    said = "With one run on each side a busy machine looks like a slower program; four on each side"
+    assert (said in out) is is_said
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        ({}, "; against base: memory and time equal"),
+        ({"seconds": 10.1}, "; against base: time cannot be told apart; memory equal"),
+        ({"memory": 1100}, "; against base: 10.0 % more memory (most in Calibration); time equal"),
+    ],
+)
+def test_a_run_that_failed_says_so_before_what_differs(
+    capsys: pytest.CaptureFixture[str], new: dict[str, Any], said: str
+) -> None:
+    record(Path("a"))
+    record(Path("b"), error="MemoryError", **new)
+    first = run(capsys, "a", "b")[1].splitlines()[0]
+    assert first == f"new failed with MemoryError in Calibration{said}."
+
+
 # --- runs that cannot be compared, or in part
 
 
@@ -458,13 +486,14 @@ def test_the_first_sentence_names_the_step_that_the_difference_is_in(
     assert run(capsys, "base", "new")[1].startswith(f"new needs {said} than base.\n")
 
 
-def test_figures_that_do_not_differ_are_named_in_one_line(
+def test_figures_that_do_not_differ_are_named_below_the_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     same = {"cpu.user": 5, "cpu.system": 0.5, "model.float.size": 400, "model.float.macs": 7}
+    of_base = {"disk.read": 50 << 20}
     for name, seconds, gpu, size in (("base", 10, 10**9, 100), ("new", 10.2, 2 * 10**9, 101)):
-        figures = {**same, "gpu.memory.peak": gpu, "model.quantized.size": size}
-        timed(name, {"A": {"": seconds}}, **figures)
+        figures = {**same, "gpu.memory.peak": gpu, "model.quantized.size": size, "disk.write": size}
+        timed(name, {"A": {"": seconds}}, **figures, **(of_base if name == "base" else {}))
     sentence = (
         "new needs 100.0 % more GPU memory than base; time cannot be told apart; CPU time equal"
     )
@@ -472,14 +501,16 @@ def test_figures_that_do_not_differ_are_named_in_one_line(
     assert (code, shown.splitlines()[0]) == (0, f"{sentence}.")
     notes = [
         "~: not significant, or explained by CPU contention",
-        "equal in total: model.float.size, model.float.macs",
+        "not significantly different in total: disk.write",
+        "equal in total: model.float (2 figures)",
         "equal or not significantly different: 1 figure of steps",
     ]
     _, _, *rows = shown.split("\n\n")[1].splitlines()
-    assert [line.split()[1] for line in rows[:-3]] == [
-        "gpu.memory.peak", "model.quantized.size", "duration", "cpu.time",
+    assert [line.split()[1] for line in rows[:-4]] == [
+        "gpu.memory.peak", "model.quantized.size", "duration", "cpu.time", "disk.read",
     ]  # fmt: skip
-    assert rows[-3:] == notes
+    assert rows[-5].split() == ["total", "disk.read", "52.4", "MB", "-"]  # unknown is not equal
+    assert rows[-4:] == notes
     page = run(capsys, "base", "new", "--format", "html")[1]
     assert page.count(sentence) == 2  # the title of the tab, and of the page
     assert all(f">{note}<" in page for note in notes)

@@ -378,16 +378,18 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.parametrize(("seconds", "age"), [(300, "5 min 00 s"), (400 * 86_400, "400 days")])
 def test_the_last_reading_is_printed_with_its_age_and_the_samples(
-    killed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time, "time", lambda: 1700000062.5 + 300)
+    killed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    seconds: float, age: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(time, "time", lambda: 1700000062.5 + seconds)
     out = show(capsys, killed)
     assert out.startswith(
         "profile.1.yaml has no end record (killed, or still running); last seen after "
         "1 min 02 s in Calibration, sample 37 of 512.\n"
     )
-    assert out.splitlines()[-2] == "last reading  5 min 00 s ago: memory 423 MB"
+    assert out.splitlines()[-2] == f"last reading  {age} ago: memory 423 MB"
 
 
 def test_a_step_that_was_open_is_as_large_as_the_last_reading_saw_it(

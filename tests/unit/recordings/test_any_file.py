@@ -15,7 +15,16 @@ from jsonschema import Draft202012Validator
 
 from otel_quant.cli import main
 from otel_quant.recordings.model import Ending
-from otel_quant.schema.recorded_files import CURVE, ENDING, EVENTS, MANIFEST, MODEL, STATE, LeftOut
+from otel_quant.schema.recorded_files import (
+    CURVE,
+    ENDING,
+    EVENTS,
+    MANIFEST,
+    MODEL,
+    STACKS,
+    STATE,
+    LeftOut,
+)
 from tests.fixtures.recorded import CUT_PROFILE, RecordedFolder
 
 GB = 10**9
@@ -255,11 +264,13 @@ PROBES = (
     True, -1, 0, 1, 2**63, 1.5, "x", "launcher", "known", "0123456789abcdef", "ab" * 16,
     [], ["position"], [1], [{}], [["a", 1]], [["a", "b"]], [{"a": 1}], [{"a": []}], {}, {"a": 1}, {"1": 2},
     {"1": -1}, {"a": [1, "b"]}, {"a": {}}, {"a": [[]]}, {"a": "b"}, {"time": 1.5}, {"time": "x"},
-    [{"index": 1}], [{"index": -1}], [{"role": "a", "figures": {}}], [{"text": "a", "source": "b"}],
+    *([{"index": 1, "line": ["a.py", "f", line, ""]}] for line in (1, -1, 1 << 63, None)),
+    *([["a.py", "f", line, ""]] for line in (0, 1 << 63, 1.5)), {"0": [[-1] * 7]}, {"0": [[-1, -1, *[0] * 5]]}, {"0": [[-2] * 7]},
+    {"0": [[0] * 6]}, {"0": [[1 << 63] * 7]}, [{"index": -1}], [{"role": "a", "figures": {}}], [{"text": "a", "source": "b"}],
 )  # fmt: skip
 KINDS = {
     f"{table.name}.{name}": kind
-    for table in (MANIFEST, STATE, CURVE, ENDING, MODEL, *EVENTS.values())
+    for table in (MANIFEST, STATE, STACKS, CURVE, ENDING, MODEL, *EVENTS.values())
     for name, kind in table.kinds.items()
 }
 

@@ -78,22 +78,27 @@ def test_memory_that_goes_on_growing_within_a_step_is_called_a_leak(
     assert (said in shown) if said is not None else "growing" not in shown
 
 
-@pytest.mark.parametrize("waited", [110, 5])
-def test_a_run_that_waited_for_a_processor_says_so_first(
-    waited: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("waited", "used", "is_busy"), [(110, 20, True), (5, 20, False), (110, 250, False)]
+)
+def test_a_run_that_waited_for_a_processor_that_others_had_says_so_once(
+    waited: int, used: int, is_busy: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    folder = RecordedFolder(tmp_path / "r", {"quant.host.cpu_limit": 2.0}, by_launcher=True)
     process = folder.process().begin(0)
-    process.close(process.step("Calibration", 1), 138)
+    evidence = "its thread waited 80 % of its time for a processor"
+    bound = {"quant.step.bound_by": "other_programs", "quant.step.bound_evidence": evidence}
+    process.close(process.step("Calibration", 1), 138, attributes=bound)
     process.end(139)
     process.gone()
-    folder.curve([(138, {"memory": MB}, {"cpu.wait": waited})])
+    folder.curve([(138, {"memory": MB}, {"cpu": used, "cpu.wait": waited})])
     folder.ended(Ending(time=139, exit_code=0))
     said = "For 1 min 50 s of 2 min 19 s its main thread waited for a processor: a busy machine."
     assert main(["show", str(folder.path)]) == 0
     assert main(["report", str(folder.path), "-o", "-"]) == 0
     shown = capsys.readouterr().out.replace("\xa0", " ")
-    assert shown.count(said) == (2 if waited == 110 else 0)
+    assert shown.count(said) == (2 if is_busy else 0)
+    assert shown.count(evidence) == (0 if is_busy else 2)
 
 
 # --- every command ------------------------------------------------------------------------

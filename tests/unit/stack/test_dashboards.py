@@ -89,6 +89,7 @@ def test_job_run_and_process_can_be_chosen(dashboard: dict[str, Any]) -> None:
     for name, label in (("job", "Job"), ("instance", "Process")):
         assert (found[name]["label"], found[name]["allValue"]) == (label, ".+")
         assert found[name]["includeAll"]
+        assert found[name].get("multi") or (name, few) == ("instance", False)  # it stands for all
     assert {each["datasource"]["uid"] for each in chosen.values()} == {"${prometheus_datasource}"}
     assert {name: v["refresh"] for name, v in chosen.items()} == dict.fromkeys(chosen, 2)
 

@@ -384,6 +384,18 @@ def test_processes_that_a_script_starts_one_after_another_have_their_steps_in_on
     assert "2 processes: process 11 took longest with 3.00 s." in html
 
 
+def test_processes_that_are_said_to_have_started_each_other_are_shown(tmp_path: Path) -> None:
+    """An id may recur: in another container, or after its process has ended."""
+    folder = RecordedFolder(tmp_path / "r")
+    for pid, parent in ((11, 1), (12, 13), (13, 12), (14, 14)):
+        process = folder.process(pid, parent).begin(0.0, f"{pid:016x}")
+        process.close(process.step("Layer", 0.0), 2.0)
+        process.end(2.0)
+    html = render(read(tmp_path / "r"))
+    shown = [f"process {pid}" for pid in (11, 12, 13, 14)]
+    assert [row[0] for row in rows(html, "processes")] == shown
+
+
 def test_workers_are_compared_with_each_other_and_not_with_the_process_that_waits_for_them(
     tmp_path: Path,
 ) -> None:

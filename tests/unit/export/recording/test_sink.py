@@ -367,6 +367,27 @@ print("done")
     check_recording_lines(folder)
 
 
+def test_stacks_that_cannot_be_written_leave_the_rest_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    code = """
+import json
+from pathlib import Path
+with otel_quant.step("S"):
+    (state,) = Path(os.environ["OTEL_QUANT_RECORD"]).glob("state.*")
+    run = json.loads(state.read_text())["run"]
+    (state.parent / f"stacks.{os.getpid()}.{run}.json" / "in the way").mkdir(parents=True)
+    time.sleep(1)
+"""
+    done = run(code, folder)
+    assert done.stderr.count("sink recording failed") == 1
+    recording = read(folder)
+    assert (recording.state, [step.state for step in recording.runs[0].steps]) == (
+        "ended",
+        ["ended"],
+    )
+    assert "ended" in json.loads((folder / "manifest.json").read_text())
+
+
 def check_recording_lines(folder: Path) -> None:
     """Every line that was written whole stands alone."""
     (path,) = folder.glob("events.*.jsonl")
@@ -411,20 +432,6 @@ with otel_quant.step("S", attributes={"a": float("nan"), "b": "\\udc80é", "c": 
     assert run(code, folder).stderr == ""
     attributes = recording_at(folder).runs[0].steps[0].attributes
     assert {key: attributes[key] for key in "abc"} == {"a": "nan", "b": "\udc80é", "c": ("x", "y")}
-
-
-def test_stacks_that_cannot_be_written_cost_nothing_else(tmp_path: Path) -> None:
-    done = run(
-        """
-with otel_quant.step("S"):
-    name = f"stacks.{os.getpid()}.{RUNTIME.recorder.info.id}.json"
-    os.mkdir(os.path.join(os.environ["OTEL_QUANT_RECORD"], name))
-    time.sleep(1)
-""",
-        tmp_path,
-    )
-    assert "sink recording failed" in done.stderr
-    assert "ended" in json.loads((tmp_path / "manifest.json").read_bytes())
 
 
 def test_without_a_folder_nothing_is_recorded(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from otel_quant.recordings.sending.replay import Identifiers, Replay
 from tests.fixtures.recorded import BEGAN, RecordedFolder
 
 TRACE = "0123456789abcdef" * 2
+NAMED = {"quant.run.name": "my run"}
 ROOTS = "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"
 
 
@@ -43,7 +44,7 @@ def test_a_process_that_is_gone_without_having_said_why_ends_with_what_is_known_
 ) -> None:
     folder = RecordedFolder(tmp_path / "recording")
     process = folder.process()
-    process.begin(1, attributes={"quant.run.id": "0123456789abcdef"})
+    process.begin(1, attributes={"quant.run.id": "0123456789abcdef", **NAMED})
     step = process.step("Calibration", 2, checkpoint={"quant.checkpoint.memory": 70})
     process.expect(step, 10, 2)
     process.state(5, [{"index": step, "samples": 4, "expected": 10}], **{"quant.reading.memory": 9})
@@ -60,6 +61,7 @@ def test_a_process_that_is_gone_without_having_said_why_ends_with_what_is_known_
             **ended,
             "attributes": {
                 "quant.run.id": "0123456789abcdef",
+                **NAMED,
                 "quant.memory.start": 70,
                 "quant.calibration.sample_count": 4,
                 "quant.calibration.sample_total": 10,
@@ -72,12 +74,22 @@ def test_a_process_that_is_gone_without_having_said_why_ends_with_what_is_known_
             **ended,
             "attributes": {
                 "quant.run.id": "0123456789abcdef",
+                **NAMED,
                 "error.type": "lost",
                 "quant.memory.peak": 70,
                 "quant.memory.peak_source": "sampled",
             },
         },
     ]
+    recording = read(folder.path)
+    meters = Replay(recording.runs[0], recording, Identifiers(recording)).play().meters
+    points = {
+        metric.name: [point.value for point in metric.data.data_points]
+        for data, _ in meters.all()
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics
+    }
+    assert points["quant.run.last_seen"] == [BEGAN + 5]
+    assert "quant.run.end" not in points
 
 
 def test_each_root_span_of_a_worker_has_its_own_steps(tmp_path: Path) -> None:

@@ -19,13 +19,10 @@ from typing import Final
 from otel_quant.base.kernel_files import SELF, read_process
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.schema.records import Reading
-from otel_quant.schema.stacks import OUTSIDE, Amounts, Place, Stacks
+from otel_quant.schema.stacks import DEEPEST, OUTSIDE, Amounts, Place, Stacks
 
 STACKS_SHARE: Final = 0.001
 """Part of one core that the stacks may take beside the readings."""
-
-_DEEPEST: Final = 200
-"""Frames of a stack that are kept, the innermost."""
 
 _MOST_PLACES: Final = 20_000
 """Positions in code whose lines are remembered: to find out a line takes as long as all else of a frame."""
@@ -51,9 +48,8 @@ class StackSampler:
         self._places: dict[tuple[int, int], tuple[CodeType, Place | None]] = {}
         self._last_ns = 0
         self._last_rss = 0
-        self._seen: dict[
-            int, tuple[str, ...]
-        ] = {}  # Open steps by index, with the names around them
+        # Open steps by index, with the names around them
+        self._seen: dict[int, tuple[str, ...]] = {}
         self._natives: dict[int | None, int | None] = {}  # The kernel's ids of threads
         self._threads: dict[int, tuple[int, int]] = {}  # What each thread has run and waited, in ns
 
@@ -81,21 +77,24 @@ class StackSampler:
             if not lines:
                 continue
             began_ns, before, index = last_ns or now, last_rss, OUTSIDE
+            ran, waited = used.get(thread, (0, 0))
             if (step := innermost.get(thread)) is not None:
                 index, start = step.info.index, step.start
                 newest[index] = lines[-1]
                 if index not in self._seen:
                     self._seen[index] = tuple(each.info.label for each in step.outwards())
                 if start.clock_ns > last_ns:
-                    began_ns, before = (
-                        start.clock_ns,
-                        start.memory.rss if start.memory else last_rss,
-                    )
+                    began_ns = start.clock_ns
+                    before = start.memory.rss if start.memory else last_rss
+                    if thread in self._threads:
+                        ran = self._threads[thread][0] - step.thread_ns
             time = max(0, now - began_ns)
-            ran, waited = used.get(thread, (0, 0))
-            ran = min(ran, time)
+            ran = min(
+                max(0, ran), time
+            )  # of a new thread with the identifier of one that ended, less than 0
+            waited = min(max(0, waited), time - ran)
             grown = rss - before if thread == busiest and rss and before else 0
-            amounts = Amounts(time, ran, min(waited, time - ran), max(0, grown), max(0, -grown))
+            amounts = Amounts(time, ran, waited, max(0, grown), max(0, -grown))
             self.stacks.add(index, lines, amounts)
 
     def _used(self, threads: Collection[int]) -> dict[int, tuple[int, int]]:
@@ -121,7 +120,7 @@ class StackSampler:
     def _lines(self, frame: FrameType | None) -> list[Place]:
         """Returns the lines of a stack, outermost first, without ours."""
         lines: list[Place] = []
-        while frame is not None and len(lines) < _DEEPEST:
+        while frame is not None and len(lines) < DEEPEST:
             code = frame.f_code
             known = self._places.get((id(code), frame.f_lasti))
             if known is None:
@@ -148,6 +147,7 @@ class StackSampler:
         if installed:
             file = installed[0]
             library = file.partition(os.sep)[0].removesuffix(".py")
+            file = file.replace(os.sep, "/")
         elif standard or file.startswith("<frozen "):
             file, library = standard[0] if standard else file, "python"
         elif not self._names_paths:

@@ -42,14 +42,16 @@ def _run(options: argparse.Namespace) -> int:
         found = of_step(found, options.step)
         names = sorted({each.step.name for each in steps_in(recording)})
         if options.step not in names:
-            known = printable(listed(names))
+            expected = f"expected one of {listed(names)}" if names else "it has none"
             raise UserError(
-                f"--step {options.step!r}: {options.recording} has no such step; expected one of {known}"
+                printable(
+                    f"--step {options.step!r}: {options.recording} has no such step; {expected}"
+                )
             )
     if not found:
         raise UserError(
             f"{printable(options.recording)}: holds no stacks"
-            f"{'' if options.step is None else f' of {options.step}'}; expected a recording whose sampler "
+            f"{'' if options.step is None else f' of {printable(options.step)}'}; expected a recording whose sampler "
             "has seen a step (OTEL_QUANT_STACKS and OTEL_QUANT_SAMPLE_INTERVAL are not off, and the step "
             "took longer than the interval)"
         )

@@ -9,7 +9,7 @@ from otel_quant.export.recording import layout
 from otel_quant.export.recording.event_file import mapping_in
 from otel_quant.recordings.model import PlacedStep, Recording, steps_in
 from otel_quant.schema.recorded_files import STACKS, LeftOut
-from otel_quant.schema.stacks import NOTHING, OUTSIDE, Amounts, Place
+from otel_quant.schema.stacks import DEEPEST, NOTHING, OUTSIDE, Amounts, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +25,21 @@ class SeenStack:
     @property
     def call(self) -> Place:
         """The innermost line of the program's own code; the outermost line if none is."""
-        return next((line for line in reversed(self.lines) if not line.library), self.lines[0])
+        return next((line for line in reversed(self.lines) if line.is_own), self.lines[0])
 
 
 def stacks_in(recording: Recording) -> list[SeenStack]:
     """Returns what was seen of all runs of a recording, stack by stack; nothing of a profile."""
-    steps = {(each.run.id, each.step.index): each for each in steps_in(recording)}
+    steps = {(each.run.id, str(each.step.index)): each for each in steps_in(recording)}
     found: list[SeenStack] = []
     for run in recording.runs if recording.path.is_dir() else ():
         left_out = LeftOut()
         path = layout.stacks_path(recording.path, run.process, run.id)
-        known = STACKS.take(mapping_in(path), left_out) or {"places": (), "steps": {}}
+        known = STACKS.take(mapping_in(path), left_out)
+        if known is None or left_out:  # without one of them, others have the wrong numbers
+            continue
         for index, rows in known["steps"].items():
-            step = steps.get((run.id, int(index))) if index.isdecimal() else None
+            step = steps.get((run.id, index))
             where = "outside of steps" if index == str(OUTSIDE) else "other steps"
             found += (SeenStack(step, *each, where) for each in _stacks(rows, known["places"]))
     return found
@@ -50,7 +52,8 @@ def _stacks(
     lines: list[tuple[Place, ...]] = []
     for above, place, *amounts in rows:
         known = lines[above] if 0 <= above < len(lines) else ()
-        lines.append((*known, places[place]) if 0 <= place < len(places) else known)
+        is_line = 0 <= place < len(places) and len(known) <= DEEPEST  # and what was folded below
+        lines.append((*known, places[place]) if is_line else known)
         seen = Amounts(*amounts)
         if lines[-1] and seen != NOTHING:
             yield lines[-1], seen

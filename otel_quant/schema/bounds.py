@@ -29,7 +29,13 @@ _FAULTS: Final = 200
 _RATE: Final = 20e6
 """Bytes a second, read and written, below which a disk is hardly what a step waits for."""
 
-_COMPILERS: Final = ("torch/_inductor/", "torch/_dynamo/", "torch/utils/cpp_extension.py", "triton/", "numba/core/")  # fmt: skip
+_COMPILERS: Final = ("torch/_dynamo/convert_frame.py", "torch/_inductor/graph.py", "torch/utils/cpp_extension.py", "triton/compiler/", "numba/core/")  # fmt: skip
+"""Files that only a compilation goes through. Others of TorchDynamo, TorchInductor and Triton also call what
+they have compiled, as often as it runs."""
+
+_TAKE_DATA: Final = ("onnxruntime/", "quark/", "torch/utils/data/")
+"""Code that calls the program for calibration data. Libraries call programs for much else: IPython and
+click for all that they do, ``torch.nn`` for a model's ``forward``."""
 
 
 class Bound(NamedTuple):
@@ -149,10 +155,12 @@ def _importing(evidence: Evidence) -> str | None:
 
 def _calibration_data(evidence: Evidence) -> str | None:
     def line_of(lines: tuple[Place, ...]) -> Place | None:
-        """Returns the line of the program that a library has called."""
-        libraries = [at for at, each in enumerate(lines) if each.library not in ("", "python")]
-        called = [each for each in lines[libraries[0] :] if not each.library] if libraries else []
-        return called[-1] if called else None
+        """Returns the program's innermost line below one that takes data."""
+        for at, (above, line) in enumerate(itertools.pairwise(lines), 1):
+            # Files of code that was generated, by numpy for example, are "<...>".
+            if above.file.startswith(_TAKE_DATA) and line.is_own and line.file[0] != "<":
+                return [each for each in lines[at:] if each.is_own][-1]
+        return None
 
     if not evidence.figures.get("quant.calibration.sample_count"):
         return None
@@ -217,11 +225,11 @@ VERDICTS: Final[tuple[tuple[str, str, Callable[[Evidence], str | None]], ...]] =
     ("importing", "importing modules", _importing),
     ("calibration_data", "the loader of the calibration data", _calibration_data),
     (OTHER_PROGRAMS, "other programs that have the processors", _others_have_the_processors),
+    ("all_processors", "the processors, all of which it uses", _all_processors),
     ("page_faults", "reading mapped files or swapped memory", _page_faults),
     ("disk", "the disk (probably)", _disk),
     ("waiting", "waiting", _waiting),
     ("one_processor", "one processor of several", _one_processor),
-    ("all_processors", "the processors, all of which it uses", _all_processors),
 )
 """Value of ``quant.step.bound_by``, its words after "bound by", and what finds its evidence. The first counts."""
 

@@ -242,17 +242,25 @@ place: Final = Kind(
 """A line of code."""
 
 
+_ROW: Final = (*[_integer(-1)] * 2, *[whole] * 5)
+
+
 def _take_stack_row(value: Any, left_out: LeftOut) -> tuple[int, ...] | None:
-    is_row = type(value) is list and len(value) == 7
-    if is_row and all(type(each) is int and -1 <= each < _END for each in value):
+    is_row = type(value) is list and len(value) == len(_ROW)
+    if is_row and all(
+        kind.take(each, left_out) is not None for kind, each in zip(_ROW, value, strict=True)
+    ):
         return tuple(value)
     return None
 
 
 _stack_row: Final = Kind(
     _take_stack_row,
-    {"type": "array", "items": _integer(-1).schema, "minItems": 7, "maxItems": 7},
-)
+    {
+        "type": "array", "minItems": len(_ROW), "items": False,
+        "prefixItems": [kind.schema for kind in _ROW],
+    },
+)  # fmt: skip
 
 # --- the local file -----------------------------------------------------------------------
 

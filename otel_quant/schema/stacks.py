@@ -15,6 +15,9 @@ from typing import Any, Final, NamedTuple
 MOST_NODES: Final = 6000
 """Nodes of all steps together, from which on the rarest are folded. 6,000 take less than 1 MB in a file."""
 
+DEEPEST: Final = 200
+"""Frames of a stack that are kept, the innermost."""
+
 _LONG: Final = 1_000_000_000
 """Nanoseconds from which on a step keeps a tree of its own."""
 
@@ -40,6 +43,11 @@ class Place(NamedTuple):
     def short(self) -> str:
         """In words, in a sentence: ``compute_range (calibrate.py:312)``."""
         return self._replace(file=PurePath(self.file).name).text
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the program's own; lines that were folded may be anyone's."""
+        return bool(self.file) and not self.library
 
 
 OTHER: Final = Place("", "other", 0, "")
@@ -79,16 +87,19 @@ class Node:
     def total(self) -> Amounts:
         """Returns what was seen here and in all that was called from here."""
         total = self.own
-        for node in self.below.values():
-            total = total.plus(node.total())
+        for _, node in self.walk():
+            total = total.plus(node.own)
         return total
 
-    def walk(self, above: tuple[Place, ...] = ()) -> Iterator[tuple[tuple[Place, ...], Node]]:
-        """Yields each node with its lines, outermost first."""
-        for place, node in self.below.items():
-            lines = (*above, place)
-            yield lines, node
-            yield from node.walk(lines)
+    def walk(self) -> Iterator[tuple[tuple[Place, ...], Node]]:
+        """Yields each node with its lines, outermost first. Another thread may add to it meanwhile."""
+        waiting: list[tuple[tuple[Place, ...], Node]] = [((), self)]
+        while waiting:
+            above, node = waiting.pop()
+            for place, inner in list(node.below.items()):
+                lines = (*above, place)
+                waiting.append((lines, inner))
+                yield lines, inner
 
 
 class Stacks:

@@ -11,6 +11,7 @@ from otel_quant.recordings.stacks import SeenStack, by_call, by_line
 from otel_quant.schema.stacks import NOTHING, Amounts, Place
 from otel_quant.schema.units import duration_text, share_text, size
 from otel_quant.views.document import Column, Flame, Lines, Part, Table
+from otel_quant.views.text import printable
 
 Measure = Literal["time", "memory"]
 
@@ -84,18 +85,18 @@ def _lines(stacks: Sequence[SeenStack], measure: Measure) -> Table:
 def flame(stacks: Sequence[SeenStack]) -> Flame:
     """Returns the stacks of steps as a page draws them; the steps are the outermost lines."""
     places: dict[tuple[str, str], int] = {}
-    rows: dict[tuple[object, ...], int] = {(): 0}
+    rows: dict[tuple[int, object], int] = {}  # By the row of the caller
     found = [[-1, places.setdefault(("all steps", ""), 0), 0, 0]]
     for each in stacks:
-        path: tuple[object, ...] = ()
+        above = 0
         steps = each.step.path if each.step is not None else ((each.where, 1),)
         for line in (*(name_text((step,)) for step in steps), *each.lines):
-            above, path = rows[path], (*path, line)
-            if path not in rows:
-                rows[path] = len(found)
+            row = rows.setdefault((above, line), len(found))
+            if row == len(found):
                 named = (line.text, line.library) if isinstance(line, Place) else (str(line), "")
                 found.append([above, places.setdefault(named, len(places)), 0, 0])
-        own = found[rows[path]]
+            above = row
+        own = found[above]
         own[2] += each.seen.time // 1000
         own[3] += each.seen.grown
     return Flame("Lines of code by step", list(places), [(a, b, c, d) for a, b, c, d in found])
@@ -121,7 +122,7 @@ def collapsed(stacks: Sequence[SeenStack], measure: Measure) -> Iterator[str]:
         amount = each.seen.time // 1000 if measure == "time" else each.seen.grown
         if amount:
             names = (_step_name(each), *(line.text for line in each.lines))
-            yield f"{';'.join(name.replace(';', ',') for name in names)} {amount}\n"
+            yield f"{';'.join(printable(name.replace(';', ',')) for name in names)} {amount}\n"
 
 
 def speedscope(stacks: Sequence[SeenStack], name: str) -> str:

@@ -131,6 +131,8 @@ class OpenStep:
     warnings: dict[str, AttributeValue] = field(default_factory=dict)
     warned_of: set[str | None] = field(default_factory=set)
     closed: bool = False  # Whether its end has begun
+    # Nanoseconds that its thread had run when it was opened
+    thread_ns: int = field(default_factory=time.thread_time_ns)
 
     def outwards(self) -> Iterator[OpenStep]:
         """Yields this step, then the step that contains it, and so on to the outermost."""

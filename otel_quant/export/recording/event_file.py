@@ -141,12 +141,12 @@ class StateFile:
                 "attributes": _with_peaks(newest),
             }
             self._head, self._head_of = as_json(head), (newest, more)
-        texts = [
-            as_json({"index": index, "samples": samples, "expected": expected, **_line_of(line)})
-            for index, samples, expected, line in steps
-        ]
-        for first in range(len(texts) + 1):
-            text = f'{self._head[:-1]},"steps":[{",".join(texts[first:])}]}}'
+        known = list(steps)
+        texts = [_step_text(*step) for step in known]
+        # Without room for all lines, that of the last step: numbers of samples matter more.
+        short = [_step_text(*step[:3], None) for step in known[:-1]] + texts[-1:]
+        for kept in itertools.chain((texts,), (short[at:] for at in range(len(short) + 1))):
+            text = f'{self._head[:-1]},"steps":[{",".join(kept)}]}}'
             if len(text) < PAGE:
                 self._file.write(text)
                 return
@@ -168,8 +168,9 @@ def _with_peaks(newest: Event) -> dict[str, Any]:
     return {**newest.attributes, **present(shown)}
 
 
-def _line_of(line: Place | None) -> dict[str, Place]:
-    return {} if line is None else {"line": line}
+def _step_text(index: int, samples: int, expected: int | None, line: Place | None) -> str:
+    step = {"index": index, "samples": samples, "expected": expected}
+    return as_json(step if line is None else {**step, "line": line})
 
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)

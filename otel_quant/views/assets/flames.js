@@ -2,12 +2,13 @@
 // Draws the lines of code of steps as an icicle: callers above what they call, wide where they took much.
 (() => {
   const SMALLEST = 0.003, ROW = 20, DEEPEST = 60;
+  const rounded = (value) => (value < 100 ? value.toPrecision(3) : value.toFixed());
   const size = (value) => {
     const power = value >= 1e9 ? 2 : value >= 1e6 ? 1 : 0;
-    return `${(value / 1000 ** (power + 1)).toPrecision(3)} ${["kB", "MB", "GB"][power]}`;
+    return `${rounded(value / 1000 ** (power + 1))} ${["kB", "MB", "GB"][power]}`;
   };
   const measures = {
-    time: { at: 2, text: (value) => `${(value / 1e6).toPrecision(3)} s` },
+    time: { at: 2, text: (value) => `${rounded(value / 1e6)} s` },
     "memory growth": { at: 3, text: size },
   };
 
@@ -30,9 +31,9 @@
           inner.below.forEach(add);
           return;
         }
-        const key = inner.library || inner.text;
+        const key = inner.library ? `library ${inner.library}` : inner.text;
         const same = known.get(key);
-        if (same && inner.library) { same.own += inner.own; same.below.push(...inner.below); } else known.set(key, inner);
+        if (same) { same.own += inner.own; same.below.push(...inner.below); } else known.set(key, inner);
       };
       node.below.forEach(add);
       node.below = [...known.values()];
@@ -64,7 +65,7 @@
       let deepest = 0;
       const place = (node, left, depth, isWithin) => {
         const width = node.total / zoomed.total;
-        if (width < SMALLEST || depth > DEEPEST) return;
+        if (!(width >= SMALLEST) || depth > DEEPEST) return;  // nor of nothing, which is no number
         deepest = Math.max(deepest, depth);
         const isFound = wanted !== "" && node.text.toLowerCase().includes(wanted);
         if (isFound && !isWithin) found.total += node.total;

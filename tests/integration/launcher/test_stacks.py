@@ -120,6 +120,31 @@ def test_a_killed_program_that_held_the_gil_says_since_when_its_line_was_not_see
     assert 5 < float(said[1]) < 30
 
 
+def test_what_a_thread_ran_is_known_from_the_beginning_of_its_step(
+    launched: Launched, workshop: Workshop
+) -> None:
+    script = workshop.script("""
+        import time
+        import otel_quant
+
+        with otel_quant.step("Holding the GIL"):
+            ran = time.thread_time()
+            sum(range(60_000_000))
+            ran = time.thread_time() - ran
+            time.sleep(1)
+        with otel_quant.step("Sleeping"):
+            time.sleep(2)
+        print(ran)
+    """)
+    done = launched.run([sys.executable, str(script.path)])
+    assert done.returncode == 0, done.stderr
+    holding, sleeping = read(launched.recording).runs[0].steps
+    assert sleeping.attributes["quant.step.bound_by"] == "waiting"
+    (path,) = launched.recording.glob("stacks.*")
+    rows = json.loads(path.read_bytes())["steps"][str(holding.index)]
+    assert sum(row[3] for row in rows) / 1e9 == pytest.approx(float(done.stdout), rel=0.1)
+
+
 def test_stacks_can_be_switched_off(launched: Launched, workshop: Workshop) -> None:
     script = workshop.script(PROGRAM)
     launched.run([sys.executable, str(script.path)], variables={"OTEL_QUANT_STACKS": "false"})

@@ -128,6 +128,25 @@ def test_the_lines_of_steps_are_folded_at_libraries_opened_searched_and_zoomed(
     assert boxes.count() == 6
 
 
+def test_lines_that_a_library_calls_from_two_places_are_added_up(
+    opened: Open, tmp_path: Path
+) -> None:
+    whole, stacks = built.good(tmp_path), Stacks()
+    run = whole.runs[0]
+    load = Place("/a/quantize.py", "load", 30, "")
+    for line, seconds in ((698, 1000), (701, 4000)):
+        collect = Place("onnxruntime/quantization/calibrate.py", "collect", line, "onnxruntime")
+        stacks.add(run.steps[0].index, (collect, load), Amounts(seconds * 1_000_000_000))
+    path = layout.stacks_path(tmp_path, run.process, run.id)
+    path.write_text(as_json({"schema": 1, "run": run.id, **to_lists(stacks)}))
+    page = opened(render(whole)).page
+    boxes, said = page.locator(".flame .plot button"), page.locator(".flame .reading")
+    boxes.nth(3).hover()
+    assert said.inner_text() == "load (/a/quantize.py:30): 5000 s, 100.0 % of all"
+    page.locator(".flame select").select_option("memory growth")
+    assert boxes.count() == 0  # none was seen to grow
+
+
 def stairs(folder: Path) -> Recording:
     """Twenty readings, a second apart, each with a memory of its own."""
     writer = CurveFile(folder / "curve.launcher.jsonl", built.BEGAN_NS, 0, 1.0)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from otel_quant.schema.bounds import VERDICTS, Bound, Evidence, bound_of, words_of
-from otel_quant.schema.stacks import Amounts, Place, Stacks
+from otel_quant.schema.stacks import OTHER, Amounts, Place, Stacks
 
 MAIN = Place("/a/quantize.py", "main", 12, "")
 LOADER = Place("/a/quantize.py", "Reader.get_next", 30, "")
@@ -15,6 +15,14 @@ SLEEP = Place("queue.py", "Queue.get", 7, "python")
 COLLECT = Place("onnxruntime/quantization/calibrate.py", "collect", 698, "onnxruntime")
 BATON = Place("torch/utils/file_baton.py", "FileBaton.wait", 49, "torch")
 BUILD = Place("torch/utils/cpp_extension.py", "load", 9, "torch")
+RUN_COMPILED = Place("torch/_dynamo/eval_frame.py", "_fn", 745, "torch")
+COMPILE = Place("torch/_dynamo/convert_frame.py", "_compile", 1500, "torch")
+CELL = Place("IPython/core/interactiveshell.py", "run_code", 3699, "IPython")
+MODULE = Place("torch/nn/modules/module.py", "Module._call_impl", 1762, "torch")
+FORWARD = Place("/a/quantize.py", "Model.forward", 44, "")
+QUARK = Place("quark/torch/quantization/api.py", "calibrate", 7, "quark")
+FETCH = Place("torch/utils/data/_utils/fetch.py", "fetch", 50, "torch")
+GENERATED = Place("<__array_function__ internals>", "histogram", 180, "")
 IMPORT = Place("<frozen importlib._bootstrap>", "_find_and_load", 1176, "python")
 
 RUNS = 1.0, 0.0  # Shares of the time: on a processor, and waiting for one
@@ -48,6 +56,11 @@ def evidence(
     return Evidence(stacks.steps[0], duration, known, cpus)
 
 
+def under(*lines: Place) -> Evidence:
+    """Returns the evidence of a calibration that was at a stack for all of its time."""
+    return evidence((lines, 10, RUNS), quant__calibration__sample_count=9)
+
+
 AT_COLLECT = "100 % of its time at collect (calibrate.py:698)"
 MIXED = "nothing_stands_out"
 
@@ -56,17 +69,25 @@ CASES = {
     "less at a lock file": (evidence(((MAIN, BUILD, BATON), 4, RUNS), work(6)), MIXED, "at most 60 % of its time at collect (calibrate.py:698)"),
     "a compiler": (evidence(((MAIN, BUILD, COLLECT), 6, RUNS), work(4)), "compiling", "60 % of its time, most at load (cpp_extension.py:9)"),
     "a compiler for less": (evidence(((MAIN, BUILD, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at collect (calibrate.py:698)"),
+    "torch.compile": (evidence(((MAIN, RUN_COMPILED, COMPILE), 6, RUNS), work(4)), "compiling", "60 % of its time, most at _compile (convert_frame.py:1500)"),
+    "a compiled model that runs": (evidence(((MAIN, RUN_COMPILED, COLLECT), 10, RUNS)), MIXED, f"at most {AT_COLLECT}"),
     "imports": (evidence(((MAIN, IMPORT, BUILD), 6, RUNS), work(4)), "compiling", "60 % of its time, most at load (cpp_extension.py:9)"),
     "imports of others": (evidence(((MAIN, IMPORT, COLLECT), 6, RUNS), work(4)), "importing", "60 % of its time, most at main (quantize.py:12)"),
     "imports for less": (evidence(((MAIN, IMPORT, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at collect (calibrate.py:698)"),
     "the loader": (evidence(load(6), work(4), quant__calibration__sample_count=9), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30)"),
     "the loader for less": (evidence(load(4), work(6), quant__calibration__sample_count=9), MIXED, "at most 60 % of its time at collect (calibrate.py:698)"),
     "a function of the program without samples": (evidence(load(6), work(4)), MIXED, "at most 60 % of its time at Queue.get (queue.py:7)"),
+    "a loader in PyTorch": (under(MAIN, QUARK, FETCH, LOADER, SLEEP), "calibration_data", "100 % of its time, most at Reader.get_next (quantize.py:30)"),
+    "a calibration in a notebook": (under(CELL, MAIN, COLLECT), MIXED, f"at most {AT_COLLECT}"),
+    "the program's model": (under(MAIN, QUARK, MODULE, FORWARD), MIXED, "at most 100 % of its time at Model.forward (quantize.py:44)"),
+    "generated code": (under(MAIN, COLLECT, GENERATED, COLLECT), MIXED, f"at most {AT_COLLECT}"),
+    "lines that were folded": (under(MAIN, COLLECT, OTHER), MIXED, "at most 100 % of its time at other lines"),
     "other programs": (evidence(work(10, (0.5, 0.4)), cores=0.5), "other_programs", "its thread waited 40 % of its time for a processor, while the program used 0.5 of 4"),
     "other programs for less": (evidence(work(10, (0.5, 0.2)), cores=0.5), MIXED, f"at most {AT_COLLECT}"),
     "threads of its own": (evidence(work(10, (0.5, 0.4)), cores=3.5), "all_processors", f"it used 3.5 of 4 processors; {AT_COLLECT}"),
     "page faults": (evidence(work(10, BLOCKED), quant__page_faults__major=3000), "page_faults", "300 page faults a second read from storage; its thread was blocked 90 % of its time"),
     "fewer page faults": (evidence(work(10, BLOCKED), quant__page_faults__major=1000), MIXED, f"at most {AT_COLLECT}"),
+    "workers that write while they use all processors": (evidence(work(10, BLOCKED), cores=3.5, quant__disk__write=4e8, quant__page_faults__major=3000), "all_processors", f"it used 3.5 of 4 processors; {AT_COLLECT}"),
     "the disk": (evidence(work(10, BLOCKED), quant__disk__read=3e8, quant__disk__write=1e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time"),
     "less of the disk": (evidence(work(10, BLOCKED), quant__disk__read=1e8), MIXED, f"at most {AT_COLLECT}"),
     "waiting": (evidence(work(10, BLOCKED), cores=0.1), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {AT_COLLECT}"),

@@ -6,13 +6,25 @@ import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from otel_quant.export.recording.event_file import as_json
 from otel_quant.recordings.comparison.runs import compared_run
 from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
-from otel_quant.recordings.stacks import by_call, by_line, of_step, stacks_in
-from otel_quant.schema.stacks import MOST_NODES, NOTHING, OTHER, Amounts, Place, Stacks, to_lists
+from otel_quant.recordings.stacks import SeenStack, by_call, by_line, of_step, stacks_in
+from otel_quant.schema.stacks import (
+    DEEPEST,
+    MOST_NODES,
+    NOTHING,
+    OTHER,
+    Amounts,
+    Place,
+    Stacks,
+    to_lists,
+)
 from otel_quant.views.compare import document
 from otel_quant.views.stacks import collapsed, speedscope
 from otel_quant.views.terminal import terminal_lines
@@ -172,3 +184,52 @@ def test_short_steps_of_a_name_share_a_tree_and_long_ones_have_their_own() -> No
         (MAIN,): NOTHING,
         (MAIN, MERGE): long,
     }
+
+
+def test_a_deep_tree_is_walked_while_the_sampler_adds_to_it() -> None:
+    stacks = Stacks()
+    stacks.add(0, (MERGE,) * 2000, Amounts(1))
+    stacks.add(0, (MAIN, RUN), Amounts(2))
+    root, walked = stacks.steps[0], stacks.steps[0].walk()
+    first, _ = next(walked)
+    stacks.add(0, (LOADER,), Amounts(4))
+    stacks.add(0, (MERGE, LOADER), Amounts(8))
+    assert {first, *(lines for lines, _ in walked)} >= {(MERGE,) * 2000, (MAIN, RUN)}
+    assert root.total() == Amounts(15)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"places": [["a.py", "f", -1, ""]]},
+        {"places": [["a.py", "f", 1, ""], 5, ["a.py", "g", 1, ""]]},  # which is the third?
+        {"steps": {"1": [[-1, 0, -1, 0, 0, 0, 0]]}},
+        {"steps": {"1": [[-1, 0, 1 << 64, 0, 0, 0, 0]]}},
+        {"steps": {"1": [[-1, 0, 1, 0, 0, 0, 0], "row", [1, 0, 1, 0, 0, 0, 0]]}},
+        {"steps": []},
+    ],
+    ids=str,
+)
+def test_nothing_is_taken_of_a_damaged_file(tmp_path: Path, change: dict[str, Any]) -> None:
+    recording = recorded(tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_text(as_json({**json.loads(path.read_text()), **change}))
+    assert stacks_in(recording) == []
+
+
+def test_a_file_of_one_deep_stack_and_a_step_of_many_digits_takes_little(tmp_path: Path) -> None:
+    recording, deep = recorded(tmp_path), 20_000
+    (path,) = tmp_path.iterdir()
+    rows = [[at - 1, 0, 1, 1, 0, 0, 0] for at in range(deep)]
+    found = {"places": [list(MAIN)], "steps": {"1": rows, "9" * 5000: rows[:1]}}
+    path.write_text(as_json({**json.loads(path.read_text()), **found}))
+    seen = stacks_in(recording)
+    assert sum(each.seen.time for each in seen) == deep + 1
+    assert max(len(each.lines) for each in seen) == DEEPEST + 1
+    assert seen[-1].step is None
+
+
+def test_names_cannot_control_a_terminal_or_break_a_line() -> None:
+    hostile = Place("/a/\udc80.py", "f;\x1b[2J\n", 1, "")
+    stack = SeenStack(None, (hostile,), Amounts(5000, 0, 0, 0, 0))
+    assert list(collapsed([stack], "time")) == ["other steps;f,\\x1b[2J\\n (/a/\\udc80.py:1) 5\n"]

@@ -22,6 +22,7 @@ from otel_quant.recordings.reader import read
 from otel_quant.schema.events import Event
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.series import TOTALS
+from otel_quant.schema.stacks import Place
 from tests.fixtures.recording_schema import check_recording
 from tests.unit.export.otel.literal_run import LATER, PEAKS, RUN, START, send_run
 
@@ -458,6 +459,12 @@ def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path:
     assert steps == [
         {"index": index, "samples": index, "expected": None}
         for index in range(1000 - len(steps), 1000)
+    ]
+    line = Place(f"/{'a' * 500}.py", "f", 1, "")
+    state.write(newest, [(index, index, 9, line) for index in range(10)])
+    assert json.loads(path.read_bytes())["steps"] == [
+        *({"index": index, "samples": index, "expected": 9} for index in range(9)),
+        {"index": 9, "samples": 9, "expected": 9, "line": list(line)},
     ]
     state.write(replace(newest, time_ns=4, attributes={"a": "x" * PAGE}), [])  # no page has room
     assert json.loads(path.read_bytes())["time"] == 2

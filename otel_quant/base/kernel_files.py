@@ -48,7 +48,7 @@ def read_kept(path: str) -> bytes:
             raise
         except OSError:
             # The program has closed it, and the others maybe: the next file of ours may get the number of one.
-            _OPEN.clear()
+            _forget_all()
             content = b""
         if content:
             return _counted(content)
@@ -60,6 +60,8 @@ def read_kept(path: str) -> bytes:
 
 def _kept_open(path: str) -> bytes:
     descriptor = open_apart(path, os.O_RDONLY)
+    if descriptor in _OPEN.values():
+        _OPEN.clear()  # the program has closed them: this number would be read for another file
     try:
         content = os.pread(descriptor, _CHUNK, 0)
     except BaseException:
@@ -80,7 +82,7 @@ def forget_processes_but(pids: Collection[int]) -> None:
 
 
 def _forget_all() -> None:
-    """In a forked child: they are its parent's files."""
+    """Closes them: the program has closed one, or, in a forked child, they are its parent's files."""
     for path in list(_OPEN):
         _close(path)
 
@@ -88,9 +90,8 @@ def _forget_all() -> None:
 def _close(path: str) -> None:
     descriptor = _OPEN.pop(path, None)
     if descriptor is not None:
-        with suppress(
-            OSError
-        ):  # the program has closed it, and a file of its own may have the number
+        # The program may have closed it, and a file of its own have the number.
+        with suppress(OSError):
             if str(Path(f"/proc/self/fd/{descriptor}").readlink()).startswith("/proc/"):
                 os.close(descriptor)
 

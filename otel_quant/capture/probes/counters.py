@@ -61,22 +61,22 @@ class Cumulative:
         for number in _PASSES:
             if number > 1:
                 pids = self._list()
-            totals, is_complete = self._own(), True
+            totals, is_complete, is_hidden = self._own(), True, False
             for pid in pids:
                 try:
                     totals = _added(totals, self._of_child(pid))
                 except (FileNotFoundError, ProcessLookupError):
                     is_complete = False
                 except OSError:
-                    continue  # another user's: it ran a setuid program
+                    is_hidden = True  # another user's: it ran a setuid program
             if self._lost:
                 totals = _added(totals, self._lost)
             has_fallen = any(map(operator.lt, totals, self._highest))
-            if is_complete and not has_fallen:
+            if is_complete and (is_hidden or not has_fallen):
                 break
         if has_fallen:
             highest = tuple(map(max, self._highest, totals))
-            if is_complete:
+            if is_complete and not is_hidden:  # what is hidden comes back with the end of its process
                 missing = tuple(map(operator.sub, highest, totals))
                 self._lost = _added(self._lost, missing) if self._lost else missing
             totals = highest

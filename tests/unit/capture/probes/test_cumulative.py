@@ -71,6 +71,16 @@ def test_the_work_of_a_child_that_nobody_waited_for_stays_counted() -> None:
     assert (before, after, tree.read()) == (105, 105, 145)
 
 
+def test_a_child_that_became_unreadable_is_counted_once() -> None:
+    tree = Tree(5, p1=100)
+    before = tree.read()
+    tree.forbidden.add(1)
+    hidden = tree.read()
+    tree.children[1] = 130
+    tree.wait_for(1)
+    assert (before, hidden, tree.read()) == (105, 105, 135)
+
+
 def test_a_child_that_was_never_readable_counts_once_it_is_waited_for() -> None:
     tree = Tree(5, p1=100)
     tree.forbidden.add(1)

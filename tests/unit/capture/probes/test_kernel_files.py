@@ -68,15 +68,24 @@ def test_reading_an_exited_process_raises(child: subprocess.Popen[bytes]) -> Non
 
 CLOSED_BY_PROGRAM = """
 import os
+from otel_quant.base.kernel_files import read_process
 from otel_quant.capture.probes.readers import Probes
 probes = Probes()
 before = probes.read()
 ours = sorted(int(number) for number in os.listdir("/proc/self/fd") if int(number) >= 256)
+os.close(ours[0])
+one_closed = probes.read()
+kept = sorted(int(number) for number in os.listdir("/proc/self/fd") if int(number) >= 256)
 os.closerange(3, 1024)
+child = os.fork()
+if child == 0:
+    os.execvp("cat", ["cat"])
+read_process(child, "status")  # gets the number that one of our files had
 closed = probes.sample(totals=True)
 again = probes.read()
-print(len(ours) > 0, os.open("/dev/null", os.O_RDONLY) < 256)
-for each in (before, closed, again):
+os.kill(child, 9)
+print(len(ours) > 0, kept == ours, closed.memory.tree_rss > closed.memory.rss, os.open("/dev/null", os.O_RDONLY) < 256)
+for each in (before, one_closed, closed, again):
     assert each.memory.rss > 0 and each.resources["disk"].read_chars > 0
 """
 
@@ -85,7 +94,7 @@ def test_a_program_that_closes_our_files_is_read_all_the_same() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CLOSED_BY_PROGRAM], capture_output=True, text=True, timeout=60
     )
-    assert (done.stdout, done.stderr) == ("True True\n", "")
+    assert (done.stdout, done.stderr) == ("True True True True\n", "")
 
 
 def test_no_file_stays_open_of_a_process_that_has_ended(child: subprocess.Popen[bytes]) -> None:

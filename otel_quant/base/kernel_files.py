@@ -44,7 +44,7 @@ def read_kept(path: str) -> bytes:
         try:
             content = os.pread(descriptor, _CHUNK, 0)
         except ProcessLookupError:
-            _close(path)
+            forget(path)
             raise
         except OSError:
             # The program has closed it, and the others maybe: the next file of ours may get the number of one.
@@ -52,7 +52,7 @@ def read_kept(path: str) -> bytes:
             content = b""
         if content:
             return _counted(content)
-        _close(path)
+        forget(path)
     if len(_OPEN) >= _MOST_OPEN:
         return read_proc(path)
     return _kept_open(path)
@@ -78,16 +78,17 @@ def forget_processes_but(pids: Collection[int]) -> None:
     for path in list(_OPEN):
         process = path.split("/", 3)[2]
         if process.isdigit() and process not in alive:
-            _close(path)
+            forget(path)
 
 
 def _forget_all() -> None:
     """Closes them: the program has closed one, or, in a forked child, they are its parent's files."""
     for path in list(_OPEN):
-        _close(path)
+        forget(path)
 
 
-def _close(path: str) -> None:
+def forget(path: str) -> None:
+    """Closes the file, if it is open: nobody reads it any more."""
     descriptor = _OPEN.pop(path, None)
     if descriptor is not None:
         # The program may have closed it, and a file of its own have the number.

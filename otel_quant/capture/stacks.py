@@ -16,7 +16,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
-from otel_quant.base.kernel_files import SELF, read_process
+from otel_quant.base.kernel_files import forget, read_kept
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.schema.records import Reading
 from otel_quant.schema.stacks import DEEPEST, OUTSIDE, Amounts, Place, Stacks
@@ -26,6 +26,8 @@ STACKS_SHARE: Final = 0.001
 
 _MOST_PLACES: Final = 20_000
 """Positions in code whose lines are remembered: to find out a line takes as long as all else of a frame."""
+
+_SCHEDSTAT: Final = "/proc/self/task/{}/schedstat"
 
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 _STANDARD: Final = tuple(
@@ -101,12 +103,13 @@ class StackSampler:
         """Returns how long threads have run, and waited for a processor, since the last sample."""
         before, self._threads, used = self._threads, {}, {}
         if not self._natives.keys() >= set(threads):
+            ended = {*self._natives.values()}
             self._natives = {each.ident: each.native_id for each in threading.enumerate()}
+            for native in ended.difference(self._natives.values()):
+                forget(_SCHEDSTAT.format(native))
         for thread in threads:
             try:
-                ran, waited, turns = read_process(
-                    SELF, f"task/{self._natives[thread]}/schedstat"
-                ).split()
+                ran, waited, turns = read_kept(_SCHEDSTAT.format(self._natives[thread])).split()
             except (KeyError, OSError, ValueError):
                 self._natives.pop(thread, None)  # not this system, or the thread has ended
                 continue

@@ -2,7 +2,7 @@
 
 A library makes its first cache directory before its first step, so directories are watched from the moment that they
 are made, and the runs of this process read them. To add up the files of a large directory takes long, so it is done
-at most a fiftieth of the time, at checkpoints and by the sampler.
+at most a fiftieth of the time, and at checkpoints alone where the sampler would see no memory meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ _REST: Final = 49
 """Pause after a measurement, as a multiple of its duration, or of the one before if that was shorter: on a busy
 machine any single one may wait for a processor."""
 
+_QUICK: Final = 0.1
+"""Seconds that a measurement takes at most of directories that are measured between checkpoints too."""
+
 
 class CacheDirectories:
     """Measures how much the directories have grown that this process watches."""
@@ -30,6 +33,7 @@ class CacheDirectories:
         self._latest: int | None = None
         self._pause_ends = 0.0  # by the monotonic clock, in seconds
         self._took = 0.0  # seconds, the last measurement
+        self._usual = 0.0  # seconds, the shorter of the last two
 
     def watch(self, path: str | Path) -> None:
         """Starts to watch a directory; its present size is not counted."""
@@ -41,7 +45,7 @@ class CacheDirectories:
         """Returns itself as the probe of a run; forgets the directories that no longer exist."""
         known = tuple(self._first_sizes.items())
         self._first_sizes = {path: size for path, size in known if path.exists()}
-        self._latest, self._pause_ends, self._took = None, 0.0, 0.0
+        self._latest, self._pause_ends, self._took, self._usual = None, 0.0, 0.0, 0.0
         return self
 
     def __call__(self, pids: Collection[int] = ()) -> int | None:
@@ -52,8 +56,13 @@ class CacheDirectories:
             self._latest = max([0, *grown]) if grown else None
             ended = time.monotonic()
             before, self._took = self._took, ended - began
-            self._pause_ends = ended + _REST * min(before, self._took)
+            self._usual = min(before, self._took)
+            self._pause_ends = ended + _REST * self._usual
         return self._latest
+
+    def sample(self, pids: Collection[int] = ()) -> int | None:
+        """Returns the same between checkpoints; the last one of what takes long to measure."""
+        return self() if self._usual <= _QUICK else self._latest
 
 
 def size_of(path: Path) -> int | None:

@@ -76,7 +76,8 @@ class Cumulative:
                 break
         if has_fallen:
             highest = tuple(map(max, self._highest, totals))
-            if is_complete and not is_hidden:  # what is hidden comes back with the end of its process
+            # What is hidden comes back with the end of its process.
+            if is_complete and not is_hidden:
                 missing = tuple(map(operator.sub, highest, totals))
                 self._lost = _added(self._lost, missing) if self._lost else missing
             totals = highest

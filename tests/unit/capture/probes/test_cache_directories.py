@@ -101,6 +101,11 @@ def test_a_large_directory_is_not_measured_at_every_reading(
     for _ in range(20):
         cache()
     assert measured == [tmp_path, tmp_path]  # a single one may have waited for a processor
+    cache._pause_ends = 0.0
+    cache.sample()
+    assert len(measured) == 2, "the sampler has to see memory meanwhile"
+    cache()
+    assert len(measured) == 3
 
 
 def test_a_forked_child_watches_none_of_its_parents_directories(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from otel_quant.base.kernel_files import SELF, bytes_read, read_process
 from otel_quant.capture.probes.readers import Probes
+from otel_quant.capture.stacks import StackSampler
 
 
 @pytest.fixture
@@ -105,6 +107,23 @@ def test_no_file_stays_open_of_a_process_that_has_ended(child: subprocess.Popen[
     child.wait()
     probes.read()
     assert f"/proc/{child.pid}/status" not in open_files()
+
+
+def test_no_file_stays_open_of_a_thread_that_has_ended() -> None:
+    sampler, probes = StackSampler(names_paths=True, of_every_thread=True), Probes()
+    for count in (9, 1):
+        done = threading.Event()
+        threads = [threading.Thread(target=done.wait, daemon=True) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            sampler.take((), probes.sample())
+        links = (os.path.realpath(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd"))
+        open_now = sum(link.endswith("/schedstat") for link in links)
+        assert count <= open_now <= threading.active_count()
+        done.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_a_forked_child_closes_the_files_of_its_parent() -> None:

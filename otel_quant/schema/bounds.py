@@ -188,10 +188,9 @@ def _memory_growth(evidence: Evidence) -> str | None:
 
 
 def _gpu_idle(evidence: Evidence) -> str | None:
-    gpu, ran = evidence.gpu, evidence.total.cpu / evidence.total.time
-    if gpu is None or gpu > _IDLE or ran < _MOST:
+    if evidence.gpu is None or evidence.gpu > _IDLE or evidence.blocked > _MOST:
         return None
-    return f"the GPU computed {_percent(gpu)} of its time, and its thread ran {_percent(ran)}; {evidence.line}"
+    return f"the GPU computed {_percent(evidence.gpu)} of its time, and its thread was blocked {_percent(evidence.blocked)}; {evidence.line}"
 
 
 def _others_have_the_processors(evidence: Evidence) -> str | None:
@@ -268,7 +267,7 @@ VERDICTS: Final = (
         "compiling",
         "compiling code",
         _compiling,
-        remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR, TORCHINDUCTOR_CACHE_DIR and TRITON_CACHE_DIR",
+        remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR and TORCHINDUCTOR_CACHE_DIR",
     ),
     Verdict("importing", "importing modules", _importing),
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from otel_quant.schema import semconv
 from otel_quant.schema.bounds import VERDICTS, Bound, Evidence, bound_of, remedy_of, words_of
 from otel_quant.schema.stacks import OTHER, Amounts, Place, Stacks
 
@@ -96,7 +99,7 @@ CASES = {
     "memory by sample": (evidence(work(6), ((MAIN,), 4, RUNS), per_sample=20e6, quant__calibration__sample_count=100), "memory_growth", "20.0 MB with each of 100 samples, 25 % of the limit of 8.00 GB; 60 % of the growth at collect (calibrate.py:698)"),
     "less memory by sample": (evidence(work(10), per_sample=10e6, quant__calibration__sample_count=100), MIXED, f"at most {AT_COLLECT}"),
     "memory that does not grow with samples": (evidence(work(10), quant__calibration__sample_count=100), MIXED, f"at most {AT_COLLECT}"),
-    "a GPU that waits": (evidence(work(10), gpu=0.05), "gpu_idle", f"the GPU computed 5 % of its time, and its thread ran 100 %; {AT_COLLECT}"),
+    "a GPU that waits": (evidence(work(10), gpu=0.05), "gpu_idle", f"the GPU computed 5 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
     "a GPU that computes": (evidence(work(10), gpu=0.5), MIXED, f"at most {AT_COLLECT}"),
     "a GPU and a thread that both wait": (evidence(work(10, BLOCKED), gpu=0.05, cores=0.5), MIXED, f"at most {AT_COLLECT}"),
     "waiting": (evidence(work(10, BLOCKED), cores=0.1), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {AT_COLLECT}"),
@@ -117,6 +120,15 @@ def test_a_verdict_and_what_says_so(case: str) -> None:
 def test_every_verdict_has_a_case_and_words() -> None:
     names = [verdict.name for verdict in VERDICTS]
     assert {name for _, name, _ in CASES.values()} == {*names, MIXED}
+    (brief,) = (each.brief for each in semconv.ATTRIBUTES if each.name == semconv.STEP_BOUND_BY)
+    page = (Path(__file__).parents[3] / "docs" / "stacks.md").read_text()
+    for verdict in VERDICTS:
+        (row,) = re.findall(
+            rf"^\| `{verdict.name}` \| .* \| (known|probable) \|$", page, re.MULTILINE
+        )
+        assert row == verdict.certainty
+        assert not verdict.remedy or verdict.remedy in page
+        assert f"`{verdict.name}`" in brief
     assert words_of("waiting") == "bound by waiting"
     assert words_of("disk") == "probably bound by the disk"
     assert words_of(MIXED) == "nothing stands out"

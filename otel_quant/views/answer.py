@@ -123,12 +123,9 @@ def _where(recording: Recording, subject: Subject) -> str:
 def _error(recording: Recording, subject: Subject) -> Iterator[str]:
     run = next((run for run in (*subject.runs, *recording.runs) if run.error is not None), None)
     step = next((each.step for each in subject.steps if each.step.error is not None), None)
-    if run is not None and step is None:
-        who = (
-            f"{_program_of(recording, run.attributes)} failed with "
-            if len(recording.runs) > 1
-            else ""
-        )
+    is_single = len(recording.runs) == 1
+    if run is not None and (step is None or (is_single and run.error_message)):
+        who = "" if is_single else f"{_program_of(recording, run.attributes)} failed with "
         yield f"{who}{_error_text(run.error or '', run.error_message)}."
     elif step is not None:
         text = _error_text(step.error or "", step.error_message)

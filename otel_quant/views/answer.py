@@ -125,8 +125,9 @@ def _error(recording: Recording, subject: Subject) -> Iterator[str]:
     step = next((each.step for each in subject.steps if each.step.error is not None), None)
     is_single = len(recording.runs) == 1
     if run is not None and (step is None or (is_single and run.error_message)):
-        who = "" if is_single else f"{_program_of(recording, run.attributes)} failed with "
-        yield f"{who}{_error_text(run.error or '', run.error_message)}."
+        is_alike = run.rank is not None
+        who = process_name(run) if is_alike else _program_of(recording, run.attributes)
+        yield f"{'' if is_single else f'{who} failed with '}{_error_text(run.error or '', run.error_message)}."
     elif step is not None:
         text = _error_text(step.error or "", step.error_message)
         yield f"{cut(step.name, _LONGEST_NAME)} raised {text}."

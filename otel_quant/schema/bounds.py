@@ -240,6 +240,8 @@ def _all_processors(evidence: Evidence) -> str | None:
     return f"it used {cores:.1f} of {cpus:g} processors; {evidence.line}"
 
 
+COMPILING: Final = "compiling"
+IMPORTING: Final = "importing"
 MEMORY_GROWTH: Final = "memory_growth"
 OTHER_PROGRAMS: Final = "other_programs"
 NOTHING_STANDS_OUT: Final = "nothing_stands_out"
@@ -264,12 +266,12 @@ VERDICTS: Final = (
         remedy="if no other build is running, delete the file lock below TORCH_EXTENSIONS_DIR",
     ),
     Verdict(
-        "compiling",
+        COMPILING,
         "compiling code",
         _compiling,
         remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR and TORCHINDUCTOR_CACHE_DIR",
     ),
-    Verdict("importing", "importing modules", _importing),
+    Verdict(IMPORTING, "importing modules", _importing),
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
     Verdict(
         "calibration_data",

@@ -99,7 +99,7 @@ def test_the_commands_that_read_answer(elsewhere: Elsewhere, tmp_path: Path) -> 
     run([sys.executable, "-c", FLOAT_MODEL], tmp_path, clean_environment())
     for command in (
         ["report", "a", "-o", "a.html"], ["compare", "a", "b"], ["runs", "."], ["watch", "--once", "a"], ["stacks", "a"],
-        ["cost", "float.onnx"], ["cost", "float.onnx", "--format", "html", "-o", "cost.html"], ["estimate", "float.onnx"],
+        ["cost", "float.onnx"], ["cost", "float.onnx", "--format", "html"], ["estimate", "float.onnx"],
     ):  # fmt: skip
         ended = elsewhere(*command)
         assert (ended.returncode, ended.stderr) == (0, ""), command

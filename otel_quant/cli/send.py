@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,8 @@ def _run(options: argparse.Namespace) -> int:
     recording = read_recording(options.recording)
     if recording.state == "running":
         raise UserError(f"{shown}: is still being made; expected one that is over: send it then")
+    for problem in recording.problems:
+        print(printable(f"otel-quant: {options.recording}: {problem}"), file=sys.stderr)
     if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
         raise UserError(
             "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"

@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
             )
     if not found:
         raise UserError(
-            f"{printable(options.recording)}: holds no stacks"
+            f"{printable(options.recording)}: holds no stacks that can be read"
             f"{'' if options.step is None else f' of {printable(options.step)}'}; expected a recording whose sampler "
             "has seen a step (OTEL_QUANT_STACKS and OTEL_QUANT_SAMPLE_INTERVAL are not off, and the step "
             "took longer than the interval)"

@@ -51,6 +51,7 @@ BIG = ("--gpu", "--seconds=2", "--limit-gib=1", f"--speedup-of={MEASURED}")
 RIGHTLY_EMPTY = {
     ("Quantization compared", "baseline"): "all runs are chosen: there is no other",
     ("alerts", "QuantizationRunSlow"): "a baseline takes four runs with steps over a minute",
+    ("alerts", "QuantizationMemoryLeak"): "growth counts from half an hour on",
     **{
         ("alerts", f"Stack{name}"): "the stack works"
         for name in ("QueueGrows", "DiskFull", "DataRefused", "DataLost")
@@ -211,7 +212,7 @@ def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query
 def test_the_store_has_no_memory_of_0_that_nobody_measured(world: World) -> None:
     samples = Query(
         ("test", "zeros"), "A", "prometheus",
-        '{__name__=~"quant_run_(gpu_)?memory_(usage|limit)_bytes"}[1h]', instant=True,
+        '{__name__=~"(quant_run|hw_gpu)_memory_(usage|limit)_bytes"}[1h]', instant=True,
     )  # fmt: skip
     found = {
         (series["metric"]["__name__"], float(value) > 0)
@@ -221,8 +222,8 @@ def test_the_store_has_no_memory_of_0_that_nobody_measured(world: World) -> None
     assert found == {
         ("quant_run_memory_usage_bytes", True),
         ("quant_run_memory_limit_bytes", True),
-        ("quant_run_gpu_memory_usage_bytes", True),
-        ("quant_run_gpu_memory_limit_bytes", True),
+        ("hw_gpu_memory_usage_bytes", True),
+        ("hw_gpu_memory_limit_bytes", True),
     }
 
 
@@ -295,6 +296,18 @@ def test_memory_of_a_run_is_that_of_its_readings_too(world: World, query: Query)
     eventually(lambda: highest() == READ_BETWEEN, f"{query}: {query.text}", 30)
 
 
+def test_the_lines_of_a_step_are_shown_as_a_table(world: World) -> None:
+    (query,) = (each for each in QUERIES if each.place == ("Quantization run", "Lines of code"))
+    lines = {line for result in world.ask(query) for _, line in result["values"]}
+    assert (
+        "Calibration: calibration_data, 63 % of its time, most at Reader.get_next (quantize.py:17)\n"
+        " 75.0 %        3.00 s   merge (calibrate.py:983)\n"
+        " 25.0 %        1.00 s   load (quantize.py:30)\n"
+        " 75.0 %        90.0 MB  load (quantize.py:30)\n"
+        " 25.0 %        30.0 MB  merge (calibrate.py:983)"
+    ) in lines
+
+
 def test_last_step_of_a_killed_run_is_shown(world: World) -> None:
     query = Query(
         ("test", "killed"), "A", "loki", f'{{service_name="{JOB}"}} | trace_id="{world.killed}"'
@@ -327,7 +340,7 @@ def test_prometheus_names_every_metric_as_the_dashboards_expect(world: World) ->
     expected.add("quant_custom_accuracy")  # the artificial run sends one
 
     def found() -> set[str]:
-        return {name for name in fetch(url)["data"] if name.startswith("quant_")}
+        return {name for name in fetch(url)["data"] if name.startswith(("quant_", "hw_"))}
 
     eventually(lambda: found() >= expected, f"all of {sorted(expected)}")
     assert found() == expected
@@ -342,7 +355,7 @@ def test_the_store_has_as_many_series_of_a_run_as_the_docs_count(world: World) -
 
     def is_artificial(name: str) -> bool:
         """The runs with Quark see no GPU, and are over before a forecast can be made if nothing slows them."""
-        return name.startswith("quant_forecast_") or "_gpu_" in name
+        return name.startswith(("quant_forecast_", "hw_")) or "_gpu_" in name
 
     (artificial,) = (run for run, name in world.names.items() if name.startswith("artificial"))
     added = {name: n for name, n in names_of(instance=artificial).items() if is_artificial(name)}
@@ -499,7 +512,9 @@ def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
         ("Quantization compared", "Runs side by side"): to_runs(
             "Quantization compared", "Runs side by side"
         ),
-        ("Quantization run", "Steps"): {"Name": [(path, start | chosen)] * len(STEPS_OF_A_RUN)},
+        ("Quantization run", "Steps"): {
+            "Name": [(path, start | chosen | {"var-lines": [step]}) for step in STEPS_OF_A_RUN]
+        },
     }
     steps = shown["Quantization run"]["Steps"]
     assert [step for (step,) in steps.rows("Name")] == STEPS_OF_A_RUN

@@ -211,6 +211,7 @@ class EventMaker:
             latest_custom=self._latest,
             began_ns=period.start.time_ns,
             lasted_ns=reading.clock_ns - period.start.clock_ns,
+            stacks=self.stacks,
         )
 
     def run_ended(

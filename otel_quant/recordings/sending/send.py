@@ -16,11 +16,13 @@ from opentelemetry.sdk._logs import export as log_exporters
 from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.trace.export import SpanExporter
 
+from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.export.otel.default_exporters import defaults_in
 from otel_quant.export.otel.sdk_workarounds import objects_within
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.sending.replay import Identifiers, Replay
+from otel_quant.recordings.stacks import trees_of
 
 _BATCH: Final = 512
 """Spans or log records of one request, as the SDK sends by default."""
@@ -33,9 +35,14 @@ class Sent:
     spans: int = 0
     records: int = 0
     points: int = 0
+    profiles: int | None = None  # None where none are asked for
 
     def __str__(self) -> str:
-        return f"{self.spans} spans, {self.records} log records, {self.points} points of metrics"
+        profiles = "" if self.profiles is None else f", {self.profiles} profiles"
+        return (
+            f"{self.spans} spans, {self.records} log records, {self.points} points of metrics"
+            f"{profiles}"
+        )
 
 
 def send_recording(
@@ -55,8 +62,10 @@ def send_recording(
     identifiers = Identifiers(recording)
     try:
         with suppress_instrumentation():  # no spans for the requests
+            profiles: list[Any] = []
             for run in runs:
-                replay = Replay(run, recording, identifiers, ending_lines)
+                stacks = trees_of(recording, run) if endpoint.profiles else None
+                replay = Replay(run, recording, identifiers, ending_lines, stacks)
                 replay.play(only_unended=only_unended)
                 for batch in _batches(replay.kept.spans):
                     send(endpoint.spans, batch)
@@ -67,6 +76,14 @@ def send_recording(
                 for data, number in replay.meters.all():
                     send(endpoint.points, data)
                     sent.points += number if endpoint.points else 0
+                profiles += replay.profiles
+            # Last: not every receiver takes profiles.
+            if endpoint.profiles:
+                sent.profiles = 0
+                for request in profiles:
+                    send(endpoint.profiles, request)
+                    (of_resource,) = request.resource_profiles
+                    sent.profiles += len(of_resource.scope_profiles[0].profiles)
     except NotSentError as error:
         raise NotSentError(
             f"the endpoint did not take it: {error}; before that {sent} were sent; the recording "
@@ -107,6 +124,7 @@ class Endpoint:
     spans: tuple[Any, ...]
     records: tuple[Any, ...]
     points: tuple[Any, ...]
+    profiles: tuple[Any, ...]
 
 
 def configured_endpoint() -> Endpoint:
@@ -130,13 +148,25 @@ def configured_endpoint() -> Endpoint:
     if end.error is not None:
         raise NotSentError(f"the settings of OpenTelemetry cannot be used: {end.error}")
     providers = trace.get_tracer_provider(), get_logger_provider(), metrics.get_meter_provider()
-    found = Endpoint(*(tuple(_exporters(provider)) for provider in providers))
-    if not (found.spans or found.records or found.points):
+    spans, records, points = (tuple(_exporters(provider)) for provider in providers)
+    found = Endpoint(spans, records, points, _profile_exporters())
+    if not (found.spans or found.records or found.points or found.profiles):
         raise NotSentError(
             "the settings of OpenTelemetry name no exporter: expected otlp in "
             "OTEL_TRACES_EXPORTER, OTEL_LOGS_EXPORTER or OTEL_METRICS_EXPORTER, or none of them set"
         )
     return found
+
+
+def _profile_exporters() -> tuple[Any, ...]:
+    if not settings_from(os.environ).profiles:
+        return ()
+    from otel_quant.export.otel.profile_exporters import exporter_factory  # only for those who ask
+
+    try:
+        return (exporter_factory()(),)
+    except ImportError as error:
+        raise NotSentError(str(error)) from error
 
 
 def _exporters(provider: Any) -> Iterable[Any]:

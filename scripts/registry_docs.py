@@ -80,12 +80,14 @@ def document() -> str:
         ),
         *(
             {
-                "id": f"metric.{metric.name}", "type": "metric", "metric_name": metric.name,
+                "id": f"metric.{name}", "type": "metric", "metric_name": name,
                 "instrument": metric.instrument.removeprefix("observable_"), "unit": metric.unit,
                 "brief": metric.brief, **STABILITY,
                 "attributes": [{"ref": each} for each in metric.attributes],
+                **({"deprecated": {"reason": "renamed", "renamed_to": metric.name}} if name in metric.former else {}),
             }
-            for metric in catalog.METRICS if "<" not in metric.name
+            for metric in catalog.METRICS for name in (metric.name, *metric.former)
+            if is_ours(name) and "<" not in name
         ),
     ]  # fmt: skip
     return HEAD + yaml.safe_dump({"groups": groups}, sort_keys=False, allow_unicode=True, width=120)

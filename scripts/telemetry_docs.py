@@ -48,7 +48,7 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 | span | one per `otel-quant inference` or benchmark, a child like a run | `{inference}`, `{benchmark}` |
 | span | one per model that it measures, a child of it; none per operator | `{model}` |
 | log records | see [Events](#events) | `quant.*` |
-| metrics | see [Metrics](#metrics) | `quant.*` |
+| metrics | see [Metrics](#metrics) | `quant.*`, `hw.*` |
 
 A service that has a name neither in `OTEL_SERVICE_NAME` nor in `OTEL_RESOURCE_ATTRIBUTES` has, under
 `opentelemetry-instrument`, the name of the program: `quantize` for `python quantize.py`,
@@ -169,6 +169,8 @@ def _metrics() -> Iterator[tuple[str, list[str]]]:
             f"- unit: {f'`{metric.unit}`' if metric.unit else 'that of the custom metric'}",
             f"- attributes: {labels}",
         ]
+        if metric.former:
+            lines.append(f"- former name: {', '.join(f'`{name}`' for name in metric.former)}")
         if metric.buckets:
             lines.append(f"- buckets: {', '.join(f'{bound:g}' for bound in metric.buckets)}")
         yield metric.name, lines

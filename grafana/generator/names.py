@@ -8,6 +8,7 @@ each metric what `prometheus` returns.
 from __future__ import annotations
 
 from otel_quant.schema import catalog, semconv
+from otel_quant.schema.figures import Metric
 
 _UNITS = {
     "By": "_bytes", "s": "_seconds", "W": "_watts", "Cel": "_celsius", "Hz": "_hertz",
@@ -37,16 +38,27 @@ characters; the data sources escape those of regular expressions only where seve
 
 def prometheus(metric: str) -> tuple[str, ...]:
     """Returns the names of a metric's series: one, or three for a histogram."""
-    made = catalog.METRIC_BY_NAME[metric]
-    base = metric.replace(".", "_") + _UNITS.get(made.unit, "")
+    return _names(metric, catalog.METRIC_BY_NAME[metric])
+
+
+def _names(name: str, made: Metric) -> tuple[str, ...]:
+    base = name.replace(".", "_") + _UNITS.get(made.unit, "")
     return tuple(base + suffix for suffix in _SUFFIXES.get(made.instrument, ("",)))
 
 
 def series(metric: str, matchers: str = "", *, part: str = "") -> str:
-    """Returns a selector of the chosen runs' series of a metric; of a histogram, of one part."""
-    names = prometheus(metric)
-    name = next(n for n in names if n.endswith(part)) if part else names[0]
-    return f"{name}{{{', '.join(filter(None, (SELECTED, matchers)))}}}"
+    """Returns a selector of the chosen runs' series of a metric; of a histogram, of one part.
+
+    Those with a former name too: runs that an older version has measured.
+    """
+    made = catalog.METRIC_BY_NAME[metric]
+    known = [
+        next(n for n in _names(each, made) if n.endswith(part)) for each in (metric, *made.former)
+    ]
+    chosen = ", ".join(filter(None, (SELECTED, matchers)))
+    return (
+        f'{{__name__=~"{"|".join(known)}", {chosen}}}' if made.former else f"{known[0]}{{{chosen}}}"
+    )
 
 
 def begun(matchers: str = CHOSEN, *, over_range: bool = False) -> str:

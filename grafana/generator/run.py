@@ -124,7 +124,7 @@ def dashboard() -> builders.Dashboard:
 
 SHOWN = (
     semconv.RUN_MEMORY_USAGE, semconv.RUN_DISK_IO, semconv.RUN_GPU_MEMORY_USAGE, semconv.RUN_GPU_MEMORY_LIMIT,
-    *(f"quant.run.gpu.{name}" for name in ("utilization", "power", "temperature", "clock")),
+    "hw.gpu.utilization", "hw.power", "hw.temperature", "quant.run.gpu.clock",
 )  # fmt: skip
 """Metrics of resources that have a chart above; the schema's others have one made from it."""
 
@@ -285,15 +285,15 @@ def _gpu() -> panels.Panel:
 
 def _gpu_activity() -> list[panels.Panel]:
     shown = (
-        ("GPU utilization", "Share of the last moments in which each GPU computed. Low while a step is slow: it waits for data or for the CPU.", "percentunit", "utilization"),
-        ("GPU power", "Electric power of each GPU. Well below the others at the same work: something holds it back, see the warnings.", "watt", "power"),
-        ("GPU temperature", "Temperature of each GPU's chip. A warning marks when heat begins to slow it down.", "celsius", "temperature"),
-        ("GPU clock", "Clock of each GPU's processors. If it falls under load, see the warnings for why.", "hertz", "clock"),
+        ("GPU utilization", "Share of the last moments in which each GPU computed. Low while a step is slow: it waits for data or for the CPU.", "percentunit", "hw.gpu.utilization"),
+        ("GPU power", "Electric power of each GPU. Well below the others at the same work: something holds it back, see the warnings.", "watt", "hw.power"),
+        ("GPU temperature", "Temperature of each GPU's chip. A warning marks when heat begins to slow it down.", "celsius", "hw.temperature"),
+        ("GPU clock", "Clock of each GPU's processors. If it falls under load, see the warnings for why.", "hertz", "quant.run.gpu.clock"),
     )  # fmt: skip
     return [
         panels.chart(
             title, description, unit,
-            panels.promql(f"max by ({DEVICE}) ({names.named(names.series(f'quant.run.gpu.{name}'))})", f"{{{{{DEVICE}}}}}"),
+            panels.promql(f"max by ({DEVICE}) ({names.named(names.series(name))})", f"{{{{{DEVICE}}}}}"),
         ).span(12).no_value("The run sees no GPU, or it does not tell")
         for title, description, unit, name in shown
     ]  # fmt: skip

@@ -336,6 +336,9 @@ class InferenceResult:
     # and the command line that repeats it. Empty of `otel-quant inference`.
     baseline: str = ""
     command: str = ""
+    # When a command has measured them, in nanoseconds since the epoch; 0 where an earlier version did
+    began_ns: int = 0
+    ended_ns: int = 0
 
     @property
     def first(self) -> ModelResult:

@@ -79,7 +79,7 @@ def cause_of(known: Known) -> Cause:
     """Returns why a process has ended; with the exception, where one ended it, in the evidence."""
     found = next(filter(None, (row(known) for row in _ROWS)), Cause(None, None))
     job = None
-    if not (found.name or found.out_of_memory) and known.signal in _SENT:
+    if found.name is None and found.out_of_memory != "known" and known.signal in _SENT:
         job = known.seen.batch_job
     evidence = "; ".join(filter(None, (known.error, found.evidence, job)))
     return found._replace(evidence=evidence or None)
@@ -147,9 +147,8 @@ def _out_of_memory(known: Known) -> Cause | None:
         if not kills.is_of_host:
             group = " (memory.oom.group: every process of the group)" if kills.of_groups else ""
             return Cause(None, f"the kernel has counted {told}{group}", "known")
-        if not is_unseen:
-            every = "which counts all processes of the machine"
-            return Cause(None, f"the kernel has counted {told}, {every}", "guessed")
+        evidence = f"the kernel has counted {told}, which counts all processes of the machine"
+        return Cause(None, evidence, None if is_unseen else "guessed")
     if known.memory is None or not seen.limits.memory or is_unseen:
         return None
     share = f"memory was at {share_text(known.memory / seen.limits.memory)} of the limit"

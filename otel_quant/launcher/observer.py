@@ -245,6 +245,12 @@ class Observer:
         reading = self._read()
         if reading is None:
             return
+        if self._recent:  # before a look, which forgets the names of those that are gone
+            before = self._recent[-1]
+            least = before.memory * SMALLEST_SHARE
+            for pid in before.processes.keys() - reading.processes.keys():
+                if before.processes[pid] >= least or pid == self._pid:
+                    self._note_last(pid)
         if reading.clock_ns - self._looked_ns >= _LOOK_NS:
             self._looked_ns = reading.clock_ns
             for name in self._largest.look(reading.processes):
@@ -254,12 +260,6 @@ class Observer:
             self._cache = cache_growth(self._folder)
         else:
             self._largest.meet(reading.processes)
-        if self._recent:
-            before = self._recent[-1]
-            least = before.memory * SMALLEST_SHARE
-            for pid in before.processes.keys() - reading.processes.keys():
-                if before.processes[pid] >= least or pid == self._pid:
-                    self._note_last(pid)
         peak = self._peak_between(reading)
         self._recent.append(reading)
         while reading.clock_ns - self._recent[0].clock_ns > _LOOK_NS:

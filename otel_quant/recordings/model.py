@@ -133,6 +133,12 @@ class RecordedRun:
     parent_span_id: str | None = None  # The span above; None if it is the outermost of its trace
     resource: Attributes = field(default_factory=dict)  # What its telemetry says it comes from
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether it did not end well. A worker without an open step may have been ended on purpose: by a pool."""
+        is_open = any(step.end is None for step in self.steps)
+        return self.state in ("failed", "killed") or (self.state == "lost" and is_open)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:

@@ -23,8 +23,8 @@ highest value in between."""
 Instrument: TypeAlias = Literal[
     "histogram", "counter", "gauge", "observable_gauge", "observable_counter"
 ]
-"""No up-down counter: it has a time at which it began, and Prometheus with
-``created-timestamp-zero-ingestion`` writes a value of 0 there, which nobody measured."""
+"""No up-down counter, as the conventions have for ``hw.gpu.memory.*``: it has a time at which it began, and
+Prometheus with ``created-timestamp-zero-ingestion`` writes a value of 0 there, which nobody measured."""
 
 Kind: TypeAlias = Literal["time", "memory", "gpu", "disk", "cost", "accuracy", "activity"]
 """What a figure is a measure of. It decides which differences of machines change the figure."""
@@ -57,6 +57,7 @@ class Metric:
     # series that show its figures.
     attributes: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()  # Boundaries of a histogram's buckets, in ``unit``
+    former: tuple[str, ...] = ()  # Names that it had before; dashboards show series with those too
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +229,14 @@ def total_used(gpus: Collection[Any]) -> int | None:
     return used
 
 
+_HARDWARE: Final = {
+    "memory.usage": "hw.gpu.memory.usage", "memory.limit": "hw.gpu.memory.limit",
+    "utilization": "hw.gpu.utilization", "power": "hw.power", "temperature": "hw.temperature",
+}  # fmt: skip
+"""Metrics of GPUs that the semantic conventions have. Other devices have power and a temperature too: there
+``hw.type`` says what it is of."""
+
+
 def _of_device(
     name: str,
     unit: str,
@@ -239,11 +248,16 @@ def _of_device(
     peak: Metric | None = None,
     curve: str = "",
 ) -> Figure:
-    """Returns a figure of each GPU; `live` is the name of its metric of runs, and its description."""
+    """Returns a figure of each GPU; `live` is the end of the name of its metric of runs, and its description."""
+    ours = f"quant.run.gpu.{live[0]}"
+    theirs = _HARDWARE.get(live[0])
+    metric = Metric(
+        theirs or ours, "observable_gauge", unit, live[1], former=(ours,) if theirs else ()
+    )
     return Figure(
         name, unit, brief, of, parts, example,
         steps=() if peak is None else (Series(peak, "peak"),),
-        live=Series(Metric(f"quant.run.gpu.{live[0]}", "observable_gauge", unit, live[1])),
+        live=Series(metric, labels={"hw.type": "gpu"} if theirs in ("hw.power", "hw.temperature") else {}),
         kind="gpu" if unit == "By" else "activity",
         curve=curve,
     )  # fmt: skip

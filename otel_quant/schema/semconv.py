@@ -309,8 +309,8 @@ STEP_DISK_IO: Final = "quant.step.disk.io"
 STEP_CPU_TIME: Final = "quant.step.cpu.time"
 RUN_MEMORY_USAGE: Final = "quant.run.memory.usage"
 STEP_GPU_MEMORY_PEAK: Final = "quant.step.gpu.memory.peak"
-RUN_GPU_MEMORY_USAGE: Final = "quant.run.gpu.memory.usage"
-RUN_GPU_MEMORY_LIMIT: Final = "quant.run.gpu.memory.limit"
+RUN_GPU_MEMORY_USAGE: Final = "hw.gpu.memory.usage"
+RUN_GPU_MEMORY_LIMIT: Final = "hw.gpu.memory.limit"
 RUN_DISK_IO: Final = "quant.run.disk.io"
 
 STEP_LABELS: Final = (STEP_KIND, STEP_NAME, LIBRARY_NAME)

@@ -70,7 +70,7 @@ def _program_of(recording: Recording) -> str:
     command = recording.origin.get(semconv.PROCESS_COMMAND_LINE)
     program = script_of(str(command)) if command else None
     if program and program.startswith("-c "):
-        return "python -c"
+        program = f"{str(command).split()[0]} -c"
     return cut(PurePath(program or recording.path).name or str(recording.path), _LONGEST_NAME)
 
 
@@ -80,7 +80,7 @@ def outcome(recording: Recording, subject: Subject) -> str:
     length = duration_text(recording.duration)
     where = _where(recording, subject)
     if recording.state == "ended":
-        failed = sum(run.state in ("failed", "killed", "lost") for run in recording.runs)
+        failed = sum(run.is_broken for run in recording.runs)
         but = f", but {counted(failed, 'run')} within it did not end well" if failed else ""
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
@@ -337,7 +337,7 @@ def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
         ending.signal or ending.process or ending.cause or ending.out_of_memory or ending.error
     )
     if ending.evidence is not None and is_known:
-        otherwise = "because" if ending.cause or ending.process or ending.error else "evidence"
+        otherwise = "because" if ending.cause or ending.error else "evidence"
         yield _CERTAIN.get(ending.out_of_memory or "", otherwise), cut(ending.evidence, _LONGEST)
     if len(ending.open_steps) > 1:
         yield "open steps", _listed(ending.open_steps, WITHIN)

@@ -43,7 +43,9 @@ READ_BETWEEN = 37 * GIB
 LIBRARY = {semconv.LIBRARY_NAME: "amd-quark"}
 GPU = {semconv.HW_ID: "GPU-8f6d7a52"}
 GPU_METRICS = [
-    m.name for m in catalog.METRICS if m.name.startswith(("quant.run.gpu.", "quant.forecast.gpu."))
+    m.name
+    for m in catalog.METRICS
+    if m.name.startswith(("hw.", "quant.run.gpu.", "quant.forecast.gpu."))
 ]
 PARSE = {"int": int, "double": float, "boolean": lambda text: text == "true", "string": str}
 VARIABLE_PARTS = {"<name>": "accuracy", "<type>": "int8"}

@@ -25,6 +25,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
+from tests.fixtures.control_groups import ControlGroup
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CONFIGS = ROOT / "collector"
@@ -102,11 +106,13 @@ class Server:
     # Variables beyond this process's own
     environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
+    group: ControlGroup | None = None  # The control group that it runs in, if it has one of its own
 
     def start(self) -> None:
+        command = self.group.within(self.command) if self.group else self.command
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, env={**os.environ, **self.environment},
+                command, env={**os.environ, **self.environment},
                 stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         eventually(self.is_ready, f"{self.command[0]} ({self.log})", START_SECONDS)
@@ -135,6 +141,13 @@ class Backends:
     tempo: int = field(default_factory=free_port)
     tempo_otlp: int = field(default_factory=free_port)
     otelcol: int = field(default_factory=free_port)
+
+
+def memory_limit(service: str) -> int:
+    """Returns how many bytes of memory docker-compose.yml gives a service."""
+    composed = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    ((number, unit),) = re.findall(r"(\d+)([mg])", composed["services"][service]["mem_limit"])
+    return int(number) << {"m": 20, "g": 30}[unit]
 
 
 def prometheus(binary: str, folder: Path, ports: Backends) -> Server:

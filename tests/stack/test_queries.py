@@ -211,7 +211,7 @@ def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query
 def test_the_store_has_no_memory_of_0_that_nobody_measured(world: World) -> None:
     samples = Query(
         ("test", "zeros"), "A", "prometheus",
-        '{__name__=~"quant_run_(gpu_)?memory_(usage|limit)_bytes"}[1h]', instant=True,
+        '{__name__=~"(quant_run|hw_gpu)_memory_(usage|limit)_bytes"}[1h]', instant=True,
     )  # fmt: skip
     found = {
         (series["metric"]["__name__"], float(value) > 0)
@@ -221,8 +221,8 @@ def test_the_store_has_no_memory_of_0_that_nobody_measured(world: World) -> None
     assert found == {
         ("quant_run_memory_usage_bytes", True),
         ("quant_run_memory_limit_bytes", True),
-        ("quant_run_gpu_memory_usage_bytes", True),
-        ("quant_run_gpu_memory_limit_bytes", True),
+        ("hw_gpu_memory_usage_bytes", True),
+        ("hw_gpu_memory_limit_bytes", True),
     }
 
 
@@ -327,7 +327,7 @@ def test_prometheus_names_every_metric_as_the_dashboards_expect(world: World) ->
     expected.add("quant_custom_accuracy")  # the artificial run sends one
 
     def found() -> set[str]:
-        return {name for name in fetch(url)["data"] if name.startswith("quant_")}
+        return {name for name in fetch(url)["data"] if name.startswith(("quant_", "hw_"))}
 
     eventually(lambda: found() >= expected, f"all of {sorted(expected)}")
     assert found() == expected
@@ -342,7 +342,7 @@ def test_the_store_has_as_many_series_of_a_run_as_the_docs_count(world: World) -
 
     def is_artificial(name: str) -> bool:
         """The runs with Quark see no GPU, and are over before a forecast can be made if nothing slows them."""
-        return name.startswith("quant_forecast_") or "_gpu_" in name
+        return name.startswith(("quant_forecast_", "hw_")) or "_gpu_" in name
 
     (artificial,) = (run for run, name in world.names.items() if name.startswith("artificial"))
     added = {name: n for name, n in names_of(instance=artificial).items() if is_artificial(name)}

@@ -25,6 +25,7 @@ from otel_quant.export.recording.event_file import (
     complete_manifest,
     create_manifest,
     open_events,
+    parent_pid,
 )
 from otel_quant.schema import semconv, series
 from otel_quant.schema.events import Event, Sink
@@ -246,7 +247,7 @@ class RecordingSink(Sink):
         self._events = events
         self._state = StateFile(layout.state_path(self.folder, process))
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
-        fields = {"pid": event.run.pid, "parent_pid": os.getppid(), "argv0": argv0}
+        fields = {"pid": event.run.pid, "parent_pid": parent_pid(), "argv0": argv0}
         events.write("process.started", event.time_ns, event.clock_ns, fields)
         if self._takes_curve:
             path = layout.curve_path(self.folder, process)

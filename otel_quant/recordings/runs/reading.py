@@ -181,7 +181,7 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         known = summary.value(recording, name) if name in summary.BY_NAME else None
         return attributes.get(fields.attribute_of(name)) if known is None else known
 
-    failed = sum(run.state in ("failed", "killed", "lost") for run in recording.runs)
+    failed = sum(run.is_broken for run in recording.runs)
     made = {
         fields.MODEL: _model_name(attributes.get(semconv.INPUT_PATH)),
         fields.MODEL_SIZE: value_of(f"{_FLOAT}size"),

@@ -246,3 +246,38 @@ def test_a_call_that_fails_before_its_first_step_is_a_failed_step_of_a_run_that_
     [step] = run.steps
     assert (run.state, step.name, step.state) == ("failed", "quantize_dynamic", "failed")
     assert "missing.onnx" in str(step.error_message)
+
+
+WORKERS = """
+import multiprocessing, sys, time
+import otel_quant
+
+def work(done):
+    with otel_quant.step("Calibration"):
+        pass
+    done.set()
+    time.sleep(60)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    with otel_quant.step("Model Quantization"):
+        for _ in range(2):
+            done = context.Event()
+            worker = context.Process(target=work, args=(done,))
+            worker.start()
+            done.wait()
+            worker.terminate()  # as a pool does at its end
+            worker.join()
+"""
+
+
+@pytest.mark.parametrize("start", ["fork", "forkserver"])
+def test_workers_that_were_ended_on_purpose_are_no_failure_and_no_other_programs(
+    launched: Launched, start: str
+) -> None:
+    (launched.folder / "quantize.py").write_text(WORKERS)
+    ours = launched.run(["python", "quantize.py", start], "--out", "made")
+    assert re.search(r"^quantize\.py finished in \S+ s\.$", ours.stderr, re.M)
+    assert re.search(r"^Model Quantization took ", ours.stderr, re.M)
+    program, *workers = read(launched.folder / "made").runs
+    assert [(run.state, run.parent_pid) for run in workers] == [("lost", program.pid)] * 2

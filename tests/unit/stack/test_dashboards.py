@@ -210,7 +210,7 @@ def test_rates_are_made_for_the_interval_at_which_the_sdk_exports() -> None:
 
 # What is not ours: OpenTelemetry's resource attributes and what the stores add themselves.
 RESOURCE = {"service.name", "service.instance.id"}
-PROMETHEUS_LABELS = {"job", "instance", "host_name", "le"}
+PROMETHEUS_LABELS = {"job", "instance", "host_name", "le", "__name__"}
 ALERTS = {"ALERTS", "ALERTS_FOR_STATE", "alertname", "alertstate", "severity"}
 OF_MENUS = {"process"}
 OF_THE_STACK = {"up", "exporter"}
@@ -288,6 +288,18 @@ def test_every_label_in_a_legend_or_a_mark_is_in_the_contract(file: Path) -> Non
     formats = re.findall(r'"(?:legend|title|text)Format": "([^"]*)"', file.read_text())
     shown = {name for text in formats for name in re.findall(r"\{\{(\w+)\}\}", text)}
     assert shown - LABELS - ON_CHECKPOINTS - OF_THE_STACK == set()
+
+
+def test_a_query_for_a_renamed_metric_finds_runs_of_earlier_versions_too() -> None:
+    renamed = {each.name: each.former for each in catalog.METRICS if each.former}
+    missing = [
+        (str(query), old)
+        for query in QUERIES
+        for name, (old, *_) in renamed.items()
+        if prometheus(name)[0] in query.text and old.replace(".", "_") not in query.text
+    ]
+    assert renamed
+    assert missing == []
 
 
 def test_the_check_finds_a_name_that_is_never_sent() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.event_file import mapping_in
-from otel_quant.recordings.model import PlacedStep, RecordedRun, Recording, steps_in
+from otel_quant.recordings.model import PlacedStep, Recording, steps_in
 from otel_quant.schema.recorded_files import STACKS, LeftOut
 from otel_quant.schema.stacks import DEEPEST, NOTHING, OUTSIDE, Amounts, Place, Stacks
 
@@ -32,36 +32,26 @@ def stacks_in(recording: Recording) -> list[SeenStack]:
     """Returns what was seen of all runs of a recording, stack by stack; nothing of a profile."""
     steps = {(each.run.id, str(each.step.index)): each for each in steps_in(recording)}
     found: list[SeenStack] = []
-    for run in recording.runs:
-        for index, lines, seen in _stacks_of(recording, run):
+    for run in recording.runs if recording.path.is_dir() else ():
+        left_out = LeftOut()
+        path = layout.stacks_path(recording.path, run.process, run.id)
+        known = STACKS.take(mapping_in(path), left_out)
+        if known is None or left_out:  # without one of them, others have the wrong numbers
+            continue
+        for index, rows in known["steps"].items():
             step = steps.get((run.id, index))
             where = "outside of steps" if index == str(OUTSIDE) else "other steps"
-            found.append(SeenStack(step, lines, seen, where))
+            found += (SeenStack(step, *each, where) for each in _stacks(rows, known["places"]))
     return found
 
 
-def trees_of(recording: Recording, run: RecordedRun) -> Stacks:
-    """Returns what was seen of a run as the run itself had it."""
-    stacks = Stacks()
-    for index, lines, seen in _stacks_of(recording, run):
-        stacks.add(int(index), lines, seen)
-    return stacks
-
-
-def _stacks_of(
-    recording: Recording, run: RecordedRun
-) -> Iterator[tuple[str, tuple[Place, ...], Amounts]]:
-    """Yields each stack of a run, with the index of its step."""
-    if not recording.path.is_dir():
-        return
-    left_out = LeftOut()
-    path = layout.stacks_path(recording.path, run.process, run.id)
-    known = STACKS.take(mapping_in(path), left_out)
-    if known is None or left_out:  # without one of them, others have the wrong numbers
-        return
-    for index, rows in known["steps"].items():
-        for lines, seen in _stacks(rows, known["places"]):
-            yield index, lines, seen
+def trees_of(recording: Recording) -> dict[str, Stacks]:
+    """Returns the stacks of the steps of each run, by its id, as the run itself had them."""
+    found: dict[str, Stacks] = {run.id: Stacks() for run in recording.runs}
+    for each in stacks_in(recording):
+        if each.step is not None:
+            found[each.step.run.id].add(each.step.step.index, each.lines, each.seen)
+    return found
 
 
 def _stacks(

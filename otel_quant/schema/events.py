@@ -84,13 +84,12 @@ class Event:
     models: tuple[CostedModel, ...] = ()
     steps: tuple[StepProgress, ...] = ()  # The open steps, in the order in which they opened
 
-    stacks: Stacks | None = None  # The stacks of the run so far; of a recording at its end
-
     # What only the program that is measured has, and what no recording holds:
     exception: BaseException | None = None  # What ended the step
     reading: Reading | None = None  # What was read
     baseline: Reading | None = None  # The run's first reading; what only rises is relative to it
     peaks: Peaks | None = None  # Highest figures of the step, or of the run so far
+    stacks: Stacks | None = None  # The stacks of the run so far
     lines: Mapping[int, Place] = field(default_factory=dict)  # Where each step was last seen
 
     @property

@@ -10,6 +10,7 @@ import hashlib
 import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -21,14 +22,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider, sampling
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.trace import (
-    NonRecordingSpan,
-    SpanContext,
-    TraceFlags,
-    format_span_id,
-    format_trace_id,
-    set_span_in_context,
-)
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
@@ -200,11 +194,8 @@ class Replay:
         recording: Recording,
         identifiers: Identifiers,
         ending_lines: Sequence[str] = (),
-        stacks: Stacks | None = None,
     ) -> None:
-        """`stacks` are those of the run, if profiles are to be made of them."""
         self._run, self._ids = run, identifiers
-        self._stacks = stacks
         self._began_ns = recording.began_ns
         self._ending, self._ending_lines = recording.ending, ending_lines
         self._limit = summary.limit(recording, run)
@@ -233,8 +224,6 @@ class Replay:
             span_limits=_NO_LIMITS,
         )
         self.meters = RecordedMeters(resource, self._ns(run.start))
-        self.profiles: list[Any] = []  # Requests
-        self._resource: Any = resource.attributes
 
     def play(self, *, only_unended: bool = False) -> Replay:
         """Replays everything, or only the spans that were open at a kill, and how the run was ended."""
@@ -245,10 +234,7 @@ class Replay:
             provider=self.kept.tracers,
         )
         metrics = MetricsSink(RESOURCES, lambda: None, self._context_of, meters, lambda: self._peak)
-        profiles = self._profiles_sink()
         for event in self._events():
-            if profiles is not None:
-                profiles.receive(event)
             self.meters.now_ns = event.time_ns
             step = self._steps.get(event.step.index) if event.step is not None else None
             if only_unended and not _is_of_unended(event, step):
@@ -275,19 +261,21 @@ class Replay:
             self._add_points_of_run(metrics)
         return self
 
-    def _profiles_sink(self) -> Sink | None:
-        if self._stacks is None:
-            return None
+    def profiles(self, stacks: Stacks) -> list[Any]:
+        """Returns the requests of profiles of the run, which has these stacks."""
         from otel_quant.export.otel.profiles import ProfilesSink  # only for those who ask
 
-        return ProfilesSink(self.profiles.append, self._span_ids)
+        requests: list[Any] = []
+        sink = ProfilesSink(requests.append, self._span_ids)
+        for event in self._events():
+            sink.receive(replace(event, stacks=stacks))
+        return requests
 
-    def _span_ids(self, info: StepInfo | None) -> SpanIds:
+    def _span_ids(self, step: StepInfo | None) -> SpanIds:
         run, ids = self._run, self._ids
-        made = ids.of_run(run) if info is None else ids.of_step(run, self._steps[info.index])
-        return SpanIds(
-            format_trace_id(made.trace_id), format_span_id(made.span_id), None, self._resource
-        )
+        made = ids.of_run(run) if step is None else ids.of_step(run, self._steps[step.index])
+        resource: Any = self.kept.tracers.resource.attributes
+        return SpanIds(f"{made.trace_id:032x}", f"{made.span_id:016x}", None, resource)
 
     def _place(self, event: Event, step: RecordedStep | None, last: bool) -> SpanContext | None:
         """Puts in the ids of the spans that an event begins; returns what the first is within."""
@@ -369,8 +357,6 @@ class Replay:
                 if step is None
                 else self._with_peak(step.attributes, self._steps_known.peak(step))
             )
-        if kind == "run.ended":
-            known["stacks"] = self._stacks
         if kind.endswith("ended"):
             known |= {
                 "began_ns": self._starts.get(checkpoint.step, self._ns(item.start)),
@@ -425,7 +411,6 @@ class Replay:
             attributes={**of_run, **attributes},
             of_span={**self._of_run, **attributes},
             latest_custom=run.custom,
-            stacks=self._stacks,
             error=cause or "lost",
             error_message=lines[0],
             steps=tuple(

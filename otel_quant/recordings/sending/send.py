@@ -35,10 +35,10 @@ class Sent:
     spans: int = 0
     records: int = 0
     points: int = 0
-    profiles: int | None = None  # None where none are asked for
+    profiles: int = 0
 
     def __str__(self) -> str:
-        profiles = "" if self.profiles is None else f", {self.profiles} profiles"
+        profiles = f", {self.profiles} profiles" if self.profiles else ""
         return (
             f"{self.spans} spans, {self.records} log records, {self.points} points of metrics"
             f"{profiles}"
@@ -60,12 +60,12 @@ def send_recording(
         return sent
     endpoint = configured_endpoint()
     identifiers = Identifiers(recording)
+    trees = trees_of(recording) if endpoint.profiles else {}
+    requests: list[Any] = []
     try:
         with suppress_instrumentation():  # no spans for the requests
-            profiles: list[Any] = []
             for run in runs:
-                stacks = trees_of(recording, run) if endpoint.profiles else None
-                replay = Replay(run, recording, identifiers, ending_lines, stacks)
+                replay = Replay(run, recording, identifiers, ending_lines)
                 replay.play(only_unended=only_unended)
                 for batch in _batches(replay.kept.spans):
                     send(endpoint.spans, batch)
@@ -76,14 +76,11 @@ def send_recording(
                 for data, number in replay.meters.all():
                     send(endpoint.points, data)
                     sent.points += number if endpoint.points else 0
-                profiles += replay.profiles
-            # Last: not every receiver takes profiles.
-            if endpoint.profiles:
-                sent.profiles = 0
-                for request in profiles:
-                    send(endpoint.profiles, request)
-                    (of_resource,) = request.resource_profiles
-                    sent.profiles += len(of_resource.scope_profiles[0].profiles)
+                requests += replay.profiles(trees[run.id]) if endpoint.profiles else ()
+            for request in requests:  # last: not every receiver takes profiles
+                send(endpoint.profiles, request)
+                (of_run,) = request.resource_profiles
+                sent.profiles += len(of_run.scope_profiles[0].profiles)
     except NotSentError as error:
         raise NotSentError(
             f"the endpoint did not take it: {error}; before that {sent} were sent; the recording "
@@ -145,12 +142,13 @@ def configured_endpoint() -> Endpoint:
                 if chosen in (None, point.name):
                     point.load()().configure()
                     break
+        profiles = _profile_exporters()
     if end.error is not None:
         raise NotSentError(f"the settings of OpenTelemetry cannot be used: {end.error}")
     providers = trace.get_tracer_provider(), get_logger_provider(), metrics.get_meter_provider()
     spans, records, points = (tuple(_exporters(provider)) for provider in providers)
-    found = Endpoint(spans, records, points, _profile_exporters())
-    if not (found.spans or found.records or found.points or found.profiles):
+    found = Endpoint(spans, records, points, profiles)
+    if not (spans or records or points or profiles):
         raise NotSentError(
             "the settings of OpenTelemetry name no exporter: expected otlp in "
             "OTEL_TRACES_EXPORTER, OTEL_LOGS_EXPORTER or OTEL_METRICS_EXPORTER, or none of them set"
@@ -161,12 +159,9 @@ def configured_endpoint() -> Endpoint:
 def _profile_exporters() -> tuple[Any, ...]:
     if not settings_from(os.environ).profiles:
         return ()
-    from otel_quant.export.otel.profile_exporters import exporter_factory  # only for those who ask
+    from otel_quant.export.otel.profile_exporters import exporter  # only for those who ask
 
-    try:
-        return (exporter_factory()(),)
-    except ImportError as error:
-        raise NotSentError(str(error)) from error
+    return (exporter(),)
 
 
 def _exporters(provider: Any) -> Iterable[Any]:
@@ -179,7 +174,8 @@ def send(exporters: Iterable[Any], batch: Any) -> None:
         reason, failed = type(exporter).__name__, True
         with _CapturedLog() as said:
             try:
-                failed = getattr(exporter.export(batch), "name", "") == "FAILURE"
+                result = exporter.export(batch)
+                failed = result is False or getattr(result, "name", "") == "FAILURE"
             except OSError as error:  # in 1.38 those over HTTP raise it if nothing listens
                 reason = str(error)
         if failed:

@@ -230,13 +230,10 @@ class Walk:
     def _declared(self, declared: Type, name: str = "") -> Value:
         """A value as a model declares it, symbols as this walk assumes them."""
         value = Value(declared.dtype, name=name)
-        if declared.kind in ("tensor", "unknown"):
-            if declared.shape is not None:
-                value.shape = tuple(self._symbols.length(dim) for dim in declared.shape)
-            return value
-        value.kind = declared.kind
-        if declared.element is not None:
-            value.element = self._declared(declared.element)
+        if declared.kind not in ("tensor", "unknown"):
+            value.kind = declared.kind
+        elif declared.shape is not None:
+            value.shape = tuple(self._symbols.length(dim) for dim in declared.shape)
         return value
 
     def _nodes(

@@ -17,16 +17,13 @@ from otel_quant.cost.operators.record import (
     MUL,
     SQRT,
     T0,
-    UINT8,
     Formula,
     Operator,
     Precision,
     ShapesOf,
     added,
     agree,
-    free,
     like,
-    not_costed,
     per_input,
     per_output,
     present,
@@ -161,19 +158,6 @@ def _pool_tool(op: Operation) -> int:
     return volume0(op.out()) * kernel[0] * (kernel[1] if len(kernel) == 2 else 1)
 
 
-def _max_unpool(op: Operation) -> Sequence[Shape]:
-    """The lengths before the pooling."""
-    if op.has(2):
-        return [op.ints(2)]
-    data = op.shape(0)
-    slid = zip(data[2:], _window_lengths(op), _slid(op, len(data) - 2), strict=True)
-    lengths = [
-        None if length is None else (length - 1) * stride - before - behind + size
-        for length, size, (stride, _, before, behind) in slid
-    ]
-    return [(*data[:2], *lengths)]
-
-
 def _regions(op: Operation, *lengths: int) -> Sequence[Shape]:
     """One window per region."""
     return [(op.shape(1, 1)[0], op.shape(0, 2)[1], *lengths)]
@@ -297,11 +281,6 @@ TABLE: Final[dict[str, Operator]] = {
         T0,
         rest=added(per_input(MUL), per_output(SQRT)),
     ),
-    "MaxUnpool": free(_max_unpool),
-    "MaxRoiPool": not_costed(
-        "the sizes of the regions are data",
-        lambda op: _regions(op, *(op.attr_ints("pooled_shape") or ())),
-    ),
     "RoiAlign": Operator(
         "5 per sample of a result (onnx_tool: 0)",
         lambda op: _regions(op, op.attr("output_height", 1), op.attr("output_width", 1)),
@@ -315,11 +294,6 @@ TABLE: Final[dict[str, Operator]] = {
         T0,
         rest=_grid_sample,
         tool=zero,
-    ),
-    "ImageDecoder": not_costed(
-        "the lengths of the image are in its data",
-        lambda op: [(None, None, 1 if op.attr_str("pixel_format", "RGB") == "Grayscale" else 3)],
-        UINT8,
     ),
     "Resize": _RESIZED,
     "Upsample": _RESIZED,

@@ -164,8 +164,7 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
         "intensity": None,
         "inputs": [[2, 3]],
         "outputs": [None],
-        "unknown_reason": "node 'second' (custom:Odd): no rule is known for this operator; "
-        "--rules-from gives it one",
+        "unknown_reason": "node 'second' (custom:Odd): no rule is known for this operator",
     }
     assert model["uncosted_ops"] == {"custom:Odd": 1}
     assert model["unknown_nodes"] == [
@@ -173,8 +172,7 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
             "lack": "rule",
             "ops": {"custom:Odd": 1},
             "first": "second",
-            "reason": "node 'second' (custom:Odd): no rule is known for this operator; "
-            "--rules-from gives it one",
+            "reason": "node 'second' (custom:Odd): no rule is known for this operator",
         }
     ]
     assert [printed(capsys, "m.onnx", "--by", by).splitlines()[-1] for by in ("node", "op")] == [

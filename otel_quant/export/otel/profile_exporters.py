@@ -64,7 +64,7 @@ class _OverHttp:
         known: Any = _common  # its types name the other signals only
         self._endpoint = known._resolve_endpoint(f"{_VARIABLE}ENDPOINT", "v1development/profiles")
         self._client: Any = _OTLPHTTPClient(
-            known._build_transport(None, None, None, *_TLS, session=None),
+            known._build_transport(*[None] * 3, *_TLS, session=known._load_session_from_envvar("")),
             self._endpoint,
             "profiles",  # type: ignore[arg-type]
             known._resolve_timeout(f"{_VARIABLE}TIMEOUT"),

@@ -38,11 +38,8 @@ class Sent:
     profiles: int = 0
 
     def __str__(self) -> str:
-        profiles = f", {self.profiles} profiles" if self.profiles else ""
-        return (
-            f"{self.spans} spans, {self.records} log records, {self.points} points of metrics"
-            f"{profiles}"
-        )
+        text = f"{self.spans} spans, {self.records} log records, {self.points} points of metrics"
+        return f"{text}, {self.profiles} profiles" if self.profiles else text
 
 
 def send_recording(
@@ -133,6 +130,7 @@ def configured_endpoint() -> Endpoint:
             "no endpoint is set; expected one in OTEL_EXPORTER_OTLP_ENDPOINT, "
             "such as http://localhost:4317, or other settings of OpenTelemetry"
         )
+    profiles: tuple[Any, ...] = ()
     with LastResort() as end, _CapturedLog():  # any distribution may be there, and raise anything
         for group, chosen in (
             ("opentelemetry_distro", os.environ.get("OTEL_PYTHON_DISTRO")),
@@ -142,7 +140,10 @@ def configured_endpoint() -> Endpoint:
                 if chosen in (None, point.name):
                     point.load()().configure()
                     break
-        profiles = _profile_exporters()
+        if settings_from(os.environ).profiles:
+            from otel_quant.export.otel.profile_exporters import exporter  # only for those who ask
+
+            profiles = (exporter(),)
     if end.error is not None:
         raise NotSentError(f"the settings of OpenTelemetry cannot be used: {end.error}")
     providers = trace.get_tracer_provider(), get_logger_provider(), metrics.get_meter_provider()
@@ -154,14 +155,6 @@ def configured_endpoint() -> Endpoint:
             "OTEL_TRACES_EXPORTER, OTEL_LOGS_EXPORTER or OTEL_METRICS_EXPORTER, or none of them set"
         )
     return found
-
-
-def _profile_exporters() -> tuple[Any, ...]:
-    if not settings_from(os.environ).profiles:
-        return ()
-    from otel_quant.export.otel.profile_exporters import exporter  # only for those who ask
-
-    return (exporter(),)
 
 
 def _exporters(provider: Any) -> Iterable[Any]:

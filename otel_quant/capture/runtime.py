@@ -381,13 +381,12 @@ class Runtime:
 
     def _profiles_sinks(self) -> tuple[Sink, ...]:
         with FAULTS.kept_in("sink profiles"):
-            # Only here: loaded where profiles are asked for, and the sink where they can be sent.
+            # Only here: loaded where profiles are asked for.
             from otel_quant.export.otel.profile_exporters import ProfilesProvider
+            from otel_quant.export.otel.profiles import ProfilesSink
 
             if "profiles" not in AUTOMATIC_PROVIDERS:
                 AUTOMATIC_PROVIDERS["profiles"] = ProfilesProvider()
-            from otel_quant.export.otel.profiles import ProfilesSink
-
             return (ProfilesSink(AUTOMATIC_PROVIDERS["profiles"].add, self._ids_of),)
         return ()
 

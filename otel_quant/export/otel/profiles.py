@@ -11,11 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from opentelemetry.exporter.otlp.proto.common._internal import _encode_attributes, _encode_value
-from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import (
-    ExportProfilesServiceRequest,
-)
-
 from otel_quant.export.otel.service_name import resource_without_sdk
 from otel_quant.export.otel.spans import SpanIds
 from otel_quant.schema import semconv
@@ -88,7 +83,14 @@ class _Request:
     """A request being made; its tables have each text, line and stack once."""
 
     def __init__(self, resource: Attributes) -> None:
-        self.message = ExportProfilesServiceRequest()
+        from opentelemetry.exporter.otlp.proto.common._internal import (
+            _encode_attributes,
+            _encode_value,
+        )
+        from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2
+
+        self._encoded = _encode_value
+        self.message = profiles_service_pb2.ExportProfilesServiceRequest()
         of_resource = self.message.resource_profiles.add(schema_url=semconv.SCHEMA_URL)
         of_resource.resource.attributes.extend(_encode_attributes(resource))
         of_scope = of_resource.scope_profiles.add(schema_url=semconv.SCHEMA_URL)
@@ -146,7 +148,7 @@ class _Request:
         return self._row("location", place, lines=[line])
 
     def _attribute(self, name: str, value: Any) -> int:
-        fields = {"key_strindex": self._text(name), "value": _encode_value(value)}
+        fields = {"key_strindex": self._text(name), "value": self._encoded(value)}
         return self._row("attribute", (name, value), **fields)
 
     def _row(self, table: str, key: object, **fields: Any) -> int:

@@ -122,7 +122,7 @@ class Runtime:
         recorder = self._recorder
         return current_step(recorder) if recorder is not None else None
 
-    def end_run(self, error: str | None = None, only: Recorder | None = None) -> None:
+    def end_run(self, error: BaseException | None = None, only: Recorder | None = None) -> None:
         """Ends the run, if one is under way. The next step begins another."""
         if self._recorder is not None and only in (None, self._recorder):
             self._recorder.end(error)
@@ -227,18 +227,22 @@ class Runtime:
     def at_process_end(self) -> None:
         """The process is about to end: ends the run and waits, bounded, for exporters."""
         timeout = self.settings.exit_timeout
-        error = getattr(sys, "last_type", None)
-        # An interactive session goes on after an error, so its last error did not end the process.
-        interactive = hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")
         self._exiting = True
         run = self.latest_run
         if run is None:
             return
-        run.end(error.__name__ if error is not None and not interactive else None)
+        run.end(_error_at_exit())
         try:
             self._drain(self.delivery.finish, timeout)
         except KeyboardInterrupt:  # Python would print a stack trace of ours, and go on
             LOG.warning("telemetry that has not been delivered is given up: interrupted")
+
+    def record_failure(self) -> None:
+        """At exit, records an exception that ends the process before its first step: it would leave nothing."""
+        error = _error_at_exit()
+        if isinstance(error, Exception) and self.latest_run is None:
+            self.begin_run()
+            self.at_process_end()
 
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
@@ -420,6 +424,13 @@ class Runtime:
         # The run is over when its metrics are collected for the last time. For a run that
         # is shorter than the interval of that, it is the first time as well.
         return recorder.latest if self._exiting else None
+
+
+def _error_at_exit() -> BaseException | None:
+    """Returns the exception that ends the process."""
+    # An interactive session goes on after an error, so its last error did not end the process.
+    is_interactive = hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")
+    return None if is_interactive else getattr(sys, "last_value", None)
 
 
 def _no_run() -> Recorder:

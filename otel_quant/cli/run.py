@@ -114,7 +114,7 @@ def _run(options: argparse.Namespace) -> int:
             f"{where}: {error.strerror}; expected a new or empty folder to write to; choose one with --out DIR",
             _OWN_FAILURE,
         ) from error
-    environ = program_environment(made, _settings(options))
+    environ = program_environment(made, arguments, _settings(options))
     began_ns = time.time_ns()
     output = f"{made}/{_OUTPUT}" if options.watch else None
     try:
@@ -247,7 +247,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
         lines += ["", terminal_text(shown, terminal_width(sys.stderr))]
     if any(len(run.steps) > most for run in runs):
         lines.append(f"more steps: otel-quant show {where}")
-    if not has_steps:
+    if not has_steps and not any(run.error for run in runs):
         # A process that has begun a run makes its file before it writes the first event.
         is_lost = not runs and bool(processes_in(recording.path))
         why = "the recording could not be written" if is_lost else printable(why_no_step(notes))

@@ -66,7 +66,7 @@ class _Folder:
     def read(self) -> Recording:
         runs = [run for process in self._processes for run in self._runs_of(process)]
         runs.sort(key=lambda run: run.start)
-        curves = self._curves(runs)
+        curves, made = self._curves(runs), self._made
         ended = self._made.get("ended")
         if self._ending is not None:
             self._latest = max(self._latest, self._ending.time)
@@ -84,6 +84,9 @@ class _Folder:
             curves=curves,
             ending=self._ending,
             launcher=self._made.get("pid") if self._made.get("made_by") == "launcher" else None,
+            span=(made["trace_id"], made["span_id"])
+            if made.keys() >= {"trace_id", "span_id"}
+            else None,
             problems=tuple(self._problems),
         )
 

@@ -212,6 +212,8 @@ def _all_processors(evidence: Evidence) -> str | None:
     return f"it used {cores:.1f} of {cpus:g} processors; {evidence.line}"
 
 
+COMPILING: Final = "compiling"
+IMPORTING: Final = "importing"
 OTHER_PROGRAMS: Final = "other_programs"
 NOTHING_STANDS_OUT: Final = "nothing_stands_out"
 
@@ -221,8 +223,8 @@ VERDICTS: Final[tuple[tuple[str, str, Callable[[Evidence], str | None]], ...]] =
         "a lock file that another build holds, or one that was killed has left",
         _lock_file,
     ),
-    ("compiling", "compiling code", _compiling),
-    ("importing", "importing modules", _importing),
+    (COMPILING, "compiling code", _compiling),
+    (IMPORTING, "importing modules", _importing),
     ("calibration_data", "the loader of the calibration data", _calibration_data),
     (OTHER_PROGRAMS, "other programs that have the processors", _others_have_the_processors),
     ("all_processors", "the processors, all of which it uses", _all_processors),

@@ -26,7 +26,7 @@ SCOPE: Final = "otel_quant"
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
 Place = Literal[
     "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "device", "ending",
-    "inference", "measured model", "operator", "finding", "metric",
+    "inference", "measured model", "operator", "finding", "metric", "program",
 ]  # fmt: skip
 
 
@@ -41,7 +41,7 @@ class Attribute:
     # Where it is used: the resource of every signal, the run's root span, a step's span, a model cost span, a checkpoint log
     # record, a log record of a reading, of a forecast, of one device or of the end of a program,
     # the span of an inference or of a model in it, a log record of an operator or of what went
-    # wrong in it, metric points
+    # wrong in it, metric points, the span of a whole program
     places: tuple[Place, ...]
     example: str  # An example value
     former: tuple[str, ...] = ()  # Names that it had in older recordings
@@ -140,10 +140,11 @@ STEP_BOUND_EVIDENCE: Final = _attribute("quant.step.bound_evidence", "string", "
 LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "device", "inference", "measured model", "metric"), "amd-quark")
 LIBRARY_VERSION: Final = _attribute("quant.library.version", "string", "", "Version of that distribution.", ("step", "inference", "measured model"), "0.13")
 CODE_FUNCTION_NAME: Final = _attribute("code.function.name", "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration")
-ERROR_TYPE: Final = _attribute("error.type", "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError")
+ERROR_TYPE: Final = _attribute("error.type", "string", "", "Class of the exception that ended the step.", ("run", "step", "metric", "program"), "MemoryError")
 SERVICE_INSTANCE: Final = _attribute("service.instance.id", "string", "", "Identifier of the process, in no other. One that the environment gives is its beginning, because processes share that: `pod-7.main` becomes `pod-7.main.1f0c9a3e`.", ("resource",), "627cc493-f310-47de-96bd-71410b7dec09")
 PROCESS_PID: Final = _attribute("process.pid", "int", "", "Process id of the run.", ("resource", "run", "checkpoint", "reading", "metric"), "4711")
-PROCESS_COMMAND_LINE: Final = _attribute("process.command_line", "string", "", "Command line, without passwords and tokens. Without its arguments when OTEL_QUANT_ARGUMENTS is off, without paths when OTEL_QUANT_PATHS is off.", ("run",), "python quantize.py --samples 128")
+PROCESS_EXIT_CODE: Final = _attribute("process.exit.code", "int", "", "Exit code of the program; absent where a signal ended it.", ("program",), "0")
+PROCESS_COMMAND_LINE: Final = _attribute("process.command_line", "string", "", "Command line, without passwords and tokens. Without its arguments when OTEL_QUANT_ARGUMENTS is off, without paths when OTEL_QUANT_PATHS is off.", ("run", "program"), "python quantize.py --samples 128")
 PYTHON_NAME: Final = _attribute("process.runtime.name", "string", "", "Which Python.", ("resource",), "cpython")
 PYTHON_VERSION: Final = _attribute("process.runtime.version", "string", "", "Version of Python.", ("resource", "run"), "3.12.4")
 HOST_NAME: Final = _attribute("host.name", "string", "", "Name of the machine.", ("resource", "run"), "build-7")
@@ -208,7 +209,7 @@ READING_ELAPSED: Final = _attribute("quant.reading.elapsed", "double", "s", "Tim
 READING_MEMORY_LIMIT: Final = _attribute("quant.reading.memory_limit", "int", "By", "Memory the process may use.", ("reading",), "25769803776")
 READING_MEMORY_PEAK: Final = _attribute("quant.reading.memory_peak", "int", "By", "Highest RSS of the process tree since the run began.", ("reading",), "2115145344")
 READING_OPEN_STEPS: Final = _attribute("quant.reading.open_steps", "string[]", "", "Labels of the open steps, in the order in which they opened.", ("reading",), "Calibration")
-ENDING_SIGNAL: Final = _attribute("quant.ending.signal", "string", "", "Signal that ended the program, or the process that was killed or failed first.", ("run", "ending"), "SIGKILL")
+ENDING_SIGNAL: Final = _attribute("quant.ending.signal", "string", "", "Signal that ended the program, or the process that was killed or failed first.", ("run", "ending", "program"), "SIGKILL")
 ENDING_CAUSE: Final = _attribute("quant.ending.cause", "string", "", "What ended it, if not the kernel's out-of-memory killer: `out of memory` and `out of GPU memory` by an exception, `limit of CPU time`, `limit of the size of a file`, `limit of the address space`, `disk full`; absent if that is not known.", ("run", "ending"), "limit of CPU time")
 ENDING_OUT_OF_MEMORY: Final = _attribute("quant.ending.out_of_memory", "string", "", "Whether the kernel's out-of-memory killer did it: `known` by the counter of the control group, `guessed` by the counter of the machine, or where none can be read from memory at the limit; absent if neither.", ("run", "ending"), "known")
 ENDING_EVIDENCE: Final = _attribute("quant.ending.evidence", "string", "", "What that is concluded from, or is known beside.", ("run", "ending"), "the kernel has counted 1 out-of-memory kill")
@@ -346,6 +347,9 @@ METRICS: Final = tuple(_METRICS)
 """Metrics that do not come from a resource, in the order of the documentation."""
 
 # --- spans --------------------------------------------------------------------------------
+
+PROGRAM_SPAN: Final = "program"
+"""Name of the span above the runs of a program that is no Python itself; the launcher sends it."""
 
 ROOT_SPAN: Final = "quantization"
 """Name of a run's root span."""

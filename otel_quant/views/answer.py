@@ -9,6 +9,7 @@ from typing import Any, Final
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     STATES,
+    Attributes,
     Ending,
     PlacedStep,
     RecordedRun,
@@ -19,7 +20,7 @@ from otel_quant.recordings.model import (
     script_of,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.bounds import OTHER_PROGRAMS, words_of
+from otel_quant.schema.bounds import COMPILING, IMPORTING, OTHER_PROGRAMS, words_of
 from otel_quant.schema.units import (
     WITHIN,
     clock_text,
@@ -54,7 +55,7 @@ _WORTH: Final = 0.05
 
 def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     """Yields what is to be said after how it ended, the most important sentence first."""
-    yield from _error(subject)
+    yield from _error(recording, subject)
     yield from _peak_sentence(recording, subject, summary.peak(recording))
     yield from _growing(recording, subject)
     yield from _time(recording, subject)
@@ -65,9 +66,9 @@ def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     yield from (f"{line}." for line in forecast_lines(recording))
 
 
-def _program_of(recording: Recording) -> str:
-    """Returns the name of the program, or of the recording where its command is not known."""
-    command = recording.origin.get(semconv.PROCESS_COMMAND_LINE)
+def _program_of(recording: Recording, attributes: Attributes) -> str:
+    """Returns the name of a program, or of the recording where its command is not known."""
+    command = attributes.get(semconv.PROCESS_COMMAND_LINE)
     program = script_of(str(command)) if command else None
     if program and program.startswith("-c "):
         program = f"{str(command).split()[0]} -c"
@@ -76,7 +77,7 @@ def _program_of(recording: Recording) -> str:
 
 def outcome(recording: Recording, subject: Subject) -> str:
     """Returns how it ended, one sentence without its full stop."""
-    program = _program_of(recording)
+    program = _program_of(recording, recording.origin)
     length = duration_text(recording.duration)
     where = _where(recording, subject)
     if recording.state == "ended":
@@ -119,12 +120,14 @@ def _where(recording: Recording, subject: Subject) -> str:
     return name if step.line is None else f"{name}, at {step.line.short}"
 
 
-def _error(subject: Subject) -> Iterator[str]:
-    errors = ((run.error, run.error_message) for run in subject.runs if run.error is not None)
-    error, message = next(errors, (None, None))
+def _error(recording: Recording, subject: Subject) -> Iterator[str]:
+    run = next((run for run in (*subject.runs, *recording.runs) if run.error is not None), None)
     step = next((each.step for each in subject.steps if each.step.error is not None), None)
-    if error is not None and (message or step is None):
-        yield f"{_error_text(error, message)}."
+    is_single = len(recording.runs) == 1
+    if run is not None and (step is None or (is_single and run.error_message)):
+        is_alike = run.rank is not None
+        who = process_name(run) if is_alike else _program_of(recording, run.attributes)
+        yield f"{'' if is_single else f'{who} failed with '}{_error_text(run.error or '', run.error_message)}."
     elif step is not None:
         text = _error_text(step.error or "", step.error_message)
         yield f"{cut(step.name, _LONGEST_NAME)} raised {text}."
@@ -159,9 +162,14 @@ def _peak_sentence(
 
 def _growing(recording: Recording, subject: Subject) -> Iterator[str]:
     """Yields the sentence on memory that goes on growing within a step: of several in the innermost."""
-    # To load a model takes memory too, and ends soon.
+    # To load a model takes memory too, and ends soon; so do modules.
     least = _LONG * recording.duration
-    steps = [each for each in subject.steps if each.step.end is None or each.duration > least]
+    steps = [
+        each
+        for each in subject.steps
+        if (each.step.end is None or each.duration > least)
+        and each.step.attributes.get(semconv.STEP_BOUND_BY) not in (IMPORTING, COMPILING)
+    ]
     longest = sorted(steps, key=lambda each: -each.duration)[:_MOST_GROWING]
     found = [(each, summary.growing(recording, each)) for each in longest]
     known = [(each, grown) for each, grown in found if grown is not None]

@@ -219,7 +219,7 @@ class EventMaker:
         whole: Period,
         unreported: Period,
         custom: Mapping[str, object],
-        error: str | None,
+        error: BaseException | None,
         taken: Taken,
     ) -> Event:
         """Returns the end of the run; `custom` are the values of the whole run."""
@@ -233,7 +233,8 @@ class EventMaker:
             devices=tuple(self._figures.of_devices(whole.start, reading, peaks)),
             began_ns=whole.start.time_ns,
             lasted_ns=reading.clock_ns - whole.start.clock_ns,
-            error=error,
+            error=error_type(error) if error is not None else None,
+            error_message=message_of(error, paths=self.run.paths) if error is not None else None,
             peaks=peaks,
             stacks=self.stacks,
         )

@@ -153,7 +153,7 @@ class Recorder:
                 if not self._ending:
                     self._sampler.start()
 
-    def end(self, error: str | None = None) -> None:
+    def end(self, error: BaseException | None = None) -> None:
         """Ends the run when other threads have taken their checkpoints; closes what is open as unfinished."""
         with self._end_lock:
             with self._lock:
@@ -333,7 +333,7 @@ class Recorder:
 
     # --- within -----------------------------------------------------------------------------
 
-    def _end(self, error: str | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         whole = self._ongoing.whole
         if whole is None:
             return

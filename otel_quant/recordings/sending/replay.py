@@ -11,6 +11,7 @@ import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -22,7 +23,13 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider, sampling
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
 
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
@@ -37,6 +44,7 @@ from otel_quant.recordings.model import (
     RecordedStep,
     Recording,
     number,
+    script_of,
 )
 from otel_quant.recordings.sending.points import RecordedMeters
 from otel_quant.schema import semconv, series
@@ -44,6 +52,7 @@ from otel_quant.schema.events import Event, EventKind, Sink, present, run_ids_of
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import CostedModel, Limits, Phase, RunInfo, StepInfo, StepProgress
 from otel_quant.schema.stacks import Stacks
+from otel_quant.version import VERSION
 
 _KNOWN_AT_START: Final = semconv.ORIGIN | {
     semconv.RUN_ID, semconv.RUN_NAME, semconv.RUN_RANK, semconv.RUN_WORLD_SIZE, semconv.PROCESS_PID,
@@ -457,6 +466,38 @@ class Replay:
 
     def _ns(self, time: float) -> int:
         return self._began_ns + round(time * 1e9)
+
+
+def program_span(recording: Recording) -> list[Any]:
+    """Returns the span of the whole program, if its launcher has given one to its processes."""
+    ending = recording.ending
+    if recording.span is None or ending is None:
+        return []
+    trace_id, span_id = (int(each, 16) for each in recording.span)
+    ids, resource = _RecordedIds(), Resource.create()
+    ids.next.append(SpanContext(trace_id, span_id, False, _SAMPLED))
+    command = str(recording.origin.get(semconv.PROCESS_COMMAND_LINE, ""))
+    if str(resource.attributes.get(_NAME)).startswith("unknown_service"):
+        resource = resource.merge(Resource({_NAME: PurePath(script_of(command) or command).stem}))
+    error = ending.signal or (f"exit code {ending.exit_code}" if ending.exit_code else None)
+    attributes = {
+        semconv.PROCESS_COMMAND_LINE: command or None,
+        semconv.PROCESS_EXIT_CODE: None if ending.signal else ending.exit_code,
+        semconv.ENDING_SIGNAL: ending.signal,
+        semconv.ERROR_TYPE: error,
+    }
+    kept = Kept(resource, sampler=sampling.ALWAYS_ON, id_generator=ids)
+    tracer = kept.tracers.get_tracer(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
+    span = tracer.start_span(
+        semconv.PROGRAM_SPAN,
+        Context(),
+        attributes=present(attributes),
+        start_time=recording.began_ns,
+    )
+    if error is not None:
+        span.set_status(StatusCode.ERROR, error)
+    span.end(recording.began_ns + round(ending.time * 1e9))
+    return kept.spans
 
 
 def resource_of(run: RecordedRun) -> Resource:

@@ -21,7 +21,7 @@ from otel_quant.base.fault_boundary import LastResort
 from otel_quant.export.otel.default_exporters import defaults_in
 from otel_quant.export.otel.sdk_workarounds import objects_within
 from otel_quant.recordings.model import RecordedRun, Recording
-from otel_quant.recordings.sending.replay import Identifiers, Replay
+from otel_quant.recordings.sending.replay import Identifiers, Replay, program_span
 from otel_quant.recordings.stacks import trees_of
 
 _BATCH: Final = 512
@@ -53,7 +53,7 @@ def send_recording(
         run for run in recording.runs if run.state != "running"
     ]  # fmt: skip
     sent = Sent()
-    if not runs:
+    if not runs and recording.span is None:
         return sent
     endpoint = configured_endpoint()
     identifiers = Identifiers(recording)
@@ -61,6 +61,9 @@ def send_recording(
     requests: list[Any] = []
     try:
         with suppress_instrumentation():  # no spans for the requests
+            if whole := program_span(recording):
+                send(endpoint.spans, whole)
+                sent.spans += len(whole) if endpoint.spans else 0
             for run in runs:
                 replay = Replay(run, recording, identifiers, ending_lines)
                 replay.play(only_unended=only_unended)

@@ -50,6 +50,10 @@ def exporter() -> Any:
         "OTEL_EXPORTER_OTLP_PROTOCOL"
     )
     try:
+        # All now: at the exit of the interpreter, where profiles are made, not every module can be loaded.
+        import opentelemetry.exporter.otlp.common.http  # older ones have none
+        import opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2  # noqa: F401
+
         return _OverHttp() if protocol == "http/protobuf" else _over_grpc()
     except (ImportError, TypeError) as error:
         needed = "profiles need opentelemetry-exporter-otlp 1.45 or newer"
@@ -77,7 +81,6 @@ class _OverHttp:
 
 
 def _over_grpc() -> Any:
-    import opentelemetry.exporter.otlp.common.http  # noqa: F401  Older ones have none
     from opentelemetry.exporter.otlp.proto.grpc import exporter as of_grpc
     from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2_grpc import (
         ProfilesServiceStub,

@@ -10,6 +10,7 @@ import hashlib
 import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from types import SimpleNamespace
 from typing import Any, Final
@@ -33,7 +34,7 @@ from opentelemetry.trace import (
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.service_name import model_name
-from otel_quant.export.otel.spans import SpansSink
+from otel_quant.export.otel.spans import SpanIds, SpansSink
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     Attributes,
@@ -46,10 +47,12 @@ from otel_quant.recordings.model import (
     script_of,
 )
 from otel_quant.recordings.sending.points import RecordedMeters
+from otel_quant.recordings.stacks import SeenStack, by_line, stacks_in
 from otel_quant.schema import semconv, series
 from otel_quant.schema.events import Event, EventKind, Sink, present, run_ids_of
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import CostedModel, Limits, Phase, RunInfo, StepInfo, StepProgress
+from otel_quant.schema.stacks import Stacks, top_lines
 from otel_quant.version import VERSION
 
 _KNOWN_AT_START: Final = semconv.ORIGIN | {
@@ -207,6 +210,9 @@ class Replay:
         self._ending, self._ending_lines = recording.ending, ending_lines
         self._limit = summary.limit(recording, run)
         self._steps_known = summary.StepSummary(recording, run)
+        self._lines = {
+            step: top_lines(by_line(seen)) for step, seen in _by_step(recording, run).items()
+        }
         self._info = _info_of(run, self._limit)
         self._of_run = self._with_peak(run.attributes, summary.peak_of_run(recording, run))
         if self._limit is not None:
@@ -267,6 +273,22 @@ class Replay:
         if not only_unended:
             self._add_points_of_run(metrics)
         return self
+
+    def profiles(self, stacks: Stacks) -> list[Any]:
+        """Returns the requests of profiles of the run, which has these stacks."""
+        from otel_quant.export.otel.profiles import ProfilesSink  # only for those who ask
+
+        requests: list[Any] = []
+        sink = ProfilesSink(requests.append, self._span_ids)
+        for event in self._events():
+            sink.receive(replace(event, stacks=stacks))
+        return requests
+
+    def _span_ids(self, step: StepInfo | None) -> SpanIds:
+        run, ids = self._run, self._ids
+        made = ids.of_run(run) if step is None else ids.of_step(run, self._steps[step.index])
+        resource: Any = self.kept.tracers.resource.attributes
+        return SpanIds(f"{made.trace_id:032x}", f"{made.span_id:016x}", None, resource)
 
     def _place(self, event: Event, step: RecordedStep | None, last: bool) -> SpanContext | None:
         """Puts in the ids of the spans that an event begins; returns what the first is within."""
@@ -357,6 +379,8 @@ class Replay:
             }
         if kind == "step.ended" and step is not None:
             known |= {"samples": step.samples, "error_message": step.error_message}
+            if semconv.STEP_BOUND_BY in step.attributes:
+                known["top_lines"] = self._lines.get(step.index)
         time_ns = self._ns(checkpoint.time) if checkpoint.wall_ns is None else checkpoint.wall_ns
         if checkpoint.phase == "start":
             self._starts[checkpoint.step] = time_ns
@@ -500,6 +524,15 @@ def _is_of_unended(event: Event, step: RecordedStep | None) -> bool:
 
 def _context(above: SpanContext | None) -> Context:
     return Context() if above is None else set_span_in_context(NonRecordingSpan(above), Context())
+
+
+def _by_step(recording: Recording, run: RecordedRun) -> dict[int, list[SeenStack]]:
+    """Returns what was seen in each step of a run, not in those within it."""
+    found: dict[int, list[SeenStack]] = {}
+    for each in stacks_in(recording, [run]):
+        if each.step is not None:
+            found.setdefault(each.step.step.index, []).append(each)
+    return found
 
 
 def _info_of(run: RecordedRun, limit: summary.Limit | None) -> RunInfo:

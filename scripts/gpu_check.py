@@ -310,11 +310,10 @@ def _command(what: str, *arguments: str) -> Row:
     result = json.loads(output(otel_quant(*arguments, "--seconds", "1", "--format", "json")))
     told, is_good = [], True
     for model in result["models"]:
-        providers = model["facts"].get("providers", model["kind"])
-        told.append(
-            f"{Path(model['path']).name}: {model['problem'] or _median(model)}, {providers}"
-        )
-        is_good &= not model["problem"] and ("CUDA" not in arguments or "CUDA" in providers)
+        providers = ", ".join(model["providers"])
+        median = f"{model['latency']['median'] * 1000:.3g} ms on {providers}" if providers else ""
+        told.append(f"{Path(model['path']).name}: {model['problem'] or median}")
+        is_good &= "cuda" in providers.lower()
     return Row(what, "; ".join(told), GOOD if is_good else BAD)
 
 

@@ -58,9 +58,6 @@ class Value:
         self.constant = False
         self.unknown: str | None = None
 
-    def __repr__(self) -> str:
-        return f"Value({self.name!r}, {dtypes.name_of(self.dtype)}, {self.shape}, {self.kind})"
-
     @property
     def size(self) -> int | None:
         """Elements, or None where the shape is not known."""
@@ -271,13 +268,6 @@ class Operation:
         """Returns operand ``i``'s elements as integers, or raises UnknownError."""
         return tuple(int(item) for item in self._whole_data(i))
 
-    def int_(self, i: int) -> int:
-        """Returns the only element of operand ``i``, or raises UnknownError."""
-        data = self.ints(i)
-        if not data:
-            raise UnknownError(f"{_named(i, self.input(i))} has no element; one is expected")
-        return data[0]
-
     def floats(self, i: int) -> tuple[float, ...]:
         """Returns operand ``i``'s elements as floats, or raises UnknownError."""
         return tuple(float(item) for item in self._whole_data(i))
@@ -315,12 +305,6 @@ class Operation:
         """Returns an attribute that is a list of integers, None if it is not given."""
         value = self._attribute(name, "a list of integers", tuple)
         return None if value is None else tuple(item for item in value if isinstance(item, int))
-
-    def attr_floats(self, name: str) -> tuple[float, ...] | None:
-        """Returns an attribute that is a list of floats, None if it is not given."""
-        value = self._attribute(name, "a list of numbers", tuple)
-        numbers = (item for item in value or () if isinstance(item, int | float))
-        return None if value is None else tuple(map(float, numbers))
 
     def attr_str(self, name: str, default: str) -> str:
         """Returns a string attribute."""

@@ -247,14 +247,6 @@ def per_head(length: Length, heads: Length) -> Length:
     return None if heads is None else scaled(length, 1, heads)
 
 
-def _head_counts(op: Operation) -> tuple[int, int]:
-    """Returns the heads of ONNX's operators that have them as attributes."""
-    heads, kv_heads = op.attr("q_num_heads", 0), op.attr("kv_num_heads", 0)
-    if not heads or not kv_heads:
-        raise UnknownError("the attributes 'q_num_heads' and 'kv_num_heads' are missing")
-    return heads, kv_heads
-
-
 def _sizes(op: Operation) -> AttentionSizes:
     """Operands [batch, length, hidden] with heads by attribute, or [batch, heads, length, size]."""
     q = op.shape(0, 3)
@@ -265,7 +257,9 @@ def _sizes(op: Operation) -> AttentionSizes:
         kv_heads, keys, value_size = k[1], k[2], v[3]
     else:
         batch, queries, keys = q[0], q[1], k[1]
-        heads, kv_heads = _head_counts(op)
+        heads, kv_heads = op.attr("q_num_heads", 0), op.attr("kv_num_heads", 0)
+        if not heads or not kv_heads:
+            raise UnknownError("the attributes 'q_num_heads' and 'kv_num_heads' are missing")
         size, value_size = per_head(q[2], heads), per_head(v[2], kv_heads)
     if op.has(4):
         keys = total((keys, op.shape(4)[2]))

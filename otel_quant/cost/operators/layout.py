@@ -37,7 +37,6 @@ from otel_quant.cost.operators.record import (
     scaled,
     total,
     with_dim,
-    with_new_dim,
     zero,
 )
 
@@ -252,7 +251,10 @@ TABLE: Final[dict[str, Operator]] = {
     "DepthToSpace": free(lambda op: _blocks(op, spread=True)),
     "SpaceToDepth": free(lambda op: _blocks(op, spread=False)),
     "OneHot": free(
-        lambda op: [with_new_dim(op.shape(0), op.axis(-1, extra=1), first_of(op, 1))], like(2)
+        lambda op: [
+            (*op.shape(0)[: (axis := op.axis(-1, extra=1))], first_of(op, 1), *op.shape(0)[axis:])
+        ],
+        like(2),
     ),
     "Range": free(_range, fold=folding.fold_range),
     "ConstantOfShape": free(

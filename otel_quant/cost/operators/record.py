@@ -207,11 +207,6 @@ def with_dim(shape: Shape, axis: int, dim: int | None) -> Shape:
     return (*shape[:axis], dim, *shape[axis + 1 :])
 
 
-def with_new_dim(shape: Shape, axis: int, dim: int | None) -> Shape:
-    """Returns the shape with one length put in."""
-    return (*shape[:axis], dim, *shape[axis:])
-
-
 def total(lengths: Sequence[int | None]) -> int | None:
     """Returns the sum of lengths; None if one is not known."""
     known = [length for length in lengths if length is not None]

@@ -158,11 +158,6 @@ def _pool_tool(op: Operation) -> int:
     return volume0(op.out()) * kernel[0] * (kernel[1] if len(kernel) == 2 else 1)
 
 
-def _regions(op: Operation, *lengths: int) -> Sequence[Shape]:
-    """One window per region."""
-    return [(op.shape(1, 1)[0], op.shape(0, 2)[1], *lengths)]
-
-
 def _roi_align(op: Operation) -> int:
     """Four taps per sample; how many samples is only known from an attribute."""
     ratio = op.attr("sampling_ratio", 0)
@@ -194,9 +189,7 @@ def _resize(op: Operation) -> Sequence[Shape]:
         return [tuple((dict(enumerate(shape)) | sizes).values())]
     if op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
         raise UnknownError("the size of a part that is cut out is not computed")
-    scales = op.attr_floats("scales")
-    if scales is None:
-        scales = op.floats(1 if old else 2)
+    scales = op.floats(1 if old else 2)
     result = list(shape)
     for axis, scale in zip(axes, scales, strict=True):
         length = shape[axis]
@@ -273,7 +266,14 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "RoiAlign": Operator(
         "5 per sample of a result (onnx_tool: 0)",
-        lambda op: _regions(op, op.attr("output_height", 1), op.attr("output_width", 1)),
+        lambda op: [
+            (
+                op.shape(1, 1)[0],
+                op.shape(0, 2)[1],
+                op.attr("output_height", 1),
+                op.attr("output_width", 1),
+            )
+        ],
         T0,
         rest=_roi_align,
         tool=zero,

@@ -238,24 +238,24 @@ class Operation:
             raise UnknownError(_unknown_axis(shape, _named(i, value)), value.unknown)
         return shape  # type: ignore[return-value]  # no None is in it
 
-    def out(self, i: int = 0) -> tuple[int, ...]:
-        """Returns result ``i``'s shape."""
-        if i >= len(self.outputs):
-            raise UnknownError(f"the node has {len(self.outputs)} results, none with number {i}")
-        value = self.outputs[i]
+    def out(self) -> tuple[int, ...]:
+        """Returns the first result's shape."""
+        if not self.outputs:
+            raise UnknownError("the node has 0 results; 1 or more are expected")
+        value = self.outputs[0]
         if value.shape is None:
-            raise UnknownError(f"the shape of result {i} is not known", value.unknown)
+            raise UnknownError("the shape of result 0 is not known", value.unknown)
         if None in value.shape:
-            raise UnknownError(_unknown_axis(value.shape, f"result {i}"), value.unknown)
+            raise UnknownError(_unknown_axis(value.shape, "result 0"), value.unknown)
         return value.shape  # type: ignore[return-value]  # no None is in it
 
     def size(self, i: int) -> int:
         """Returns operand ``i``'s number of elements, or raises UnknownError."""
         return prod(self.dims(i))
 
-    def out_size(self, i: int = 0) -> int:
-        """Returns result ``i``'s number of elements, or raises UnknownError."""
-        return prod(self.out(i))
+    def out_size(self) -> int:
+        """Returns the first result's number of elements, or raises UnknownError."""
+        return prod(self.out())
 
     def data(self, i: int) -> Data:
         """Returns operand ``i``'s elements, some of which may be None."""

@@ -48,9 +48,9 @@ def product(a: Shape, b: Shape) -> Shape:
     return (*broadcast((a[:-2], b[:-2])), *rows, *columns)
 
 
-def matmul(a: int, b: int) -> ShapesOf:
-    """Matrix product of operands ``a`` and ``b``."""
-    return lambda op: [product(op.shape(a), op.shape(b))]
+def matmul(b: int) -> ShapesOf:
+    """Matrix product with operand ``b``."""
+    return lambda op: [product(op.shape(0), op.shape(b))]
 
 
 def last_axis(op: Operation) -> int:
@@ -59,11 +59,11 @@ def last_axis(op: Operation) -> int:
     return op.out_size() * left[-1]
 
 
-def gemm(a: int, b: int) -> ShapesOf:
-    """Matrix product with transposes by attribute."""
+def gemm(b: int) -> ShapesOf:
+    """Matrix product with operand ``b``, with transposes by attribute."""
 
     def shapes(op: Operation) -> Sequence[Shape]:
-        left, right = op.shape(a), op.shape(b)
+        left, right = op.shape(0), op.shape(b)
         if len(left) != 2 or len(right) != 2:
             raise UnknownError(
                 f"operands of {len(left)} and {len(right)} dimensions; 2 each are expected"
@@ -325,10 +325,10 @@ def _score_macs(op: Operation, masks: Sequence[int]) -> int:
 _ONE_DIRECTION: Final = "(onnx_tool: states of one direction)"
 
 TABLE: Final[dict[str, Operator]] = {
-    "MatMul": Operator("|y|*K", matmul(0, 1), T0, last_axis, tool=_matmul_tool),
+    "MatMul": Operator("|y|*K", matmul(1), T0, last_axis, tool=_matmul_tool),
     "MatMulInteger": Operator(
         "|y|*K; zero points are free (onnx_tool: one is a bias)",
-        matmul(0, 1),
+        matmul(1),
         INT32,
         last_axis,
         tool=_matmul_tool,
@@ -336,13 +336,13 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "QLinearMatMul": Operator(
         "|y|*K",
-        matmul(0, 3),
+        matmul(3),
         like(7),
         last_axis,
         tool=lambda op: volume0(op.dims(0)) * op.dims(3)[-1],
         precision=Precision(operands=(0, 3), zero_point=(3, 5)),
     ),
-    "Gemm": Operator("|y|*K, +|y| with C", gemm(0, 1), T0, gemm_products, present(2)),
+    "Gemm": Operator("|y|*K, +|y| with C", gemm(1), T0, gemm_products, present(2)),
     "Einsum": Operator(
         "product over the letters, operands pairwise",
         lambda op: [tuple(map(_label_lengths(op).__getitem__, _terms(op)[1]))],

@@ -82,11 +82,11 @@ def _windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, poo
     return tuple(result)
 
 
-def conv(x: int, w: int) -> ShapesOf:
-    """Convolution of operand ``x`` with filters ``w`` [M, C / group, ...]."""
+def conv(w: int) -> ShapesOf:
+    """Convolution with filters of operand ``w`` [M, C / group, ...]."""
 
     def shapes(op: Operation) -> Sequence[Shape]:
-        data, filters = op.shape(x, 2), op.shape(w, 2)
+        data, filters = op.shape(0, 2), op.shape(w, 2)
         agree("channels of input and weight", data[1], scaled(filters[1], op.attr("group", 1)))
         kernel = op.attr_ints("kernel_shape") or filters[2:]
         return [(data[0], filters[0], *_windows(op, data[2:], kernel, pool=False))]
@@ -213,7 +213,7 @@ _RESIZED: Final = Operator(
 
 TABLE: Final[dict[str, Operator]] = {
     "Conv": Operator(
-        "|y|*|W[1:]|, +|y| with bias", conv(0, 1), T0, conv_products(1), present(2), _conv_tool
+        "|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), present(2), _conv_tool
     ),
     "ConvTranspose": Operator(
         "|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)",
@@ -226,17 +226,17 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "DeformConv": Operator(
         "|y|*|W[1:]| and bilinear sampling of each tap",
-        conv(0, 1),
+        conv(1),
         T0,
         conv_products(1),
         lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:]),
     ),
     "ConvInteger": Operator(
-        "|y|*|W[1:]|", conv(0, 1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))
+        "|y|*|W[1:]|", conv(1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))
     ),
     "QLinearConv": Operator(
         "|y|*|W[1:]|, +|y| with bias",
-        conv(0, 3),
+        conv(3),
         like(7),
         conv_products(3),
         present(8),

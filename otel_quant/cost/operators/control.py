@@ -216,7 +216,7 @@ def _parts(op: Operation) -> list[Value]:
     elif length is None:
         return _sequence(None)
     else:
-        size = op.int_(1) if op.has(1) else 1
+        size = op.ints(1)[0] if op.has(1) else 1
         if size < 1 or -(-length // size) > MAX_DATA:
             return _sequence(None)
         sizes = [min(size, length - start) for start in range(0, length, size)]

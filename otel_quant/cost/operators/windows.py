@@ -82,11 +82,11 @@ def _windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, poo
     return tuple(result)
 
 
-def conv(x: int, w: int) -> ShapesOf:
-    """Convolution of operand ``x`` with filters ``w`` [M, C / group, ...]."""
+def conv(w: int) -> ShapesOf:
+    """Convolution with filters of operand ``w`` [M, C / group, ...]."""
 
     def shapes(op: Operation) -> Sequence[Shape]:
-        data, filters = op.shape(x, 2), op.shape(w, 2)
+        data, filters = op.shape(0, 2), op.shape(w, 2)
         agree("channels of input and weight", data[1], scaled(filters[1], op.attr("group", 1)))
         kernel = op.attr_ints("kernel_shape") or filters[2:]
         return [(data[0], filters[0], *_windows(op, data[2:], kernel, pool=False))]
@@ -158,11 +158,6 @@ def _pool_tool(op: Operation) -> int:
     return volume0(op.out()) * kernel[0] * (kernel[1] if len(kernel) == 2 else 1)
 
 
-def _regions(op: Operation, *lengths: int) -> Sequence[Shape]:
-    """One window per region."""
-    return [(op.shape(1, 1)[0], op.shape(0, 2)[1], *lengths)]
-
-
 def _roi_align(op: Operation) -> int:
     """Four taps per sample; how many samples is only known from an attribute."""
     ratio = op.attr("sampling_ratio", 0)
@@ -194,9 +189,7 @@ def _resize(op: Operation) -> Sequence[Shape]:
         return [tuple((dict(enumerate(shape)) | sizes).values())]
     if op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
         raise UnknownError("the size of a part that is cut out is not computed")
-    scales = op.attr_floats("scales")
-    if scales is None:
-        scales = op.floats(1 if old else 2)
+    scales = op.floats(1 if old else 2)
     result = list(shape)
     for axis, scale in zip(axes, scales, strict=True):
         length = shape[axis]
@@ -220,7 +213,7 @@ _RESIZED: Final = Operator(
 
 TABLE: Final[dict[str, Operator]] = {
     "Conv": Operator(
-        "|y|*|W[1:]|, +|y| with bias", conv(0, 1), T0, conv_products(1), present(2), _conv_tool
+        "|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), present(2), _conv_tool
     ),
     "ConvTranspose": Operator(
         "|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)",
@@ -233,17 +226,17 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "DeformConv": Operator(
         "|y|*|W[1:]| and bilinear sampling of each tap",
-        conv(0, 1),
+        conv(1),
         T0,
         conv_products(1),
         lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:]),
     ),
     "ConvInteger": Operator(
-        "|y|*|W[1:]|", conv(0, 1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))
+        "|y|*|W[1:]|", conv(1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))
     ),
     "QLinearConv": Operator(
         "|y|*|W[1:]|, +|y| with bias",
-        conv(0, 3),
+        conv(3),
         like(7),
         conv_products(3),
         present(8),
@@ -273,7 +266,14 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "RoiAlign": Operator(
         "5 per sample of a result (onnx_tool: 0)",
-        lambda op: _regions(op, op.attr("output_height", 1), op.attr("output_width", 1)),
+        lambda op: [
+            (
+                op.shape(1, 1)[0],
+                op.shape(0, 2)[1],
+                op.attr("output_height", 1),
+                op.attr("output_width", 1),
+            )
+        ],
         T0,
         rest=_roi_align,
         tool=zero,

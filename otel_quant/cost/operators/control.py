@@ -142,7 +142,7 @@ def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value
 
 
 def _scan(op: Operation, run: RunGraph) -> list[Value]:
-    """A body over slices of its last operands."""
+    """A body over slices of its last operands, as torch's exporter writes a ``scan`` over a sequence."""
     count = op.attr("num_scan_inputs", 0)
     if not 0 < count <= len(op.inputs):
         raise UnknownError(

@@ -19,7 +19,7 @@ MOST_RUNS = 1000
 """Runs that a table shows, and a menu: the newest."""
 MOST_LINES = 50
 """Lines of a chart of runs."""
-MOST_POINTS = 300
+MOST_POINTS = 150
 """Points of a chart of runs. What a store does for it grows with their number and that of all runs; a run
 sends metrics once a minute."""
 
@@ -72,13 +72,18 @@ def of_the_highest(values: str) -> str:
 
 
 SHARE = f"max by ({RUN}) ({_PEAKS} / {_LIMITS})"
-_LATELY = names.SINCE_LAST_POINT
 # Not the value at each point: of 30 days a point is hours after the one before, and few runs go on at one.
-MEMORY_THEN = of_ranks(
-    names.named(f"max_over_time({MEMORY}[{_LATELY}])", labels=(RANK,), over=_LATELY)
-)
-LIMIT_THEN = (
-    f"max by ({RUN}, {HOST}) ({names.named(f'max_over_time({LIMIT}[{_LATELY}])', over=_LATELY)})"
+_USED, _ALLOWED = (f"max_over_time({each}[{names.SINCE_LAST_POINT}])" for each in (MEMORY, LIMIT))
+_ITS_HOST = f"job, instance, {HOST}"
+
+
+def _of_ranks_then(values: str) -> str:
+    return of_ranks(names.named(values, labels=(RANK,), over=names.SINCE_LAST_POINT))
+
+
+MEMORY_THEN = _of_ranks_then(_USED)
+SHARE_THEN = _of_ranks_then(
+    f"{_USED} / on ({_ITS_HOST}) group_left () max by ({_ITS_HOST}) ({_ALLOWED})"
 )
 GPU = f"max by ({RUN}) ({names.named(f'max_over_time({names.series(semconv.RUN_GPU_MEMORY_USAGE)}[$__range])', over=names.RANGE)})"
 _MOVED = f"sum by (job, instance) (max_over_time({names.series(semconv.RUN_DISK_IO)}[$__range]))"

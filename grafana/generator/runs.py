@@ -87,7 +87,7 @@ def dashboard() -> builders.Dashboard:
                 "Share of the memory limit",
                 "The same as a share of what the process may use. The kernel kills at 100 %; act at 90 %. Of more than 50 runs, those with the highest peaks.",
                 "percentunit",
-                panels.promql(figures.of_the_highest(f"max by ({figures.RUN}) ({figures.MEMORY_THEN} / {figures.LIMIT_THEN})"), f"{{{{{figures.RUN}}}}}"),
+                panels.promql(figures.of_the_highest(f"max by ({figures.RUN}) ({figures.SHARE_THEN})"), f"{{{{{figures.RUN}}}}}"),
             ).thresholds(panels.SHARE_OF_LIMIT).max(1).max_data_points(figures.MOST_POINTS)
         )
         .with_panel(

@@ -88,7 +88,7 @@ def fetch(url: str, **parameters: object) -> Any:
     """Returns the JSON that a GET answers."""
     query = urllib.parse.urlencode(parameters, doseq=True)
     try:
-        with urllib.request.urlopen(f"{url}?{query}" if query else url, timeout=60) as response:
+        with urllib.request.urlopen(f"{url}?{query}" if query else url, timeout=150) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
         answer = f"{url} {parameters}: {error.code} {error.read().decode()}"

@@ -97,6 +97,14 @@ class World:
             return fetch(f"{url}/v2/traces/{text}")["trace"]["resourceSpans"]
         return fetch(f"{url}/search", q=text, limit=1000, spss=1000, **window).get("traces", [])
 
+    def metric(self, text: str) -> list[Any]:
+        """Returns the series that Prometheus has of an expression now."""
+        return self.ask(Query(("test", "metric"), "A", "prometheus", text, instant=True))
+
+    def records(self, text: str) -> list[Any]:
+        """Returns the streams that Loki has of an expression."""
+        return self.ask(Query(("test", "records"), "A", "loki", text))
+
     def show(self, dashboard: str, **chosen: str) -> dict[str, Shown]:
         """Returns what the panels of a dashboard show, by title."""
         every = {"job": JOB, "run": "$__all", "instance": "$__all"}

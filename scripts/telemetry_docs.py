@@ -21,6 +21,7 @@ _PLACES = {
     "checkpoint": "checkpoint records",
     "reading": "records of readings",
     "forecast": "records of forecasts",
+    "lines": "records of lines of code",
     "device": "device records",
     "ending": "records of endings",
     "inference": "spans of inferences and benchmarks",
@@ -28,6 +29,7 @@ _PLACES = {
     "operator": "records of operators",
     "finding": "records of findings",
     "metric": "metrics",
+    "program": "program span",
 }
 
 _INTRO = """\
@@ -43,6 +45,7 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 | signal | what | name |
 |---|---|---|
 | span | one per run, root of its trace or child of `TRACEPARENT` | `{root}` |
+| span | one per program of `otel-quant run` that is no Python itself (a shell script, `torchrun`), above the runs of its processes; sent at its end | `{program}` |
 | span | one per step, nested as it happened | the step's label |
 | span | one per ONNX model that was costed | `{cost}` |
 | span | one per `otel-quant inference` or benchmark, a child like a run | `{inference}`, `{benchmark}` |
@@ -115,6 +118,7 @@ def document() -> str:
     """Returns the page."""
     parts = [
         _INTRO.format(
+            program=semconv.PROGRAM_SPAN,
             root=semconv.ROOT_SPAN,
             cost=semconv.COST_SPAN,
             inference=semconv.INFERENCE_SPAN,

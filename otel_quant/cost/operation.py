@@ -31,7 +31,6 @@ class Value:
         "constant",
         "data",
         "dtype",
-        "element",
         "items",
         "kind",
         "name",
@@ -54,7 +53,6 @@ class Value:
         self.shape = shape
         self.data = data
         self.kind: Kind = kind
-        self.element: Value | None = None
         self.items: tuple[Value, ...] | None = None
         self.weight: Tensor | None = None
         self.constant = False
@@ -103,9 +101,6 @@ def merged(values: list[Value]) -> Value:
     result.shape = common_shape(shapes)
     if all(value.data is not None and value.data == first.data for value in values):
         result.data = first.data
-    inner = [value.element for value in values]
-    if all(element is not None for element in inner):
-        result.element = merged([element for element in inner if element is not None])
     return result
 
 

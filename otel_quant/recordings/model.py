@@ -191,6 +191,8 @@ class Recording:
     curves: Mapping[str, RecordedCurve] = field(default_factory=dict)  # By process, or ``launcher``
     ending: Ending | None = None  # How the program ended; None while it runs and without a launcher
     launcher: int | None = None  # Process id of the launcher; None without one
+    # Trace and id of the span of the whole program; None where its launcher has sent none
+    span: tuple[str, str] | None = None
     problems: tuple[str, ...] = ()  # What could not be read, one sentence each
     # What its readers have worked out of all that is above, and ask for more than once
     memo: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)

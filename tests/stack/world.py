@@ -123,7 +123,7 @@ class World:
     def filled(self, query: Query, variables: Mapping[str, str]) -> str:
         """Returns a query's text with values for Grafana's variables."""
         every = dict.fromkeys(("job", "run", "instance", "step", "baseline", "model"), ".+")
-        given = {**every, "search": "", **variables}
+        given = {**every, "search": "", "lines": "", **variables}
         range_ = f"{max(3600, int(time.time() - self.began))}s"
         values = {
             "$__rate_interval": f"{max(4 * EXPORTS, self.step + EXPORTS)}s",

@@ -158,7 +158,6 @@ INT64: Final = always(dtypes.INT64)
 INT32: Final = always(dtypes.INT32)
 UINT8: Final = always(dtypes.UINT8)
 FLOAT: Final = always(dtypes.FLOAT)
-STRING: Final = always(dtypes.STRING)
 
 
 def same_shape(op: Operation) -> Sequence[Shape]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import psutil
@@ -13,10 +13,18 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.quark_yaml.metrics import (
     CHECKPOINT_METRICS,
     SUMMARY_METRICS,
+    CPUMemoryMbMetric,
+    DiskReadMbMetric,
+    DiskWriteMbMetric,
     FigureMetric,
+    GPUMemoryMbMetric,
     Metric,
     MetricContext,
+    RelativeTimeMetric,
+    StepNameMetric,
+    TimestampMetric,
 )
+from otel_quant.schema import semconv
 from otel_quant.schema.events import Event
 from otel_quant.schema.figures import Resource, total_used
 from otel_quant.schema.records import Peaks, Reading
@@ -31,6 +39,30 @@ _MIB: Final = 1 << 20
 _SECOND: Final = 1_000_000_000  # an int: with 1e9, today's nanoseconds would be rounded twice
 
 Kind = Literal["checkpoint_metrics", "summary_metrics"]
+
+
+def _mib(figure: str) -> Callable[[Event], float | None]:
+    """Returns what takes the column of a figure of memory or of the disk from an event."""
+    attribute = semconv.CHECKPOINT_PREFIX + figure
+
+    def of(event: Event) -> float | None:
+        value: Any = event.checkpoint.get(attribute)
+        return None if value is None else round(max(value, 0) / _MIB, 2)
+
+    return of
+
+
+_OF_EVENT: Final[Mapping[type, Callable[[Event], object]]] = {
+    StepNameMetric: lambda event: event.name,
+    TimestampMetric: lambda event: event.time_ns / _SECOND,
+    RelativeTimeMetric: lambda event: event.elapsed,
+    CPUMemoryMbMetric: _mib("memory"),
+    GPUMemoryMbMetric: _mib("gpu_memory"),
+    DiskReadMbMetric: _mib("disk_read"),
+    DiskWriteMbMetric: _mib("disk_write"),
+}
+"""What the built-in metrics of a checkpoint collect, of the event: to fill a context for them takes a twentieth of a
+step."""
 
 
 class ProgramMetrics:
@@ -56,11 +88,11 @@ class ProgramMetrics:
 
     def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Returns the values of the program's own metrics at a checkpoint, by name."""
-        values = {}
+        values = self._of_quark.pop(name, {})
         if not _BUILT_IN.issuperset(map(type, self.checkpoint_metrics)):
             added = filter(_is_added, self.checkpoint_metrics)
-            values = _collect(added, self._context(name, reading, baseline))
-        return values | self._of_quark.pop(name, {})
+            values = _collect(added, self._context(name, reading, baseline)) | values
+        return values
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
         """Returns the values of the program's own metrics of the whole run, by name."""
@@ -69,10 +101,21 @@ class ProgramMetrics:
 
     def columns(self, event: Event, *, strict: bool = False) -> dict[str, object]:
         """Returns the columns of a checkpoint, by key, in the order of the metrics."""
+        metrics = self._all("checkpoint_metrics", strict)
+        columns: dict[str, object] = {}
+        for metric in metrics:
+            of = _OF_EVENT.get(type(metric))
+            if of is None:
+                break
+            value = of(event)
+            if value is not None:
+                columns[metric.name] = value
+        else:
+            return columns
         assert event.reading is not None
         assert event.baseline is not None
         context = self._context(event.name, event.reading, event.baseline)
-        return _columns(self._all("checkpoint_metrics", strict), context, event.custom)
+        return _columns(metrics, context, event.custom)
 
     def summary(self, end: Event) -> dict[str, object]:
         """Returns the figures of a run, by key, in the order of the metrics."""

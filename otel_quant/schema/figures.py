@@ -24,8 +24,8 @@ highest value in between."""
 Instrument: TypeAlias = Literal[
     "histogram", "counter", "gauge", "observable_gauge", "observable_counter"
 ]
-"""No up-down counter: it has a time at which it began, and Prometheus with
-``created-timestamp-zero-ingestion`` writes a value of 0 there, which nobody measured."""
+"""No up-down counter, as the conventions have for ``hw.gpu.memory.*``: it has a time at which it began, and
+Prometheus with ``created-timestamp-zero-ingestion`` writes a value of 0 there, which nobody measured."""
 
 Kind: TypeAlias = Literal["time", "memory", "gpu", "disk", "cost", "accuracy", "activity"]
 """What a figure is a measure of. It decides which differences of machines change the figure."""
@@ -58,6 +58,7 @@ class Metric:
     # series that show its figures.
     attributes: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()  # Boundaries of a histogram's buckets, in ``unit``
+    former: tuple[str, ...] = ()  # Names that it had before; dashboards show series with those too
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,20 +242,25 @@ def _of_device(
     curve: str = "",
 ) -> Figure:
     """Returns a figure of each GPU; `live` is the name of its metric of runs, and its description."""
+    of_gpu = live[0].removeprefix("hw.").removeprefix("gpu.")
+    former = (f"quant.run.gpu.{of_gpu}",) if live[0].startswith("hw.") else ()
     return Figure(
         name, unit, brief, of, parts, example,
         steps=() if peak is None else (Series(peak, "peak"),),
-        live=Series(Metric(f"quant.run.gpu.{live[0]}", "observable_gauge", unit, live[1])),
+        live=Series(
+            Metric(live[0], "observable_gauge", unit, live[1], former=former),
+            labels={} if ".gpu." in live[0] else {"hw.type": "gpu"},  # other devices have it too
+        ),
         kind="gpu" if unit == "By" else "activity",
         curve=curve,
     )  # fmt: skip
 
 
-def _activity(name: str, unit: str, brief: str, example: str) -> Figure:
+def _activity(name: str, metric: str, unit: str, brief: str, example: str) -> Figure:
     """Returns a figure of what a GPU does: a metric, and the peak on records of a device."""
     return _of_device(
         name, unit, brief, lambda gpu: getattr(gpu.activity, name, None),
-        ("peak",), example, (name, f"{brief}."),
+        ("peak",), example, (metric, f"{brief}."),
     )  # fmt: skip
 
 
@@ -275,7 +281,7 @@ GPU: Final = Resource(
         _of_device(
             "memory", "By", "Memory in use on the device, by all processes",
             attrgetter("used"), LEVEL, "2147483648",
-            ("memory.usage", "Memory in use on a visible GPU, by all processes."),
+            ("hw.gpu.memory.usage", "Memory in use on a visible GPU, by all processes."),
             Metric(
                 "quant.step.gpu.memory.peak", "gauge", "By",
                 "Highest memory in use on a visible GPU during a step, by all processes; for a step that ran more than once, the last time.",
@@ -285,29 +291,29 @@ GPU: Final = Resource(
         _of_device(
             "memory.limit", "By", "Size of the device's memory",
             attrgetter("limit"), ("end",), "150754820096",
-            ("memory.limit", "Size of the memory of a visible GPU."),
+            ("hw.gpu.memory.limit", "Size of the memory of a visible GPU."),
         ),
         _of_device(
             "process_memory", "By", "Memory of this process tree on the device, where the driver reports it",
             attrgetter("process_used"), LEVEL, "1610612736",
-            ("process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it."),
+            ("quant.run.gpu.process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it."),
             curve="process_used",
         ),
         _of_device(
             "torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use",
             attrgetter("torch_allocated"), LEVEL, "536870912",
-            ("torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
+            ("quant.run.gpu.torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
         ),
         _of_device(
             "torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use",
             attrgetter("torch_reserved"), LEVEL, "1073741824",
-            ("torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU."),
+            ("quant.run.gpu.torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU."),
         ),
-        _activity("utilization", "1", "Share of the last moments in which the GPU computed", "0.97"),
-        _activity("power", "W", "Electric power of the GPU", "612.4"),
-        _activity("temperature", "Cel", "Temperature of the GPU's chip", "71"),
-        _activity("clock", "Hz", "Clock of the GPU's processors", "1755000000"),
-        _activity("memory_clock", "Hz", "Clock of the GPU's memory", "2619000000"),
+        _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97"),
+        _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4"),
+        _activity("temperature", "hw.temperature", "Cel", "Temperature of the GPU's chip", "71"),
+        _activity("clock", "quant.run.gpu.clock", "Hz", "Clock of the GPU's processors", "1755000000"),
+        _activity("memory_clock", "quant.run.gpu.memory_clock", "Hz", "Clock of the GPU's memory", "2619000000"),
     ),
     is_sampled=True,
     reads_proc=False,

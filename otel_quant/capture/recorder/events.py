@@ -18,9 +18,9 @@ from otel_quant.capture.recorder.attributes import (
     run_identity_of,
 )
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
+from otel_quant.capture.stacks import StackSampler
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
-from otel_quant.schema.bounds import Evidence, bound_of
 from otel_quant.schema.events import (
     Attributes,
     Event,
@@ -41,7 +41,7 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
-from otel_quant.schema.stacks import Place, Stacks
+from otel_quant.schema.stacks import Place
 
 
 class EventMaker:
@@ -53,7 +53,7 @@ class EventMaker:
     def __init__(self, resources: Sequence[Resource], metrics: ProgramMetrics | None) -> None:
         self._figures = FigureAttributes(resources)
         self._metrics, self._boundary = metrics, FAULTS.kept_in("metrics of the program")
-        self.stacks: Stacks | None = None  # Of the run; None if they are not taken
+        self.sampler: StackSampler | None = None  # None if no stacks are taken
         self._next = 0
         self._latest: Mapping[str, object] = {}
         # What the span of the run, or of a worker's part of it, has of its steps and models: of
@@ -134,16 +134,15 @@ class EventMaker:
         self._copy_to_run(known)
         known |= progress_of(step.samples, step.items or None, lasted_ns / 1e9)
         known |= step.warnings
-        known |= self._bound_of(step, lasted_ns / 1e9, known)
+        if self.sampler is not None:
+            bound, taken.top_lines = self.sampler.bound_of(step, lasted_ns / 1e9, known, self.run)
+            known |= bound
         taken.kind, taken.step, taken.attributes = "step.ended", step.info, known
         taken.devices = tuple(self._figures.of_devices(start, end, peaks))
         taken.began_ns, taken.lasted_ns = start.time_ns, lasted_ns
         taken.samples, taken.items = step.samples or None, step.items or None
-        taken.peaks = peaks
-        if error is not None:
-            taken.exception, taken.error = error, error_type(error)
-            taken.error_message = message_of(error, paths=self.run.paths)
-        return taken
+        taken.peaks, taken.exception = peaks, error
+        return self._with_error(taken, error)
 
     def checkpoint(self, step: StepInfo | None, taken: Event) -> Event:
         """Completes a checkpoint that is neither the start nor the end of a step."""
@@ -196,7 +195,7 @@ class EventMaker:
             reading=reading,
             baseline=self.baseline,
             peaks=peaks,
-            stacks=self.stacks,
+            stacks=self.sampler.stacks if self.sampler is not None else None,
             lines=lines or {},
         )
 
@@ -219,6 +218,7 @@ class EventMaker:
             latest_custom=self._latest,
             began_ns=period.start.time_ns,
             lasted_ns=reading.clock_ns - period.start.clock_ns,
+            stacks=self.sampler.stacks if self.sampler is not None else None,
         )
 
     def run_ended(
@@ -226,7 +226,7 @@ class EventMaker:
         whole: Period,
         unreported: Period,
         custom: Mapping[str, object],
-        error: str | None,
+        error: BaseException | None,
         taken: Event,
     ) -> Event:
         """Completes the end of the run; `custom` are the values of the whole run."""
@@ -239,28 +239,19 @@ class EventMaker:
         taken.devices = tuple(self._figures.of_devices(whole.start, reading, peaks))
         taken.began_ns = whole.start.time_ns
         taken.lasted_ns = reading.clock_ns - whole.start.clock_ns
-        taken.error, taken.peaks, taken.stacks = error, peaks, self.stacks
-        return taken
-
-    def _bound_of(
-        self, step: OpenStep, seconds: float, figures: Attributes
-    ) -> dict[str, AttributeValue]:
-        """Returns what has taken most of a step's time, if enough was seen of it."""
-        root = self.stacks.steps.get(step.info.index) if self.stacks is not None else None
-        if root is None:
-            return {}
-        limit = self.run.origin.get(semconv.CPU_LIMIT)
-        with FAULTS.kept_in("what bounds a step"):
-            cpus = limit if isinstance(limit, int | float) else None
-            bound = bound_of(Evidence(root, seconds, figures, cpus))
-            if bound is not None:
-                return {
-                    semconv.STEP_BOUND_BY: bound.name,
-                    semconv.STEP_BOUND_EVIDENCE: bound.evidence,
-                }
-        return {}
+        taken.peaks = peaks
+        taken.stacks = self.sampler.stacks if self.sampler is not None else None
+        return self._with_error(taken, error)
 
     # --- within -----------------------------------------------------------------------------
+
+    def _with_error(self, ended: Event, error: BaseException | None) -> Event:
+        if error is not None:
+            ended.error, ended.error_message = (
+                error_type(error),
+                message_of(error, paths=self.run.paths),
+            )
+        return ended
 
     def _bare(self, kind: EventKind, at: Reading | tuple[int, int], **more: Any) -> Event:
         """Returns an event at the time of a reading, or by the wall clock and the monotonic clock."""

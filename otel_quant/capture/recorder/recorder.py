@@ -69,8 +69,7 @@ class Recorder:
         share = SHARE if stacks is None else SHARE + STACKS_SHARE
         self._sampler = Sampler(self._sample, sample_interval, share)
         self._exact_peaks = exact_peaks
-        self._stacks = stacks
-        self._events.stacks = stacks.stacks if stacks is not None else None
+        self._stacks = self._events.sampler = stacks
         # Reentrant: a sink may call user code (an exporter, for example) that opens a step.
         self._lock = threading.RLock()
         # Reentrant: a signal handler may end the run while it is being ended.
@@ -153,7 +152,7 @@ class Recorder:
                 if not self._ending:
                     self._sampler.start()
 
-    def end(self, error: str | None = None) -> None:
+    def end(self, error: BaseException | None = None) -> None:
         """Ends the run when other threads have taken their checkpoints; closes what is open as unfinished."""
         with self._end_lock:
             with self._lock:
@@ -333,7 +332,7 @@ class Recorder:
 
     # --- within -----------------------------------------------------------------------------
 
-    def _end(self, error: str | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         whole = self._ongoing.whole
         if whole is None:
             return

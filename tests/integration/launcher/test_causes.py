@@ -86,7 +86,8 @@ ENDS: Final[dict[str, tuple[str, str, int, str, str, str]]] = {
     "of a shell's child": (
         "ulimit -t 3;", "cpu; exit $?", 128 + signal.SIGKILL,
         "failed with exit code 137", "limit of CPU time",
-        " s at the last reading, the limit is 3 s (RLIMIT_CPU, ulimit -t)",
+        # What was used is that of the last reading, or of the end if the shell is late to ask for it.
+        ", the limit is 3 s (RLIMIT_CPU, ulimit -t)",
     ),
     "addresses": (
         "ulimit -v 1500000; exec", "memory", 1,

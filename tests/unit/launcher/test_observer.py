@@ -13,8 +13,8 @@ import pytest
 from otel_quant.export.recording.curve import RecordedCurve, read_curve, short_name
 from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.launcher.post_mortem import ending_in
-from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.program import Program
+from otel_quant.launcher.program_end import Ending as ProgramEnding
 from otel_quant.recordings.model import Ending
 from otel_quant.schema.series import TOTALS
 from otel_quant.views.curves import grid_of
@@ -133,11 +133,14 @@ last.wait()
     assert shown[: len(shown) // 10] == grid.values("memory", "last")[: len(shown) // 10]
 
 
-def test_the_memory_of_a_killed_child_of_a_shell_is_known(tmp_path: Path, empty: float) -> None:
-    code = HOLDS.format(600 * MB, 1) + DIES
-    program = Program(["/bin/sh", "-c", f'{sys.executable} -c "$CODE"; exit $?'],
+@pytest.mark.parametrize("interval", [INTERVAL, 1.1])  # the second looks at names each time
+def test_the_memory_of_a_killed_child_of_a_shell_is_known(
+    tmp_path: Path, empty: float, interval: float
+) -> None:
+    code = HOLDS.format(600 * MB, 1.5) + DIES
+    program = Program(["/bin/sh", "-c", f'{sys.executable} -c "$CODE"; code=$?; sleep 1; exit $code'],
                       {**os.environ, "CODE": code})  # fmt: skip
-    observer = Observer(tmp_path, program.pid)
+    observer = Observer(tmp_path, program.pid, interval)
     observer.start()
     ending = finished(observer, tmp_path, program.wait())
     assert (ending.exit_code, ending.signal, ending.process_signal) == (137, None, "SIGKILL")

@@ -424,11 +424,15 @@ def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
 
 
 def time_left(run: RecordedRun, step: RecordedStep) -> str:
-    """Returns the time until the last sample of a step that is open; empty if it is not known."""
-    left = forecast_of(run, step).get(semconv.FORECAST_TIME_LEFT)
-    if step.state != "running" or not isinstance(left, int | float):
+    """Returns the time until the last sample of a step that is open, or that it has stalled; empty if unknown."""
+    forecast = forecast_of(run, step)
+    stalled = number(forecast, semconv.FORECAST_STALLED)
+    left = number(forecast, semconv.FORECAST_TIME_LEFT)
+    if step.state != "running" or (left is None and stalled is None):
         return ""
-    return f"about {duration_text(left)} left"
+    if stalled is not None:
+        return f"no progress for {duration_text(stalled)}"
+    return f"about {duration_text(left or 0)} left"
 
 
 def exceeded(run: RecordedRun, step: RecordedStep) -> str:

@@ -210,9 +210,8 @@ class Replay:
         self._ending, self._ending_lines = recording.ending, ending_lines
         self._limit = summary.limit(recording, run)
         self._steps_known = summary.StepSummary(recording, run)
-        self._lines = {
-            step: top_lines(by_line(seen)) for step, seen in _by_step(recording, run).items()
-        }
+        self._seen = _by_step(recording, run)
+        self._lines = {step: top_lines(by_line(seen)) for step, seen in self._seen.items()}
         self._info = _info_of(run, self._limit)
         self._of_run = self._with_peak(run.attributes, summary.peak_of_run(recording, run))
         if self._limit is not None:
@@ -274,11 +273,15 @@ class Replay:
             self._add_points_of_run(metrics)
         return self
 
-    def profiles(self, stacks: Stacks) -> list[Any]:
-        """Returns the requests of profiles of the run, which has these stacks."""
+    def profiles(self) -> list[Any]:
+        """Returns the requests of profiles of the run."""
         from otel_quant.export.otel.profiles import ProfilesSink  # only for those who ask
 
         requests: list[Any] = []
+        stacks = Stacks()
+        for step, seen in self._seen.items():
+            for each in seen:
+                stacks.add(step, each.lines, each.seen)
         sink = ProfilesSink(requests.append, self._span_ids)
         for event in self._events():
             sink.receive(replace(event, stacks=stacks))

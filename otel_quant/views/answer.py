@@ -18,6 +18,7 @@ from otel_quant.recordings.model import (
     covered,
     number,
     script_of,
+    steps_in,
 )
 from otel_quant.recordings.stacks import by_line, of_step, stacks_in
 from otel_quant.schema import semconv
@@ -70,8 +71,9 @@ def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     yield from _time(recording, subject)
     waited = list(_waited(recording))
     yield from waited
-    said = {OTHER_PROGRAMS: bool(waited), MEMORY_GROWTH: bool(growing)}
-    yield from _bounds(recording, subject, [name for name, is_said in said.items() if is_said])
+    yield from _bounds(
+        recording, subject, [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
+    )
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))
 
@@ -111,8 +113,10 @@ def _where(recording: Recording, subject: Subject) -> str:
     if recording.ending is not None and recording.ending.where:
         return cut(recording.ending.where, _LONGEST_NAME + _LONGEST_LINE)
     # Innermost of those that are still open, before that the one that counts samples.
+    # A child may have been killed alone.
     last = max(
-        (each for each in subject.steps if each.step.state != "ended"),
+        [each for each in subject.steps if each.step.state != "ended"]
+        or [each for each in steps_in(recording) if each.step.end is None],
         key=lambda each: (
             each.step.end is None,
             each.step.samples is not None,
@@ -265,11 +269,7 @@ def _bounds(recording: Recording, subject: Subject, said: Sequence[str]) -> Iter
 
 def _to_try(bound: str, each: PlacedStep) -> str:
     """Returns what to try against what bounds a step, as another sentence; empty if nothing is known."""
-    methods = (
-        listed(of.get(semconv.CALIBRATION_METHOD, ""))
-        for of in (each.step.attributes, each.run.attributes)
-    )
-    remedy = remedy_of(bound, next(filter(None, methods), ""))
+    remedy = remedy_of(bound, str(each.step.attributes.get(semconv.CALIBRATION_METHOD, "")))
     return f" To try: {remedy}." if remedy else ""
 
 

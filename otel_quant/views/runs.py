@@ -11,6 +11,7 @@ from otel_quant.export.recording.layout import REPORT
 from otel_quant.recordings.model import State
 from otel_quant.recordings.runs.fields import (
     FAILED,
+    LIBRARY,
     LISTED,
     NAMES,
     PATH,
@@ -152,11 +153,14 @@ def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
 
 
 def _pivot(pivot: Pivot) -> Table:
-    headings = {field.name: field.heading for field in LISTED}
+    headings = {field.name: field.heading for field in LISTED} | {LIBRARY: "LIBRARY"}
     return Table(
         (
             Column(headings.get(pivot.of_rows, pivot.of_rows), key=pivot.of_rows),
-            *(Column(headings.get(name, name), unit_of(name), key=name) for name in pivot.beside),
+            *(
+                Column(headings.get(name, name), unit_of(name) or None, key=name)
+                for name in pivot.beside
+            ),
             *(Column[Any](name or _NONE, unit_of(pivot.value)) for name in pivot.columns),
         ),
         [

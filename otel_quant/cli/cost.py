@@ -35,7 +35,6 @@ _PIECES: Final = 4096
 """Pieces of a report that are written at once."""
 
 _MAX_SECONDS: Final = 86_400.0
-_MAX_NODES: Final = 100_000_000
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,14 +96,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="give up on a model after this time (default: %(default).0f)",
     )
     parser.add_argument(
-        "--max-nodes",
-        type=whole_number("nodes", _MAX_NODES),
-        default=200_000,
-        metavar="N",
-        help="give up on a model with more nodes, those of functions and bodies included "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
         "--strict",
         action="store_true",
         help=f"exit with {INCOMPLETE} if the costs of some node are not known, or a length of an "
@@ -148,7 +139,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-_HANDED_ON: Final = ("rules", "view", "sparsity", "time_limit", "max_nodes")
+_HANDED_ON: Final = ("rules", "view", "sparsity", "time_limit")
 """Options that mean to the analysis what they mean to the command."""
 
 

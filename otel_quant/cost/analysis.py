@@ -35,8 +35,8 @@ from otel_quant.cost.results import (
     WeightSparsity,
     option_text,
 )
-from otel_quant.cost.structure import CostError, Graph, Model, Tensor, printable
-from otel_quant.cost.walk import MAX_NODES, Walk
+from otel_quant.cost.structure import CostError, Model, Tensor, printable
+from otel_quant.cost.walk import Walk
 
 if TYPE_CHECKING:
     from otel_quant.cost.fused import Fused
@@ -53,7 +53,6 @@ def analyze(
     sparsity: bool = False,
     tensors: bool = False,
     time_limit: float | None = None,
-    max_nodes: int = MAX_NODES,
 ) -> ModelCost:
     """Returns what a model costs, without running it and without reading its weights.
 
@@ -72,7 +71,6 @@ def analyze(
         sparsity: Whether to read the weights, in pieces, and look for zeros.
         tensors: Whether to list what nodes make.
         time_limit: Seconds after which to give up, or None.
-        max_nodes: Nodes, those of functions and bodies included, from which to give up.
 
     Raises:
         CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an
@@ -84,7 +82,7 @@ def analyze(
     deadline = None if time_limit is None else monotonic() + time_limit
     structure = read_model(model, deadline)
     bound = bind_inputs(structure.graph, inputs, structure.source, dims=dims)
-    walk = Walk(structure, bound, deadline=deadline, max_nodes=max_nodes)
+    walk = Walk(structure, bound, deadline=deadline)
     analysis = _Analysis(walk, bound, rules, view)
     if sparsity:
         from otel_quant.cost.sparsity import source_of, weight_sparsity  # imports numpy
@@ -130,9 +128,8 @@ class _Analysis:
             if run.assumed is not None:
                 branches.append(self._branch(run.op, *run.assumed))
         met = walk.constants.met
-        unused = set(_never_read(self._model, [each for each in met if each not in self._read]))
-        read = [value.weight for value in met if value.weight and value not in unused]
-        unread = [value.weight for value in unused if value.weight is not None]
+        read = [each.weight for each in met if each.weight and each in self._read]
+        unread = [each.weight for each in met if each.weight and each not in self._read]
         if self._corrected:
             params = self._packed + sum(weight.elements for weight in read)
         else:
@@ -254,7 +251,8 @@ class _Analysis:
         """Elements and bytes of the constants that an execution is the first to read."""
         elements = size = 0
         for op in (run.op, *run.idle):
-            for i, value in enumerate(op.inputs):
+            given = [each for body in (*op.bodies, *op.branches) for each in body.outputs]
+            for i, value in enumerate((*op.inputs, *given)):
                 if value is None or value.weight is None or value in self._read:
                     continue
                 self._read.add(value)
@@ -344,21 +342,6 @@ def _unknown_nodes(uncosted: Iterable[NodeCost]) -> Iterator[UnknownNodes]:
         if nodes:
             ops = dict(Counter(node.op_type for node in nodes))
             yield UnknownNodes(lack, ops, nodes[0].name, nodes[0].unknown_reason or "")
-
-
-def _never_read(model: Model, constants: Sequence[Value]) -> list[Value]:
-    """Those of some constants that no node of the model reads and no output is.
-
-    A branch that is not taken reads its constants too.
-    """
-    if not constants:
-        return []
-    read: set[str] = set()
-    for graph in (model.graph, *(Graph(each.nodes) for each in model.functions.values())):
-        for each in graph.within():
-            read.update(info.name for info in each.outputs)
-            read.update(name for node in each.nodes for name in node.inputs)
-    return [value for value in constants if value.name not in read]
 
 
 def file_bytes(model: Model, weights: Iterable[Value]) -> int:

@@ -176,9 +176,6 @@ def _gather_nd(op: Operation) -> Sequence[Shape]:
 def _tile(op: Operation) -> Sequence[Shape]:
     """Each length times its number of repeats."""
     shape = op.shape(0)
-    if 0 < op.opset < 6:
-        axis = op.int_(2)
-        return [with_dim(shape, axis, scaled(shape[axis], op.int_(1)))]
     times = target_shape(op, 1)
     if len(times) != len(shape):
         raise UnknownError(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import floor, prod
 from typing import Final
 
-from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of, known
+from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of
 from otel_quant.cost.operators.folding import single, target_shape
 from otel_quant.cost.operators.record import (
     ADD,
@@ -188,30 +188,20 @@ def _resize(op: Operation) -> Sequence[Shape]:
     axes = tuple(axis_of(axis, rank) for axis in op.attr_ints("axes") or range(rank))
     old = 0 < op.opset < 11 or op.kind == "Upsample"
     if not old and op.has(3) and op.input(3).shape != (0,):
-        return [_resized_to(op, shape, axes, target_shape(op, 3))]
+        if op.attr_str("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise UnknownError("sizes that keep the ratio of the lengths are not computed")
+        sizes = dict(zip(axes, target_shape(op, 3), strict=True))
+        return [tuple((dict(enumerate(shape)) | sizes).values())]
+    if op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+        raise UnknownError("the size of a part that is cut out is not computed")
     scales = op.attr_floats("scales")
     if scales is None:
         scales = op.floats(1 if old else 2)
-    cropped = op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
-    region = op.floats(1) if cropped else (0.0,) * len(axes) + (1.0,) * len(axes)
     result = list(shape)
-    for i, axis in enumerate(axes):
+    for axis, scale in zip(axes, scales, strict=True):
         length = shape[axis]
-        if length is not None:
-            taken = single(length * single(region[i + len(axes)] - region[i]))
-            result[axis] = floor(single(taken * single(scales[i])))
+        result[axis] = None if length is None else floor(single(single(length) * single(scale)))
     return [tuple(result)]
-
-
-def _resized_to(op: Operation, shape: Shape, axes: tuple[int, ...], sizes: Shape) -> Shape:
-    policy = op.attr_str("keep_aspect_ratio_policy", "stretch")
-    if policy != "stretch":
-        lengths = known([shape[axis] for axis in axes], "the operand", op.input(0).unknown)
-        pairs = zip(known(sizes, "the result"), lengths, strict=True)
-        scale = (min if policy == "not_larger" else max)(single(to / of) for to, of in pairs)
-        sizes = tuple(floor(single(scale * length) + 0.5) for length in lengths)
-    result = dict(enumerate(shape)) | dict(zip(axes, sizes, strict=True))
-    return tuple(result.values())
 
 
 _POOLED: Final = Operator(

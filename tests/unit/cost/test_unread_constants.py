@@ -48,14 +48,14 @@ def test_what_no_node_reads_counts_for_itself() -> None:
     }
 
 
-def test_an_output_a_branch_and_a_function_read_too() -> None:
+def test_a_branch_that_is_not_taken_reads_too() -> None:
     cost = with_weights(
-        "g (float[2, 3] x) => (float[2, 4] y, float[9] kept) <bool yes = {1}> { y = If (yes) <"
+        "g (float[2, 3] x) => (float[2, 4] y) <bool yes = {1}> { y = If (yes) <"
         "then_branch = a () => (float[2, 4] p) { p = MatMul (x, w) }, "
         "else_branch = b () => (float[2, 4] q) { q = MatMul (x, v) }> }",
-        w=floats(3, 4), v=floats(3, 4), kept=floats(9), left=floats(5),
+        w=floats(3, 4), v=floats(3, 4), left=floats(5),
     )  # fmt: skip
-    assert constants(cost) == (12 + 12 + 9 + 1, 48 + 48 + 36 + 1, 5, 20)
+    assert constants(cost) == (12 + 12 + 1, 48 + 48 + 1, 5, 20)
 
 
 def external(path: Path, length: str | None, size: int) -> Path:

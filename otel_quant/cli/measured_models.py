@@ -89,6 +89,10 @@ def measure_options(options: argparse.Namespace) -> Options:
     """Returns how models are measured: arguments of the command that have the name of an option."""
     from otel_quant.inference.subjects import Options
 
+    if sys.platform == "win32":
+        raise UserError(
+            "models are measured in processes of their own, as this system has none; expected Linux or macOS"
+        )
     inputs, dims = model_shapes(options)
     given = {each.name: value for each in fields(Options)
              if (value := getattr(options, each.name, None)) is not None}  # fmt: skip

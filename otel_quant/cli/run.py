@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.cli.command import Command, UserError
-from otel_quant.launcher.program import Program, end_as
+from otel_quant.launcher.program_end import end_as
 from otel_quant.launcher.start import (
     let_it_start,
     make_folder,
@@ -22,6 +22,11 @@ from otel_quant.launcher.start import (
     program_environment,
     take_notes,
 )
+
+if sys.platform == "linux":
+    from otel_quant.launcher.program import Program
+else:
+    from otel_quant.launcher.program_elsewhere import Program
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:

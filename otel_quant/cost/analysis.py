@@ -80,6 +80,8 @@ def analyze(
     view = view or ("fused" if rules == "corrected" else "file")
     _chosen("view", "view", view, VIEWS)
     deadline = None if time_limit is None else monotonic() + time_limit
+    if sparsity and hasattr(model, "SerializeToString"):
+        model = model.SerializeToString()  # with the weights, which are to be read
     structure = read_model(model, deadline)
     bound = bind_inputs(structure.graph, inputs, structure.source, dims=dims)
     walk = Walk(structure, bound, deadline=deadline)

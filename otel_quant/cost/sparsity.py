@@ -59,18 +59,10 @@ _Opened: TypeAlias = tuple[FileIO | BytesIO, int, int]
 Source: TypeAlias = Callable[[Tensor], _Opened | None]
 
 
-def source_of(model: Any) -> Source:
+def source_of(model: str | os.PathLike[str] | bytes) -> Source:
     """Returns where the weights of a model lie."""
-    if not isinstance(model, str | os.PathLike | bytes | bytearray | memoryview):
-        held = {tensor.name: tensor for tensor in model.graph.initializer}
 
-        def in_memory(tensor: Tensor) -> _Opened | None:
-            data = held[tensor.name].raw_data if tensor.name in held else b""
-            return (BytesIO(data), 0, len(data)) if data else None
-
-        return in_memory
-
-    def in_file(tensor: Tensor) -> _Opened | None:
+    def opened(tensor: Tensor) -> _Opened | None:
         if isinstance(model, str | os.PathLike) and tensor.external is not None:
             return _external(Path(model), tensor)
         if len(tensor.spans) != 1 or tensor.spans[0].field not in _AS_THEY_ARE:
@@ -78,7 +70,7 @@ def source_of(model: Any) -> Source:
         file = FileIO(os.fspath(model)) if isinstance(model, str | os.PathLike) else BytesIO(model)
         return file, tensor.spans[0].offset, tensor.spans[0].length
 
-    return in_file
+    return opened
 
 
 def _external(model: Path, tensor: Tensor) -> _Opened:

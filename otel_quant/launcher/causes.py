@@ -6,11 +6,11 @@ What none of them tells is not concluded from their silence.
 from __future__ import annotations
 
 import errno
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from otel_quant.base import signals
 from otel_quant.launcher.advice import Where
 from otel_quant.launcher.observer import Observation
 from otel_quant.launcher.surroundings import ProcessUse
@@ -38,7 +38,14 @@ _FULL: Final = 1 << 20
 """Bytes. A disk with less is full."""
 
 _SENT: Final = frozenset(
-    {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGXCPU, signal.SIGUSR1, signal.SIGUSR2}
+    {
+        signals.SIGKILL,
+        signals.SIGTERM,
+        signals.SIGINT,
+        signals.SIGXCPU,
+        signals.SIGUSR1,
+        signals.SIGUSR2,
+    }
 )
 """Signals by which batch systems end a job that is over its limit."""
 
@@ -87,11 +94,11 @@ def cause_of(known: Known) -> Cause:
 
 def _cpu_time(known: Known) -> Cause | None:
     use = known.use
-    if use is None or known.signal not in (signal.SIGXCPU, signal.SIGKILL):
+    if use is None or known.signal not in (signals.SIGXCPU, signals.SIGKILL):
         return None
     # With each SIGXCPU the kernel raises the first limit by a second.
     first = (use.cpu_limit, (use.cpu_limit or 0) - 1)
-    limits = first if known.signal == signal.SIGXCPU else (use.last_cpu_limit,)
+    limits = first if known.signal == signals.SIGXCPU else (use.last_cpu_limit,)
     least = use.cpu_time + (0 if use.is_over else _UNSEEN)
     limit = next((each for each in limits if each and least >= each), None)
     if limit is None:
@@ -104,7 +111,7 @@ def _file_size(known: Known) -> Cause | None:
     use, is_error = known.use, f"[Errno {errno.EFBIG}]" in known.error
     if use is None or use.file_size_limit is None:
         return None
-    if not is_error and known.signal != signal.SIGXFSZ:
+    if not is_error and known.signal != signals.SIGXFSZ:
         return None
     return Cause(
         FILE_SIZE,
@@ -119,7 +126,7 @@ def _address_space(known: Known) -> Cause | None:
     share = use.addresses / use.address_space
     is_near = share >= _NEAR
     # C++ code aborts when it gets no memory.
-    if not is_error and not (is_near and known.signal == signal.SIGABRT):
+    if not is_error and not (is_near and known.signal == signals.SIGABRT):
         return None
     return Cause(
         ADDRESS_SPACE if is_near else None,
@@ -130,7 +137,7 @@ def _address_space(known: Known) -> Cause | None:
 def _disk(known: Known) -> Cause | None:
     is_error = f"[Errno {errno.ENOSPC}]" in known.error or "No space left on device" in known.error
     # SIGBUS: memory that is a file, for which there was no room.
-    if not is_error and known.signal != signal.SIGBUS:
+    if not is_error and known.signal != signals.SIGBUS:
         return None
     full = [disk for disk in known.seen.disks if disk.free < _FULL]
     places = ", ".join(f"{size(each.free)} of {size(each.size)} ({each.places})" for each in full)
@@ -140,7 +147,7 @@ def _disk(known: Known) -> Cause | None:
 def _out_of_memory(known: Known) -> Cause | None:
     seen, victim, kills = known.seen, known.victim, known.seen.oom_kills
     is_unseen = known.signal is None and victim.run is not None and victim.run.end is None
-    if known.shortage is not None or (known.signal != signal.SIGKILL and not is_unseen):
+    if known.shortage is not None or (known.signal != signals.SIGKILL and not is_unseen):
         return None
     if kills is not None and kills.kills:
         told = f"{counted(kills.kills, 'out-of-memory kill')}: oom_kill in {kills.counter}"

@@ -20,9 +20,9 @@ from otel_quant.base.log import LOG
 from otel_quant.capture.recorder.origin import git_head, shown_command
 from otel_quant.export.otel.default_exporters import defaults_in
 from otel_quant.export.recording.event_file import complete_manifest, create_manifest
-from otel_quant.launcher import program
 from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.launcher.post_mortem import ending_in
+from otel_quant.launcher.program_end import Ending as ProgramEnding
 from otel_quant.launcher.start import TRACEPARENT
 from otel_quant.recordings.model import Ending, Recording
 from otel_quant.recordings.reader import read
@@ -119,7 +119,7 @@ class LaunchedRecording:
         if self._observer is not None:
             self._observer.look_last()
 
-    def finish(self, ended: program.Ending) -> Ending | None:
+    def finish(self, ended: ProgramEnding) -> Ending | None:
         """Completes the recording."""
         ending: Ending | None = None
         fields: dict[str, object] = {"ended": time.time_ns(), **self._span}

@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -164,7 +165,7 @@ def let_it_start(folder: str) -> None:
     ends = time.monotonic() + _START_LASTS
     with suppress(OSError):  # it has removed the folder
         while not os.path.getsize(_notes_in(folder)) and time.monotonic() < ends:
-            if signal.SIGCHLD in signal.sigpending():
+            if sys.platform == "linux" and signal.SIGCHLD in signal.sigpending():
                 break
             time.sleep(_START_LASTS / 50)
 

@@ -174,20 +174,16 @@ def test_an_external_offset_that_is_not_a_number_is_an_error() -> None:
         analyze(message(7, message(5, tensor)))
 
 
-def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "pipe.onnx"
-    os.mkfifo(path)
-    with pytest.raises(CostError, match="is not a regular file"):
-        analyze(path)
-
-
-def test_a_missing_file_a_folder_and_an_impossible_path_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(CostError, match="No such file"):
-        analyze(tmp_path / "none.onnx")
-    with pytest.raises(CostError, match="is not a regular file"):
-        analyze(tmp_path)
-    with pytest.raises(CostError, match="cannot be opened"):
-        analyze("a\0b")
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.onnx")
+    for path, problem in (
+        (tmp_path / "pipe.onnx", "is not a regular file"),
+        (tmp_path, "is not a regular file"),
+        (tmp_path / "none.onnx", "No such file"),
+        ("a\0b", "cannot be opened"),
+    ):
+        with pytest.raises(CostError, match=problem):
+            analyze(path)
 
 
 def test_a_time_limit_of_0_stops_the_smallest_model() -> None:

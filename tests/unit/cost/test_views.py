@@ -49,14 +49,6 @@ def test_both_views_are_there_and_only_memory_differs() -> None:
     )  # fmt: skip
 
 
-def test_the_rules_of_onnx_tool_are_of_the_file() -> None:
-    data = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
-    ).SerializeToString()
-    assert analyze(data, rules="onnx_tool").view == "file"
-    assert analyze(data, rules="onnx_tool", view="fused").view == "fused"
-
-
 def test_a_view_that_there_is_not_is_refused() -> None:
     with pytest.raises(CostError, match=r"'both' is not a view.*fused or file"):
         text_cost(SIGMOID, view="both")

@@ -13,8 +13,8 @@ import pytest
 from otel_quant.export.recording.curve import RecordedCurve, read_curve, short_name
 from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.launcher.post_mortem import ending_in
-from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.program import Program
+from otel_quant.launcher.program_end import Ending as ProgramEnding
 from otel_quant.recordings.model import Ending
 from otel_quant.schema.series import TOTALS
 from otel_quant.views.curves import grid_of

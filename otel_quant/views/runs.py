@@ -108,6 +108,9 @@ def _page_parts(
     if pivot.rows:
         yield _pivot(pivot)._replace(caption=_note(pivot), note="")
     *columns, path = _fields(names)
+    columns.sort(
+        key=lambda field: field.name != STATUS
+    )  # in a phone's window it is beside the path
     table = _list(runs, names, (path, *columns))._replace(caption="Runs")
     yield Section("Runs", (table.first(_MOST_ROWS, "run"),))
     if unreadable:

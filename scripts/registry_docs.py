@@ -46,6 +46,7 @@ EVENTS: dict[str, Place] = {
     semconv.CHECKPOINT_EVENT: "checkpoint",
     semconv.READING_EVENT: "reading",
     semconv.FORECAST_EVENT: "forecast",
+    semconv.LINES_EVENT: "lines",
     semconv.DEVICE_EVENT: "device",
     semconv.IMPAIRED_EVENT: "device",
     semconv.ENDING_EVENT: "ending",

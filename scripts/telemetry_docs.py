@@ -21,6 +21,7 @@ _PLACES = {
     "checkpoint": "checkpoint records",
     "reading": "records of readings",
     "forecast": "records of forecasts",
+    "lines": "records of lines of code",
     "device": "device records",
     "ending": "records of endings",
     "inference": "spans of inferences and benchmarks",

@@ -101,6 +101,10 @@ def dashboard() -> builders.Dashboard:
             .url("/d/quant-inference/inference?var-run=${run:percentencode}").keep_time(True).icon("bolt")
             .tooltip("What was measured of the models that this run has made, where it has the run's name")
         )
+        .with_variable(
+            builders.TextBoxVariable("lines").label("Lines of step").default_value("")
+            .description("A part of the names of steps whose lines of code are shown. A click on a step chooses its own.")
+        )
         .annotation(_checkpoints())
         .annotation(_warnings())
         .with_panel(_now())
@@ -113,6 +117,7 @@ def dashboard() -> builders.Dashboard:
         .with_panel(_memory())
         .with_panel(_steps_over_time())
         .with_panel(_steps())
+        .with_panel(_lines())
         .with_panel(_disk())
         .with_panel(_cpu())
         .with_panel(_trace())
@@ -357,13 +362,33 @@ def _steps() -> panels.Panel:
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Step"}]))
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Rank"}]))
-        .override_by_name("Name", panels.looks(links=[panels.link("Show its trace below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${run:queryparam}&${instance:queryparam}&var-trace=${__data.fields.traceIdHidden}")], custom__hideFrom__viz=False))
+        .override_by_name("Name", panels.looks(links=[panels.link("Show its trace and its lines of code below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${run:queryparam}&${instance:queryparam}&var-trace=${__data.fields.traceIdHidden}&var-lines=${__data.fields.Name:percentencode}")], custom__hideFrom__viz=False))
         .override_by_name("Trace", panels.looks(custom__hideFrom__viz=True))
     )  # fmt: skip
     for title, unit in STEP_COLUMNS.values():
         if unit:
             table = table.override_by_name(title, panels.looks(unit))
     return table
+
+
+LINES = (
+    f"{{{{ .{names.label(semconv.STEP_NAME)} }}}}: {{{{ .{names.label(semconv.STEP_BOUND_BY)} }}}},"
+    f" {{{{ .{names.label(semconv.STEP_BOUND_EVIDENCE)} }}}}"
+    '{{ range (fromJson __line__).time }}{{ printf "\\n%5.1f %%  %10.2f s   %s" (mulf .share 100) .seconds .line }}{{ end }}'
+    '{{ range (fromJson __line__).growth }}{{ printf "\\n%5.1f %%  %10.1f MB  %s" (mulf .share 100) (divf .bytes 1e6) .line }}{{ end }}'
+)  # fmt: skip
+"""How Loki writes a record of lines: what bounds the step, then time by line, then growth of memory by line."""
+
+
+def _lines() -> panels.Panel:
+    name, bound = map(names.label, (semconv.STEP_NAME, semconv.STEP_BOUND_BY))
+    records = f'{panels.RECORDS} | {bound} != "" | {name} =~ `(?i).*${{lines:regex}}.*` | line_format `{LINES}`'
+    return (
+        logs.Panel().title("Lines of code")
+        .description("What bounded each step of which a second or more was seen, and where it spent its time: the ten lines of code with the most time of their own, then the ten at which memory grew most. Click a step in the table above for its own. `otel-quant stacks` shows them all.")
+        .datasource(panels.LOKI).with_target(panels.logql(records))
+        .show_time(True).wrap_log_message(True).enable_log_details(True).span(24).height(12)
+    )  # fmt: skip
 
 
 def _trace() -> panels.Panel:

@@ -273,7 +273,7 @@ class RanGraph:
         self._unnamed: dict[str, list[Node]] = {}  # By operator, in the order in which they run
         self.makers: dict[str, Node] = {}
         self.readers: dict[str, list[Node]] = {}
-        self._constants: frozenset[str] = frozenset()
+        self._constants: dict[str, str] = {}
         try:
             graph = read_graph(str(path)) if path is not None else None
         except CostError:
@@ -281,7 +281,8 @@ class RanGraph:
         if graph is None:
             return
         self.weight_bytes = sum(tensor.stored for tensor in graph.initializers)
-        self._constants = frozenset(tensor.name for tensor in graph.initializers)
+        for each in graph.initializers:
+            self._constants[each.name] = tensor_text(dtypes.name_of(each.dtype), each.dims)
         for node in graph.nodes:
             if node.name:
                 self.nodes[node.name] = node
@@ -309,6 +310,19 @@ class RanGraph:
         """Whether a tensor is a constant of the graph."""
         return tensor in self._constants
 
+    def operands(self, kernel: RanKernel, node: Node | None) -> tuple[str, ...]:
+        """Returns a kernel's operands, with packed constants, which the profile leaves out, if that is certain."""
+        names = [] if node is None else [name for name in node.inputs if name]
+        found: list[str] = []
+        left = list(kernel.inputs)
+        for name in names:
+            constant = self._constants.get(name)
+            if constant is not None and (not left or left[0] != constant):
+                found.append(constant)
+            elif left:
+                found.append(left.pop(0))
+        return tuple(found) if len(found) == len(names) and not left else kernel.inputs
+
 
 class Part(NamedTuple):
     """Nodes that a provider was given together: those of a kernel that it compiles, or a single one."""
@@ -321,7 +335,7 @@ class Part(NamedTuple):
 class Placed:
     """A kernel with its place in the file."""
 
-    ran: RanKernel
+    ran: RanKernel  # With the constants that its operands lack in the profile
     # Nodes of the file that it does the work of; the one that it is named by first, if it is
     nodes: tuple[Operation, ...]
     inserted: bool  # Whether the runtime has put it in: no node of the file asks for it
@@ -378,7 +392,7 @@ def placed(
             name=printable(kernel.name, _LONGEST),
             node=printable(nodes[0].name, _LONGEST) if nodes and part is None else None,
             nodes=0 if inserted else count,
-            inputs=kernel.inputs[:_MOST_TENSORS],
+            inputs=ran.operands(kernel, node)[:_MOST_TENSORS],
             outputs=kernel.outputs[:_MOST_TENSORS],
             macs=macs,
             is_compiled=part is not None,

@@ -77,6 +77,8 @@ class Event:
     devices: tuple[Attributes, ...] = ()  # What was used of each GPU
     began_ns: int = 0  # Of what has ended: wall clock at its start
     lasted_ns: int = 0  # Of what has ended: by the monotonic clock
+    # Of a step that has ended: the lines of code with the most time and the most growth of memory
+    top_lines: dict[str, Any] | None = None
     samples: int | None = None  # Calibration samples that the step has consumed, or is to consume
     items: int | None = None  # Items in them; None if one of them did not tell
     error: str | None = None  # Class name of the exception, or the signal, that ended it

@@ -25,7 +25,7 @@ SCOPE: Final = "otel_quant"
 
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
 Place = Literal[
-    "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "device", "ending",
+    "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "ending",
     "inference", "measured model", "operator", "finding", "metric", "program",
 ]  # fmt: skip
 
@@ -39,7 +39,7 @@ class Attribute:
     unit: str  # UCUM unit, empty for values without one
     brief: str  # Meaning of the value
     # Where it is used: the resource of every signal, the run's root span, a step's span, a model cost span, a checkpoint log
-    # record, a log record of a reading, of a forecast, of one device or of the end of a program,
+    # record, a log record of a reading, of a forecast, of lines of code, of one device or of the end of a program,
     # the span of an inference or of a model in it, a log record of an operator or of what went
     # wrong in it, metric points, the span of a whole program
     places: tuple[Place, ...]
@@ -125,19 +125,19 @@ INFERENCE_SQNR: Final = "quant.inference.sqnr"
 INFERENCE_FINDINGS: Final = "quant.inference.findings"
 INFERENCE_CONVERSIONS: Final = "quant.inference.conversions"
 
-RUN_ID: Final = _attribute("quant.run.id", "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "device"), "3f2a9c0e5b7d4a16")
-RUN_NAME: Final = _attribute("quant.run.name", "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks have that of their run, an inference that of the run or the recording that it belongs to.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "device", "inference", "measured model", "operator", "finding", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z")
+RUN_ID: Final = _attribute("quant.run.id", "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device"), "3f2a9c0e5b7d4a16")
+RUN_NAME: Final = _attribute("quant.run.name", "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks have that of their run, an inference that of the run or the recording that it belongs to.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "inference", "measured model", "operator", "finding", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z")
 RUN_TRACE_ID: Final = _attribute("quant.run.trace_id", "string", "", "Trace of the run's span; absent without one.", ("metric",), "0af7651916cd43dd8448eb211c80319c")
-RUN_RANK: Final = _attribute("quant.run.rank", "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "device", "metric"), "0")
+RUN_RANK: Final = _attribute("quant.run.rank", "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "metric"), "0")
 RUN_WORLD_SIZE: Final = _attribute("quant.run.world_size", "int", "", "Number of processes that the launcher started.", ("run",), "8")
 RUN_STEPS: Final = _attribute("quant.run.steps", "int", "{step}", "Steps that the run has finished.", ("run",), "7")
 RUN_FAILED_STEPS: Final = _attribute("quant.run.failed_steps", "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0")
-STEP_NAME: Final = _attribute("quant.step.name", "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "device", "metric"), "Calibration")
-STEP_KIND: Final = _attribute("quant.step.kind", "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "device", "metric"), "Calibration")
-STEP_INDEX: Final = _attribute("quant.step.index", "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "forecast", "device"), "3")
-STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What took most of the step's own time: `lock_file`, `compiling`, `importing`, `calibration_data`, `other_programs`, `page_faults`, `disk`, `waiting`, `one_processor`, `all_processors`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step",), "calibration_data")
-STEP_BOUND_EVIDENCE: Final = _attribute("quant.step.bound_evidence", "string", "", "What says so.", ("step",), "63 % of its time, most at Reader.get_next (quantize.py:17)")
-LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "device", "inference", "measured model", "metric"), "amd-quark")
+STEP_NAME: Final = _attribute("quant.step.name", "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "metric"), "Calibration")
+STEP_KIND: Final = _attribute("quant.step.kind", "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "metric"), "Calibration")
+STEP_INDEX: Final = _attribute("quant.step.index", "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "forecast", "lines", "device"), "3")
+STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What bounded the step, of its own time: `lock_file`, `compiling`, `importing`, `memory_growth`, `calibration_data`, `gpu_idle`, `other_programs`, `all_processors`, `page_faults`, `disk`, `waiting`, `one_processor`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step", "lines"), "calibration_data")
+STEP_BOUND_EVIDENCE: Final = _attribute("quant.step.bound_evidence", "string", "", "What says so.", ("step", "lines"), "63 % of its time, most at Reader.get_next (quantize.py:17)")
+LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "lines", "device", "inference", "measured model", "metric"), "amd-quark")
 LIBRARY_VERSION: Final = _attribute("quant.library.version", "string", "", "Version of that distribution.", ("step", "inference", "measured model"), "0.13")
 CODE_FUNCTION_NAME: Final = _attribute("code.function.name", "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration")
 ERROR_TYPE: Final = _attribute("error.type", "string", "", "Class of the exception that ended the step.", ("run", "step", "metric", "program"), "MemoryError")
@@ -289,6 +289,7 @@ RUN_STARTED_EVENT: Final = _event("quant.run.started", "The run's span has start
 CHECKPOINT_EVENT: Final = _event("quant.checkpoint.taken", "One checkpoint.")
 READING_EVENT: Final = _event("quant.reading.taken", "A reading between two checkpoints, at most every 28 s, if memory has moved by more than 1 % since the last record.")
 FORECAST_EVENT: Final = _event("quant.forecast.exceeded", "A warning: memory that grows with the calibration samples would exceed the limit before the last one.")
+LINES_EVENT: Final = _event("quant.lines.seen", "The ten lines of code with the most time of their own in a step, and the ten at which memory grew most; sent when a step ends of which the sampler has seen a second or more.")
 DEVICE_EVENT: Final = _event("quant.device.used", "What a step, or the run, used of one GPU; sent when it ends.")
 IMPAIRED_EVENT: Final = _event("quant.device.impaired", "A warning: something has begun to slow a GPU down, or its memory has failed.")
 MODEL_COST_EVENT: Final = _event("quant.model.cost", "The nodes of a costed model with the most MACs, and those with the largest memory.")

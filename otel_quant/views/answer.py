@@ -19,8 +19,16 @@ from otel_quant.recordings.model import (
     number,
     script_of,
 )
+from otel_quant.recordings.stacks import by_line, of_step, stacks_in
 from otel_quant.schema import semconv
-from otel_quant.schema.bounds import COMPILING, IMPORTING, OTHER_PROGRAMS, words_of
+from otel_quant.schema.bounds import (
+    COMPILING,
+    IMPORTING,
+    MEMORY_GROWTH,
+    OTHER_PROGRAMS,
+    remedy_of,
+    words_of,
+)
 from otel_quant.schema.units import (
     WITHIN,
     clock_text,
@@ -38,7 +46,7 @@ _LONGEST_NAME: Final = 120
 _LONGEST_LINE: Final = 60
 _LONGEST_MESSAGE: Final = 400
 _MOST_PATHS: Final = 3
-_MOST_BOUNDS: Final = 3
+_MOST_BOUNDS: Final = 5
 _MOST_GROWING: Final = 10
 _LONG: Final = 0.2
 """Share of the whole time from which on a step leaks rather than loads, and a wait is worth telling."""
@@ -57,11 +65,13 @@ def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     """Yields what is to be said after how it ended, the most important sentence first."""
     yield from _error(recording, subject)
     yield from _peak_sentence(recording, subject, summary.peak(recording))
-    yield from _growing(recording, subject)
+    growing = list(_growing(recording, subject))
+    yield from growing
     yield from _time(recording, subject)
     waited = list(_waited(recording))
     yield from waited
-    yield from _bounds(recording, subject, unsaid=OTHER_PROGRAMS if waited else None)
+    said = {OTHER_PROGRAMS: bool(waited), MEMORY_GROWTH: bool(growing)}
+    yield from _bounds(recording, subject, [name for name, is_said in said.items() if is_said])
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))
 
@@ -184,7 +194,12 @@ def _growing(recording: Recording, subject: Subject) -> Iterator[str]:
     ending, limit = recording.ending, memory_limit(recording)
     if limit and grown.left is not None and (ending is None or ending.exit_code == 0):
         text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
-    yield f"{text}: a leak, or data that is kept."
+    lines = by_line(of_step(stacks_in(recording), each.step.name))
+    seen = sum(amounts.grown for amounts in lines.values())
+    if seen:
+        place = max(lines, key=lambda place: lines[place].grown)
+        text += f", {share_text(lines[place].grown / seen)} of it at {place.short}"
+    yield f"{text}: a leak, or data that is kept.{_to_try(MEMORY_GROWTH, each)}"
 
 
 def whose(recording: Recording, peak: summary.Known) -> str:
@@ -230,18 +245,32 @@ def _waited(recording: Recording) -> Iterator[str]:
         yield f"For {duration_text(waited)} of {whole} its main thread waited for a processor: a busy machine."
 
 
-def _bounds(recording: Recording, subject: Subject, unsaid: str | None) -> Iterator[str]:
-    """Yields what bounds the steps that took most of the time, longest first; nothing of one verdict."""
+def _bounds(recording: Recording, subject: Subject, said: Sequence[str]) -> Iterator[str]:
+    """Yields what bounds the steps that matter, longest first, and what to try; not what was said already."""
+    peak = summary.peak(recording)
     known = [
         each
         for each in subject.steps
-        if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, unsaid)
-        and each.own >= _WORTH * recording.duration
+        if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *said)
+        and (
+            each.own >= _WORTH * recording.duration or (peak is not None and each.step is peak.step)
+        )
     ]
     for each in sorted(known, key=lambda each: -each.own)[:_MOST_BOUNDS]:
-        bound = words_of(str(each.step.attributes[semconv.STEP_BOUND_BY]))
+        bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
         evidence = each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")
-        yield f"{_path(each.names)}: {bound}: {cut(listed(evidence), _LONGEST_MESSAGE)}."
+        text = f"{words_of(bound)}: {cut(listed(evidence), _LONGEST_MESSAGE)}"
+        yield f"{_path(each.names)}: {text}.{_to_try(bound, each)}"
+
+
+def _to_try(bound: str, each: PlacedStep) -> str:
+    """Returns what to try against what bounds a step, as another sentence; empty if nothing is known."""
+    methods = (
+        listed(of.get(semconv.CALIBRATION_METHOD, ""))
+        for of in (each.step.attributes, each.run.attributes)
+    )
+    remedy = remedy_of(bound, next(filter(None, methods), ""))
+    return f" To try: {remedy}." if remedy else ""
 
 
 def _written(recording: Recording, subject: Subject) -> Iterator[str]:

@@ -17,7 +17,6 @@ from otel_quant.recordings.comparison.side_by_side import (
     StepRow,
 )
 from otel_quant.recordings.model import StepPath, name_text, path_text
-from otel_quant.recordings.stacks import by_line, of_step, stacks_in
 from otel_quant.recordings.summary import (
     CPU_TIME,
     DURATION,
@@ -33,7 +32,6 @@ from otel_quant.schema.figures import PREFIX
 from otel_quant.schema.units import counted, cut, share_text
 from otel_quant.views.cells import number_text
 from otel_quant.views.document import (
-    ONE,
     Cell,
     Charts,
     Column,
@@ -53,20 +51,16 @@ from otel_quant.views.gate import (
     outcome_text,
     spread_text,
 )
+from otel_quant.views.stack_differences import flame_of, lines_of
 
 _MOST_ROWS: Final = 40
 _MOST_NOTES: Final = 20
 _MOST_CHECKS: Final = 40
 _MOST_NAMED: Final = 6
-_MOST_LINES: Final = 5
 _MOSTLY: Final = 0.9
 """Part of a step's difference from which on a step within it tells it."""
 
-_TELLING: Final = 0.1
-"""Part of a step's difference that a line makes at least where it is shown."""
-
 _LONGEST_NAME: Final = 80
-_LONGEST_LINE: Final = 120
 
 _TOGETHER: Final = "of more than 10,000 steps those of one name count as one: times are added up"
 _SEEN: Final = 0.01
@@ -118,6 +112,10 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
         yield Lines(headlines)
     if with_curves:
         yield Section("Over time", _curves(comparison))
+        for side in comparison.sides[1:]:
+            graph = flame_of((comparison.sides[0], side))
+            if graph is not None:
+                yield Section(graph.title, (graph,))
     yield _figures(comparison)
     notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
     if points := [f"{_step_name(row)}: {text}" for row, text in notes if text]:
@@ -313,7 +311,7 @@ def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
 
 
 def _lines(comparison: Comparison) -> Iterator[Table]:
-    """Yields the lines of code of the step that makes a difference of the total, in each side's median run."""
+    """Yields the lines of code of the step that makes a difference of the total, where both sides know theirs."""
     for at, side in enumerate(comparison.sides[1:]):
         for name in (DURATION, MEMORY_PEAK):
             row = comparison.rows[0].figures.get(name)
@@ -322,38 +320,7 @@ def _lines(comparison: Comparison) -> Iterator[Table]:
                 where = _where_most(comparison, name, at, change.change)
                 if where is not None:
                     of = comparison.sides[0], side
-                    yield from _lines_of(of, where.path[-1][0], name == DURATION, change.change)
-
-
-def _lines_of(sides: tuple[Side, Side], step: str, is_time: bool, change: float) -> Iterator[Table]:
-    """Yields the lines that make a tenth of a difference or more, if both sides know theirs."""
-    known = [by_line(of_step(stacks_in(_median_run(side).recording), step)) for side in sides]
-    before, after = (
-        {place: seen.time / 1e9 if is_time else seen.grown for place, seen in each.items()}
-        for each in known
-    )
-    sign = 1 if change > 0 else -1
-    rows = [
-        (sign * (after.get(place, 0) - before.get(place, 0)), place)
-        for place in (before | after if before and after else ())
-    ]
-    told = sorted(
-        ((more, place) for more, place in rows if more >= _TELLING * abs(change)), reverse=True
-    )
-    if told:
-        unit, what = ("s", "time of their own") if is_time else ("By", "memory growth")
-        yield Table(
-            (
-                Column("LINE", longest=_LONGEST_LINE),
-                *(Column(side.name.upper(), unit, shown_in=ONE) for side in sides),
-                Column("DIFFERENCE", unit, shown_in=ONE, is_signed=True),
-            ),
-            [
-                (place.text, before.get(place, 0), after.get(place, 0), sign * more)
-                for more, place in told[:_MOST_LINES]
-            ],
-            title=f"Lines of {cut(step, _LONGEST_NAME)} with {'more' if sign > 0 else 'less'} {what}",
-        )
+                    yield from lines_of(of, where.path[-1][0], name == DURATION, change.change)
 
 
 def _columns(comparison: Comparison) -> Iterator[Column[Any]]:

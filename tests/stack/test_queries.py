@@ -296,6 +296,18 @@ def test_memory_of_a_run_is_that_of_its_readings_too(world: World, query: Query)
     eventually(lambda: highest() == READ_BETWEEN, f"{query}: {query.text}", 30)
 
 
+def test_the_lines_of_a_step_are_shown_as_a_table(world: World) -> None:
+    (query,) = (each for each in QUERIES if each.place == ("Quantization run", "Lines of code"))
+    lines = {line for result in world.ask(query) for _, line in result["values"]}
+    assert (
+        "Calibration: calibration_data, 63 % of its time, most at Reader.get_next (quantize.py:17)\n"
+        " 75.0 %        3.00 s   merge (calibrate.py:983)\n"
+        " 25.0 %        1.00 s   load (quantize.py:30)\n"
+        " 75.0 %        90.0 MB  load (quantize.py:30)\n"
+        " 25.0 %        30.0 MB  merge (calibrate.py:983)"
+    ) in lines
+
+
 def test_last_step_of_a_killed_run_is_shown(world: World) -> None:
     query = Query(
         ("test", "killed"), "A", "loki", f'{{service_name="{JOB}"}} | trace_id="{world.killed}"'
@@ -500,7 +512,9 @@ def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
         ("Quantization compared", "Runs side by side"): to_runs(
             "Quantization compared", "Runs side by side"
         ),
-        ("Quantization run", "Steps"): {"Name": [(path, start | chosen)] * len(STEPS_OF_A_RUN)},
+        ("Quantization run", "Steps"): {
+            "Name": [(path, start | chosen | {"var-lines": [step]}) for step in STEPS_OF_A_RUN]
+        },
     }
     steps = shown["Quantization run"]["Steps"]
     assert [step for (step,) in steps.rows("Name")] == STEPS_OF_A_RUN

@@ -108,7 +108,7 @@ class World:
     def filled(self, query: Query, variables: Mapping[str, str]) -> str:
         """Returns a query's text with values for Grafana's variables."""
         every = dict.fromkeys(("job", "run", "instance", "step", "baseline", "model"), ".+")
-        given = {**every, "search": "", **variables}
+        given = {**every, "search": "", "lines": "", **variables}
         values = {
             "$__rate_interval": RATE_INTERVAL,
             "$__interval": "5s",

@@ -18,9 +18,9 @@ from otel_quant.capture.recorder.attributes import (
     run_identity_of,
 )
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
+from otel_quant.capture.stacks import StackSampler
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
-from otel_quant.schema.bounds import Evidence, bound_of
 from otel_quant.schema.events import (
     Attributes,
     Event,
@@ -41,7 +41,7 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
-from otel_quant.schema.stacks import Place, Stacks
+from otel_quant.schema.stacks import Place
 
 
 class Taken(NamedTuple):
@@ -63,7 +63,7 @@ class EventMaker:
     def __init__(self, resources: Sequence[Resource], metrics: ProgramMetrics | None) -> None:
         self._figures = FigureAttributes(resources)
         self._metrics, self._boundary = metrics, FAULTS.kept_in("metrics of the program")
-        self.stacks: Stacks | None = None  # Of the run; None if they are not taken
+        self.sampler: StackSampler | None = None  # None if no stacks are taken
         self._next = 0
         self._latest: Mapping[str, object] = {}
         # What the span of the run, or of a worker's part of it, has of its steps and models: of
@@ -121,7 +121,10 @@ class EventMaker:
         self._copy_to_run(known)
         known |= progress_of(step.samples, step.items or None, lasted_ns / 1e9)
         known |= step.warnings
-        known |= self._bound_of(step, lasted_ns / 1e9, known)
+        top_lines: dict[str, Any] | None = None
+        if self.sampler is not None:
+            bound, top_lines = self.sampler.bound_of(step, lasted_ns / 1e9, known, self.run)
+            known |= bound
         return self._event(
             "step.ended",
             taken,
@@ -136,6 +139,7 @@ class EventMaker:
             error_message=message_of(error, paths=self.run.paths) if error is not None else None,
             exception=error,
             peaks=peaks,
+            top_lines=top_lines,
         )
 
     def checkpoint(self, step: StepInfo | None, taken: Taken) -> Event:
@@ -188,7 +192,7 @@ class EventMaker:
             reading=reading,
             baseline=self.baseline,
             peaks=peaks,
-            stacks=self.stacks,
+            stacks=self.sampler.stacks if self.sampler is not None else None,
             lines=lines or {},
         )
 
@@ -235,26 +239,8 @@ class EventMaker:
             error=error_type(error) if error is not None else None,
             error_message=message_of(error, paths=self.run.paths) if error is not None else None,
             peaks=peaks,
-            stacks=self.stacks,
+            stacks=self.sampler.stacks if self.sampler is not None else None,
         )
-
-    def _bound_of(
-        self, step: OpenStep, seconds: float, figures: Attributes
-    ) -> dict[str, AttributeValue]:
-        """Returns what has taken most of a step's time, if enough was seen of it."""
-        root = self.stacks.steps.get(step.info.index) if self.stacks is not None else None
-        if root is None:
-            return {}
-        limit = self.run.origin.get(semconv.CPU_LIMIT)
-        with FAULTS.kept_in("what bounds a step"):
-            cpus = limit if isinstance(limit, int | float) else None
-            bound = bound_of(Evidence(root, seconds, figures, cpus))
-            if bound is not None:
-                return {
-                    semconv.STEP_BOUND_BY: bound.name,
-                    semconv.STEP_BOUND_EVIDENCE: bound.evidence,
-                }
-        return {}
 
     # --- within -----------------------------------------------------------------------------
 

@@ -70,8 +70,7 @@ class Recorder:
         share = SHARE if stacks is None else SHARE + STACKS_SHARE
         self._sampler = Sampler(self._sample, sample_interval, share)
         self._exact_peaks = exact_peaks
-        self._stacks = stacks
-        self._events.stacks = stacks.stacks if stacks is not None else None
+        self._stacks = self._events.sampler = stacks
         # Reentrant: a sink may call user code (an exporter, for example) that opens a step.
         self._lock = threading.RLock()
         # Reentrant: a signal handler may end the run while it is being ended.

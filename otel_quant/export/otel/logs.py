@@ -118,7 +118,20 @@ class LogsSink(Sink):
         self.checkpoint(event)
 
     def step_ended(self, event: Event) -> None:
-        """Sends what the step used of each device, and its end."""
+        """Sends its lines of code, what the step used of each device, and its end."""
+        if event.top_lines is not None:
+            bound = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
+            self._emit(
+                semconv.LINES_EVENT,
+                event.top_lines,
+                {
+                    **self._run_ids,
+                    **_labels_of(event.step),
+                    **{name: event.attributes.get(name) for name in bound},
+                },
+                self._context_of(event.step),
+                event.time_ns,
+            )
         self._emit_devices(event)
         self.checkpoint(event)
 

@@ -11,6 +11,8 @@ from operator import itemgetter
 import pytest
 
 from otel_quant.recordings.reader import read
+from tests.fixtures.fake_nvml import FakeGpu, FakeNvml, FakeProcess
+from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched, Workshop
 from tests.fixtures.recording_schema import check_recording
 
@@ -82,6 +84,8 @@ def test_growth_of_memory_and_time_are_at_the_functions_that_took_them(
     # A sample may see the program between two steps as well.
     most, _ = max((each for each in stacks if each[0][0].endswith("Computing")), key=itemgetter(1))
     assert most[2].startswith("busy (")
+    of_step = ("--step", "Holding", "--by", "memory")
+    assert shown(launched, "show", "--stacks", *of_step) == shown(launched, "stacks", *of_step)
     text = "".join(path.read_text() for path in launched.recording.glob("stacks.*"))
     assert "s3cret" not in text
     assert "otel_quant/" not in text  # frames of ours are none of the program's
@@ -143,6 +147,39 @@ def test_what_a_thread_ran_is_known_from_the_beginning_of_its_step(
     (path,) = launched.recording.glob("stacks.*")
     rows = json.loads(path.read_bytes())["steps"][str(holding.index)]
     assert sum(row[3] for row in rows) / 1e9 == pytest.approx(float(done.stdout), rel=0.1)
+
+
+@pytest.mark.parametrize("utilization", [3, 90])
+def test_a_gpu_that_waits_for_python_and_its_lines_are_told_live_and_when_sent_later(
+    launched: Launched, workshop: Workshop, otlp: OtlpReceiver, utilization: int
+) -> None:
+    gpu = FakeGpu(uuid="GPU-a", used=2 << 30, util=utilization)
+    driver = FakeNvml(workshop.folder, [gpu], [FakeProcess(used=1 << 30)])
+    script = workshop.script(PROGRAM.replace("busy(1.0)", "busy(2.5)"))
+    variables = {**driver.env, **otlp.environment("http/protobuf")}
+    done = launched.run([sys.executable, str(script.path)], variables=variables)
+    assert done.returncode == 0, done.stderr
+    step = otlp.span("Computing")
+    waits = step.attributes["quant.step.bound_by"] == "gpu_idle"
+    assert waits is (utilization == 3)
+    assert ("probably bound by Python, for which the GPU waits: the GPU" in done.stderr) is waits
+    (live,) = (each for each in otlp.records_of("quant.lines.seen") if each.span_id == step.span_id)
+    assert live.trace_id == step.trace_id
+    assert {name: live.attributes[name] for name in ("quant.step.bound_by", "quant.step.name")} == {
+        "quant.step.bound_by": step.attributes["quant.step.bound_by"],
+        "quant.step.name": "Computing",
+    }
+    first = live.body["time"][0]
+    assert first["line"].startswith("busy (")
+    assert first["seconds"] > 1
+    assert len(live.body["time"]) <= 10
+    sending = ["otel-quant", "send", launched.recording.name]
+    sent = launched.run_bare(sending, variables=otlp.environment("http/protobuf"))
+    assert sent.returncode == 0, sent.stderr
+    later = otlp.records_of("quant.lines.seen")[-1]
+    assert later.span_id == live.span_id
+    assert later.attributes == live.attributes
+    assert {each["line"] for each in later.body["time"]} >= {first["line"]}
 
 
 def test_stacks_can_be_switched_off(launched: Launched, workshop: Workshop) -> None:
@@ -244,7 +281,7 @@ def test_a_slow_loader_is_what_bounds_a_real_calibration(
     assert done.returncode == 0, done.stderr
     said = re.search(
         r"^Calibration: bound by the loader of the calibration data: (\d+) % of its time, "
-        r"most at Reader\.get_next \(script\.py:11\)\.$",
+        r"most at Reader\.get_next \(script\.py:11\)\. To try: load the next samples in another thread",
         done.stderr,
         re.MULTILINE,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
@@ -18,6 +19,7 @@ from otel_quant.inference.onnx_kernels import (
     read_profile,
 )
 from otel_quant.inference.results import Finding, RanKernel
+from tests.fixtures.onnx_builder import Builder
 from tests.integration.inference.planted import compiled_in_part
 
 _CPU = "CPUExecutionProvider"
@@ -85,6 +87,22 @@ def test_a_copy_and_the_node_that_caused_it_are_named(tmp_path: Path) -> None:
             f"Det `det` ran on {_CPU} and not on {_CUDA} (20.0 % of the time)",
         ),
     ]
+
+
+def test_operands_that_a_kernel_has_packed_are_those_of_the_graph(tmp_path: Path) -> None:
+    build = Builder([1, 4])
+    taken = ["x", build.weights("w", 4, 8), build.constant("scale", np.float32(0.5))]
+    build.node("Packs", [*taken, "", build.weights("bias", 8, dtype=np.float32)], "packs", "test")
+    ran = RanGraph(build.save(tmp_path / "ran.onnx"))
+    x, w, scale, bias = "float32 1x4", "int8 4x8", "float32 scalar", "float32 8"
+
+    def operands(*listed: str) -> list[str]:
+        return list(ran.operands(_kernel("packs", "Packs", _CPU, 1, listed), ran.nodes["packs"]))
+
+    assert operands(x, scale, bias) == [x, w, scale, bias]
+    assert operands(x, w, scale, bias) == [x, w, scale, bias]
+    assert operands(x) == [x, w, scale, bias]
+    assert operands(x, scale, bias, bias) == [x, scale, bias, bias]  # not this node's
 
 
 def test_kernels_without_a_name_have_nodes_only_where_all_of_them_are_of_the_graph(

@@ -43,7 +43,7 @@ from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 from otel_quant.export.otel.service_name import CARRIER_KEY, name_service
-from otel_quant.export.otel.spans import SpansSink
+from otel_quant.export.otel.spans import SpanIds, SpansSink
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.export.quark_yaml.file import (
     PROGRAM_REQUEST,
@@ -59,7 +59,7 @@ from otel_quant.export.recording.event_file import choose_folder, make_folder
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.schema.events import Sink
 from otel_quant.schema.figures import RESOURCES, Number
-from otel_quant.schema.records import Reading, RunInfo, StepInfo
+from otel_quant.schema.records import CostedModel, Reading, RunInfo, StepInfo
 from otel_quant.schema.settings import Settings
 
 
@@ -255,6 +255,7 @@ class Runtime:
         self._exiting = False
         PARENT.is_worker = True
         self.delivery.after_fork_in_child()
+        AUTOMATIC_PROVIDERS.pop("profiles", None)  # with the parent's requests and connections
         if recorder is not None:
             recorder.forget()
         if recording is not None:
@@ -305,6 +306,8 @@ class Runtime:
             self._profile_sink = profile
             sinks: list[Sink] = [profile] if profile is not None else []
             sinks += self._process_sinks()
+            if settings.profiles and not settings.sdk_disabled:
+                sinks += self._profiles_sinks()
             if recording is not None:
                 sinks.append(recording)
             recorder = Recorder(
@@ -344,7 +347,7 @@ class Runtime:
                 if make_folder(folder, names_paths=settings.paths):
                     sink = RecordingSink(
                         folder,
-                        lambda item: self._spans.ids_of(item) if self._spans is not None else None,
+                        self._ids_of,
                         takes_curve=not settings.launched,
                         interval=settings.sample_interval,
                     )
@@ -379,6 +382,20 @@ class Runtime:
             )
             self._sinks = (spans, self._metrics_sink(use.meter), logs)
         return self._sinks
+
+    def _profiles_sinks(self) -> tuple[Sink, ...]:
+        with FAULTS.kept_in("sink profiles"):
+            # Only here: loaded where profiles are asked for.
+            from otel_quant.export.otel.profile_exporters import ProfilesProvider
+            from otel_quant.export.otel.profiles import ProfilesSink
+
+            if "profiles" not in AUTOMATIC_PROVIDERS:
+                AUTOMATIC_PROVIDERS["profiles"] = ProfilesProvider()
+            return (ProfilesSink(AUTOMATIC_PROVIDERS["profiles"].add, self._ids_of),)
+        return ()
+
+    def _ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
+        return self._spans.ids_of(item) if self._spans is not None else None
 
     def _metrics_sink(self, provider: Any) -> MetricsSink:
         key = self if provider is None else provider

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,8 @@ def _run(options: argparse.Namespace) -> int:
     recording = read_recording(options.recording) if measured is None else None
     if recording is not None and recording.state == "running":
         raise UserError(f"{shown}: is still being made; expected one that is over: send it then")
+    for problem in recording.problems if recording is not None else ():
+        print(printable(f"otel-quant: {options.recording}: {problem}"), file=sys.stderr)
     if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
         raise UserError(
             "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"

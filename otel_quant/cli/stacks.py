@@ -57,7 +57,7 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
             raise UserError(printable(f"--step {step!r}: {path} has no such step; {expected}"))
     if not found:
         raise UserError(
-            f"{printable(path)}: holds no stacks"
+            f"{printable(path)}: holds no stacks that can be read"
             f"{'' if step is None else f' of {printable(step)}'}; expected a recording whose sampler "
             "has seen a step (OTEL_QUANT_STACKS and OTEL_QUANT_SAMPLE_INTERVAL are not off, and the step "
             "took longer than the interval)"

@@ -9,7 +9,15 @@ from otel_quant.export.recording import layout
 from otel_quant.export.recording.event_file import mapping_in
 from otel_quant.recordings.model import PlacedStep, RecordedRun, Recording, steps_in
 from otel_quant.schema.recorded_files import STACKS, LeftOut
-from otel_quant.schema.stacks import DEEPEST, NOTHING, OUTSIDE, Amounts, Place, by_last_line
+from otel_quant.schema.stacks import (
+    DEEPEST,
+    NOTHING,
+    OUTSIDE,
+    Amounts,
+    Place,
+    Stacks,
+    by_last_line,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,15 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
             step = steps.get((run.id, index))
             where = "outside of steps" if index == str(OUTSIDE) else "other steps"
             found += (SeenStack(step, *each, where) for each in _stacks(rows, known["places"]))
+    return found
+
+
+def trees_of(recording: Recording) -> dict[str, Stacks]:
+    """Returns the stacks of the steps of each run, by its id, as the run itself had them."""
+    found: dict[str, Stacks] = {run.id: Stacks() for run in recording.runs}
+    for each in stacks_in(recording):
+        if each.step is not None:
+            found[each.step.run.id].add(each.step.step.index, each.lines, each.seen)
     return found
 
 

@@ -19,7 +19,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -308,6 +308,7 @@ def collector(
     ports: Backends,
     name: str = "otelcol",
     secrets: Secrets | None = None,
+    arguments: Sequence[str] = (),
     **extra: str,
 ) -> Collector:
     grpc, http, health = (free_port() for _ in range(3))
@@ -320,13 +321,14 @@ def collector(
         "OTELCOL_METRICS_HOST": "127.0.0.1",
         "OTELCOL_METRICS_PORT": str(metrics),
         "OTELCOL_TEMPO": f"127.0.0.1:{ports.tempo_otlp}",
+        "OTELCOL_PYROSCOPE": f"127.0.0.1:{ports.tempo_otlp}",
         "OTELCOL_LOKI": f"http://127.0.0.1:{ports.loki}/otlp",
         "OTELCOL_PROMETHEUS": f"http://127.0.0.1:{ports.prometheus}/api/v1/otlp",
         **(secrets.of_collectors if secrets else {}),
         **extra,
     }
     server = Server(
-        [binary, f"--config={config}"],
+        [binary, f"--config={config}", *arguments],
         f"http://127.0.0.1:{health}/",
         folder / f"{name}.log",
         environment,

@@ -215,6 +215,7 @@ class EventMaker:
             latest_custom=self._latest,
             began_ns=period.start.time_ns,
             lasted_ns=reading.clock_ns - period.start.clock_ns,
+            stacks=self.sampler.stacks if self.sampler is not None else None,
         )
 
     def run_ended(

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from otel_quant.base.files import replace_whole
 from otel_quant.export.otel.custom import custom_value
-from otel_quant.export.otel.service_name import name_of_program, process_attributes
+from otel_quant.export.otel.service_name import resource_without_sdk
 from otel_quant.export.otel.spans import SpanIds
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.curve import CurveFile, LargestProcesses
@@ -367,10 +367,7 @@ def _ids_in(ids: SpanIds | None) -> Mapping[str, Any]:
 
 def _ids_without_sdk(run: RunInfo) -> Mapping[str, Any]:
     """Returns what a span would have had from outside: where `otel-quant send` is to put it."""
-    fields: dict[str, Any] = {"resource": process_attributes()}
-    name = name_of_program()
-    if name is not None:
-        fields["resource"]["service.name"] = name
+    fields: dict[str, Any] = {"resource": resource_without_sdk()}
     above = _TRACEPARENT.fullmatch(run.parent_carrier.get("traceparent", ""))
     if above is not None:
         fields |= above.groupdict()

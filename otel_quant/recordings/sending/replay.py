@@ -10,6 +10,7 @@ import hashlib
 import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from types import SimpleNamespace
 from typing import Any, Final
@@ -33,7 +34,7 @@ from opentelemetry.trace import (
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.service_name import model_name
-from otel_quant.export.otel.spans import SpansSink
+from otel_quant.export.otel.spans import SpanIds, SpansSink
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     Attributes,
@@ -51,7 +52,7 @@ from otel_quant.schema import semconv, series
 from otel_quant.schema.events import Event, EventKind, Sink, present, run_ids_of
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import CostedModel, Limits, Phase, RunInfo, StepInfo, StepProgress
-from otel_quant.schema.stacks import top_lines
+from otel_quant.schema.stacks import Stacks, top_lines
 from otel_quant.version import VERSION
 
 _KNOWN_AT_START: Final = semconv.ORIGIN | {
@@ -272,6 +273,22 @@ class Replay:
         if not only_unended:
             self._add_points_of_run(metrics)
         return self
+
+    def profiles(self, stacks: Stacks) -> list[Any]:
+        """Returns the requests of profiles of the run, which has these stacks."""
+        from otel_quant.export.otel.profiles import ProfilesSink  # only for those who ask
+
+        requests: list[Any] = []
+        sink = ProfilesSink(requests.append, self._span_ids)
+        for event in self._events():
+            sink.receive(replace(event, stacks=stacks))
+        return requests
+
+    def _span_ids(self, step: StepInfo | None) -> SpanIds:
+        run, ids = self._run, self._ids
+        made = ids.of_run(run) if step is None else ids.of_step(run, self._steps[step.index])
+        resource: Any = self.kept.tracers.resource.attributes
+        return SpanIds(f"{made.trace_id:032x}", f"{made.span_id:016x}", None, resource)
 
     def _place(self, event: Event, step: RecordedStep | None, last: bool) -> SpanContext | None:
         """Puts in the ids of the spans that an event begins; returns what the first is within."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -563,6 +564,19 @@ def test_a_truncated_profile_is_shown_and_not_judged(capsys: pytest.CaptureFixtu
         3,
         "otel-quant: not comparable: new: b.yaml could not be read whole: the file has no end\n",
     )
+
+
+def test_a_recording_whose_events_cannot_be_read_is_not_judged(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record(Path("base"))
+    record(Path("new"))
+    [events] = Path("new").glob("events.*.jsonl")
+    events.unlink()
+    os.mkfifo(events)
+    code, _, err = run(capsys, "base", "new", "--fail-over", "duration=20%")
+    why = f"new could not be read whole: {events.name} cannot be read: not a regular file"
+    assert (code, err) == (3, f"otel-quant: not comparable: new: {why}\n")
 
 
 SCRIPTS = "script quantize.py in base, export.py in new (--force compares them all the same)"

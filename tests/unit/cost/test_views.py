@@ -68,11 +68,6 @@ def test_a_view_that_there_is_not_is_refused() -> None:
             "float[100] y, float[100] a", {"op": 400, "oq": 100}, id="an output of the model",
         ),
         pytest.param(
-            "[op] a = Tanh (d) [oq] aq = QuantizeLinear (a, s, z)"
-            "[out] y = DequantizeLinear (aq, s, z)",
-            "float[100] y", {"op": 400, "oq": 100}, id="no kernel on integers",
-        ),
-        pytest.param(
             "[op] a = Flatten (d) [oq] aq = QuantizeLinear (a, s2, z)"
             "[out] y = DequantizeLinear (aq, s2, z)",
             "float[1, 100] y", {"op": 400, "oq": 100}, id="another scale",

@@ -211,6 +211,19 @@ def test_every_server_restarts_has_limits_and_no_more_rights_than_it_needs(
         assert ("healthcheck" in service) == (name != "otelcol"), name
 
 
+def test_profiles_are_taken_and_stored_only_where_they_are_asked_for(
+    compose: dict[str, Any],
+) -> None:
+    services = compose["services"]
+    assert {name: s["profiles"] for name, s in services.items() if "profiles" in s} == {
+        "pyroscope": ["pyroscope"]
+    }
+    asked = "--config=/etc/otelcol/profiles.yaml --feature-gates=service.profilesSupport"
+    assert services["otelcol"]["command"] == (
+        f"--config=/etc/otelcol/config.yaml ${{COMPOSE_PROFILES:+{asked}}}"
+    )
+
+
 def test_grafana_needs_no_internet_and_changes_none_of_its_plugins(compose: dict[str, Any]) -> None:
     grafana = compose["services"]["grafana"]
     version = tuple(map(int, version_of(grafana["image"]).split(".")))

@@ -65,6 +65,7 @@ def test_data_sources_are_those_of_the_provisioning_chosen_by_variables_named_fo
     dashboard: dict[str, Any],
 ) -> None:
     uids = {source["type"]: source["uid"] for source in SOURCES}
+    assert uids.pop("grafana-pyroscope-datasource") == "quant-pyroscope"
     assert uids == {kind: f"quant-{kind}" for kind in ("prometheus", "tempo", "loki")}
     assert {
         name: (v["query"], v["label"], v["current"]["value"])

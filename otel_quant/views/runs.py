@@ -96,7 +96,7 @@ def document(
 
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
-    """Returns what could not be read, a line each below one that says so."""
+    """Returns what could not be read, a line each below a heading."""
     paths = counted(len({each.path for each in unreadable}), "path")
     head = f"{paths} could not be read, or not in all parts:"
     return [head, *(f"{each.path}: {each.problem}" for each in unreadable)]

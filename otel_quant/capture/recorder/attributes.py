@@ -175,6 +175,7 @@ def open_step_of(step: StepProgress) -> dict[str, AttributeValue]:
         semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
         semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
         semconv.FORECAST_TIME_LEFT: forecast and forecast.time_left,
+        semconv.FORECAST_STALLED: forecast and forecast.stalled,
     }
     growths = forecast.growths if forecast is not None else ()
     for growth in sorted(growths, key=lambda each: each.at_end / each.limit):

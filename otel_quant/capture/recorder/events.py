@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
-from otel_quant.capture.forecast import sentence
+from otel_quant.capture.forecast import sentence, stall
 from otel_quant.capture.recorder.attributes import (
     FigureAttributes,
     gpus_of,
@@ -203,6 +203,13 @@ class EventMaker:
         text = sentence(step, growth, self.run.limits)
         known = {**run_ids_of(self.run), **open_step_of(step), **growth_of(growth)}
         return self._bare("forecast.exceeded", reading, step=step.info, name=text, attributes=known)
+
+    def forecast_stalled(
+        self, step: StepProgress, seconds: float, line: Place | None, reading: Reading
+    ) -> Event:
+        """Returns that a step has stalled, and where."""
+        text, known = stall(step, seconds, line), {**run_ids_of(self.run), **open_step_of(step)}
+        return self._bare("forecast.stalled", reading, step=step.info, name=text, attributes=known)
 
     def run_reported(self, period: Period, reading: Reading) -> Event:
         """Returns the end of a worker's task, and begins the next one's part of the run."""

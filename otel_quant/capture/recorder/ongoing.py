@@ -130,6 +130,7 @@ class OpenStep:
     # Attributes of the warnings that memory will not suffice, and of which devices they were
     warnings: dict[str, AttributeValue] = field(default_factory=dict)
     warned_of: set[str | None] = field(default_factory=set)
+    has_stalled: bool = False  # Whether that was so at the last reading
     closed: bool = False  # Whether its end has begun
     # Nanoseconds that its thread had run when it was opened
     thread_ns: int = field(default_factory=time.thread_time_ns)
@@ -162,6 +163,12 @@ class OpenStep:
             self.expected_samples,
             self.forecast.result(clock_ns) if self.forecast else None,
         )
+
+    def new_stall(self, progress: StepProgress) -> float | None:
+        """Returns for how many seconds it has waited for a sample, if that is far too long and was not before."""
+        stalled = progress.forecast.stalled if progress.forecast is not None else None
+        was_known, self.has_stalled = self.has_stalled, stalled is not None
+        return None if was_known else stalled
 
     def new_warnings(self, progress: StepProgress) -> Iterator[GrowthForecast]:
         """Yields the growths beyond a limit, each once."""

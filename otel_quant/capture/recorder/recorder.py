@@ -378,18 +378,23 @@ class Recorder:
 
     def _tell_of(self, reading: Reading) -> None:
         """Sends a reading, without the lock, and which forecasts it makes worth a warning."""
+        lines = self._stacks.newest if self._stacks is not None else {}
         with self._lock:
             steps = self._ongoing.progress(reading)
-            exceeded = [
+            warnings = [
+                self._events.forecast_stalled(progress, stall, lines.get(step.info.index), reading)
+                for step, progress in steps
+                if (stall := step.new_stall(progress)) is not None
+            ]
+            warnings += [
                 self._events.forecast_exceeded(progress, growth, reading)
                 for step, progress in steps
                 for growth in step.new_warnings(progress)
             ]
-        for event in exceeded:
+        for event in warnings:
             LOG.warning("%s", event.name)
             self._sinks.send(event)
         told = tuple(progress for _, progress in steps)
-        lines = self._stacks.newest if self._stacks is not None else {}
         self._sinks.send(self._events.reading_taken(reading, self.peaks, told, lines))
 
     def _drop(self, step: OpenStep) -> None:

@@ -192,7 +192,14 @@ class LogsSink(Sink):
 
     def forecast_exceeded(self, event: Event) -> None:
         """Sends that memory will not suffice."""
-        context, name = self._context_of(event.step), semconv.FORECAST_EVENT
+        self._warn(semconv.FORECAST_EVENT, event)
+
+    def forecast_stalled(self, event: Event) -> None:
+        """Sends that a step has stalled."""
+        self._warn(semconv.STALL_EVENT, event)
+
+    def _warn(self, name: str, event: Event) -> None:
+        context = self._context_of(event.step)
         self._emit(name, event.name, event.attributes, context, event.time_ns, _WARN)
         self._send()
 

@@ -114,7 +114,8 @@ class MetricsSink(Sink):
             semconv.STEP_ACTIVE: self._observe_active,
             semconv.RUN_MEMORY_LIMIT: self._observe_limit,
             semconv.CALIBRATION_PROGRESS: self._observe_progress,
-            semconv.FORECAST_TIME_LEFT: self._observe_time_left,
+            semconv.FORECAST_TIME_LEFT: functools.partial(self._observe_forecast, "time_left"),
+            semconv.FORECAST_STALLED: functools.partial(self._observe_forecast, "stalled"),
             semconv.FORECAST_MEMORY: functools.partial(self._observe_growth, "memory"),
             semconv.FORECAST_GPU_MEMORY: functools.partial(self._observe_growth, "gpu"),
             semconv.RUN_START: self._runs.observe_starts,
@@ -285,10 +286,10 @@ class MetricsSink(Sink):
             if share is not None:
                 yield Observation(share, _labels_of(kind))
 
-    def _observe_time_left(self, options: CallbackOptions) -> Iterable[Observation]:
+    def _observe_forecast(self, field: str, options: CallbackOptions) -> Iterable[Observation]:
         for kind, forecast in self._forecasts.items():
-            if forecast.time_left is not None:
-                yield Observation(forecast.time_left, _labels_of(kind))
+            if (value := getattr(forecast, field)) is not None:
+                yield Observation(value, _labels_of(kind))
 
     def _observe_growth(self, resource: str, options: CallbackOptions) -> Iterable[Observation]:
         for kind, forecast in self._forecasts.items():

@@ -16,7 +16,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.forecast import StepForecast
 from otel_quant.capture.probes.readers import SHARE, Probes, Sampler
-from otel_quant.capture.recorder.events import EventMaker, Taken
+from otel_quant.capture.recorder.events import EventMaker
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, Sinks, current_step
 from otel_quant.capture.recorder.run_info import completed
 from otel_quant.capture.stacks import STACKS_SHARE, StackSampler
@@ -99,7 +99,7 @@ class Recorder:
 
     def started(self, baseline: Reading) -> Event:
         """Returns the event of the run's start, for a sink that is added later."""
-        return self._events.run_started(Taken(ProfileStep.START, 0, baseline, {}, {}))
+        return self._events.run_started(self._events.at(ProfileStep.START, baseline, {}))
 
     @property
     def peaks(self) -> Peaks:
@@ -353,7 +353,7 @@ class Recorder:
             unreported = self._ongoing.unreported or whole
         self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken))
 
-    def _taken(self, name: str, reading: Reading) -> Taken | None:
+    def _taken(self, name: str, reading: Reading) -> Event | None:
         """Takes a checkpoint; None if the run has ended, which waits for other threads a second at most."""
         events = self._events
         custom = events.custom_at(name, reading, events.baseline)

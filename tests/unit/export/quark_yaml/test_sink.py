@@ -317,7 +317,7 @@ def test_the_exception_that_ended_the_run_is_written_unless_strict(
 ) -> None:
     script = Script(tmp_path / "p.yaml", strict=strict)
     script.start()
-    script.end(error=RuntimeError("no"))
+    script.end(error=RuntimeError())
 
     content = yaml.safe_load((tmp_path / "p.yaml").read_bytes())
     last = content["memory_usage"][-1]

@@ -23,6 +23,7 @@ from otel_quant.recordings.model import (
 from otel_quant.recordings.stacks import by_line, of_step, stacks_in
 from otel_quant.schema import semconv
 from otel_quant.schema.bounds import (
+    CALIBRATION_DATA,
     COMPILING,
     IMPORTING,
     MEMORY_GROWTH,
@@ -269,6 +270,8 @@ def _bounds(recording: Recording, subject: Subject, said: Sequence[str]) -> Iter
 
 def _to_try(bound: str, each: PlacedStep) -> str:
     """Returns what to try against what bounds a step, as another sentence; empty if nothing is known."""
+    if bound == CALIBRATION_DATA and not each.step.samples:
+        return ""  # to load beside the calibration helps where they are one step
     remedy = remedy_of(bound, str(each.step.attributes.get(semconv.CALIBRATION_METHOD, "")))
     return f" To try: {remedy}." if remedy else ""
 

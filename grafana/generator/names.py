@@ -61,15 +61,19 @@ def series(metric: str, matchers: str = "", *, part: str = "") -> str:
     )
 
 
-def begun(matchers: str = CHOSEN, *, over_range: bool = False) -> str:
+RANGE, SINCE_LAST_POINT = "$__range", "$__rate_interval"
+"""The dashboard's time range, and what passes between two points of a chart: at least four minutes."""
+
+
+def begun(matchers: str = CHOSEN, *, over: str = "") -> str:
     """Returns when each process began its run: the latest, where it had several.
 
     `topk`, here and wherever something is joined to processes: with two series of one process, as of
     programs that share an id, a join is an error for all runs.
-    Over a range, runs count that have been seen at any time of the dashboard's.
+    Over a range, runs count that have been seen at any time of it.
     """
     start = series(semconv.RUN_START, matchers)
-    return f"topk by (job, instance) (1, {f'max_over_time({start}[$__range])' if over_range else start})"
+    return f"topk by (job, instance) (1, {f'max_over_time({start}[{over}])' if over else start})"
 
 
 def named(
@@ -77,14 +81,14 @@ def named(
     matchers: str = CHOSEN,
     *,
     labels: tuple[str, ...] = (),
-    over_range: bool = False,
+    over: str = "",
 ) -> str:
     """Returns series of processes with the name of the run that each belongs to, and more of its labels.
 
     The series given have the labels `job` and `instance`.
     """
     join = f"on (job, instance) group_left ({', '.join((RUN_NAME, *labels))})"
-    return f"{values} * {join} ({begun(matchers, over_range=over_range)} > bool 0)"
+    return f"{values} * {join} ({begun(matchers, over=over)} > bool 0)"
 
 
 def label(attribute: str) -> str:

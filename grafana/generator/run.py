@@ -213,7 +213,7 @@ def _samples() -> panels.Panel:
         "Calibration batches",
         "Calls of the data reader that returned data so far, a batch each. Compare with what earlier runs took to see how far this one is.",
         "short",
-        panels.promql_table(f"sum by ({STEP}) ({names.named(f'max_over_time({SAMPLES}[$__range])', over_range=True)})"),
+        panels.promql_table(f"sum by ({STEP}) ({names.named(f'max_over_time({SAMPLES}[$__range])', over=names.RANGE)})"),
     )  # fmt: skip
 
 
@@ -310,7 +310,7 @@ def _gpu_peaks() -> panels.Panel:
             "GPU peaks",
             "Highest memory in use on each visible GPU while a step of that kind ran, by all processes. The GPU that is fuller than the others is the one that the model has to be divided for. Empty where the process sees no GPU.",
             "bytes",
-            panels.promql_table(f"max by ({STEP}, {DEVICE}) ({names.named(f'max_over_time({GPU_PEAK}[$__range])', over_range=True)})"),
+            panels.promql_table(f"max by ({STEP}, {DEVICE}) ({names.named(f'max_over_time({GPU_PEAK}[$__range])', over=names.RANGE)})"),
         )
         .height(9).span(12).no_value("The run sees no GPU"),
         "Step", STEP, DEVICE,

@@ -121,26 +121,17 @@ class StackSampler:
     ) -> tuple[dict[str, AttributeValue], dict[str, Any] | None]:
         """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
         beside = self._beside.pop(step.info.index, _Beside())
-        root = self.stacks.steps.get(step.info.index)
-        cpus = run.origin.get(semconv.CPU_LIMIT)
-        if root is not None:
-            with FAULTS.kept_in("what bounds a step"):
-                grows = beside.growth.line()
-                evidence = Evidence(
-                    root,
-                    seconds,
-                    figures,
-                    cpus=cpus if isinstance(cpus, int | float) else None,
-                    limit=run.limits.memory,
-                    per_sample=grows.per_sample if grows is not None else None,
-                    gpu=beside.busy / beside.readings if beside.readings else None,
-                )
-                if (bound := bound_of(evidence)) is not None:
-                    found = {
-                        semconv.STEP_BOUND_BY: bound.name,
-                        semconv.STEP_BOUND_EVIDENCE: bound.evidence,
-                    }
-                    return {**found}, top_lines(evidence.by_line)
+        root, cpus = self.stacks.steps.get(step.info.index), run.origin.get(semconv.CPU_LIMIT)
+        if root is None:
+            return {}, None
+        with FAULTS.kept_in("what bounds a step"):
+            grows, known = beside.growth.line(), cpus if isinstance(cpus, int | float) else None
+            evidence = Evidence(root, seconds, figures, known, run.limits.memory)
+            evidence.per_sample = grows.per_sample if grows is not None else None
+            evidence.gpu = beside.busy / beside.readings if beside.readings else None
+            if (bound := bound_of(evidence)) is not None:
+                named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
+                return dict(zip(named, bound, strict=True)), top_lines(evidence.by_line)
         return {}, None
 
     def _add_beside(self, step: OpenStep, reading: Reading) -> None:
@@ -216,4 +207,8 @@ class StackSampler:
             file, library = standard[0] if standard else file, "python"
         elif not self._names_paths:
             file = Path(file).name
-        return Place(file, code.co_qualname, line, library)
+        # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
+        file, name = (
+            each.encode("utf-8", "backslashreplace").decode() for each in (file, code.co_qualname)
+        )
+        return Place(file, name, line, library)

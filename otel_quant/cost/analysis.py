@@ -115,9 +115,7 @@ class _Analysis:
         self._other_views = set(self._views.values()) - {self._view}
         self._makers: dict[Value, Operation] = {}
         self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
-        # Constants by their first reader
-        self._read: set[Value] = set()
-        self._packed = 0
+        self._read: set[Value] = set()  # Constants of the nodes so far
 
     def cost(self, *, tensors: bool) -> ModelCost:
         """Costs what the walk has met; its list of operations is then empty."""
@@ -132,10 +130,6 @@ class _Analysis:
         met = walk.constants.met
         read = [each.weight for each in met if each.weight and each in self._read]
         unread = [each.weight for each in met if each.weight and each not in self._read]
-        if self._corrected:
-            params = self._packed + sum(weight.elements for weight in read)
-        else:
-            params = sum(node.params for node in nodes)
         contraction = sum(node.macs_contraction or 0 for node in nodes)
         counts = Counter(node.op_type for node in nodes)
         precisions = {kind: operator_of(kind).precision for kind in counts}
@@ -150,7 +144,7 @@ class _Analysis:
             macs=sum(node.macs or 0 for node in nodes),
             macs_contraction=contraction,
             backward_macs=sum(node.backward_macs or 0 for node in nodes),
-            params=params,
+            params=sum(node.params for node in nodes),
             weight_bytes=sum(weight.stored for weight in read),
             unused_params=sum(weight.elements for weight in unread),
             unused_weight_bytes=sum(weight.stored for weight in unread),
@@ -261,9 +255,7 @@ class _Analysis:
                 of_node = value in self._walk.constants.of_nodes
                 if not self._corrected and (of_node or not value.weight.dims):
                     continue
-                found = _elements(op, i, value.weight)
-                elements += found
-                self._packed += found - value.weight.elements
+                elements += _elements(op, i, value.weight)
                 size += value.weight.stored
         return elements, size
 

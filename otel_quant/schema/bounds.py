@@ -99,15 +99,6 @@ class Evidence:
         """Returns the sum of figures in a second."""
         return sum(self.figures.get(name) or 0 for name in names) / self.duration
 
-    def most(self, line_of: Callable[[tuple[Place, ...]], Place | None]) -> tuple[float, str]:
-        """Returns the share of stacks that have a line, and which of these lines has most of it."""
-        times: dict[Place, int] = {}
-        for lines, own in self.stacks:
-            if (line := line_of(lines)) is not None:
-                times[line] = times.get(line, 0) + own.time
-        first = max(times, key=times.__getitem__, default=None)
-        return sum(times.values()) / self.total.time, first.short if first is not None else ""
-
     @property
     def line(self) -> str:
         """The line with the most time of its own, with its share."""
@@ -131,48 +122,42 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _most(evidence: Evidence, line_of: Callable[[tuple[Place, ...]], Place | None]) -> str | None:
-    share, line = evidence.most(line_of)
-    return f"{_percent(share)} of its time, most at {line}" if share >= _MOST else None
+Lines = tuple[Place, ...]
 
 
-def _lock_file(evidence: Evidence) -> str | None:
-    return _most(
-        evidence,
-        lambda lines: lines[-1] if lines[-1].file.endswith("torch/utils/file_baton.py") else None,
+def _most_at(line_of: Callable[[Lines], Place | None]) -> Callable[[Evidence], str | None]:
+    """Returns what finds whether most of the time is in stacks that have a line, and which line has most of it."""
+
+    def find(evidence: Evidence) -> str | None:
+        found = ((line_of(lines), own) for lines, own in evidence.stacks)
+        times = by_last_line(((line,), own) for line, own in found if line is not None)
+        share = total_of(times.values()).time / evidence.total.time
+        if share < _MOST:
+            return None
+        return f"{_percent(share)} of its time, most at {max(times, key=lambda line: times[line].time).short}"
+
+    return find
+
+
+def _importing(lines: Lines) -> Place | None:
+    pairs = itertools.pairwise(lines)
+    return next(
+        (above for above, line in pairs if line.file == "<frozen importlib._bootstrap>"), None
     )
 
 
-def _compiling(evidence: Evidence) -> str | None:
-    return _most(
-        evidence,
-        lambda lines: next((each for each in lines if each.file.startswith(_COMPILERS)), None),
-    )
-
-
-def _importing(evidence: Evidence) -> str | None:
-    def line_of(lines: tuple[Place, ...]) -> Place | None:
-        """Returns the line that imports something."""
-        for above, line in itertools.pairwise(lines):
-            if line.file == "<frozen importlib._bootstrap>":
-                return above
-        return None
-
-    return _most(evidence, line_of)
+def _taking_data(lines: Lines) -> Place | None:
+    """Returns the program's innermost line below one that takes data."""
+    for at, (above, line) in enumerate(itertools.pairwise(lines), 1):
+        # Files of code that was generated, by numpy for example, are "<...>".
+        if above.file.startswith(_TAKE_DATA) and line.is_own and line.file[0] != "<":
+            return [each for each in lines[at:] if each.is_own][-1]
+    return None
 
 
 def _calibration_data(evidence: Evidence) -> str | None:
-    def line_of(lines: tuple[Place, ...]) -> Place | None:
-        """Returns the program's innermost line below one that takes data."""
-        for at, (above, line) in enumerate(itertools.pairwise(lines), 1):
-            # Files of code that was generated, by numpy for example, are "<...>".
-            if above.file.startswith(_TAKE_DATA) and line.is_own and line.file[0] != "<":
-                return [each for each in lines[at:] if each.is_own][-1]
-        return None
-
-    if not evidence.figures.get("quant.calibration.sample_count"):
-        return None
-    return _most(evidence, line_of)
+    has_samples = evidence.figures.get("quant.calibration.sample_count")
+    return _most_at(_taking_data)(evidence) if has_samples else None
 
 
 def _memory_growth(evidence: Evidence) -> str | None:
@@ -259,39 +244,24 @@ class Verdict(NamedTuple):
 
 
 VERDICTS: Final = (
-    Verdict(
-        "lock_file",
-        "a lock file that another build holds, or one that was killed has left",
-        _lock_file,
-        remedy="if no other build is running, delete the file lock below TORCH_EXTENSIONS_DIR",
-    ),
-    Verdict(
-        COMPILING,
-        "compiling code",
-        _compiling,
-        remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR and TORCHINDUCTOR_CACHE_DIR",
-    ),
-    Verdict(IMPORTING, "importing modules", _importing),
+    Verdict("lock_file", "a lock file that another build holds, or one that was killed has left",
+        _most_at(lambda lines: lines[-1] if lines[-1].file.endswith("torch/utils/file_baton.py") else None),
+        remedy="if no other build is running, delete the file lock below TORCH_EXTENSIONS_DIR"),
+    Verdict(COMPILING, "compiling code",
+        _most_at(lambda lines: next((each for each in lines if each.file.startswith(_COMPILERS)), None)),
+        remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR and TORCHINDUCTOR_CACHE_DIR"),
+    Verdict(IMPORTING, "importing modules", _most_at(_importing)),
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
-    Verdict(
-        "calibration_data",
-        "the loader of the calibration data",
-        _calibration_data,
-        remedy="load the next samples in another thread while one is calibrated",
-    ),
+    Verdict("calibration_data", "the loader of the calibration data", _calibration_data,
+        remedy="load the next samples in another thread while one is calibrated"),
     Verdict("gpu_idle", "Python, for which the GPU waits", _gpu_idle, "probable"),
-    Verdict(
-        OTHER_PROGRAMS,
-        "other programs that have the processors",
-        _others_have_the_processors,
-        "probable",
-    ),
+    Verdict(OTHER_PROGRAMS, "other programs that have the processors", _others_have_the_processors, "probable"),
     Verdict("all_processors", "the processors, all of which it uses", _all_processors),
     Verdict("page_faults", "reading mapped files or swapped memory", _page_faults, "probable"),
     Verdict("disk", "the disk", _disk, "probable"),
     Verdict("waiting", "waiting", _waiting),
     Verdict("one_processor", "one processor of several", _one_processor),
-)
+)  # fmt: skip
 """The first that finds its evidence counts."""
 
 _BY_NAME: Final = {verdict.name: verdict for verdict in VERDICTS}

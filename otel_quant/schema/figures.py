@@ -229,14 +229,6 @@ def total_used(gpus: Collection[Any]) -> int | None:
     return used
 
 
-_HARDWARE: Final = {
-    "memory.usage": "hw.gpu.memory.usage", "memory.limit": "hw.gpu.memory.limit",
-    "utilization": "hw.gpu.utilization", "power": "hw.power", "temperature": "hw.temperature",
-}  # fmt: skip
-"""Metrics of GPUs that the semantic conventions have. Other devices have power and a temperature too: there
-``hw.type`` says what it is of."""
-
-
 def _of_device(
     name: str,
     unit: str,
@@ -248,26 +240,26 @@ def _of_device(
     peak: Metric | None = None,
     curve: str = "",
 ) -> Figure:
-    """Returns a figure of each GPU; `live` is the end of the name of its metric of runs, and its description."""
-    ours = f"quant.run.gpu.{live[0]}"
-    theirs = _HARDWARE.get(live[0])
-    metric = Metric(
-        theirs or ours, "observable_gauge", unit, live[1], former=(ours,) if theirs else ()
-    )
+    """Returns a figure of each GPU; `live` is the name of its metric of runs, and its description."""
+    of_gpu = live[0].removeprefix("hw.").removeprefix("gpu.")
+    former = (f"quant.run.gpu.{of_gpu}",) if live[0].startswith("hw.") else ()
     return Figure(
         name, unit, brief, of, parts, example,
         steps=() if peak is None else (Series(peak, "peak"),),
-        live=Series(metric, labels={"hw.type": "gpu"} if theirs in ("hw.power", "hw.temperature") else {}),
+        live=Series(
+            Metric(live[0], "observable_gauge", unit, live[1], former=former),
+            labels={} if ".gpu." in live[0] else {"hw.type": "gpu"},  # other devices have it too
+        ),
         kind="gpu" if unit == "By" else "activity",
         curve=curve,
     )  # fmt: skip
 
 
-def _activity(name: str, unit: str, brief: str, example: str) -> Figure:
+def _activity(name: str, metric: str, unit: str, brief: str, example: str) -> Figure:
     """Returns a figure of what a GPU does: a metric, and the peak on records of a device."""
     return _of_device(
         name, unit, brief, lambda gpu: getattr(gpu.activity, name, None),
-        ("peak",), example, (name, f"{brief}."),
+        ("peak",), example, (metric, f"{brief}."),
     )  # fmt: skip
 
 
@@ -288,7 +280,7 @@ GPU: Final = Resource(
         _of_device(
             "memory", "By", "Memory in use on the device, by all processes",
             lambda gpu: gpu.used, LEVEL, "2147483648",
-            ("memory.usage", "Memory in use on a visible GPU, by all processes."),
+            ("hw.gpu.memory.usage", "Memory in use on a visible GPU, by all processes."),
             Metric(
                 "quant.step.gpu.memory.peak", "gauge", "By",
                 "Highest memory in use on a visible GPU during a step, by all processes; for a step that ran more than once, the last time.",
@@ -298,29 +290,29 @@ GPU: Final = Resource(
         _of_device(
             "memory.limit", "By", "Size of the device's memory",
             lambda gpu: gpu.limit, ("end",), "150754820096",
-            ("memory.limit", "Size of the memory of a visible GPU."),
+            ("hw.gpu.memory.limit", "Size of the memory of a visible GPU."),
         ),
         _of_device(
             "process_memory", "By", "Memory of this process tree on the device, where the driver reports it",
             lambda gpu: gpu.process_used, LEVEL, "1610612736",
-            ("process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it."),
+            ("quant.run.gpu.process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it."),
             curve="process_used",
         ),
         _of_device(
             "torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use",
             lambda gpu: gpu.torch_allocated, LEVEL, "536870912",
-            ("torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
+            ("quant.run.gpu.torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
         ),
         _of_device(
             "torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use",
             lambda gpu: gpu.torch_reserved, LEVEL, "1073741824",
-            ("torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU."),
+            ("quant.run.gpu.torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU."),
         ),
-        _activity("utilization", "1", "Share of the last moments in which the GPU computed", "0.97"),
-        _activity("power", "W", "Electric power of the GPU", "612.4"),
-        _activity("temperature", "Cel", "Temperature of the GPU's chip", "71"),
-        _activity("clock", "Hz", "Clock of the GPU's processors", "1755000000"),
-        _activity("memory_clock", "Hz", "Clock of the GPU's memory", "2619000000"),
+        _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97"),
+        _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4"),
+        _activity("temperature", "hw.temperature", "Cel", "Temperature of the GPU's chip", "71"),
+        _activity("clock", "quant.run.gpu.clock", "Hz", "Clock of the GPU's processors", "1755000000"),
+        _activity("memory_clock", "quant.run.gpu.memory_clock", "Hz", "Clock of the GPU's memory", "2619000000"),
     ),
     is_sampled=True,
     reads_proc=False,

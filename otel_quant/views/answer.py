@@ -70,8 +70,9 @@ def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     yield from _time(recording, subject)
     waited = list(_waited(recording))
     yield from waited
-    said = {OTHER_PROGRAMS: bool(waited), MEMORY_GROWTH: bool(growing)}
-    yield from _bounds(recording, subject, [name for name, is_said in said.items() if is_said])
+    yield from _bounds(
+        recording, subject, [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
+    )
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))
 
@@ -265,11 +266,7 @@ def _bounds(recording: Recording, subject: Subject, said: Sequence[str]) -> Iter
 
 def _to_try(bound: str, each: PlacedStep) -> str:
     """Returns what to try against what bounds a step, as another sentence; empty if nothing is known."""
-    methods = (
-        listed(of.get(semconv.CALIBRATION_METHOD, ""))
-        for of in (each.step.attributes, each.run.attributes)
-    )
-    remedy = remedy_of(bound, next(filter(None, methods), ""))
+    remedy = remedy_of(bound, str(each.step.attributes.get(semconv.CALIBRATION_METHOD, "")))
     return f" To try: {remedy}." if remedy else ""
 
 

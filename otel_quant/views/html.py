@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import re
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -18,7 +19,7 @@ from otel_quant.base.files import replace_whole
 from otel_quant.schema.units import share_text, size
 from otel_quant.version import VERSION
 from otel_quant.views.cells import Texts, cell_text, row_of
-from otel_quant.views.document import Charts, Document, Flame, Quantity, Row, Table
+from otel_quant.views.document import Charts, Document, Quantity, Row, Table
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
@@ -28,30 +29,28 @@ if TYPE_CHECKING:
 
 _HERE: Final = Path(__file__).parent
 _STYLES: Final = ("uplot/uPlot.min.css", "style.css")
-_SCRIPTS: Final = ("uplot/uPlot.iife.min.js", "plots.js", "sort.js")
-_OF_FLAMES: Final = "flames.js"
+_SCRIPTS: Final = ("uplot/uPlot.iife.min.js", "plots.js", "flames.js", "sort.js")
 _LICENSE: Final = "uplot/LICENSE"
 
 
 def page_text(document: Document) -> str:
     """Returns a document as a page."""
     style = "".join(map(_asset, _STYLES))
-
-    def policy(scripts: Sequence[str]) -> str:
-        return "; ".join(
-            (
-                "default-src 'none'",
-                f"style-src {_digest(style)}",
-                f"script-src {' '.join(map(_digest, scripts))}",
-                "base-uri 'none'",
-                "form-action 'none'",
-            )
+    scripts = [_asset(name) for name in _SCRIPTS]
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"style-src {_digest(style)}",
+            f"script-src {' '.join(map(_digest, scripts))}",
+            "base-uri 'none'",
+            "form-action 'none'",
         )
-
+    )
     return _rendered(
         "document.html.j2",
         policy=policy,
         style=style,
+        scripts=scripts,
         license=_asset(_LICENSE),
         version=VERSION,
         document=document,
@@ -97,7 +96,8 @@ def _environment() -> Environment:
 
 @functools.cache
 def _asset(name: str) -> str:
-    return (_HERE / "assets" / name).read_text(encoding="utf-8")
+    text = (_HERE / "assets" / name).read_text(encoding="utf-8")
+    return re.sub(r"^ +", "", text, flags=re.MULTILINE)  # a tenth of a page
 
 
 def _of_limit(value: float, limit: float | None) -> str:
@@ -114,21 +114,11 @@ class _Page:
 
     def __init__(self) -> None:
         self._charts: list[Charts] = []
-        self._has_flames = False
         self._numbers = count()
 
     def name(self, given: str, kind: str) -> str:
         """Returns the identifier of a part."""
         return given or f"{kind}-{next(self._numbers)}"
-
-    def flame(self, part: Flame) -> Flame:
-        """Notes that a flame graph is shown."""
-        self._has_flames = True
-        return part
-
-    def scripts(self) -> list[str]:
-        """Returns the scripts of what was shown."""
-        return [_asset(name) for name in (*_SCRIPTS, *([_OF_FLAMES] if self._has_flames else []))]
 
     def outlines(self, part: Charts) -> list[tuple[Chart, Outline]]:
         """Returns charts with what is shown of them without the page's script."""

@@ -208,7 +208,9 @@ def speedscope(stacks: Sequence[SeenStack], name: str) -> str:
                     "weights": [amount for _, amount in known],
                 }
             )  # fmt: skip
-    shared = [{"name": p.function, "file": p.file, "line": p.line} for p in frames]
+    shared = [
+        {"name": printable(p.function), "file": printable(p.file), "line": p.line} for p in frames
+    ]
     return json.dumps(
         {
             "$schema": "https://www.speedscope.app/file-format-schema.json",
@@ -229,7 +231,7 @@ def pprof(stacks: Sequence[SeenStack]) -> bytes:
     frames: dict[Place, int] = {}
 
     def text(value: str) -> int:
-        return texts.setdefault(value, len(texts))
+        return texts.setdefault(printable(value), len(texts))
 
     found = b"".join(
         _message(1, _number(1, text(kind)) + _number(2, text(unit)))
@@ -251,7 +253,8 @@ def pprof(stacks: Sequence[SeenStack]) -> bytes:
             _number(1, at) + _number(2, name) + _number(3, name) + _number(4, text(line.file))
         )
         found += _message(5, of_function)
-    found += b"".join(_message(6, each.encode("utf-8", "replace")) for each in texts)
+    found += _number(14, text("time"))  # else tools begin with the last kind
+    found += b"".join(_message(6, each.encode()) for each in texts)
     import gzip  # only here
 
     return gzip.compress(found)

@@ -19,7 +19,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,7 +28,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from tests.fixtures.control_groups import ControlGroup
+from tests.fixtures.control_groups import ControlGroup, control_group
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -87,7 +88,7 @@ def fetch(url: str, **parameters: object) -> Any:
     """Returns the JSON that a GET answers."""
     query = urllib.parse.urlencode(parameters, doseq=True)
     try:
-        with urllib.request.urlopen(f"{url}?{query}" if query else url, timeout=60) as response:
+        with urllib.request.urlopen(f"{url}?{query}" if query else url, timeout=150) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
         answer = f"{url} {parameters}: {error.code} {error.read().decode()}"
@@ -102,7 +103,7 @@ class Server:
 
     command: list[str]  # Program and arguments
     ready: str  # URL that answers 200 once it works
-    log: Path  # File that takes its output
+    log: Path  # File that takes its output, named as the service in docker-compose.yml
     # Variables beyond this process's own
     environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
@@ -116,6 +117,17 @@ class Server:
                 stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         eventually(self.is_ready, f"{self.command[0]} ({self.log})", START_SECONDS)
+
+    @contextmanager
+    def within_limit(self) -> Iterator[ControlGroup]:
+        """Gives it the memory that docker-compose.yml has for it; fails if it was killed for want of more."""
+        composed = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+        number, unit = re.fullmatch(r"(\d+)([mg])", composed[self.log.stem]["mem_limit"]).groups()
+        with control_group() as group:
+            group.limit(int(number) << {"m": 20, "g": 30}[unit])
+            self.group = group
+            yield group
+            assert group.kills == 0, self.log.stem
 
     def is_ready(self) -> bool:
         assert self.process is not None
@@ -141,13 +153,6 @@ class Backends:
     tempo: int = field(default_factory=free_port)
     tempo_otlp: int = field(default_factory=free_port)
     otelcol: int = field(default_factory=free_port)
-
-
-def memory_limit(service: str) -> int:
-    """Returns how many bytes of memory docker-compose.yml gives a service."""
-    composed = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-    ((number, unit),) = re.findall(r"(\d+)([mg])", composed["services"][service]["mem_limit"])
-    return int(number) << {"m": 20, "g": 30}[unit]
 
 
 def prometheus(binary: str, folder: Path, ports: Backends) -> Server:

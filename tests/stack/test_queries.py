@@ -102,10 +102,8 @@ def run_all(world: World, made: Collector, folder: Path) -> World:
     assert failed.wait(PATIENCE) == 1
     send_run({**made.environment, "OTEL_SERVICE_NAME": "artificial"}, "good", *BIG)
     runs = eventually(lambda: runs_by_end(world), "the runs' checkpoints and metrics")
-    starts = world.ask(Query(("test", "names"), "A", "prometheus", "quant_run_start_seconds", True))
-    names = {
-        each["metric"]["instance"]: each["metric"].get("quant_run_name", "") for each in starts
-    }
+    starts = [each["metric"] for each in world.metric("quant_run_start_seconds")]
+    names = {start["instance"]: start.get("quant_run_name", "") for start in starts}
     return replace(world, **runs, killed_at=killed_at, names=names)
 
 
@@ -116,9 +114,8 @@ def wait_for_calibration(world: World, instance: str) -> None:
         f'{{service_name="{JOB}"}} | service_instance_id=~"{instance}.+"'
         ' | quant_checkpoint_name="Calibration Start"'
     )
-    for store, text in (("prometheus", open_now), ("loki", started)):
-        query = Query(("test", "calibration"), "A", store, text)
-        eventually(lambda q=query: world.ask(q), f"{store}: an open calibration", PATIENCE)
+    eventually(lambda: world.metric(open_now), "an open calibration in Prometheus", PATIENCE)
+    eventually(lambda: world.records(started), "an open calibration in Loki", PATIENCE)
 
 
 def runs_by_end(world: World) -> dict[str, str]:
@@ -128,11 +125,8 @@ def runs_by_end(world: World) -> dict[str, str]:
     that ended, and the duration of each step that ended by them. Metrics of a run's last
     moment that are still on their way would make it one that vanished.
     """
-    query = Query(
-        ("test", "checkpoints"), "A", "loki", '{service_name=~".+"} | quant_checkpoint_name != ""'
-    )
     runs: dict[str, list[dict[str, str]]] = {}
-    for stream in world.ask(query):
+    for stream in world.records('{service_name=~".+"} | quant_checkpoint_name != ""'):
         runs.setdefault(stream["stream"]["service_instance_id"], []).append(stream["stream"])
     names = {
         run: [one["quant_checkpoint_name"] for one in records] for run, records in runs.items()
@@ -143,8 +137,7 @@ def runs_by_end(world: World) -> dict[str, str]:
         return {}
     count = "sum by (instance) (last_over_time(quant_step_duration_seconds_count[1h]))"
     steps = {
-        series["metric"]["instance"]: int(series["value"][1])
-        for series in world.ask(Query(("test", "steps"), "A", "prometheus", count, instant=True))
+        series["metric"]["instance"]: int(series["value"][1]) for series in world.metric(count)
     }
     if steps != {
         run: sum(name.endswith(" End") for name in passed) for run, passed in names.items()
@@ -210,13 +203,10 @@ def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query
 
 
 def test_the_store_has_no_memory_of_0_that_nobody_measured(world: World) -> None:
-    samples = Query(
-        ("test", "zeros"), "A", "prometheus",
-        '{__name__=~"(quant_run|hw_gpu)_memory_(usage|limit)_bytes"}[1h]', instant=True,
-    )  # fmt: skip
+    samples = '{__name__=~"(quant_run|hw_gpu)_memory_(usage|limit)_bytes"}[1h]'
     found = {
         (series["metric"]["__name__"], float(value) > 0)
-        for series in world.ask(samples)
+        for series in world.metric(samples)
         for _, value in series["values"]
     }
     assert found == {
@@ -228,24 +218,18 @@ def test_the_store_has_no_memory_of_0_that_nobody_measured(world: World) -> None
 
 
 def test_prometheus_scrapes_every_server_of_the_stack(world: World) -> None:
-    def up() -> bool:
-        query = Query(("test", "up"), "A", "prometheus", "up == 1", instant=True)
-        return {series["metric"]["job"] for series in world.ask(query)} == scraped
+    def known(label: str, text: str) -> set[str]:
+        return {series["metric"][label] for series in world.metric(text)}
 
     config = yaml.safe_load((CONFIGS / "backends" / "prometheus.yaml").read_text())
     scraped = {job["job_name"] for job in config["scrape_configs"]}
     assert scraped == {"prometheus", "alertmanager", "otelcol", "loki", "tempo"}
     if world.spans is not None:
         scraped.remove("tempo")
-    eventually(up, f"{scraped} are up")
-    queue = Query(
-        ("test", "queue"), "A", "prometheus", 'otelcol_exporter_queue_size{job="otelcol"}', True
-    )
+    eventually(lambda: known("job", "up == 1") == scraped, f"{scraped} are up")
+    queue = 'otelcol_exporter_queue_size{job="otelcol"}'
     exporters = {"otlp_grpc/tempo", "otlp_http/loki", "otlp_http/prometheus"}
-    eventually(
-        lambda: {series["metric"]["exporter"] for series in world.ask(queue)} == exporters,
-        f"the queues of {exporters}",
-    )
+    eventually(lambda: known("exporter", queue) == exporters, f"the queues of {exporters}")
 
 
 def test_alerts_fire_for_a_failed_step_and_a_run_near_its_limit(world: World) -> None:
@@ -309,12 +293,9 @@ def test_the_lines_of_a_step_are_shown_as_a_table(world: World) -> None:
 
 
 def test_last_step_of_a_killed_run_is_shown(world: World) -> None:
-    query = Query(
-        ("test", "killed"), "A", "loki", f'{{service_name="{JOB}"}} | trace_id="{world.killed}"'
-    )
     found = [
         labels
-        for stream in world.ask(query)
+        for stream in world.records(f'{{service_name="{JOB}"}} | trace_id="{world.killed}"')
         if "quant_reading_elapsed" not in (labels := stream["stream"])
     ]
     # Its span never arrives. The record of its start has what names the run, and the span's id.
@@ -494,8 +475,7 @@ def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
     path, start = "/d/quant-run/run", {**TIME_RANGE, "var-job": [JOB]}
     name = run_named(world, JOB, "wide")
     began = f'quant_run_start_seconds{{quant_run_name="{name}"}}'
-    answer = world.ask(Query(("test", "trace"), "A", "prometheus", began, instant=True))
-    ((trace,),) = ([each["metric"]["quant_run_trace_id"]] for each in answer)
+    (trace,) = (each["metric"]["quant_run_trace_id"] for each in world.metric(began))
     chosen = {"var-run": [name], "var-instance": ["$__all"], "var-trace": [trace]}
     assert {
         (dashboard, title): each.opened
@@ -527,7 +507,7 @@ def test_every_panel_shows_data_or_says_why_not(
     (instance,) = (each for each, of_run in world.names.items() if of_run == name)
     left = f'quant_forecast_time_left_seconds{{instance="{instance}"}}'
     # Only a run that something slows has time for a forecast.
-    has_forecast = bool(world.ask(Query(("test", "forecast"), "A", "prometheus", left)))
+    has_forecast = bool(world.metric(f"last_over_time({left}[1h])"))
     unsaid = {
         ("Quantization run", "Time left"): "no calibration is open, or the reader does not say"
     }

@@ -87,8 +87,8 @@ def arrived(world: World) -> int:
     logs = '{service_name=~".+"} | quant_checkpoint_name="End"'
     spans = '{ name = "quantization" } | select(span.quant.run.name)'
     return min(
-        len(world.ask(Query(("test", "ends"), "A", "prometheus", ends, instant=True))),
-        sum(len(each["values"]) for each in world.ask(Query(("test", "ends"), "A", "loki", logs))),
+        len(world.metric(ends)),
+        sum(len(each["values"]) for each in world.records(logs)),
         sum(
             len(trace["spanSets"][0]["spans"])
             for trace in world.ask(Query(("test", "ends"), "A", "tempo", spans))
@@ -144,11 +144,6 @@ def test_what_a_link_opens_shows_that_run_alone(
     assert {step for (step,) in by_step.rows("Step")} == {STEPS[name], STEPS["v1x2"]}
 
 
-def of_ranks(metric: str) -> Query:
-    """Returns a query for a metric of each rank."""
-    return Query(("test", "ranks"), "A", "prometheus", f'{metric}{{job="{RANKS}"}}', instant=True)
-
-
 def test_ranks_are_one_run_with_two_processes(world: World) -> None:
     (menu,) = (q for q in QUERIES if q.place == ("Quantization run", "run"))
     (name,) = world.ask(menu, job=RANKS)
@@ -177,12 +172,12 @@ def test_ranks_are_one_run_with_two_processes(world: World) -> None:
         "Runs in view": ["1"],
     }
     peaks, limits = (
-        [float(each["value"][1]) for each in world.ask(of_ranks(metric))]
+        [float(each["value"][1]) for each in world.metric(f'{metric}{{job="{RANKS}"}}')]
         for metric in ("quant_run_memory_peak_bytes", "quant_run_memory_limit_bytes")
     )
     assert len(peaks) == 2
-    pods = {each["metric"].get("k8s_pod_name") for each in world.ask(of_ranks("quant_step_active"))}
-    assert pods == {"pod-7"}
+    active = world.metric(f'quant_step_active{{job="{RANKS}"}}')
+    assert {each["metric"].get("k8s_pod_name") for each in active} == {"pod-7"}
     table = {q.ref: q for q in QUERIES if q.place == ("Quantization runs", "Runs")}
     (whole,), (share,) = (world.ask(table[ref], **chosen) for ref in ("peak", "share"))
     assert float(whole["value"][1]) == sum(peaks)

@@ -48,9 +48,9 @@ def product(a: Shape, b: Shape) -> Shape:
     return (*broadcast((a[:-2], b[:-2])), *rows, *columns)
 
 
-def matmul(a: int, b: int) -> ShapesOf:
-    """Matrix product of operands ``a`` and ``b``."""
-    return lambda op: [product(op.shape(a), op.shape(b))]
+def matmul(b: int) -> ShapesOf:
+    """Matrix product with operand ``b``."""
+    return lambda op: [product(op.shape(0), op.shape(b))]
 
 
 def last_axis(op: Operation) -> int:
@@ -59,11 +59,11 @@ def last_axis(op: Operation) -> int:
     return op.out_size() * left[-1]
 
 
-def gemm(a: int, b: int) -> ShapesOf:
-    """Matrix product with transposes by attribute."""
+def gemm(b: int) -> ShapesOf:
+    """Matrix product with operand ``b``, with transposes by attribute."""
 
     def shapes(op: Operation) -> Sequence[Shape]:
-        left, right = op.shape(a), op.shape(b)
+        left, right = op.shape(0), op.shape(b)
         if len(left) != 2 or len(right) != 2:
             raise UnknownError(
                 f"operands of {len(left)} and {len(right)} dimensions; 2 each are expected"
@@ -247,14 +247,6 @@ def per_head(length: Length, heads: Length) -> Length:
     return None if heads is None else scaled(length, 1, heads)
 
 
-def _head_counts(op: Operation) -> tuple[int, int]:
-    """Returns the heads of ONNX's operators that have them as attributes."""
-    heads, kv_heads = op.attr("q_num_heads", 0), op.attr("kv_num_heads", 0)
-    if not heads or not kv_heads:
-        raise UnknownError("the attributes 'q_num_heads' and 'kv_num_heads' are missing")
-    return heads, kv_heads
-
-
 def _sizes(op: Operation) -> AttentionSizes:
     """Operands [batch, length, hidden] with heads by attribute, or [batch, heads, length, size]."""
     q = op.shape(0, 3)
@@ -265,7 +257,9 @@ def _sizes(op: Operation) -> AttentionSizes:
         kv_heads, keys, value_size = k[1], k[2], v[3]
     else:
         batch, queries, keys = q[0], q[1], k[1]
-        heads, kv_heads = _head_counts(op)
+        heads, kv_heads = op.attr("q_num_heads", 0), op.attr("kv_num_heads", 0)
+        if not heads or not kv_heads:
+            raise UnknownError("the attributes 'q_num_heads' and 'kv_num_heads' are missing")
         size, value_size = per_head(q[2], heads), per_head(v[2], kv_heads)
     if op.has(4):
         keys = total((keys, op.shape(4)[2]))
@@ -331,10 +325,10 @@ def _score_macs(op: Operation, masks: Sequence[int]) -> int:
 _ONE_DIRECTION: Final = "(onnx_tool: states of one direction)"
 
 TABLE: Final[dict[str, Operator]] = {
-    "MatMul": Operator("|y|*K", matmul(0, 1), T0, last_axis, tool=_matmul_tool),
+    "MatMul": Operator("|y|*K", matmul(1), T0, last_axis, tool=_matmul_tool),
     "MatMulInteger": Operator(
         "|y|*K; zero points are free (onnx_tool: one is a bias)",
-        matmul(0, 1),
+        matmul(1),
         INT32,
         last_axis,
         tool=_matmul_tool,
@@ -342,13 +336,13 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "QLinearMatMul": Operator(
         "|y|*K",
-        matmul(0, 3),
+        matmul(3),
         like(7),
         last_axis,
         tool=lambda op: volume0(op.dims(0)) * op.dims(3)[-1],
         precision=Precision(operands=(0, 3), zero_point=(3, 5)),
     ),
-    "Gemm": Operator("|y|*K, +|y| with C", gemm(0, 1), T0, gemm_products, present(2)),
+    "Gemm": Operator("|y|*K, +|y| with C", gemm(1), T0, gemm_products, present(2)),
     "Einsum": Operator(
         "product over the letters, operands pairwise",
         lambda op: [tuple(map(_label_lengths(op).__getitem__, _terms(op)[1]))],

@@ -142,7 +142,7 @@ def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value
 
 
 def _scan(op: Operation, run: RunGraph) -> list[Value]:
-    """A body over slices of its last operands."""
+    """A body over slices of its last operands, as torch's exporter writes a ``scan`` over a sequence."""
     count = op.attr("num_scan_inputs", 0)
     if not 0 < count <= len(op.inputs):
         raise UnknownError(
@@ -216,7 +216,7 @@ def _parts(op: Operation) -> list[Value]:
     elif length is None:
         return _sequence(None)
     else:
-        size = op.int_(1) if op.has(1) else 1
+        size = op.ints(1)[0] if op.has(1) else 1
         if size < 1 or -(-length // size) > MAX_DATA:
             return _sequence(None)
         sizes = [min(size, length - start) for start in range(0, length, size)]

@@ -58,13 +58,6 @@ from otel_quant.cost.operators.record import (
 )
 
 
-def _broadcast(op: Operation) -> Sequence[Shape]:
-    """Before version 7 the second operand was aligned by an attribute and never grew the first."""
-    if 0 < op.opset < 7 and op.attr("broadcast", 0):
-        return (op.shape(0),)
-    return broadcast_all(op)
-
-
 def _nary(extra: int = 0) -> Formula:
     """N - 1 combinations per result of n operands."""
     return lambda op: (max(1, sum(v is not None for v in op.inputs) - 1) + extra) * op.out_size()
@@ -95,12 +88,12 @@ def _binary(
 ) -> Operator:
     if function is not None:
         fold = fold_each(function, 2)
-    return elementwise(macs, _broadcast, types, fold)
+    return elementwise(macs, broadcast_all, types, fold)
 
 
 def _extreme(fold: Fold) -> Operator:
     words = "n-1 per result (onnx_tool: 1)"
-    return Operator(words, _broadcast, T0, rest=_nary(), tool=per_output0(CMP), fold=fold)
+    return Operator(words, broadcast_all, T0, rest=_nary(), tool=per_output0(CMP), fold=fold)
 
 
 def _random(shapes: ShapesOf, types: Types, tool: Formula | None = None) -> Operator:
@@ -241,16 +234,16 @@ TABLE: Final[dict[str, Operator]] = {
     "Min": _extreme(fold_each(lambda *terms: min(terms))),
     "Sum": Operator(
         "n-1 per result",
-        _broadcast,
+        broadcast_all,
         T0,
         rest=_nary(),
         tool=lambda op: (len(op.inputs) - 1) * volume0(op.out()),
         fold=fold_each(lambda *terms: sum(terms)),
     ),
-    "Mean": Operator("n-1 and a division per result", _broadcast, T0, rest=_nary(DIV)),
+    "Mean": Operator("n-1 and a division per result", broadcast_all, T0, rest=_nary(DIV)),
     "Pow": Operator(
         "by a constant exponent, else 32 (onnx_tool: 32)",
-        _broadcast,
+        broadcast_all,
         T0,
         rest=_power,
         tool=per_output0(EXP),

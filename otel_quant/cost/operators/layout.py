@@ -26,7 +26,6 @@ from otel_quant.cost.operators.record import (
     Fold,
     Operator,
     ShapesOf,
-    Types,
     agree,
     broadcast,
     first_of,
@@ -37,7 +36,6 @@ from otel_quant.cost.operators.record import (
     scaled,
     total,
     with_dim,
-    with_new_dim,
     zero,
 )
 
@@ -75,7 +73,7 @@ def _flatten(op: Operation) -> Sequence[Shape]:
 
 def _squeeze(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
-    axes = axes_operand(op, 1)
+    axes = axes_operand(op)
     if axes is None:
         if None in shape:
             raise UnknownError(
@@ -88,7 +86,7 @@ def _squeeze(op: Operation) -> Sequence[Shape]:
 
 def _unsqueeze(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
-    axes = axes_operand(op, 1)
+    axes = axes_operand(op)
     if axes is None:
         raise UnknownError("neither the attribute 'axes' nor operand 1 is given")
     rank = len(shape) + len(axes)
@@ -225,9 +223,9 @@ def _range(op: Operation) -> Sequence[Shape]:
     return [(max(0, ceil((limit - start) / step)),)]
 
 
-def _moves(shapes: ShapesOf, fold: Fold, types: Types = T0, *, view: bool = False) -> Operator:
+def _moves(shapes: ShapesOf, fold: Fold, *, view: bool = False) -> Operator:
     """An operator whose result has elements of its first operand."""
-    return free(shapes, types, fold, MOVES, view)
+    return free(shapes, T0, fold, MOVES, view)
 
 
 TABLE: Final[dict[str, Operator]] = {
@@ -252,7 +250,10 @@ TABLE: Final[dict[str, Operator]] = {
     "DepthToSpace": free(lambda op: _blocks(op, spread=True)),
     "SpaceToDepth": free(lambda op: _blocks(op, spread=False)),
     "OneHot": free(
-        lambda op: [with_new_dim(op.shape(0), op.axis(-1, extra=1), first_of(op, 1))], like(2)
+        lambda op: [
+            (*op.shape(0)[: (axis := op.axis(-1, extra=1))], first_of(op, 1), *op.shape(0)[axis:])
+        ],
+        like(2),
     ),
     "Range": free(_range, fold=folding.fold_range),
     "ConstantOfShape": free(

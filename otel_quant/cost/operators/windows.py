@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import floor, prod
 from typing import Final
 
-from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of
+from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of, known
 from otel_quant.cost.operators.folding import single, target_shape
 from otel_quant.cost.operators.record import (
     ADD,
@@ -82,11 +82,11 @@ def _windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, poo
     return tuple(result)
 
 
-def conv(x: int, w: int) -> ShapesOf:
-    """Convolution of operand ``x`` with filters ``w`` [M, C / group, ...]."""
+def conv(w: int) -> ShapesOf:
+    """Convolution with filters of operand ``w`` [M, C / group, ...]."""
 
     def shapes(op: Operation) -> Sequence[Shape]:
-        data, filters = op.shape(x, 2), op.shape(w, 2)
+        data, filters = op.shape(0, 2), op.shape(w, 2)
         agree("channels of input and weight", data[1], scaled(filters[1], op.attr("group", 1)))
         kernel = op.attr_ints("kernel_shape") or filters[2:]
         return [(data[0], filters[0], *_windows(op, data[2:], kernel, pool=False))]
@@ -158,11 +158,6 @@ def _pool_tool(op: Operation) -> int:
     return volume0(op.out()) * kernel[0] * (kernel[1] if len(kernel) == 2 else 1)
 
 
-def _regions(op: Operation, *lengths: int) -> Sequence[Shape]:
-    """One window per region."""
-    return [(op.shape(1, 1)[0], op.shape(0, 2)[1], *lengths)]
-
-
 def _roi_align(op: Operation) -> int:
     """Four taps per sample; how many samples is only known from an attribute."""
     ratio = op.attr("sampling_ratio", 0)
@@ -188,20 +183,28 @@ def _resize(op: Operation) -> Sequence[Shape]:
     axes = tuple(axis_of(axis, rank) for axis in op.attr_ints("axes") or range(rank))
     old = 0 < op.opset < 11 or op.kind == "Upsample"
     if not old and op.has(3) and op.input(3).shape != (0,):
-        if op.attr_str("keep_aspect_ratio_policy", "stretch") != "stretch":
-            raise UnknownError("sizes that keep the ratio of the lengths are not computed")
-        sizes = dict(zip(axes, target_shape(op, 3), strict=True))
-        return [tuple((dict(enumerate(shape)) | sizes).values())]
-    if op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-        raise UnknownError("the size of a part that is cut out is not computed")
-    scales = op.attr_floats("scales")
-    if scales is None:
-        scales = op.floats(1 if old else 2)
+        return [_resized_to(op, shape, axes, target_shape(op, 3))]
+    scales = op.floats(1 if old else 2)
+    cropped = op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    region = op.floats(1) if cropped else (0.0,) * len(axes) + (1.0,) * len(axes)
     result = list(shape)
-    for axis, scale in zip(axes, scales, strict=True):
+    for i, axis in enumerate(axes):
         length = shape[axis]
-        result[axis] = None if length is None else floor(single(single(length) * single(scale)))
+        if length is not None:
+            taken = single(length * single(region[i + len(axes)] - region[i]))
+            result[axis] = floor(single(taken * single(scales[i])))
     return [tuple(result)]
+
+
+def _resized_to(op: Operation, shape: Shape, axes: tuple[int, ...], sizes: Shape) -> Shape:
+    policy = op.attr_str("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        lengths = known([shape[axis] for axis in axes], "the operand", op.input(0).unknown)
+        pairs = zip(known(sizes, "the result"), lengths, strict=True)
+        scale = (min if policy == "not_larger" else max)(single(to / of) for to, of in pairs)
+        sizes = tuple(floor(single(scale * length) + 0.5) for length in lengths)
+    result = dict(enumerate(shape)) | dict(zip(axes, sizes, strict=True))
+    return tuple(result.values())
 
 
 _POOLED: Final = Operator(
@@ -220,7 +223,7 @@ _RESIZED: Final = Operator(
 
 TABLE: Final[dict[str, Operator]] = {
     "Conv": Operator(
-        "|y|*|W[1:]|, +|y| with bias", conv(0, 1), T0, conv_products(1), present(2), _conv_tool
+        "|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), present(2), _conv_tool
     ),
     "ConvTranspose": Operator(
         "|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)",
@@ -233,17 +236,17 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "DeformConv": Operator(
         "|y|*|W[1:]| and bilinear sampling of each tap",
-        conv(0, 1),
+        conv(1),
         T0,
         conv_products(1),
         lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:]),
     ),
     "ConvInteger": Operator(
-        "|y|*|W[1:]|", conv(0, 1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))
+        "|y|*|W[1:]|", conv(1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))
     ),
     "QLinearConv": Operator(
         "|y|*|W[1:]|, +|y| with bias",
-        conv(0, 3),
+        conv(3),
         like(7),
         conv_products(3),
         present(8),
@@ -273,7 +276,14 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "RoiAlign": Operator(
         "5 per sample of a result (onnx_tool: 0)",
-        lambda op: _regions(op, op.attr("output_height", 1), op.attr("output_width", 1)),
+        lambda op: [
+            (
+                op.shape(1, 1)[0],
+                op.shape(0, 2)[1],
+                op.attr("output_height", 1),
+                op.attr("output_width", 1),
+            )
+        ],
         T0,
         rest=_roi_align,
         tool=zero,

@@ -47,7 +47,7 @@ from otel_quant.recordings.model import (
     script_of,
 )
 from otel_quant.recordings.sending.points import RecordedMeters
-from otel_quant.recordings.stacks import SeenStack, by_line, stacks_in
+from otel_quant.recordings.stacks import by_line, stacks_in
 from otel_quant.schema import semconv, series
 from otel_quant.schema.events import Event, EventKind, Sink, present, run_ids_of
 from otel_quant.schema.figures import RESOURCES
@@ -210,9 +210,7 @@ class Replay:
         self._ending, self._ending_lines = recording.ending, ending_lines
         self._limit = summary.limit(recording, run)
         self._steps_known = summary.StepSummary(recording, run)
-        self._lines = {
-            step: top_lines(by_line(seen)) for step, seen in _by_step(recording, run).items()
-        }
+        self._stacks = stacks_in(recording, [run])
         self._info = _info_of(run, self._limit)
         self._of_run = self._with_peak(run.attributes, summary.peak_of_run(recording, run))
         if self._limit is not None:
@@ -380,7 +378,8 @@ class Replay:
         if kind == "step.ended" and step is not None:
             known |= {"samples": step.samples, "error_message": step.error_message}
             if semconv.STEP_BOUND_BY in step.attributes:
-                known["top_lines"] = self._lines.get(step.index)
+                own = (each for each in self._stacks if each.step and each.step.step is step)
+                known["top_lines"] = top_lines(by_line(own))
         time_ns = self._ns(checkpoint.time) if checkpoint.wall_ns is None else checkpoint.wall_ns
         if checkpoint.phase == "start":
             self._starts[checkpoint.step] = time_ns
@@ -524,15 +523,6 @@ def _is_of_unended(event: Event, step: RecordedStep | None) -> bool:
 
 def _context(above: SpanContext | None) -> Context:
     return Context() if above is None else set_span_in_context(NonRecordingSpan(above), Context())
-
-
-def _by_step(recording: Recording, run: RecordedRun) -> dict[int, list[SeenStack]]:
-    """Returns what was seen in each step of a run, not in those within it."""
-    found: dict[int, list[SeenStack]] = {}
-    for each in stacks_in(recording, [run]):
-        if each.step is not None:
-            found.setdefault(each.step.step.index, []).append(each)
-    return found
 
 
 def _info_of(run: RecordedRun, limit: summary.Limit | None) -> RunInfo:

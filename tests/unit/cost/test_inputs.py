@@ -11,16 +11,12 @@ from tests.fixtures.onnx_builder import floats, model_of_text
 
 
 def dynamic_model() -> bytes:
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["a", "b"], ["c"])],
-        "g",
-        [
-            helper.make_tensor_value_info("a", TensorProto.FLOAT, ["batch", "seq", 8]),
-            helper.make_tensor_value_info("b", TensorProto.FLOAT, ["batch", 8, None]),
-        ],
-        [helper.make_tensor_value_info("c", TensorProto.FLOAT, None)],
-    )
-    return helper.make_model(graph).SerializeToString()
+    text = """<ir_version: 10, opset_import: ["": 21]>
+        g (float[batch, seq, 8] a, float[batch, 8, x] b) => (float[] c) { c = MatMul (a, b) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.input[1].type.tensor_type.shape.dim[2].Clear()  # a length without a name
+    content: bytes = model.SerializeToString()
+    return content
 
 
 @pytest.mark.parametrize(

@@ -115,13 +115,9 @@ def test_a_kernel_does_not_reach_into_a_branch() -> None:
 
 def test_a_weight_that_is_quantized_at_load_takes_the_bytes_of_its_integers() -> None:
     cost = text_cost(
-        "[wq] v = QuantizeLinear (w, s, z) [wd] u = DequantizeLinear (v, s, z) [op] a = Mul (d, u)"
-        "[oq] aq = QuantizeLinear (a, s, z) [out] y = DequantizeLinear (aq, s, z)".replace(
-            "(w,", "(c,"
-        )
-        + "c = Constant <value = float[100] {"
-        + ", ".join(["1"] * 100)
-        + "}> ()"
+        f"c = Constant <value = float[100] {{{', '.join(['1'] * 100)}}}> ()"
+        "[wq] v = QuantizeLinear (c, s, z) [wd] u = DequantizeLinear (v, s, z) [op] a = Mul (d, u)"
+        "[oq] aq = QuantizeLinear (a, s, z) [out] y = DequantizeLinear (aq, s, z)"
     )
     assert results(cost)["wq"] == 100
     assert (cost.weight_bytes, cost.unused_weight_bytes) == (400 + 5, 5)  # s2 and low

@@ -336,7 +336,7 @@ def test_names_that_come_from_programs_are_escaped_everywhere(tmp_path: Path) ->
         )
     )
     assert "<img" not in html
-    assert html.count("</script>") == 4
+    assert html.count("</script>") == 5
     assert "\u202e" not in html
     assert "49" not in answer(html)[0]
 

@@ -87,11 +87,10 @@ def analyze(
     walk = Walk(structure, bound, deadline=deadline)
     analysis = _Analysis(walk, bound, rules, view)
     if sparsity:
-        from otel_quant.cost.sparsity import source_of, weight_sparsity  # imports numpy
+        from otel_quant.cost.sparsity import weight_sparsity  # imports numpy
 
-        weights = source_of(model)
         check = walk.budget.check_time
-        analysis.sparsity_of = lambda op: weight_sparsity(op, weights, check)
+        analysis.sparsity_of = lambda op: weight_sparsity(op, model, check)
     return analysis.cost(tensors=tensors)
 
 

@@ -346,9 +346,8 @@ def bind_inputs(
             data = spec.data if len(spec.data or ()) <= MAX_DATA else None
             values[name] = Value(spec.dtype or declared.dtype, chosen, data, name=name)
         elif declared.kind in ("tensor", "unknown"):
-            values[name] = _assumed_value(name, declared, symbols)
-            for anonymous in _anonymous(name, declared, values[name]):
-                assumptions[anonymous.name] = anonymous
+            values[name], unnamed = _assumed_value(name, declared, symbols)
+            assumptions |= {each.name: each for each in unnamed}
     unused: tuple[str, ...] = ()
     if lengths:
         known = _names_of(graph).union(*(spec.shape for spec, _ in learned.given.values()))
@@ -452,34 +451,29 @@ class _Learned:
         )
 
 
-def _assumed_value(name: str, declared: Type, symbols: Symbols) -> Value:
-    """An input for which the caller gives no shape."""
+def _assumed_value(
+    name: str, declared: Type, symbols: Symbols
+) -> tuple[Value, Sequence[Assumption]]:
+    """An input for which the caller gives no shape, and what is assumed of lengths without a name."""
     value = Value(declared.dtype, name=name)
     title, option = f"input '{printable(name)}'", option_text("--input", f"{name}=SHAPE")
     if declared.shape is None:
         value.unknown = f"{title} has no declared shape; {option} gives it one"
-        return value
-    lengths: list[int | None] = []
+        return value, ()
+    lengths = [symbols.length(dim) for dim in declared.shape]
+    unnamed = []
     for axis, dim in enumerate(declared.shape):
-        length = symbols.length(dim)
-        if length is None and is_name(dim):
+        if lengths[axis] is None and is_name(dim):
             value.unknown = (
                 f"{title}: the length '{printable(dim)}' of axis {axis} cannot be computed; "
                 f"{option} gives it"
             )
-            lengths.append(None)
-        else:
-            lengths.append(_ASSUMED if length is None else length)
+        elif lengths[axis] is None:
+            lengths[axis] = _ASSUMED
+            unnamed.append(axis)
     value.shape = tuple(lengths)
-    return value
-
-
-def _anonymous(name: str, declared: Type, value: Value) -> Iterator[Assumption]:
-    """Yields what is assumed of an input's lengths that have no name."""
-    shape = tuple(_ASSUMED if length is None else length for length in value.shape or ())
-    for axis, dim in enumerate(declared.shape or ()):
-        if not (isinstance(dim, int) and dim >= 0) and not is_name(dim):
-            yield Assumption(f"{name}[{axis}]", _ASSUMED, name, shape)
+    shape = tuple(_ASSUMED if length is None else length for length in lengths)
+    return value, [Assumption(f"{name}[{axis}]", _ASSUMED, name, shape) for axis in unnamed]
 
 
 def _checked_dims(dims: Mapping[str, int] | None) -> Mapping[str, int]:

@@ -71,7 +71,7 @@ class RecordedStep:
     samples: int | None = None
     expected_samples: int | None = None  # How many it will consume; None if not known
     line: Place | None = None  # The line at which it was last seen; None of one that has ended
-    progress: tuple[tuple[float, int], ...] = ()  # Time and number; at most some hundred
+    progress: tuple[tuple[float, int], ...] = ()  # Time and number
     error: str | None = None  # Class name of the exception that ended it
     error_message: str | None = None  # Its message, on one line
     trace_id: str | None = None  # Its span's trace, 32 hexadecimal digits; None without an SDK

@@ -15,7 +15,6 @@ from otel_quant.schema.stacks import (
     OUTSIDE,
     Amounts,
     Place,
-    Stacks,
     by_last_line,
 )
 
@@ -50,15 +49,6 @@ def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -
             step = steps.get((run.id, index))
             where = "outside of steps" if index == str(OUTSIDE) else "other steps"
             found += (SeenStack(step, *each, where) for each in _stacks(rows, known["places"]))
-    return found
-
-
-def trees_of(recording: Recording) -> dict[str, Stacks]:
-    """Returns the stacks of the steps of each run, by its id, as the run itself had them."""
-    found: dict[str, Stacks] = {run.id: Stacks() for run in recording.runs}
-    for each in stacks_in(recording):
-        if each.step is not None:
-            found[each.step.run.id].add(each.step.step.index, each.lines, each.seen)
     return found
 
 

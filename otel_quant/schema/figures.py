@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
 Number: TypeAlias = int | float
@@ -180,7 +181,7 @@ MEMORY: Final = Resource(
     "memory",
     (
         Figure(
-            "memory", "By", "RSS of the process tree", lambda memory: memory.tree_rss,
+            "memory", "By", "RSS of the process tree", attrgetter("tree_rss"),
             LEVEL, "806092800",
             checkpoint="memory",
             steps=(
@@ -210,7 +211,7 @@ MEMORY: Final = Resource(
             kind="memory", heading="MEM", curve="memory",
         ),
         Figure(
-            "process_memory", "By", "RSS of the main process", lambda memory: memory.rss,
+            "process_memory", "By", "RSS of the main process", attrgetter("rss"),
             (), "806092800",
             checkpoint="process_memory", kind="memory",
         ),
@@ -279,7 +280,7 @@ GPU: Final = Resource(
     (
         _of_device(
             "memory", "By", "Memory in use on the device, by all processes",
-            lambda gpu: gpu.used, LEVEL, "2147483648",
+            attrgetter("used"), LEVEL, "2147483648",
             ("hw.gpu.memory.usage", "Memory in use on a visible GPU, by all processes."),
             Metric(
                 "quant.step.gpu.memory.peak", "gauge", "By",
@@ -289,23 +290,23 @@ GPU: Final = Resource(
         ),
         _of_device(
             "memory.limit", "By", "Size of the device's memory",
-            lambda gpu: gpu.limit, ("end",), "150754820096",
+            attrgetter("limit"), ("end",), "150754820096",
             ("hw.gpu.memory.limit", "Size of the memory of a visible GPU."),
         ),
         _of_device(
             "process_memory", "By", "Memory of this process tree on the device, where the driver reports it",
-            lambda gpu: gpu.process_used, LEVEL, "1610612736",
+            attrgetter("process_used"), LEVEL, "1610612736",
             ("quant.run.gpu.process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it."),
             curve="process_used",
         ),
         _of_device(
             "torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use",
-            lambda gpu: gpu.torch_allocated, LEVEL, "536870912",
+            attrgetter("torch_allocated"), LEVEL, "536870912",
             ("quant.run.gpu.torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
         ),
         _of_device(
             "torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use",
-            lambda gpu: gpu.torch_reserved, LEVEL, "1073741824",
+            attrgetter("torch_reserved"), LEVEL, "1073741824",
             ("quant.run.gpu.torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU."),
         ),
         _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97"),
@@ -335,7 +336,7 @@ def _transfer(way: str, verb: str, example: str, heading: str) -> Figure:
     )
     return Figure(
         f"disk.{way}", "By", f"Bytes that the process tree {verb} storage",
-        lambda disk: getattr(disk, way), TOTAL, example,
+        attrgetter(way), TOTAL, example,
         checkpoint=f"disk_{way}",
         steps=(Series(during, labels=labels),),
         live=Series(so_far, labels=labels),
@@ -352,11 +353,11 @@ DISK: Final = Resource(
         Figure(
             "disk.read_chars", "By",
             "Bytes read through system calls, including those that were in the page cache",
-            lambda disk: disk.read_chars, TOTAL, "204800000", kind="disk",
+            attrgetter("read_chars"), TOTAL, "204800000", kind="disk",
         ),
         Figure(
             "disk.write_chars", "By", "Bytes written through system calls",
-            lambda disk: disk.write_chars, TOTAL, "26214400", kind="disk",
+            attrgetter("write_chars"), TOTAL, "26214400", kind="disk",
         ),
     ),
 )  # fmt: skip
@@ -370,23 +371,23 @@ CPU: Final = Resource(
     (
         Figure(
             "cpu.user", "s", "CPU time of the process tree in user mode",
-            lambda cpu: cpu.user, TOTAL, "12.51",
+            attrgetter("user"), TOTAL, "12.51",
             steps=(Series(_CPU_TIME, labels={"cpu.mode": "user"}),), kind="time",
         ),
         Figure(
             "cpu.system", "s", "CPU time of the process tree in the kernel",
-            lambda cpu: cpu.system, TOTAL, "0.73",
+            attrgetter("system"), TOTAL, "0.73",
             steps=(Series(_CPU_TIME, labels={"cpu.mode": "system"}),), kind="time",
         ),
         Figure(
             "page_faults.major", "{fault}", "Page faults that had to wait for storage",
-            lambda cpu: cpu.major_faults, TOTAL, "3", kind="disk", matters=1000,
+            attrgetter("major_faults"), TOTAL, "3", kind="disk", matters=1000,
         ),
         Figure(
             "cpu.wait", "s",
             "Time for which the main thread was ready to run and waited for a processor that other "
             "threads or programs used",
-            lambda cpu: cpu.wait, TOTAL, "0.31",
+            attrgetter("wait"), TOTAL, "0.31",
             kind="time", curve="cpu.wait", over_processes="highest",
         ),
     ),

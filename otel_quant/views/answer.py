@@ -18,6 +18,7 @@ from otel_quant.recordings.model import (
     covered,
     number,
     script_of,
+    steps_in,
 )
 from otel_quant.recordings.stacks import by_line, of_step, stacks_in
 from otel_quant.schema import semconv
@@ -112,8 +113,10 @@ def _where(recording: Recording, subject: Subject) -> str:
     if recording.ending is not None and recording.ending.where:
         return cut(recording.ending.where, _LONGEST_NAME + _LONGEST_LINE)
     # Innermost of those that are still open, before that the one that counts samples.
+    # A child may have been killed alone.
     last = max(
-        (each for each in subject.steps if each.step.state != "ended"),
+        [each for each in subject.steps if each.step.state != "ended"]
+        or [each for each in steps_in(recording) if each.step.end is None],
         key=lambda each: (
             each.step.end is None,
             each.step.samples is not None,
@@ -421,11 +424,15 @@ def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
 
 
 def time_left(run: RecordedRun, step: RecordedStep) -> str:
-    """Returns the time until the last sample of a step that is open; empty if it is not known."""
-    left = forecast_of(run, step).get(semconv.FORECAST_TIME_LEFT)
-    if step.state != "running" or not isinstance(left, int | float):
+    """Returns the time until the last sample of a step that is open, or that it has stalled; empty if unknown."""
+    forecast = forecast_of(run, step)
+    stalled = number(forecast, semconv.FORECAST_STALLED)
+    left = number(forecast, semconv.FORECAST_TIME_LEFT)
+    if step.state != "running" or (left is None and stalled is None):
         return ""
-    return f"about {duration_text(left)} left"
+    if stalled is not None:
+        return f"no progress for {duration_text(stalled)}"
+    return f"about {duration_text(left or 0)} left"
 
 
 def exceeded(run: RecordedRun, step: RecordedStep) -> str:

@@ -272,11 +272,15 @@ class Replay:
             self._add_points_of_run(metrics)
         return self
 
-    def profiles(self, stacks: Stacks) -> list[Any]:
-        """Returns the requests of profiles of the run, which has these stacks."""
+    def profiles(self) -> list[Any]:
+        """Returns the requests of profiles of the run."""
         from otel_quant.export.otel.profiles import ProfilesSink  # only for those who ask
 
         requests: list[Any] = []
+        stacks = Stacks()
+        for each in self._stacks:
+            if each.step is not None:
+                stacks.add(each.step.step.index, each.lines, each.seen)
         sink = ProfilesSink(requests.append, self._span_ids)
         for event in self._events():
             sink.receive(replace(event, stacks=stacks))

@@ -22,7 +22,6 @@ from otel_quant.export.otel.default_exporters import defaults_in
 from otel_quant.export.otel.sdk_workarounds import objects_within
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.sending.replay import Identifiers, Replay, program_span
-from otel_quant.recordings.stacks import trees_of
 
 _BATCH: Final = 512
 """Spans or log records of one request, as the SDK sends by default."""
@@ -57,7 +56,6 @@ def send_recording(
         return sent
     endpoint = configured_endpoint()
     identifiers = Identifiers(recording)
-    trees = trees_of(recording) if endpoint.profiles else {}
     requests: list[Any] = []
     try:
         with suppress_instrumentation():  # no spans for the requests
@@ -76,7 +74,7 @@ def send_recording(
                 for data, number in replay.meters.all():
                     send(endpoint.points, data)
                     sent.points += number if endpoint.points else 0
-                requests += replay.profiles(trees[run.id]) if endpoint.profiles else ()
+                requests += replay.profiles() if endpoint.profiles else ()
             for request in requests:  # last: not every receiver takes profiles
                 send(endpoint.profiles, request)
                 (of_run,) = request.resource_profiles

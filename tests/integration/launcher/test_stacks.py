@@ -287,3 +287,50 @@ def test_a_slow_loader_is_what_bounds_a_real_calibration(
     )
     assert said is not None, done.stderr
     assert int(said[1]) > 50
+
+
+@pytest.mark.parametrize("is_stalled", [True, False])
+def test_a_stall_in_the_data_reader_is_told_of_once_with_its_line_and_a_slow_sample_is_not(
+    launched: Launched, workshop: Workshop, otlp: OtlpReceiver, is_stalled: bool
+) -> None:
+    # Fast samples, then one that takes forty times as long, or more than can be called slow.
+    script = workshop.script(f"""
+        import time
+        import numpy, onnx
+        from onnx import TensorProto, helper, numpy_helper
+        from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+        class Reader(CalibrationDataReader):
+            given = 0
+            def __len__(self):
+                return 6
+            def get_next(self):
+                self.given += 1
+                time.sleep({26 if is_stalled else 12} if self.given == 5 else 0.3)
+                return {{"x": numpy.ones((1, 8), numpy.float32)}} if self.given <= 6 else None
+
+        weight = numpy_helper.from_array(numpy.ones((8, 8), numpy.float32), "w")
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])], [weight],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        onnx.save(model, "m.onnx")
+        quantize_static("m.onnx", "q.onnx", Reader())
+    """)
+    variables = otlp.environment("http/protobuf")
+    done = launched.run([sys.executable, str(script.path)], variables=variables)
+    assert done.returncode == 0, done.stderr
+    words = re.compile(
+        r"Calibration, sample 4 of 6: no further sample for 2\d s, many times as long as any before, "
+        r"at Reader\.get_next \(script\.py:13\)"
+    )
+    records = otlp.records_of("quant.forecast.step_stalled")
+    assert len(words.findall(done.stderr)) == len(records) == (1 if is_stalled else 0)
+    for record in records:
+        assert words.fullmatch(record.body)
+        assert record.severity == "WARN"
+        assert 20 < record.attributes["quant.forecast.stalled"] < 26
+        assert record.attributes["quant.calibration.sample_count"] == 4
+        assert record.span_id == otlp.span("Calibration").span_id

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,17 +30,11 @@ def finished(observer: Observer, folder: Path, ended: ProgramEnding) -> Ending:
     return ending_in(folder, time.time_ns(), observer.observe(ended))
 
 
-def watched(
-    folder: Path,
-    code: str,
-    meanwhile: Callable[[int], None] = lambda pid: None,
-    interval: float = INTERVAL,
-) -> tuple[Ending, RecordedCurve]:
+def watched(folder: Path, code: str, interval: float = INTERVAL) -> tuple[Ending, RecordedCurve]:
     folder.mkdir(exist_ok=True)
     program = Program([sys.executable, "-c", code], os.environ)
     observer = Observer(folder, program.pid, interval)
     observer.start()
-    meanwhile(program.pid)
     ending = finished(observer, folder, program.wait())
     return ending, read_curve(folder / "curve.launcher.jsonl")
 
@@ -167,17 +160,6 @@ def test_a_program_that_dies_at_once_leaves_a_curve_that_can_be_read(tmp_path: P
     ending, curve = watched(tmp_path, "import os; os._exit(3)")
     assert (ending.exit_code, ending.signal) == (3, None)
     assert curve.curve.length == 50
-
-
-def test_a_program_that_is_killed_between_two_readings_is_reported(
-    tmp_path: Path, empty: float
-) -> None:
-    def stop_and_wait(pid: int) -> None:
-        """As if this process had been stopped: no reading is taken."""
-        time.sleep(0.2)
-
-    ending, _ = watched(tmp_path, "x = bytearray(500_000_000)\n" + DIES, stop_and_wait)
-    assert ending.memory == pytest.approx(empty + 500 * MB, rel=CLOSE)
 
 
 def test_where_a_folder_cannot_be_written_only_the_curve_is_missing(

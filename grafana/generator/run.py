@@ -92,7 +92,7 @@ def dashboard() -> builders.Dashboard:
     return (
         board.with_variable(
             builders.QueryVariable("trace").label("Trace")
-            .description("Trace of the run; ranks have one each. A click on a step chooses its own.")
+            .description("Trace of the run; ranks have one each, unless `otel-quant run` has started them. A click on a step chooses its own.")
             .query(f'label_values({panels.START}{{{names.OF_JOB}, {names.CHOSEN}, instance=~"$instance"}}, {names.label(semconv.RUN_TRACE_ID)})')
             .datasource(panels.PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         )

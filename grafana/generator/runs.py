@@ -18,6 +18,7 @@ FAILURES = names.series(
     semconv.STEP_DURATION, f'{names.label(semconv.ERROR_TYPE)}!=""', part="count"
 )
 ENDED = names.series(semconv.STEP_DURATION, part="count")
+SEEN = names.series(semconv.RUN_LAST_SEEN)
 
 
 _MOST_IN_LOKI = 5000
@@ -93,14 +94,15 @@ def dashboard() -> builders.Dashboard:
         .with_panel(
             panels.chart(
                 "Error rate",
-                "Share of the steps that ended then with an exception, by job. One failure among a few runs is an accident; a rate that stays is the job's configuration or its host.",
+                "Share of the steps that ended then with an exception, by job; 0 while runs are heard of and none has. One failure among a few runs is an accident; a rate that stays is the job's configuration or its host.",
                 "percentunit",
                 panels.promql(
-                    f"(sum by (job) (increase({FAILURES}[$__rate_interval])) or sum by (job) (increase({ENDED}[$__rate_interval])) * 0)"
-                    f" / (sum by (job) (increase({ENDED}[$__rate_interval])) > 0)",
+                    # The 0 is of another metric: that of all steps is the dearest of this page.
+                    f"sum by (job) (increase({FAILURES}[$__rate_interval])) / (sum by (job) (increase({ENDED}[$__rate_interval])) > 0)"
+                    f" or 0 * count by (job) (max_over_time({SEEN}[$__rate_interval]))",
                     "{{job}}",
                 ),
-            ).max(1).no_value("No step ended in this time range").span(24).max_data_points(figures.MOST_POINTS)
+            ).max(1).no_value("No run in this time range").span(24).max_data_points(figures.MOST_POINTS)
         )
         .with_row(panels.row("Known by checkpoints alone", _by_checkpoints()))
         .with_row(stack_health.row())

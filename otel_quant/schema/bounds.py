@@ -156,8 +156,16 @@ def _taking_data(lines: Lines) -> Place | None:
 
 
 def _calibration_data(evidence: Evidence) -> str | None:
-    has_samples = evidence.figures.get("quant.calibration.sample_count")
-    return _most_at(_taking_data)(evidence) if has_samples else None
+    if evidence.figures.get("quant.calibration.sample_count"):
+        return _most_at(_taking_data)(evidence)
+    # Quark takes all samples in a step of its own before it calibrates.
+    return _most_at(lambda lines: _taking_data(lines) if any(map(_is_reader, lines)) else None)(
+        evidence
+    )
+
+
+def _is_reader(line: Place) -> bool:
+    return line.is_own and line.function.endswith("get_next")
 
 
 def _memory_growth(evidence: Evidence) -> str | None:
@@ -225,6 +233,7 @@ def _all_processors(evidence: Evidence) -> str | None:
     return f"it used {cores:.1f} of {cpus:g} processors; {evidence.line}"
 
 
+CALIBRATION_DATA: Final = "calibration_data"
 COMPILING: Final = "compiling"
 IMPORTING: Final = "importing"
 MEMORY_GROWTH: Final = "memory_growth"
@@ -252,7 +261,7 @@ VERDICTS: Final = (
         remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR and TORCHINDUCTOR_CACHE_DIR"),
     Verdict(IMPORTING, "importing modules", _most_at(_importing)),
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
-    Verdict("calibration_data", "the loader of the calibration data", _calibration_data,
+    Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data,
         remedy="load the next samples in another thread while one is calibrated"),
     Verdict("gpu_idle", "Python, for which the GPU waits", _gpu_idle, "probable"),
     Verdict(OTHER_PROGRAMS, "other programs that have the processors", _others_have_the_processors, "probable"),

@@ -23,6 +23,7 @@ from otel_quant.recordings.model import (
 from otel_quant.recordings.stacks import by_line, of_step, stacks_in
 from otel_quant.schema import semconv
 from otel_quant.schema.bounds import (
+    CALIBRATION_DATA,
     COMPILING,
     IMPORTING,
     MEMORY_GROWTH,
@@ -50,7 +51,7 @@ _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 5
 _MOST_GROWING: Final = 10
 _LONG: Final = 0.2
-"""Share of the whole time from which on a step leaks rather than loads, and a wait is worth telling."""
+"""Share of the run's time from which on a step leaks rather than loads, and a wait is worth telling."""
 
 _LEAST_WAIT: Final = 1.0
 """Seconds."""
@@ -59,7 +60,7 @@ _OWN: Final = 0.8
 """Share of its processors from which on a program uses them itself, and its threads wait for each other."""
 
 _WORTH: Final = 0.05
-"""Share of the whole time from which on a step matters."""
+"""Share of the run's time from which on a step matters."""
 
 
 def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
@@ -153,7 +154,7 @@ def _error_text(error: str, message: str | None) -> str:
 
 
 def _path(names: Sequence[str]) -> str:
-    """Returns the name of a step behind that of the one around it."""
+    """Returns the name of a step behind the name of the step around it."""
     return WITHIN.join(cut(name, _LONGEST_NAME) for name in names[-2:])
 
 
@@ -269,6 +270,8 @@ def _bounds(recording: Recording, subject: Subject, said: Sequence[str]) -> Iter
 
 def _to_try(bound: str, each: PlacedStep) -> str:
     """Returns what to try against what bounds a step, as another sentence; empty if nothing is known."""
+    if bound == CALIBRATION_DATA and not each.step.samples:
+        return ""  # to load beside the calibration helps where they are one step
     remedy = remedy_of(bound, str(each.step.attributes.get(semconv.CALIBRATION_METHOD, "")))
     return f" To try: {remedy}." if remedy else ""
 
@@ -305,7 +308,7 @@ _CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
 
 
 def ended_as(recording: Recording) -> str:
-    """Returns how the whole stands: ``killed by SIGKILL``."""
+    """Returns how the program ended: ``killed by SIGKILL``."""
     ending = recording.ending
     if recording.state == "killed" and ending is not None and ending.signal:
         return f"killed by {ending.signal}"

@@ -66,6 +66,7 @@ _TOGETHER: Final = "of more than 10,000 steps those of one name count as one: ti
 _SEEN: Final = 0.01
 """Part of a time that a wait makes at least where it is shown."""
 
+_COLOURS: Final = "Red took more in {}, blue less, grey no more than noise; times are without waits for a processor."
 _NOISE: Final = "~"
 """Stands for a difference that is not more than noise."""
 
@@ -115,7 +116,7 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
         for side in comparison.sides[1:]:
             graph = flame_of((comparison.sides[0], side))
             if graph is not None:
-                yield Section(graph.title, (graph,))
+                yield Section(graph.title, (graph, Lines((_COLOURS.format(side.name),))))
     yield _figures(comparison)
     notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
     if points := [f"{_step_name(row)}: {text}" for row, text in notes if text]:
@@ -361,7 +362,7 @@ _PARTS: Final = {
 
 
 def _is_telling(row: StepRow, name: str) -> bool:
-    """Whether a side has more than nothing of a figure, and no other figure says more."""
+    """Whether a side has more than nothing of a figure, and no other figure tells more."""
     of, peak = row.figures[name], row.figures.get(MEMORY_PEAK)
     if not any(sample is not None and sample.highest for sample in of.samples):
         return False

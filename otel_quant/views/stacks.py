@@ -144,26 +144,18 @@ def _outline(tree: Tree, own: Sequence[float]) -> Iterator[Box]:
     """Yields the boxes of a static picture: wide enough to be seen, and of a library one above another once."""
     totals, places = tree.totals(own), list(tree.places)
     steps = set(tree.row_of_step.values())
-    lefts = [0.0] * len(tree.rows)  # Where the next box below a row begins
-    depths = [-1] * len(tree.rows)
-    for row, (above, place) in enumerate(tree.rows):
-        text, library = places[place]
-        left = lefts[row] = lefts[above] if row else 0.0
-        width = 100 * totals[row] / totals[0] if totals[0] else 0.0
-        if row:
-            lefts[above] += width
-        is_folded = row > 0 and library != "" and library == places[tree.rows[above][1]][1]
-        depths[row] = depths[above] + (not is_folded) if row else 0
+    yield Box(0, 100, 0, places[0][0], -1, is_own=True)
+    lefts, depths = [0.0], [0]  # Where the next box below a row begins, and how deep the row is
+    for row, (above, place) in enumerate(tree.rows[1:], 1):
+        (text, library), left = places[place], lefts[above]
+        width = 100 * totals[row] / (totals[0] or 1)
+        is_folded = library != "" and library == places[tree.rows[above][1]][1]
+        lefts[above] += width
+        lefts.append(left)
+        depths.append(depths[above] + (not is_folded))
         if width >= _NARROWEST and not is_folded and depths[row] < _DEEPEST_BOX:
-            shown = library or text
-            yield Box(
-                round(left, 2),
-                round(width, 2),
-                depths[row],
-                shown,
-                row if row in steps else -1,
-                not library,
-            )
+            named = row if row in steps else -1
+            yield Box(left, width, depths[row], library or text, named, not library)
 
 
 def table(lines: Mapping[Place, Amounts], measure: Measure, most: int | None = None) -> Table:

@@ -515,7 +515,8 @@ def test_every_panel_shows_data_or_says_why_not(
         (dashboard, title): each.panel["fieldConfig"]["defaults"]["noValue"]
         for dashboard, panels in shown.items()
         for title, each in panels.items()
-        if each.is_empty and title not in ("Running", "Vanished")  # asked at set times above
+        # The first two are asked at set times above; of log records Grafana says itself that there are none.
+        if each.is_empty and title not in ("Running", "Vanished") and each.panel["type"] != "logs"
     } == {
         ("Quantization run", "Open now"): "no step is open",
         ("Quantization run", "GPU memory"): "The run sees no GPU",

@@ -157,7 +157,7 @@ def test_a_leak_is_called_one(launched: Launched, program: Path) -> None:
     for text in told_everywhere(launched, launched.recording, done.stderr):
         assert re.search(
             r"Memory kept growing in Calibration, by (9|1[01])[\d.]+ MB a second, \d+ MB in all; the limit of "
-            r"[\d.]+ .B would be reached .* later: a leak, or data that is kept\.",
+            r"[\d.]+ .B would be reached .* later, [\d.]+ % of it at leak \(program\.py:\d+\): a leak, or data that is kept\.",
             text,
         )
 

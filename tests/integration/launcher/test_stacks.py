@@ -155,9 +155,11 @@ def test_a_gpu_that_waits_for_python_and_its_lines_are_told_live_and_when_sent_l
 ) -> None:
     gpu = FakeGpu(uuid="GPU-a", used=2 << 30, util=utilization)
     driver = FakeNvml(workshop.folder, [gpu], [FakeProcess(used=1 << 30)])
-    script = workshop.script(PROGRAM.replace("busy(1.0)", "busy(2.5)"))
+    script = workshop.folder / "caf\udce9" / "script.py"  # a name that is no UTF-8
+    script.parent.mkdir()
+    script.write_text(PROGRAM.replace("busy(1.0)", "busy(2.5)"))
     variables = {**driver.env, **otlp.environment("http/protobuf")}
-    done = launched.run([sys.executable, str(script.path)], variables=variables)
+    done = launched.run([sys.executable, str(script)], variables=variables)
     assert done.returncode == 0, done.stderr
     step = otlp.span("Computing")
     waits = step.attributes["quant.step.bound_by"] == "gpu_idle"
@@ -170,7 +172,7 @@ def test_a_gpu_that_waits_for_python_and_its_lines_are_told_live_and_when_sent_l
         "quant.step.name": "Computing",
     }
     first = live.body["time"][0]
-    assert first["line"].startswith("busy (")
+    assert re.fullmatch(r"busy \(/.+/caf\\udce9/script\.py:\d+\)", first["line"])
     assert first["seconds"] > 1
     assert len(live.body["time"]) <= 10
     sending = ["otel-quant", "send", launched.recording.name]

@@ -134,6 +134,7 @@ def test_the_summary_names_each_part_and_the_missing_pythons(
         "integration tests, one at a time",
         "queries of traces to a Tempo: left out, TEMPO_BIN names none",
         "dashboard-linter: left out, none on PATH",
+        "weaver: left out, none on PATH",
     ]
 
 

@@ -124,6 +124,7 @@ class ArtificialRun:
             **dict.fromkeys(GPU_METRICS, self.observe_gpu),
             semconv.CALIBRATION_PROGRESS: self.observe_progress,
             semconv.FORECAST_TIME_LEFT: self.observe_forecast,
+            semconv.FORECAST_STALLED: self.observe_forecast,
             semconv.FORECAST_MEMORY: self.observe_forecast,
         }
         made = {}

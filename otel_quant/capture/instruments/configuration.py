@@ -64,7 +64,7 @@ def plain(value: Any, within: tuple[int, ...] = ()) -> Any:
     if isinstance(value, functools.partial):
         # With defaults: the type of an observer's values is often that of its class.
         kind = value.func.__qualname__
-        values = Arguments(value.func).defaults | value.keywords
+        values = Arguments(value.func).bound(value.args, value.keywords, is_whole=False)
     else:
         values = dict(_public(value))
     return {_CLASS: kind, **plain(values, within)}

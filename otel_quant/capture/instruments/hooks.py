@@ -164,18 +164,15 @@ class Arguments:
     def __contains__(self, parameter: str) -> bool:
         return parameter in self._defaults
 
-    @property
-    def defaults(self) -> dict[str, Any]:
-        """The defaults of the parameters that have one."""
-        given = inspect.Parameter.empty
-        return {name: each for name, each in self._defaults.items() if each is not given}
-
-    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arguments of a call by name, defaults included."""
+    def bound(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, is_whole: bool = True
+    ) -> dict[str, Any]:
+        """Returns the arguments of a call by name, defaults included; of a partial function's if not whole."""
         if self._signature is None:
             return {}
         try:
-            call = self._signature.bind(*args, **kwargs)
+            bind = self._signature.bind if is_whole else self._signature.bind_partial
+            call = bind(*args, **kwargs)
         except TypeError:
             return {}
         call.apply_defaults()

@@ -364,7 +364,7 @@ LLMCOMPRESSOR: Final = Library(
         Hook(f"{_PIPELINES}.sequential.pipeline", "_get_batches", "torch_libraries:batches"),
         Hook(f"{_PIPELINES}.sequential.helpers", "Subgraph.submodules", LAYER),
         Hook("llmcompressor.transformers.compression.compressed_tensors_utils", "modify_save_pretrained", "torch_libraries:saving", ProfileStep.EXPORT_HF_SAFETENSORS),
-        Hook("llmcompressor.entrypoints.model_free", "model_free_ptq", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, _LLM_FILES),
+        Hook("llmcompressor.entrypoints.model_free", "model_free_ptq", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, _LLM_FILES, config=ALL),
     ),
 )  # fmt: skip
 
@@ -401,7 +401,7 @@ AUTO_ROUND: Final = Library(
         Hook(_ORCHESTRATOR, "CompressionOrchestrator._quantize_blocks", STEP, ProfileStep.ADVANCED_ALGORITHMS),
         Hook("auto_round.algorithms.composer", "AlgorithmComposer.compress_block", LAYER),
         Hook(_BASE, "BaseOrchestrator.save_quantized", STEP, choose="torch_libraries:kind_of_export", sources=_FORMAT),
-        Hook("auto_round.compressors.model_free", "_ModelFreeCompressorCore.run", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, _ROUND_FILES),
+        Hook("auto_round.compressors.model_free", "_ModelFreeCompressorCore.run", STEP, ProfileStep.FILE_TO_FILE_QUANTIZATION, _ROUND_FILES, config=("self.scheme_input",)),
     ),
 )  # fmt: skip
 

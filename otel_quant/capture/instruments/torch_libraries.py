@@ -167,6 +167,8 @@ def of_compressor(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     found[semconv.WEIGHT_TYPE] = f"{compressor.data_type}{compressor.bits}"
     if compressor.act_bits < 16:
         found[semconv.ACTIVATION_TYPE] = f"{compressor.act_data_type}{compressor.act_bits}"
+    else:
+        found.pop(semconv.ACTIVATION_BITS, None)
     group = compressor.group_size
     if isinstance(group, int) and group > 0:
         found[semconv.BLOCK_SIZE] = group
@@ -406,6 +408,7 @@ def _of_modifier(modifier: Any) -> Iterator[tuple[str, AttributeValue]]:
         if weights is not None:
             yield from attributes_of({"weights": weights}, _SCHEME).items()
             yield semconv.WEIGHT_TYPE, _type_of(weights)
+            yield semconv.SYMMETRIC, weights.symmetric
             if weights.strategy in ("channel", "tensor"):
                 yield semconv.PER_CHANNEL, weights.strategy == "channel"
         if activations is not None:

@@ -68,7 +68,10 @@ def _described(calibration: str, activation: str, *algorithms: str) -> Known:
         "quant.format": "QDQ",
         "quant.calibration.method": calibration,
         "quant.activation.type": activation,
+        "quant.activation.bits": 8,
         "quant.weight.type": "QInt8",
+        "quant.bits": 8,
+        "quant.granularity": "tensor",
         "quant.per_channel": False,
         "quant.algorithms": algorithms,
     }
@@ -97,16 +100,18 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
         return [("model cost", model) for model in models]
 
     explicit = {
-        **given("conv", "static"), **_described("Percentile", "QUInt8", "cle"), "quant.per_channel": True,
+        **given("conv", "static"), **_described("Percentile", "QUInt8", "cle"),
+        "quant.granularity": "channel", "quant.per_channel": True,
     }  # fmt: skip
     dynamic = {
-        **given("matmul", "dynamic"), "quant.weight.type": "QUInt8", "quant.per_channel": False,
+        **given("matmul", "dynamic"), "quant.weight.type": "QUInt8", "quant.bits": 8,
+        "quant.granularity": "tensor", "quant.per_channel": False,
     }  # fmt: skip
     preset = {**_described("MinMSE", "QUInt8", "cle"), "quant.config.name": "XINT8"}
     adaround = {**given("conv", "adaround"), **_described("MinMSE", "QInt8", "adaround")}
     nbits = {
         **given("matmul", "nbits"), **_described("Percentile", "QInt8"),
-        "quant.bits": 4, "quant.block_size": 32,
+        "quant.bits": 4, "quant.block_size": 32, "quant.granularity": "group",
     }  # fmt: skip
     of_nbits = (CACHING, CHECKING, LOADING, PRE_PROCESS, CACHING, NBITS, POST_PROCESS)
     return [

@@ -15,7 +15,9 @@ from watched import in_every_way, write_tiny
 SAMPLE = torch.randn(2, 64, generator=torch.Generator().manual_seed(1))
 
 
-def moved(make: Callable[[], torch.nn.Module], place: Callable[[torch.nn.Module], object]) -> torch.Tensor:
+def moved(
+    make: Callable[[], torch.nn.Module], place: Callable[[torch.nn.Module], object]
+) -> torch.Tensor:
     torch.manual_seed(2)
     model = torch.nn.Sequential(make(), torch.nn.ReLU(), make())
     place(model)
@@ -58,9 +60,7 @@ def nothing() -> torch.Tensor:
 
 def failing() -> torch.Tensor:
     try:
-        moved(
-            lambda: nn.Linear4bit(64, 64, quant_type="nf3"), lambda model: model.to("cpu")
-        )
+        moved(lambda: nn.Linear4bit(64, 64, quant_type="nf3"), lambda model: model.to("cpu"))
     except (ValueError, NotImplementedError) as error:
         return torch.tensor(len(str(error)))
     raise AssertionError("expected an exception")

@@ -29,7 +29,10 @@ def main() -> None:
     tokenizer.save_pretrained("tiny")
     random = torch.Generator().manual_seed(1)
     samples = [
-        {"input_ids": torch.randint(2, 31, (24,), generator=random).tolist(), "attention_mask": [1] * 24}
+        {
+            "input_ids": torch.randint(2, 31, (24,), generator=random).tolist(),
+            "attention_mask": [1] * 24,
+        }
         for _ in range(8)
     ]
     with otel_quant.step("language model"):

@@ -11,18 +11,25 @@ from ort import write_model
 import otel_quant
 
 
+def workflow(per_channel: bool) -> None:
+    """Runs two passes."""
+    quantize = {
+        "type": "OnnxDynamicQuantization",
+        "quant_preprocess": False,
+        "per_channel": per_channel,
+    }
+    with otel_quant.step(f"workflow {per_channel=}"):
+        run({
+            "input_model": {"type": "ONNXModel", "model_path": "float.onnx"},
+            "passes": {"smaller": quantize, "folded": {"type": "OnnxPeepholeOptimizer"}},
+            "output_dir": "made", "cache_dir": "cache",
+        })  # fmt: skip
+
+
 def main() -> None:
     write_model("float.onnx")
-    model = {"type": "ONNXModel", "model_path": "float.onnx"}
-    passes = {
-        "smaller": {"type": "OnnxDynamicQuantization", "quant_preprocess": False},
-        "folded": {"type": "OnnxPeepholeOptimizer"},
-    }
-    with otel_quant.step("workflow"):
-        run({"input_model": model, "passes": passes, "output_dir": "made", "cache_dir": "cache"})
-    passes["smaller"]["per_channel"] = True
-    with otel_quant.step("another"):
-        run({"input_model": model, "passes": passes, "output_dir": "other", "cache_dir": "cache"})
+    workflow(per_channel=False)
+    workflow(per_channel=True)
 
 
 if __name__ == "__main__":

@@ -68,8 +68,8 @@ QUARK: Final = Library(
         Hook(_READER, "CachedDataReader.__init__", STEP, ProfileStep.DATASET_LOADING, filled_in=True, after="quark:note_cached_samples"),
         # Entry points, and the progress of calibration.
         Hook(f"{_QUARK_ONNX}.api", "ModelQuantizer.quantize_model", ENTRY_POINT, describe=_QUARK),
-        Hook(f"{_QUARK_ONNX}.quantize", "quantize_static", ENTRY_POINT, describe=_QUARK, models=_MODELS, sources=_OPTIONS),
-        Hook(f"{_QUARK_ONNX}.quantize", "quantize_dynamic", ENTRY_POINT, describe=_QUARK, models=_MODELS, sources=_OPTIONS),
+        Hook(f"{_QUARK_ONNX}.quantize", "quantize_static", ENTRY_POINT, config=ALL, describe=_QUARK, models=_MODELS, sources=_OPTIONS),
+        Hook(f"{_QUARK_ONNX}.quantize", "quantize_dynamic", ENTRY_POINT, config=ALL, describe=_QUARK, models=_MODELS, sources=_OPTIONS),
         Hook(_QUARK_TORCH, "ModelQuantizer.quantize_model", ENTRY_POINT, describe=_QUARK),
         Hook(_QUARK_TORCH, "ModelQuantizer.direct_quantize_checkpoint", ENTRY_POINT, describe=_QUARK),
         Hook(_READER, "CachedDataReader.get_next", OBSERVED, after="samples:sample"),

@@ -43,15 +43,12 @@ from otel_quant.schema.records import AttributeValue, ProfileStep
 def of_qconfigs(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     """Returns the attributes of the qconfigs of a call: a mapping, or those that the modules of its model have."""
     given = call.get("qconfig_mapping", call.get("qconfig_spec"))
-    if given is None and "dtype" in call:
-        found = described({"weight": {"dtype": call["dtype"]}})  # of quantize_dynamic
+    if not isinstance(given, dict) and "dtype" in call:
+        given = {"modules": given, "weight": {"dtype": call["dtype"]}}  # of quantize_dynamic
     elif given is None:
         modules = call["model"].named_modules()
-        found = described(
-            {name: each.qconfig for name, each in modules if hasattr(each, "qconfig")}
-        )
-    else:
-        found = described(given)
+        given = {name: each.qconfig for name, each in modules if hasattr(each, "qconfig")}
+    found = described(given)
     found.pop(semconv.CONFIG_NAME, None)
     engine = sys.modules["torch"].backends.quantized.engine
     return {semconv.BACKEND: engine, **found}

@@ -131,9 +131,15 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
 
 def torch_steps(step: Callable[..., Any], checkpoint: str, out: str) -> list[Any]:
     """Returns what is below the run of ``programs/torch_all.py``, given its arguments."""
-    weights = {"quant.weight.type": "int8"}
+    weights = {
+        "quant.bits": 8,
+        "quant.granularity": "channel",
+        "quant.symmetric": True,
+        "quant.weight.type": "int8",
+    }
     both = {
         **weights,
+        "quant.activation.bits": 8,
         "quant.activation.type": "int8",
         "quant.calibration.method": "PerTensorMinMaxObserver",
     }

@@ -132,8 +132,9 @@ _USUAL: Final = {
     for name in names.split()
 }
 _OF_ACTIVATIONS: Final = {
-    semconv.BITS: semconv.ACTIVATION_BITS, semconv.WEIGHT_TYPE: semconv.ACTIVATION_TYPE
-}  # fmt: skip
+    semconv.BITS: semconv.ACTIVATION_BITS,
+    semconv.WEIGHT_TYPE: semconv.ACTIVATION_TYPE,
+}
 _ROLES: Final = re.compile(
     r"\*?(?:(?P<weight>weight)|(?P<activation>act|input)|(?P<other>output|bias|kv|scale|zero))"
 )
@@ -176,13 +177,10 @@ def _of_values(role: str, data: Any) -> list[tuple[str, AttributeValue]]:
         return []
     found: list[tuple[str, AttributeValue]] = []
     for name, value in data.items():
-        usual = _USUAL.get(name) or (
-            semconv.WEIGHT_TYPE if role and name in ("dtype", "data_type") else ""
-        )
+        is_type = role and name in ("dtype", "data_type")
+        usual = semconv.WEIGHT_TYPE if is_type else _USUAL.get(name, "")
         if role == "activation":
-            if usual not in (semconv.BITS, semconv.WEIGHT_TYPE):
-                continue
-            usual = _OF_ACTIVATIONS[usual]
+            usual = _OF_ACTIVATIONS.get(usual, "")
         found += _attributes(usual, value)
     if data.get("load_in_8bit") is True:  # of transformers, for bitsandbytes
         found.append((semconv.WEIGHT_TYPE, "int8"))
@@ -200,9 +198,8 @@ def _of_values(role: str, data: Any) -> list[tuple[str, AttributeValue]]:
 def _attributes(attribute: str, value: Any) -> Iterator[tuple[str, AttributeValue]]:
     """Yields what a value under a usual name makes; nothing of one that is not what the name says."""
     if attribute == semconv.GRANULARITY:
-        value = (
-            value[-1] if isinstance(value, list) and value else value
-        )  # of activations, of weights
+        if isinstance(value, list) and value:
+            value = value[-1]  # of activations, of weights
         text = value.get(_CLASS, "") if isinstance(value, dict) else str(value)
         if granularity := _GRANULARITIES.search(text.lower()):
             yield attribute, granularity[0]
@@ -226,12 +223,9 @@ _WIDTH: Final = re.compile(r"(?:q?u?int|b?float|fp|nf|mxfp|nvfp)_?(\d+)", re.IGN
 
 def completed(attributes: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
     """Adds what others imply: the bits of a type, the granularity of a group."""
-    for kind, bits in (
-        (semconv.WEIGHT_TYPE, semconv.BITS),
-        (semconv.ACTIVATION_TYPE, semconv.ACTIVATION_BITS),
-    ):
-        width = _WIDTH.match(str(attributes.get(kind, "")))
-        if width is not None:
+    widths = {semconv.WEIGHT_TYPE: semconv.BITS, semconv.ACTIVATION_TYPE: semconv.ACTIVATION_BITS}
+    for kind, bits in widths.items():
+        if width := _WIDTH.match(str(attributes.get(kind, ""))):
             attributes.setdefault(bits, int(width[1]))
     per_channel = attributes.get(semconv.PER_CHANNEL)
     if semconv.BLOCK_SIZE in attributes:

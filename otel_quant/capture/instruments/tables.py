@@ -102,7 +102,7 @@ _NBITS_CONFIG: Final = ("self.algo_config", "self.bits", "self.block_size", "sel
 ONNXRUNTIME: Final = Library(
     name="onnxruntime",
     distribution="onnxruntime",
-    versions_seen="1.20, 1.31",
+    versions_seen="1.20, 1.31, 1.32",
     hooks=(
         Hook(f"{_ORT}.shape_inference", "quant_pre_process", STEP, ProfileStep.PRE_PROCESS),
         Hook(_CALIBRATE, "MinMaxCalibrater.collect_data", "onnxruntime:collect", ProfileStep.CALIBRATION),

@@ -26,11 +26,14 @@ from otel_quant.capture.instruments.samples import (
     count_sample,
 )
 from otel_quant.capture.instruments.steps import (
+    Operation,
     as_library_step,
     attributes_of,
     distributions_built_on,
+    innermost,
     is_reported_already,
     open_library_step,
+    operating,
     step,
 )
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
@@ -234,36 +237,22 @@ def of_modelopt(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
 # --- bitsandbytes: weights that are quantized as their model is moved ----------------------
 
 
-class _Move:
-    """A call that moves a model, and the step that it is if it quantizes weights."""
-
-    activation: Activation | None = None
-
-
-_MOVES: Final[ContextVar[_Move | None]] = ContextVar("otel_quant_moves", default=None)
-
-
 def moved(function: Function, hook: Hook, library: Library) -> Function:
     """Step **{step}**, if it quantizes weights."""
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not HOOKS.active or _MOVES.get() is not None:
+        if not HOOKS.active or _is_moving(library):
             return function(*args, **kwargs)
-        move, error = _Move(), None
-        token = _MOVES.set(move)
-        try:
+        with operating(library.distribution, {}):
             return function(*args, **kwargs)
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            _MOVES.reset(token)
-            if move.activation is not None:
-                move.activation.suspend()
-                move.activation.finish(error)
 
     return wrapper
+
+
+def _is_moving(library: Library) -> Operation | None:
+    operation = innermost()
+    return operation if operation is not None and operation.owner == library.distribution else None
 
 
 def weight(function: Function, hook: Hook, library: Library) -> Function:
@@ -272,16 +261,13 @@ def weight(function: Function, hook: Hook, library: Library) -> Function:
 
     @wraps(function)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        move = _MOVES.get()
+        operation = _is_moving(library)
         with FAULTS.kept_in(OPENING_A_STEP):
-            if move is not None and move.activation is None:
-                move.activation = Activation(None)
-                if not is_reported_already(hook.step, library):
-                    opened = open_library_step(hook.step, library, attributes=_of_weight(self))
-                    move.activation = Activation(opened)
-                    move.activation.resume()
+            if operation is not None and not is_reported_already(hook.step, library):
+                opened = open_library_step(hook.step, library, attributes=_of_weight(self))
+                operation.begin_shared_step(Activation(opened))
             count_layer({library.distribution, *distributions_built_on(library)})
-        return (alone if move is None else function)(self, *args, **kwargs)
+        return (function if operation is not None else alone)(self, *args, **kwargs)
 
     return wrapper
 

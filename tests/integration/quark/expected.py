@@ -118,7 +118,7 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
         *static(explicit, 3),
         *costs(*paths("conv", "static")),
         step(CACHING, dynamic),
-        step(DYNAMIC, {**dynamic, "quant.activation.type": "QUInt8"}),
+        step(DYNAMIC, {**dynamic, "quant.activation.bits": 8, "quant.activation.type": "QUInt8"}),
         *costs(*paths("matmul", "dynamic")),
         *static(preset, 4),
         *costs(None, None),

@@ -108,10 +108,13 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
         "quant.granularity": "tensor", "quant.per_channel": False,
     }  # fmt: skip
     preset = {**_described("MinMSE", "QUInt8", "cle"), "quant.config.name": "XINT8"}
-    adaround = {**given("conv", "adaround"), **_described("MinMSE", "QInt8", "adaround")}
+    adaround = {
+        **given("conv", "adaround"), **_described("MinMSE", "QInt8", "adaround"),
+        "quant.symmetric": True,
+    }  # fmt: skip
     nbits = {
         **given("matmul", "nbits"), **_described("Percentile", "QInt8"),
-        "quant.bits": 4, "quant.block_size": 32, "quant.granularity": "group",
+        "quant.bits": 4, "quant.block_size": 32, "quant.granularity": "group", "quant.symmetric": True,
     }  # fmt: skip
     of_nbits = (CACHING, CHECKING, LOADING, PRE_PROCESS, CACHING, NBITS, POST_PROCESS)
     return [

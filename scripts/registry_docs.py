@@ -31,6 +31,10 @@ PARSE: dict[str, Callable[[str], Any]] = {
 }
 
 SPANS: dict[str, tuple[Place, str]] = {
+    semconv.PROGRAM_SPAN: (
+        "program",
+        "A program that is no Python itself, from its start to its end.",
+    ),
     semconv.ROOT_SPAN: ("run", "A run, from its first step to its end."),
     "step": ("step", "A step; the name of the span is the step's."),
     semconv.COST_SPAN: ("cost", "The static cost of one model."),
@@ -42,6 +46,7 @@ EVENTS: dict[str, Place] = {
     semconv.CHECKPOINT_EVENT: "checkpoint",
     semconv.READING_EVENT: "reading",
     semconv.FORECAST_EVENT: "forecast",
+    semconv.LINES_EVENT: "lines",
     semconv.DEVICE_EVENT: "device",
     semconv.IMPAIRED_EVENT: "device",
     semconv.ENDING_EVENT: "ending",
@@ -80,12 +85,14 @@ def document() -> str:
         ),
         *(
             {
-                "id": f"metric.{metric.name}", "type": "metric", "metric_name": metric.name,
+                "id": f"metric.{name}", "type": "metric", "metric_name": name,
                 "instrument": metric.instrument.removeprefix("observable_"), "unit": metric.unit,
                 "brief": metric.brief, **STABILITY,
                 "attributes": [{"ref": each} for each in metric.attributes],
+                **({"deprecated": {"reason": "renamed", "renamed_to": metric.name}} if name in metric.former else {}),
             }
-            for metric in catalog.METRICS if "<" not in metric.name
+            for metric in catalog.METRICS for name in (metric.name, *metric.former)
+            if is_ours(name) and "<" not in name
         ),
     ]  # fmt: skip
     return HEAD + yaml.safe_dump({"groups": groups}, sort_keys=False, allow_unicode=True, width=120)

@@ -21,6 +21,7 @@ _PLACES = {
     "checkpoint": "checkpoint records",
     "reading": "records of readings",
     "forecast": "records of forecasts",
+    "lines": "records of lines of code",
     "device": "device records",
     "ending": "records of endings",
     "inference": "spans of inferences and benchmarks",
@@ -28,6 +29,7 @@ _PLACES = {
     "operator": "records of operators",
     "finding": "records of findings",
     "metric": "metrics",
+    "program": "program span",
 }
 
 _INTRO = """\
@@ -43,12 +45,13 @@ are seconds (`s`). **What could not be measured is absent, never 0.**
 | signal | what | name |
 |---|---|---|
 | span | one per run, root of its trace or child of `TRACEPARENT` | `{root}` |
+| span | one per program of `otel-quant run` that is no Python itself (a shell script, `torchrun`), above the runs of its processes; sent at its end | `{program}` |
 | span | one per step, nested as it happened | the step's label |
 | span | one per ONNX model that was costed | `{cost}` |
 | span | one per `otel-quant inference` or benchmark, a child like a run | `{inference}`, `{benchmark}` |
 | span | one per model that it measures, a child of it; none per operator | `{model}` |
 | log records | see [Events](#events) | `quant.*` |
-| metrics | see [Metrics](#metrics) | `quant.*` |
+| metrics | see [Metrics](#metrics) | `quant.*`, `hw.*` |
 
 A service that has a name neither in `OTEL_SERVICE_NAME` nor in `OTEL_RESOURCE_ATTRIBUTES` has, under
 `opentelemetry-instrument`, the name of the program: `quantize` for `python quantize.py`,
@@ -115,6 +118,7 @@ def document() -> str:
     """Returns the page."""
     parts = [
         _INTRO.format(
+            program=semconv.PROGRAM_SPAN,
             root=semconv.ROOT_SPAN,
             cost=semconv.COST_SPAN,
             inference=semconv.INFERENCE_SPAN,
@@ -169,6 +173,8 @@ def _metrics() -> Iterator[tuple[str, list[str]]]:
             f"- unit: {f'`{metric.unit}`' if metric.unit else 'that of the custom metric'}",
             f"- attributes: {labels}",
         ]
+        if metric.former:
+            lines.append(f"- former name: {', '.join(f'`{name}`' for name in metric.former)}")
         if metric.buckets:
             lines.append(f"- buckets: {', '.join(f'{bound:g}' for bound in metric.buckets)}")
         yield metric.name, lines

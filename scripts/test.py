@@ -91,11 +91,12 @@ def _stages(programs: Path, asked: set[str], slow: list[str], stack: ExitStack) 
         "integration tests, one at a time",
         lambda: _pytest(programs, "-m", "alone", *slow, "tests/integration"),
     )
-    # Go's proxy serves the modules of neither, so scripts/servers/build.py cannot build them.
+    # Package registries have none of them, so scripts/servers/build.py cannot build them.
     if not os.environ.get("TEMPO_BIN"):
         yield "queries of traces to a Tempo: left out, TEMPO_BIN names none", lambda: 0
-    if shutil.which("dashboard-linter") is None:
-        yield "dashboard-linter: left out, none on PATH", lambda: 0
+    for tool in ("dashboard-linter", "weaver"):
+        if shutil.which(tool) is None:
+            yield f"{tool}: left out, none on PATH", lambda: 0
     if builder is not None and not is_built:
         yield "tests/stack", lambda: _pytest(programs, *THREE, *slow, "tests/stack")
     elif not is_built:

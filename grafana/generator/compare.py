@@ -121,7 +121,7 @@ def _variants() -> panels.Panel:
 def _mean(metric: str, by: str, runs: str) -> str:
     """Returns the mean of a histogram of some runs over the time range, by some labels."""
     total, count = (
-        f"sum by ({by}) ({names.named(f'max_over_time({names.series(metric, ENDED, part=part)}[$__range])', runs, over_range=True)})"
+        f"sum by ({by}) ({names.named(f'max_over_time({names.series(metric, ENDED, part=part)}[$__range])', runs, over=names.RANGE)})"
         for part in ("sum", "count")
     )  # fmt: skip
     mean = f"{total} / ({count} > 0)"

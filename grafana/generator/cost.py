@@ -56,11 +56,11 @@ def dashboard() -> builders.Dashboard:
 
 def _sum(metric: str, role: str) -> str:
     chosen = names.series(metric, f'{ROLE}="{role}"')
-    return f"sum(max by ({names.RUN_NAME}) ({names.named(f'last_over_time({chosen}[$__range])', over_range=True)}))"
+    return f"sum(max by ({names.RUN_NAME}) ({names.named(f'last_over_time({chosen}[$__range])', over=names.RANGE)}))"
 
 
 def _both(title: str, metric: str, unit: str, description: str) -> panels.Panel:
-    values = names.named(f"last_over_time({names.series(metric)}[$__range])", over_range=True)
+    values = names.named(f"last_over_time({names.series(metric)}[$__range])", over=names.RANGE)
     return panels.matrix(
         panels.grid(
             title,

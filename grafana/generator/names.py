@@ -8,6 +8,7 @@ each metric what `prometheus` returns.
 from __future__ import annotations
 
 from otel_quant.schema import catalog, semconv
+from otel_quant.schema.figures import Metric
 
 _UNITS = {
     "By": "_bytes", "s": "_seconds", "W": "_watts", "Cel": "_celsius", "Hz": "_hertz",
@@ -37,27 +38,42 @@ characters; the data sources escape those of regular expressions only where seve
 
 def prometheus(metric: str) -> tuple[str, ...]:
     """Returns the names of a metric's series: one, or three for a histogram."""
-    made = catalog.METRIC_BY_NAME[metric]
-    base = metric.replace(".", "_") + _UNITS.get(made.unit, "")
+    return _names(metric, catalog.METRIC_BY_NAME[metric])
+
+
+def _names(name: str, made: Metric) -> tuple[str, ...]:
+    base = name.replace(".", "_") + _UNITS.get(made.unit, "")
     return tuple(base + suffix for suffix in _SUFFIXES.get(made.instrument, ("",)))
 
 
 def series(metric: str, matchers: str = "", *, part: str = "") -> str:
-    """Returns a selector of the chosen runs' series of a metric; of a histogram, of one part."""
-    names = prometheus(metric)
-    name = next(n for n in names if n.endswith(part)) if part else names[0]
-    return f"{name}{{{', '.join(filter(None, (SELECTED, matchers)))}}}"
+    """Returns a selector of the chosen runs' series of a metric; of a histogram, of one part.
+
+    Those with a former name too: runs that an older version has measured.
+    """
+    made = catalog.METRIC_BY_NAME[metric]
+    known = [
+        next(n for n in _names(each, made) if n.endswith(part)) for each in (metric, *made.former)
+    ]
+    chosen = ", ".join(filter(None, (SELECTED, matchers)))
+    return (
+        f'{{__name__=~"{"|".join(known)}", {chosen}}}' if made.former else f"{known[0]}{{{chosen}}}"
+    )
 
 
-def begun(matchers: str = CHOSEN, *, over_range: bool = False) -> str:
+RANGE, SINCE_LAST_POINT = "$__range", "$__rate_interval"
+"""The dashboard's time range, and what passes between two points of a chart: at least four minutes."""
+
+
+def begun(matchers: str = CHOSEN, *, over: str = "") -> str:
     """Returns when each process began its run: the latest, where it had several.
 
     `topk`, here and wherever something is joined to processes: with two series of one process, as of
     programs that share an id, a join is an error for all runs.
-    Over a range, runs count that have been seen at any time of the dashboard's.
+    Over a range, runs count that have been seen at any time of it.
     """
     start = series(semconv.RUN_START, matchers)
-    return f"topk by (job, instance) (1, {f'max_over_time({start}[$__range])' if over_range else start})"
+    return f"topk by (job, instance) (1, {f'max_over_time({start}[{over}])' if over else start})"
 
 
 def named(
@@ -65,14 +81,14 @@ def named(
     matchers: str = CHOSEN,
     *,
     labels: tuple[str, ...] = (),
-    over_range: bool = False,
+    over: str = "",
 ) -> str:
     """Returns series of processes with the name of the run that each belongs to, and more of its labels.
 
     The series given have the labels `job` and `instance`.
     """
     join = f"on (job, instance) group_left ({', '.join((RUN_NAME, *labels))})"
-    return f"{values} * {join} ({begun(matchers, over_range=over_range)} > bool 0)"
+    return f"{values} * {join} ({begun(matchers, over=over)} > bool 0)"
 
 
 def label(attribute: str) -> str:

@@ -92,7 +92,7 @@ def dashboard() -> builders.Dashboard:
     return (
         board.with_variable(
             builders.QueryVariable("trace").label("Trace")
-            .description("Trace of the run; ranks have one each. A click on a step chooses its own.")
+            .description("Trace of the run; ranks have one each, unless `otel-quant run` has started them. A click on a step chooses its own.")
             .query(f'label_values({panels.START}{{{names.OF_JOB}, {names.CHOSEN}, instance=~"$instance"}}, {names.label(semconv.RUN_TRACE_ID)})')
             .datasource(panels.PROMETHEUS).refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         )
@@ -100,6 +100,10 @@ def dashboard() -> builders.Dashboard:
             builders.DashboardLink("Inference of its models").type(DashboardLinkType.LINK)
             .url("/d/quant-inference/inference?var-run=${run:percentencode}").keep_time(True).icon("bolt")
             .tooltip("What was measured of the models that this run has made, where it has the run's name")
+        )
+        .with_variable(
+            builders.TextBoxVariable("lines").label("Lines of step").default_value("")
+            .description("A part of the names of steps whose lines of code are shown. A click on a step chooses its own.")
         )
         .annotation(_checkpoints())
         .annotation(_warnings())
@@ -113,6 +117,7 @@ def dashboard() -> builders.Dashboard:
         .with_panel(_memory())
         .with_panel(_steps_over_time())
         .with_panel(_steps())
+        .with_panel(_lines())
         .with_panel(_disk())
         .with_panel(_cpu())
         .with_panel(_trace())
@@ -124,7 +129,7 @@ def dashboard() -> builders.Dashboard:
 
 SHOWN = (
     semconv.RUN_MEMORY_USAGE, semconv.RUN_DISK_IO, semconv.RUN_GPU_MEMORY_USAGE, semconv.RUN_GPU_MEMORY_LIMIT,
-    *(f"quant.run.gpu.{name}" for name in ("utilization", "power", "temperature", "clock")),
+    "hw.gpu.utilization", "hw.power", "hw.temperature", "quant.run.gpu.clock",
 )  # fmt: skip
 """Metrics of resources that have a chart above; the schema's others have one made from it."""
 
@@ -208,7 +213,7 @@ def _samples() -> panels.Panel:
         "Calibration batches",
         "Calls of the data reader that returned data so far, a batch each. Compare with what earlier runs took to see how far this one is.",
         "short",
-        panels.promql_table(f"sum by ({STEP}) ({names.named(f'max_over_time({SAMPLES}[$__range])', over_range=True)})"),
+        panels.promql_table(f"sum by ({STEP}) ({names.named(f'max_over_time({SAMPLES}[$__range])', over=names.RANGE)})"),
     )  # fmt: skip
 
 
@@ -285,15 +290,15 @@ def _gpu() -> panels.Panel:
 
 def _gpu_activity() -> list[panels.Panel]:
     shown = (
-        ("GPU utilization", "Share of the last moments in which each GPU computed. Low while a step is slow: it waits for data or for the CPU.", "percentunit", "utilization"),
-        ("GPU power", "Electric power of each GPU. Well below the others at the same work: something holds it back, see the warnings.", "watt", "power"),
-        ("GPU temperature", "Temperature of each GPU's chip. A warning marks when heat begins to slow it down.", "celsius", "temperature"),
-        ("GPU clock", "Clock of each GPU's processors. If it falls under load, see the warnings for why.", "hertz", "clock"),
+        ("GPU utilization", "Share of the last moments in which each GPU computed. Low while a step is slow: it waits for data or for the CPU.", "percentunit", "hw.gpu.utilization"),
+        ("GPU power", "Electric power of each GPU. Well below the others at the same work: something holds it back, see the warnings.", "watt", "hw.power"),
+        ("GPU temperature", "Temperature of each GPU's chip. A warning marks when heat begins to slow it down.", "celsius", "hw.temperature"),
+        ("GPU clock", "Clock of each GPU's processors. If it falls under load, see the warnings for why.", "hertz", "quant.run.gpu.clock"),
     )  # fmt: skip
     return [
         panels.chart(
             title, description, unit,
-            panels.promql(f"max by ({DEVICE}) ({names.named(names.series(f'quant.run.gpu.{name}'))})", f"{{{{{DEVICE}}}}}"),
+            panels.promql(f"max by ({DEVICE}) ({names.named(names.series(name))})", f"{{{{{DEVICE}}}}}"),
         ).span(12).no_value("The run sees no GPU, or it does not tell")
         for title, description, unit, name in shown
     ]  # fmt: skip
@@ -305,7 +310,7 @@ def _gpu_peaks() -> panels.Panel:
             "GPU peaks",
             "Highest memory in use on each visible GPU while a step of that kind ran, by all processes. The GPU that is fuller than the others is the one that the model has to be divided for. Empty where the process sees no GPU.",
             "bytes",
-            panels.promql_table(f"max by ({STEP}, {DEVICE}) ({names.named(f'max_over_time({GPU_PEAK}[$__range])', over_range=True)})"),
+            panels.promql_table(f"max by ({STEP}, {DEVICE}) ({names.named(f'max_over_time({GPU_PEAK}[$__range])', over=names.RANGE)})"),
         )
         .height(9).span(12).no_value("The run sees no GPU"),
         "Step", STEP, DEVICE,
@@ -357,13 +362,33 @@ def _steps() -> panels.Panel:
         )
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Step"}]))
         .with_transformation(panels.transform("sortBy", fields={}, sort=[{"field": "Rank"}]))
-        .override_by_name("Name", panels.looks(links=[panels.link("Show its trace below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${run:queryparam}&${instance:queryparam}&var-trace=${__data.fields.traceIdHidden}")], custom__hideFrom__viz=False))
+        .override_by_name("Name", panels.looks(links=[panels.link("Show its trace and its lines of code below", "/d/quant-run/run?${__url_time_range}&${job:queryparam}&${run:queryparam}&${instance:queryparam}&var-trace=${__data.fields.traceIdHidden}&var-lines=${__data.fields.Name:percentencode}")], custom__hideFrom__viz=False))
         .override_by_name("Trace", panels.looks(custom__hideFrom__viz=True))
     )  # fmt: skip
     for title, unit in STEP_COLUMNS.values():
         if unit:
             table = table.override_by_name(title, panels.looks(unit))
     return table
+
+
+LINES = (
+    f"{{{{ .{names.label(semconv.STEP_NAME)} }}}}: {{{{ .{names.label(semconv.STEP_BOUND_BY)} }}}},"
+    f" {{{{ .{names.label(semconv.STEP_BOUND_EVIDENCE)} }}}}"
+    '{{ range (fromJson __line__).time }}{{ printf "\\n%5.1f %%  %10.2f s   %s" (mulf .share 100) .seconds .line }}{{ end }}'
+    '{{ range (fromJson __line__).growth }}{{ printf "\\n%5.1f %%  %10.1f MB  %s" (mulf .share 100) (divf .bytes 1e6) .line }}{{ end }}'
+)  # fmt: skip
+"""How Loki writes a record of lines: what bounds the step, then time by line, then growth of memory by line."""
+
+
+def _lines() -> panels.Panel:
+    name, bound = map(names.label, (semconv.STEP_NAME, semconv.STEP_BOUND_BY))
+    records = f'{panels.RECORDS} | {bound} != "" | {name} =~ `(?i).*${{lines:regex}}.*` | line_format `{LINES}`'
+    return (
+        logs.Panel().title("Lines of code")
+        .description("What bounded each step of which a second or more was seen, and where it spent its time: the ten lines of code with the most time of their own, then the ten at which memory grew most. Click a step in the table above for its own. `otel-quant stacks` shows them all.")
+        .datasource(panels.LOKI).with_target(panels.logql(records))
+        .show_time(True).wrap_log_message(True).enable_log_details(True).span(24).height(12)
+    )  # fmt: skip
 
 
 def _trace() -> panels.Panel:

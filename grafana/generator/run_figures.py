@@ -19,6 +19,9 @@ MOST_RUNS = 1000
 """Runs that a table shows, and a menu: the newest."""
 MOST_LINES = 50
 """Lines of a chart of runs."""
+MOST_POINTS = 150
+"""Points of a chart of runs. What a store does for it grows with their number and that of all runs; a run
+sends metrics once a minute."""
 
 _START = f"max_over_time({names.series(semconv.RUN_START, names.CHOSEN)}[$__range])"
 _END = f"max_over_time({names.series(semconv.RUN_END, names.CHOSEN)}[$__range])"
@@ -57,7 +60,7 @@ _PEAKS = of_ranks(
     f" (topk by (job, instance, {RUN}) (1, {_START}) > bool 0)"
 )
 _LIMITS = (
-    f"max by ({RUN}, {HOST}) ({names.named(f'max_over_time({LIMIT}[$__range])', over_range=True)})"
+    f"max by ({RUN}, {HOST}) ({names.named(f'max_over_time({LIMIT}[$__range])', over=names.RANGE)})"
 )
 PEAK = f"max by ({RUN}) ({_PEAKS})"
 """Of several hosts, the highest."""
@@ -69,12 +72,23 @@ def of_the_highest(values: str) -> str:
 
 
 SHARE = f"max by ({RUN}) ({_PEAKS} / {_LIMITS})"
-MEMORY_NOW = of_ranks(names.named(MEMORY, labels=(RANK,)))
-LIMIT_NOW = f"max by ({RUN}, {HOST}) ({names.named(LIMIT)})"
-GPU = f"max by ({RUN}) ({names.named(f'max_over_time({names.series(semconv.RUN_GPU_MEMORY_USAGE)}[$__range])', over_range=True)})"
+# Not the value at each point: of 30 days a point is hours after the one before, and few runs go on at one.
+_USED, _ALLOWED = (f"max_over_time({each}[{names.SINCE_LAST_POINT}])" for each in (MEMORY, LIMIT))
+_ITS_HOST = f"job, instance, {HOST}"
+
+
+def _of_ranks_then(values: str) -> str:
+    return of_ranks(names.named(values, labels=(RANK,), over=names.SINCE_LAST_POINT))
+
+
+MEMORY_THEN = _of_ranks_then(_USED)
+SHARE_THEN = _of_ranks_then(
+    f"{_USED} / on ({_ITS_HOST}) group_left () max by ({_ITS_HOST}) ({_ALLOWED})"
+)
+GPU = f"max by ({RUN}) ({names.named(f'max_over_time({names.series(semconv.RUN_GPU_MEMORY_USAGE)}[$__range])', over=names.RANGE)})"
 _MOVED = f"sum by (job, instance) (max_over_time({names.series(semconv.RUN_DISK_IO)}[$__range]))"
-DISK = of_ranks(names.named(_MOVED, labels=(RANK,), over_range=True), RUN)
-FAILED = f"sum by ({RUN}) ({names.named(f'sum by (job, instance) (max_over_time({_FAILED_STEPS}[$__range]))', over_range=True)}) > 0"
+DISK = of_ranks(names.named(_MOVED, labels=(RANK,), over=names.RANGE), RUN)
+FAILED = f"sum by ({RUN}) ({names.named(f'sum by (job, instance) (max_over_time({_FAILED_STEPS}[$__range]))', over=names.RANGE)}) > 0"
 """Failed steps of the runs that have any."""
 
 _SILENT = 300

@@ -18,6 +18,7 @@ FAILURES = names.series(
     semconv.STEP_DURATION, f'{names.label(semconv.ERROR_TYPE)}!=""', part="count"
 )
 ENDED = names.series(semconv.STEP_DURATION, part="count")
+SEEN = names.series(semconv.RUN_LAST_SEEN)
 
 
 _MOST_IN_LOKI = 5000
@@ -79,28 +80,29 @@ def dashboard() -> builders.Dashboard:
                 "Memory",
                 "Memory of each run's process tree, its ranks on one host added up. A run that climbs steadily while it calibrates keeps every activation: use fewer samples or a method without histograms. Of more than 50 runs, those with the highest peaks.",
                 "bytes",
-                panels.promql(figures.of_the_highest(f"max by ({figures.RUN}) ({figures.MEMORY_NOW})"), f"{{{{{figures.RUN}}}}}"),
-            )
+                panels.promql(figures.of_the_highest(f"max by ({figures.RUN}) ({figures.MEMORY_THEN})"), f"{{{{{figures.RUN}}}}}"),
+            ).max_data_points(figures.MOST_POINTS)
         )
         .with_panel(
             panels.chart(
                 "Share of the memory limit",
                 "The same as a share of what the process may use. The kernel kills at 100 %; act at 90 %. Of more than 50 runs, those with the highest peaks.",
                 "percentunit",
-                panels.promql(figures.of_the_highest(f"max by ({figures.RUN}) ({figures.MEMORY_NOW} / {figures.LIMIT_NOW})"), f"{{{{{figures.RUN}}}}}"),
-            ).thresholds(panels.SHARE_OF_LIMIT).max(1)
+                panels.promql(figures.of_the_highest(f"max by ({figures.RUN}) ({figures.SHARE_THEN})"), f"{{{{{figures.RUN}}}}}"),
+            ).thresholds(panels.SHARE_OF_LIMIT).max(1).max_data_points(figures.MOST_POINTS)
         )
         .with_panel(
             panels.chart(
                 "Error rate",
-                "Share of the steps that ended then with an exception, by job. One failure among a few runs is an accident; a rate that stays is the job's configuration or its host.",
+                "Share of the steps that ended then with an exception, by job; 0 while runs are heard of and none has. One failure among a few runs is an accident; a rate that stays is the job's configuration or its host.",
                 "percentunit",
                 panels.promql(
-                    f"(sum by (job) (increase({FAILURES}[$__rate_interval])) or sum by (job) (increase({ENDED}[$__rate_interval])) * 0)"
-                    f" / (sum by (job) (increase({ENDED}[$__rate_interval])) > 0)",
+                    # The 0 is of another metric: that of all steps is the dearest of this page.
+                    f"sum by (job) (increase({FAILURES}[$__rate_interval])) / (sum by (job) (increase({ENDED}[$__rate_interval])) > 0)"
+                    f" or 0 * count by (job) (max_over_time({SEEN}[$__rate_interval]))",
                     "{{job}}",
                 ),
-            ).max(1).no_value("No step ended in this time range").span(24)
+            ).max(1).no_value("No run in this time range").span(24).max_data_points(figures.MOST_POINTS)
         )
         .with_row(panels.row("Known by checkpoints alone", _by_checkpoints()))
         .with_row(stack_health.row())
@@ -179,11 +181,12 @@ def _by_checkpoints() -> panels.Panel:
     table = (
         panels.grid(
             "Runs without an end",
-            f"Runs that have a first checkpoint in Loki and no last, with their highest memory there: they go on, or were killed. Those that have no row above were killed before they first sent metrics, as a program that makes its providers itself does after a minute. Loki takes {_MOST_IN_LOKI:,} runs in view: with more, narrow the time range or search.",
+            f"Runs that have a first checkpoint in Loki and no last, with their highest memory there: they go on, or were killed. Those that have no row above were killed before they first sent metrics, as a program that makes its providers itself does after a minute. Of a time range that ends now, the last day: Loki reads every record of it. Choose the days of earlier ones, at most {_MOST_IN_LOKI:,} runs, or search.",
             panels.TEXT,
             panels.logql_table(MEMORY_BY_LOGS),
         )
         .no_value("Every run has ended")
+        .time_from("1d")
         .span(24)
     )
     return panels.transformed(

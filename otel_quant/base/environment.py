@@ -66,6 +66,12 @@ def _stacks(text: str) -> str:
     return "all" if text.lower() == "all" else str(_flag(text)).lower()
 
 
+def _profiles(text: str) -> bool:
+    if text.lower() not in ("otlp", "none"):
+        raise ValueError(text)
+    return text.lower() == "otlp"
+
+
 def _quarks_switch(text: str) -> bool:
     if text == "1":
         return True
@@ -91,6 +97,7 @@ _READERS: Final[Mapping[Kind, tuple[Callable[[str], object], str]]] = {
     "names": (_names, "names with commas between them"),
     "exporter": (lambda text: EXPORTER in (_names(text) or ()), "names with commas between them"),
     "stacks": (_stacks, "true, false or all"),
+    "profiles": (_profiles, "otlp or none"),
     "flag": (_flag, "true or false"),
     "quark's switch": (_quarks_switch, "1 (Quark's own profiler accepts no other value) or 0"),
     # As the SDK reads it: no other word switches it off.

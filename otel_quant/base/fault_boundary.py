@@ -14,7 +14,7 @@ TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start
 if TYPE_CHECKING:
     import logging
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import Any, Final
 
@@ -39,6 +39,26 @@ class Faults:
         if boundary is None:
             boundary = self._boundaries[origin] = Boundary(self, origin)
         return boundary
+
+    def call_each(
+        self, kind: str, functions: Iterable[tuple[str, Callable[[Any], Any]]], argument: Any
+    ) -> dict[str, Any]:
+        """Calls functions of a kind, whichever of them fail; returns by name what is not None or an empty tuple.
+
+        One loop for all: with a boundary around each a step would take a hundredth more.
+        """
+        found = {}
+        for name, function in functions:
+            try:
+                result = function(argument)
+            except Exception as error:
+                if _is_of_a_signal_handler(error):
+                    raise
+                self.report(f"{kind} {name}", error)
+                continue
+            if result is not None and result != ():
+                found[name] = result
+        return found
 
     def report(self, origin: str, error: Exception) -> None:
         """Logs a failure unless one of the same origin has been logged."""

@@ -45,17 +45,20 @@ class HeldFile:
     """An open file, locked until it is closed; each write makes sure that the program has not taken its descriptor."""
 
     def __init__(self, path: Path, *, appends: bool = True, is_new: bool = True) -> None:
+        self._appends = os.O_APPEND if appends else 0
+        # Reentrant: a signal handler may close a step during a write.
+        self._lock = threading.RLock()
+        self._open(path, os.O_EXCL if is_new else 0)
+
+    def _open(self, path: Path, flags: int = 0) -> None:
         self.path = path
-        flags = (os.O_APPEND if appends else 0) | (os.O_EXCL if is_new else 0)
-        self._descriptor = open_apart(path, _FLAGS | flags)
+        self._descriptor = open_apart(path, _FLAGS | self._appends | flags)
         status = os.fstat(self._descriptor)
         self._identity = status.st_dev, status.st_ino
         self._is_regular = stat.S_ISREG(status.st_mode)
         self._is_open = True
         # False: another process writes this file. None: there are no locks here.
         self.is_locked = _hold(self._descriptor) if self._is_regular else None
-        # Reentrant: a signal handler may close a step during a write.
-        self._lock = threading.RLock()
 
     @property
     def size(self) -> int:
@@ -87,6 +90,11 @@ class HeldFile:
     def replace(self, data: bytes) -> None:
         """Replaces the content whole, by a rename."""
         with self._lock:
+            if sys.platform == "win32":  # where no open file is renamed
+                self.close()
+                replace_whole(self.path, data)
+                self._open(self.path)
+                return
             beside = self.path.with_name(f".{self.path.name}.new")
             beside.unlink(missing_ok=True)  # of a process that was killed
             new = HeldFile(beside)
@@ -99,6 +107,17 @@ class HeldFile:
                 raise
             self.close()
             self._descriptor, self._identity, self._is_open = new._descriptor, new._identity, True
+
+    def move(self, path: Path) -> None:
+        """Moves the file, over one that is there."""
+        with self._lock:
+            if sys.platform == "win32":  # where no open file is renamed
+                self.close()
+                self.path.replace(path)
+                self._open(path)
+                return
+            self.path.replace(path)
+            self.path = path
 
     def is_intact(self) -> bool:
         """Returns whether the file can be written to."""

@@ -9,8 +9,8 @@ teeth, jumps and what levels off do not grow.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import accumulate, combinations
-from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
 _MOST_BUCKETS: Final = 48
@@ -85,10 +85,16 @@ class Growth:
             or fall > _FALL * slope * newest
         ):
             return None
-        now = median(value + slope * (newest - position) for position, value in parts[-1])
+        now = _median(value + slope * (newest - position) for position, value in parts[-1])
         # What grows is lowest at the first sample of its bucket.
         return Line(now - slope * newest, now, slope / self._width, newest * self._width)
 
 
 def _slope(points: list[_Point]) -> float:
-    return median((y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2))
+    return _median((y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in combinations(points, 2))
+
+
+def _median(values: Iterable[float]) -> float:
+    from statistics import median  # only now: it takes 2 ms of a command or a start to load
+
+    return median(values)

@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from otel_quant.base.growth import Growth
 from otel_quant.schema.records import Forecast, GrowthForecast, Limits, Reading, StepProgress
+from otel_quant.schema.stacks import Place
 
 _SEEN: Final = 0.35
 """Part of the growth up to the limit that has to be seen before a warning. A leak that reaches the
@@ -15,6 +16,10 @@ in their first tooth."""
 
 _MOST_TIMES: Final = 256
 """Readings that the pace of the samples is taken from, the newest."""
+
+_STALL_NS: Final = 20_000_000_000
+_STALL_TIMES: Final = 10
+"""A step has stalled if no sample came for both: this long, and so many times as long as the longest so far took."""
 
 _Key: TypeAlias = tuple[Literal["memory", "gpu"], str | None]
 
@@ -32,11 +37,14 @@ class StepForecast:
         self._warned: set[_Key] = set()
         self._samples = 0
         self._times: deque[tuple[int, int]] = deque(maxlen=_MOST_TIMES)  # samples, monotonic ns
+        self._longest_ns = 0  # Between two of them
 
     def add(self, samples: int, reading: Reading) -> None:
         """Adds a reading."""
         if samples > self._samples:
             self._samples = samples
+            if self._times:
+                self._longest_ns = max(self._longest_ns, reading.clock_ns - self._times[-1][1])
             self._times.append((samples, reading.clock_ns))
         if reading.memory is not None and self._limits.memory is not None:
             self._add(("memory", None), samples, reading.memory.tree_rss, self._limits.memory)
@@ -47,7 +55,8 @@ class StepForecast:
     def result(self, clock_ns: int) -> Forecast:
         """Returns the forecast."""
         forecasts = (self._growth(key) for key in self._growths)
-        return Forecast(self._time_left(clock_ns), tuple(each for each in forecasts if each))
+        growths, stalled = tuple(each for each in forecasts if each), self._stalled(clock_ns)
+        return Forecast(self._time_left(clock_ns) if stalled is None else None, growths, stalled)
 
     def _add(self, key: _Key, samples: int, value: int, limit: int) -> None:
         if key not in self._growths:
@@ -67,6 +76,14 @@ class StepForecast:
             key[0], round(at_end), round(line.per_sample), limit, key[1], key in self._warned
         )
 
+    def _stalled(self, clock_ns: int) -> float | None:
+        # After the last sample none is waited for.
+        if len(self._times) < 3 or self._samples >= self._expected:
+            return None
+        silent_ns = clock_ns - self._times[-1][1]
+        is_long = silent_ns > max(_STALL_NS, _STALL_TIMES * self._longest_ns)
+        return silent_ns / 1e9 if is_long else None
+
     def _time_left(self, clock_ns: int) -> float | None:
         left = self._expected - self._samples
         if len(self._times) < 2 or left < 0:
@@ -78,6 +95,15 @@ class StepForecast:
             return None
         per_sample = (seen_ns - started_ns) / (newest - samples)
         return max(0.0, (left * per_sample - (clock_ns - seen_ns)) / 1e9)
+
+
+def stall(step: StepProgress, seconds: float, line: Place | None) -> str:
+    """Returns in words that a step has stalled, and where it was last seen."""
+    at = f", at {line.short}" if line is not None else ""
+    return (
+        f"{step.info.label}, sample {step.samples} of {step.expected_samples}: no further sample for "
+        f"{seconds:.0f} s, many times as long as any before{at}"
+    )
 
 
 def sentence(step: StepProgress, growth: GrowthForecast, limits: Limits) -> str:

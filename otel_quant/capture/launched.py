@@ -9,6 +9,7 @@ Python imports this before every program that is launched: it loads as little as
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
@@ -52,6 +53,9 @@ def instrument() -> str:
         return "instrumented"  # No code of the program runs in it
     with FAULTS.kept_in("automatic instrumentation"):
         settings = exporter_settings(os.environ)
+        if settings:
+            _initialize(settings)
+        atexit.register(_record_failure)  # it is called before what providers have registered
         if not settings:
             finder = _FirstImport()
             if finder.names & sys.modules.keys():
@@ -59,7 +63,6 @@ def instrument() -> str:
             else:
                 sys.meta_path.insert(0, finder)
             return "instrumented"
-        _initialize(settings)
         _instrument_libraries()
         from importlib.metadata import entry_points
 
@@ -80,6 +83,14 @@ def _initialize(settings: Mapping[str, str]) -> None:
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)
+
+
+def _record_failure() -> None:
+    if getattr(sys, "last_value", None) is not None:  # else nothing is loaded
+        with FAULTS.kept_in("end of the run"):
+            from otel_quant.capture.runtime import RUNTIME
+
+            RUNTIME.record_failure()
 
 
 def _instrument_libraries() -> None:

@@ -280,12 +280,13 @@ def run(profile: str | None = None) -> Iterator[Run]:
     RUNTIME.end_run()
     measured = Run()
     recorder = RUNTIME.begin_run(profile, measured._kept, measured._kept.text)
+    error: BaseException | None = None
     try:
         yield measured
     except BaseException as raised:
         if is_failure(raised):
-            measured._failed(raised)
+            measured._failed(error := raised)
         raise
     finally:
-        RUNTIME.end_run(measured.error, recorder)
+        RUNTIME.end_run(error, recorder)
         RUNTIME.delivery.soon()

@@ -43,7 +43,7 @@ from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.sdk_workarounds import WORKAROUNDS
 from otel_quant.export.otel.service_name import CARRIER_KEY, name_service
-from otel_quant.export.otel.spans import SpansSink
+from otel_quant.export.otel.spans import SpanIds, SpansSink
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.export.quark_yaml.file import (
     PROGRAM_REQUEST,
@@ -59,7 +59,7 @@ from otel_quant.export.recording.event_file import choose_folder, make_folder
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.schema.events import Sink
 from otel_quant.schema.figures import RESOURCES, Number
-from otel_quant.schema.records import Reading, RunInfo, StepInfo
+from otel_quant.schema.records import CostedModel, Reading, RunInfo, StepInfo
 from otel_quant.schema.settings import Settings
 
 
@@ -122,7 +122,7 @@ class Runtime:
         recorder = self._recorder
         return current_step(recorder) if recorder is not None else None
 
-    def end_run(self, error: str | None = None, only: Recorder | None = None) -> None:
+    def end_run(self, error: BaseException | None = None, only: Recorder | None = None) -> None:
         """Ends the run, if one is under way. The next step begins another."""
         if self._recorder is not None and only in (None, self._recorder):
             self._recorder.end(error)
@@ -227,18 +227,22 @@ class Runtime:
     def at_process_end(self) -> None:
         """The process is about to end: ends the run and waits, bounded, for exporters."""
         timeout = self.settings.exit_timeout
-        error = getattr(sys, "last_type", None)
-        # An interactive session goes on after an error, so its last error did not end the process.
-        interactive = hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")
         self._exiting = True
         run = self.latest_run
         if run is None:
             return
-        run.end(error.__name__ if error is not None and not interactive else None)
+        run.end(_error_at_exit())
         try:
             self._drain(self.delivery.finish, timeout)
         except KeyboardInterrupt:  # Python would print a stack trace of ours, and go on
             LOG.warning("telemetry that has not been delivered is given up: interrupted")
+
+    def record_failure(self) -> None:
+        """At exit, records an exception that ends the process before its first step: it would leave nothing."""
+        error = _error_at_exit()
+        if isinstance(error, Exception) and self.latest_run is None:
+            self.begin_run()
+            self.at_process_end()
 
     def after_fork_in_child(self) -> None:
         """In a forked child: the parent's run is not this process's."""
@@ -251,6 +255,7 @@ class Runtime:
         self._exiting = False
         PARENT.is_worker = True
         self.delivery.after_fork_in_child()
+        AUTOMATIC_PROVIDERS.pop("profiles", None)  # with the parent's requests and connections
         if recorder is not None:
             recorder.forget()
         if recording is not None:
@@ -301,6 +306,8 @@ class Runtime:
             self._profile_sink = profile
             sinks: list[Sink] = [profile] if profile is not None else []
             sinks += self._process_sinks()
+            if settings.profiles and not settings.sdk_disabled:
+                sinks += self._profiles_sinks()
             if recording is not None:
                 sinks.append(recording)
             recorder = Recorder(
@@ -340,7 +347,7 @@ class Runtime:
                 if make_folder(folder, names_paths=settings.paths):
                     sink = RecordingSink(
                         folder,
-                        lambda item: self._spans.ids_of(item) if self._spans is not None else None,
+                        self._ids_of,
                         takes_curve=not settings.launched,
                         interval=settings.sample_interval,
                     )
@@ -376,6 +383,20 @@ class Runtime:
             self._sinks = (spans, self._metrics_sink(use.meter), logs)
         return self._sinks
 
+    def _profiles_sinks(self) -> tuple[Sink, ...]:
+        with FAULTS.kept_in("sink profiles"):
+            # Only here: loaded where profiles are asked for.
+            from otel_quant.export.otel.profile_exporters import ProfilesProvider
+            from otel_quant.export.otel.profiles import ProfilesSink
+
+            if "profiles" not in AUTOMATIC_PROVIDERS:
+                AUTOMATIC_PROVIDERS["profiles"] = ProfilesProvider()
+            return (ProfilesSink(AUTOMATIC_PROVIDERS["profiles"].add, self._ids_of),)
+        return ()
+
+    def _ids_of(self, item: StepInfo | CostedModel | None) -> SpanIds | None:
+        return self._spans.ids_of(item) if self._spans is not None else None
+
     def _metrics_sink(self, provider: Any) -> MetricsSink:
         key = self if provider is None else provider
         known = self._metrics_sinks.get(key)
@@ -403,6 +424,13 @@ class Runtime:
         # The run is over when its metrics are collected for the last time. For a run that
         # is shorter than the interval of that, it is the first time as well.
         return recorder.latest if self._exiting else None
+
+
+def _error_at_exit() -> BaseException | None:
+    """Returns the exception that ends the process."""
+    # An interactive session goes on after an error, so its last error did not end the process.
+    is_interactive = hasattr(sys, "ps1") or hasattr(builtins, "__IPYTHON__")
+    return None if is_interactive else getattr(sys, "last_value", None)
 
 
 def _no_run() -> Recorder:

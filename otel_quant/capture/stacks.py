@@ -12,14 +12,19 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Final
+from typing import Any, Final
 
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.growth import Growth
 from otel_quant.base.kernel_files import forget, read_kept
 from otel_quant.capture.recorder.ongoing import OpenStep
-from otel_quant.schema.records import Reading
-from otel_quant.schema.stacks import DEEPEST, OUTSIDE, Amounts, Place, Stacks
+from otel_quant.schema import semconv
+from otel_quant.schema.bounds import Evidence, bound_of
+from otel_quant.schema.records import AttributeValue, Reading, RunInfo
+from otel_quant.schema.stacks import DEEPEST, OUTSIDE, Amounts, Place, Stacks, top_lines
 
 STACKS_SHARE: Final = 0.001
 """Part of one core that the stacks may take beside the readings."""
@@ -38,6 +43,15 @@ _STANDARD: Final = tuple(
 _INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
+@dataclass(slots=True)
+class _Beside:
+    """What samples tell of a step beside its stacks."""
+
+    growth: Growth = field(default_factory=Growth)  # Memory, by calibration samples
+    busy: float = 0.0  # Sum of the shares of the time that the program's GPUs computed
+    readings: int = 0  # How many were added up
+
+
 class StackSampler:
     """Adds the stacks of the threads that have an open step, or of all Python threads."""
 
@@ -52,6 +66,7 @@ class StackSampler:
         self._last_rss = 0
         # Open steps by index, with the names around them
         self._seen: dict[int, tuple[str, ...]] = {}
+        self._beside: dict[int, _Beside] = {}  # Of open steps, by index
         self._natives: dict[int | None, int | None] = {}  # The kernel's ids of threads
         self._threads: dict[int, tuple[int, int]] = {}  # What each thread has run and waited, in ns
 
@@ -65,6 +80,8 @@ class StackSampler:
         still_open = {step.info.index for step in steps}
         for index in self._seen.keys() - still_open:
             self.stacks.settle(index, self._seen.pop(index))
+        for inner in innermost.values():
+            self._add_beside(inner, reading)
         self.newest = newest = {}
         if not innermost and not self._of_every_thread:
             return
@@ -98,6 +115,41 @@ class StackSampler:
             grown = rss - before if thread == busiest and rss and before else 0
             amounts = Amounts(time, ran, waited, max(0, grown), max(0, -grown))
             self.stacks.add(index, lines, amounts)
+
+    def bound_of(
+        self, step: OpenStep, seconds: float, figures: Mapping[str, Any], run: RunInfo
+    ) -> tuple[dict[str, AttributeValue], dict[str, Any] | None]:
+        """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
+        beside = self._beside.pop(step.info.index, _Beside())
+        root, cpus = self.stacks.steps.get(step.info.index), run.origin.get(semconv.CPU_LIMIT)
+        if root is None:
+            return {}, None
+        with FAULTS.kept_in("what bounds a step"):
+            grows, known = beside.growth.line(), cpus if isinstance(cpus, int | float) else None
+            evidence = Evidence(root, seconds, figures, known, run.limits.memory)
+            evidence.per_sample = grows.per_sample if grows is not None else None
+            evidence.gpu = beside.busy / beside.readings if beside.readings else None
+            if (bound := bound_of(evidence)) is not None:
+                named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
+                return dict(zip(named, bound, strict=True)), top_lines(evidence.by_line)
+        return {}, None
+
+    def _add_beside(self, step: OpenStep, reading: Reading) -> None:
+        """Adds the memory at a calibration sample, and how busy the GPUs are that the program has memory on."""
+        busy = [
+            gpu.activity.utilization
+            for gpu in reading.gpus
+            if gpu.activity is not None
+            and gpu.activity.utilization is not None
+            and (gpu.process_used or gpu.torch_allocated)
+        ]
+        if not busy and not step.samples:
+            return
+        beside = self._beside.setdefault(step.info.index, _Beside())
+        beside.busy += sum(busy)
+        beside.readings += len(busy)
+        if step.samples and reading.memory is not None:
+            beside.growth.add(step.samples, reading.memory.tree_rss)
 
     def _used(self, threads: Collection[int]) -> dict[int, tuple[int, int]]:
         """Returns how long threads have run, and waited for a processor, since the last sample."""
@@ -155,4 +207,8 @@ class StackSampler:
             file, library = standard[0] if standard else file, "python"
         elif not self._names_paths:
             file = Path(file).name
-        return Place(file, code.co_qualname, line, library)
+        # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
+        file, name = (
+            each.encode("utf-8", "backslashreplace").decode() for each in (file, code.co_qualname)
+        )
+        return Place(file, name, line, library)

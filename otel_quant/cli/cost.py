@@ -23,7 +23,7 @@ from otel_quant.cli.command import (
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
-    from otel_quant.cost import CustomRule, InputSpec, ModelCost
+    from otel_quant.cost import InputSpec, ModelCost
 
 FAILED: Final = 1
 """A model could not be read or costed."""
@@ -35,7 +35,6 @@ _PIECES: Final = 4096
 """Pieces of a report that are written at once."""
 
 _MAX_SECONDS: Final = 86_400.0
-_MAX_NODES: Final = 100_000_000
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,27 +86,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only the first N lines of each table; of a summary, the N largest nodes (default: 3)",
     )
     parser.add_argument(
-        "--exclude",
-        action="append",
-        default=[],
-        metavar="OP",
-        help="leave out the nodes of an operator, with its domain outside ONNX's own: "
-        "com.microsoft:Gelu; may be repeated",
-    )
-    parser.add_argument(
-        "--rules-from",
-        metavar="MODULE",
-        help="a Python module, or the path of its file, whose RULES has rules for operators that "
-        "otel-quant does not know; it is run",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="also write the model with the shapes of its tensors; weights outside the model's file "
-        "stay where they are",
-    )
-    parser.add_argument(
         "--sparsity", action="store_true", help="read the weights and look for zeros"
     )
     parser.add_argument(
@@ -116,14 +94,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default=300.0,
         metavar="SECONDS",
         help="give up on a model after this time (default: %(default).0f)",
-    )
-    parser.add_argument(
-        "--max-nodes",
-        type=whole_number("nodes", _MAX_NODES),
-        default=200_000,
-        metavar="N",
-        help="give up on a model with more nodes, those of functions and bodies included "
-        "(default: %(default)s)",
     )
     parser.add_argument(
         "--strict",
@@ -150,19 +120,8 @@ def _run(options: argparse.Namespace) -> int:
         raise misused("--dim", error) from error
     if options.by == "comparison" and len(options.models) < 2:
         raise UserError("--by comparison: one model is given; expected two or more", MISUSED)
-    if options.output is not None and len(options.models) > 1:
-        raise UserError("--output: several models are given; expected one", MISUSED)
     costs, problems = _costs(options, inputs, dims)
-    problems += _of_no_model(dims, options.exclude, costs)
-    if options.output is not None and costs and not problems:
-        from otel_quant.cost import write_with_shapes
-
-        try:
-            write_with_shapes(options.models[0], costs[0], options.output)
-        except CostError as error:
-            problems.append(printable(str(error)))
-        if options.by != "tensor":
-            costs = [cost._replace(tensors=None) for cost in costs]
+    problems += _of_no_model(dims, costs)
     if costs and not (problems and options.by == "comparison"):
         choices = Choices(options.by, options.sort, options.top, compared=not problems)
         width = terminal_width(sys.stdout)
@@ -180,7 +139,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-_HANDED_ON: Final = ("rules", "view", "sparsity", "exclude", "time_limit", "max_nodes")
+_HANDED_ON: Final = ("rules", "view", "sparsity", "time_limit")
 """Options that mean to the analysis what they mean to the command."""
 
 
@@ -192,7 +151,6 @@ def _costs(
     """Returns the costs of the models that have one, and what is wrong with the others."""
     from otel_quant.cost import CostError, analyze
 
-    rules_from = _rules_from(options.rules_from)
     costs: list[ModelCost] = []
     problems: list[str] = []
     for path in options.models:
@@ -202,8 +160,7 @@ def _costs(
                     path,
                     inputs=inputs[""] | inputs.get(path, {}),
                     dims=dims,
-                    tensors=options.by == "tensor" or options.output is not None,
-                    rules_from=rules_from,
+                    tensors=options.by == "tensor",
                     **{name: getattr(options, name) for name in _HANDED_ON},
                 )
             )
@@ -236,50 +193,9 @@ def _inputs(texts: Sequence[str], models: Sequence[str]) -> Mapping[str, dict[st
         raise misused("--input", error) from error
 
 
-def _rules_from(name: str | None) -> Mapping[str, CustomRule] | None:
-    """Returns the rules of a user's module, which is run."""
-    if name is None:
-        return None
-    from importlib import import_module
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    from otel_quant.base.fault_boundary import LastResort
-
-    rules: object = None
-    with LastResort() as end:
-        if name.endswith(".py"):
-            spec = spec_from_file_location("otel_quant_rules", name)
-            assert spec is not None
-            assert spec.loader is not None
-            module = module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            sys.path.insert(0, "")  # as for python -m: the module is often in the current folder
-            module = import_module(name)
-        rules = getattr(module, "RULES", None)
-    title = f"--rules-from: {printable(name)}"
-    if end.error is not None:
-        reason = f"{type(end.error).__name__}: {printable(str(end.error))}"
-        raise UserError(f"{title} cannot be loaded: {reason}", MISUSED)
-    if not isinstance(rules, dict):
-        raise UserError(
-            f"{title} has no RULES; expected a dict from operators, as in my.domain:MyOp, to "
-            "otel_quant.cost.CustomRule",
-            MISUSED,
-        )
-    return rules
-
-
-def _of_no_model(
-    dims: Mapping[str, int], operators: Sequence[str], costs: Sequence[ModelCost]
-) -> list[str]:
-    """What to say of dimensions and operators that no model has."""
+def _of_no_model(dims: Mapping[str, int], costs: Sequence[ModelCost]) -> list[str]:
+    """What to say of dimensions that no model has."""
     return [
-        f"--exclude: no model has an operator {printable(repr(name))}; expected one that --by op "
-        "lists"
-        for name in operators
-        if costs and not any(cost.excluded.get(name) for cost in costs)
-    ] + [
         f"--dim: no model has a dimension {printable(repr(name))}; expected a name from a model's "
         "inputs or results, as the report lists those of inputs that were assumed"
         for name in dims

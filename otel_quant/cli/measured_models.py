@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -88,6 +89,10 @@ def measure_options(options: argparse.Namespace) -> Options:
     """Returns how models are measured: arguments of the command that have the name of an option."""
     from otel_quant.inference.subjects import Options
 
+    if sys.platform == "win32":
+        raise UserError(
+            "models are measured in processes of their own, as this system has none; expected Linux or macOS"
+        )
     inputs, dims = model_shapes(options)
     given = {each.name: value for each in fields(Options)
              if (value := getattr(options, each.name, None)) is not None}  # fmt: skip
@@ -140,7 +145,7 @@ def measured(
         result = measure()
     except VariantsError as error:
         raise UserError(printable(str(error)), FAILED) from error
-    ended_ns = time.time_ns()
+    result = replace(result, began_ns=began_ns, ended_ns=time.time_ns())
     if result.baseline or not all(each.problem for each in result.models):
         shown = result_text(result, options.format, top, terminal_width(sys.stdout))
         sys.stdout.writelines(shown)
@@ -151,12 +156,15 @@ def measured(
                 path = printable(str(recording / name))
                 raise UserError(f"--record: {path}: {error.strerror}") from error
     sys.stdout.flush()
-    _send(result, began_ns, ended_ns, recording)
+    _send(result, recording, name)
     return result
 
 
-def _send(result: InferenceResult, began_ns: int, ended_ns: int, recording: Path | None) -> None:
-    """Sends a result as telemetry; nothing is loaded or sent where nothing is configured."""
+def _send(result: InferenceResult, recording: Path | None, name: str) -> None:
+    """Sends a result as telemetry; nothing is loaded or sent where nothing is configured.
+
+    What could not be sent is in a file afterwards.
+    """
     from otel_quant.base.environment import settings_from
     from otel_quant.base.fault_boundary import FAULTS
     from otel_quant.base.initial_environment import environment_at_start
@@ -177,8 +185,16 @@ def _send(result: InferenceResult, began_ns: int, ended_ns: int, recording: Path
         # Only now: loading the SDK takes a quarter of a second.
         from otel_quant.recordings.sending.inference import send_inference
         from otel_quant.recordings.sending.send import NotSentError
+        from otel_quant.views.html import write_page
 
         try:
-            send_inference(result, began_ns, ended_ns, recording, settings)
+            send_inference(result, recording, settings)
         except NotSentError as error:
-            LOG.warning("the telemetry of the inference was not sent: %s", error)
+            kept = Path(name).with_stem(f"{Path(name).stem}-{result.began_ns // 10**9}")
+            kept = kept if recording is None else recording / name
+            write_page(kept, result.to_json())
+            LOG.warning(
+                "the telemetry of the inference was not sent: %s; `otel-quant send %s` sends it",
+                error,
+                shlex.quote(printable(str(kept))),
+            )

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.cli.command import Command, UserError
-from otel_quant.launcher.program import Program, end_as
+from otel_quant.launcher.program_end import end_as
 from otel_quant.launcher.start import (
     let_it_start,
     make_folder,
@@ -22,6 +22,11 @@ from otel_quant.launcher.start import (
     program_environment,
     take_notes,
 )
+
+if sys.platform == "linux":
+    from otel_quant.launcher.program import Program
+else:
+    from otel_quant.launcher.program_elsewhere import Program
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
@@ -114,7 +119,7 @@ def _run(options: argparse.Namespace) -> int:
             f"{where}: {error.strerror}; expected a new or empty folder to write to; choose one with --out DIR",
             _OWN_FAILURE,
         ) from error
-    environ = program_environment(made, _settings(options))
+    environ = program_environment(made, arguments, _settings(options))
     began_ns = time.time_ns()
     output = f"{made}/{_OUTPUT}" if options.watch else None
     try:
@@ -247,7 +252,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
         lines += ["", terminal_text(shown, terminal_width(sys.stderr))]
     if any(len(run.steps) > most for run in runs):
         lines.append(f"more steps: otel-quant show {where}")
-    if not has_steps:
+    if not has_steps and not any(run.error for run in runs):
         # A process that has begun a run makes its file before it writes the first event.
         is_lost = not runs and bool(processes_in(recording.path))
         why = "the recording could not be written" if is_lost else printable(why_no_step(notes))

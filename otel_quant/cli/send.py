@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import Command, UserError, read_recording
 from otel_quant.views.text import printable
 
+if TYPE_CHECKING:
+    from otel_quant.inference.results import InferenceResult
+
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "recording", metavar="DIR", help="a recording: the folder that `otel-quant run` made"
+        "recording",
+        metavar="DIR",
+        help="a recording: the folder that `otel-quant run` made; or what `otel-quant inference` or "
+        "`bench` has written as JSON",
     )
     parser.add_argument(
         "--only-unended",
@@ -26,23 +34,30 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from importlib.util import find_spec
 
-    shown = printable(options.recording)
-    if Path(options.recording).is_file():
-        raise UserError(
-            f"{shown}: a file; expected a recording's folder, which has the ids and attributes of "
-            "spans: `otel-quant run -- PROGRAM` makes one"
-        )
-    recording = read_recording(options.recording)
-    if recording.state == "running":
+    shown, file = printable(options.recording), Path(options.recording)
+    measured = _result_in(file, shown) if file.is_file() else None
+    recording = read_recording(options.recording) if measured is None else None
+    if recording is not None and recording.state == "running":
         raise UserError(f"{shown}: is still being made; expected one that is over: send it then")
+    for problem in recording.problems if recording is not None else ():
+        print(printable(f"otel-quant: {options.recording}: {problem}"), file=sys.stderr)
     if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
         raise UserError(
             "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"
         )
+    from otel_quant.base.environment import settings_from
+    from otel_quant.export.recording.layout import MANIFEST
+    from otel_quant.recordings.sending.inference import send_inference
     from otel_quant.recordings.sending.send import NotSentError, send_recording
     from otel_quant.views.answer import ending_lines
 
     try:
+        if measured is not None:
+            joined = file.parent if (file.parent / MANIFEST).is_file() else None
+            send_inference(measured, joined, settings_from(os.environ, warn=False))
+            print(f"{shown}: sent")
+            return 0
+        assert recording is not None
         sent = send_recording(
             recording,
             ending_lines=ending_lines(recording.ending),
@@ -52,6 +67,21 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(f"{shown}: {printable(str(error))}") from error
     print(f"{shown}: {sent} sent")
     return 0
+
+
+def _result_in(file: Path, shown: str) -> InferenceResult:
+    from otel_quant.inference.results import read_result
+
+    try:
+        result = read_result(file.read_text(encoding="utf-8"))
+        if not result.began_ns:
+            raise ValueError("the version that measured it did not write when")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{shown}: {printable(str(error))}; expected the folder of a recording, which has the ids and "
+            "attributes of spans (`otel-quant run -- PROGRAM` makes one), or a result of `otel-quant inference`"
+        ) from error
+    return result
 
 
 COMMAND: Final = Command(

@@ -7,7 +7,8 @@ import gc
 import sys
 from typing import Final
 
-from otel_quant.cli.command import Command, add_format, read_recording
+from otel_quant.cli.command import MISUSED, Command, UserError, add_format, read_recording
+from otel_quant.cli.stacks import add_choice, print_stacks
 
 _MOST_STEPS: Final = 1000
 """Steps of a run that are shown to people; programs get all."""
@@ -17,10 +18,22 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"
     )
+    parser.add_argument(
+        "--stacks", action="store_true",
+        help="the lines of code that took the time and the memory, as `otel-quant stacks` prints them",
+    )  # fmt: skip
+    add_choice(parser)
     add_format(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.stacks:
+        if len(options.files) > 1:
+            raise UserError("--stacks: expected one recording", MISUSED)
+        print_stacks(options.files[0], options.step, options.by, options.format)
+        return 0
+    if options.step is not None:
+        raise UserError("--step: expected --stacks beside it", MISUSED)
     # Only now: the other commands are not to wait for these.
     from itertools import islice
 
@@ -49,7 +62,7 @@ COMMAND: Final = Command(
         "profiler, including those of killed runs, with their last reading. Exits with 1 if a file "
         "is empty or cannot be read."
     ),
-    examples=("runs/first", "quark_profile.yaml --format csv"),
+    examples=("quark_profile.yaml --format csv", "runs/first --stacks --step Calibration"),
     add_arguments=_add_arguments,
     run=_run,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Final
+from typing import Final, Literal
 
 from otel_quant.cli.command import Command, UserError, read_recording
 
@@ -15,20 +15,31 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     from otel_quant.views.writers import FORMATS
 
     parser.add_argument("recording", metavar="RECORDING", help="the folder of a recording")
-    parser.add_argument(
-        "--step", metavar="NAME", help="only steps of this name, and those within them"
-    )
-    parser.add_argument(
-        "--by", choices=("time", "memory"), default="time",
-        help="what the lines are sorted by; memory: growth between two samples (default: %(default)s)",
-    )  # fmt: skip
+    add_choice(parser)
     parser.add_argument(
         "--format", choices=(*FORMATS, *_FOR_TOOLS), default=FORMATS[0],
         help="default: %(default)s; speedscope and collapsed are for flame graphs in other tools",
     )  # fmt: skip
 
 
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Adds what chooses lines of code."""
+    parser.add_argument(
+        "--step", metavar="NAME", help="only lines of steps of this name, and of those within them"
+    )
+    parser.add_argument(
+        "--by", choices=("time", "memory"), default="time",
+        help="what lines are sorted by; memory: growth between two samples (default: %(default)s)",
+    )  # fmt: skip
+
+
 def _run(options: argparse.Namespace) -> int:
+    print_stacks(options.recording, options.step, options.by, options.format)
+    return 0
+
+
+def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], form: str) -> None:
+    """Prints the lines of a recording, of one step if it is named."""
     from otel_quant.recordings.model import steps_in
     from otel_quant.recordings.stacks import by_line, of_step, stacks_in
     from otel_quant.views import stacks as views
@@ -36,43 +47,36 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.views.text import listed, printable, terminal_width
     from otel_quant.views.writers import written
 
-    recording = read_recording(options.recording)
+    recording = read_recording(path)
     found = stacks_in(recording)
-    if options.step is not None:
-        found = of_step(found, options.step)
+    if step is not None:
+        found = of_step(found, step)
         names = sorted({each.step.name for each in steps_in(recording)})
-        if options.step not in names:
+        if step not in names:
             expected = f"expected one of {listed(names)}" if names else "it has none"
-            raise UserError(
-                printable(
-                    f"--step {options.step!r}: {options.recording} has no such step; {expected}"
-                )
-            )
+            raise UserError(printable(f"--step {step!r}: {path} has no such step; {expected}"))
     if not found:
         raise UserError(
-            f"{printable(options.recording)}: holds no stacks"
-            f"{'' if options.step is None else f' of {printable(options.step)}'}; expected a recording whose sampler "
+            f"{printable(path)}: holds no stacks that can be read"
+            f"{'' if step is None else f' of {printable(step)}'}; expected a recording whose sampler "
             "has seen a step (OTEL_QUANT_STACKS and OTEL_QUANT_SAMPLE_INTERVAL are not off, and the step "
             "took longer than the interval)"
         )
-    if options.format == "speedscope":
-        sys.stdout.write(views.speedscope(found, options.recording) + "\n")
-    elif options.format == "pprof":
+    if form == "speedscope":
+        sys.stdout.write(views.speedscope(found, path) + "\n")
+    elif form == "pprof":
         sys.stdout.buffer.write(views.pprof(found))
-    elif options.format == "collapsed":
-        sys.stdout.writelines(views.collapsed(found, options.by))
+    elif form == "collapsed":
+        sys.stdout.writelines(views.collapsed(found, by))
     else:
-        made = (
-            views.page_parts(found) if options.format == "html" else views.parts(found, options.by)
-        )
+        made = views.page_parts(found) if form == "html" else views.parts(found, by)
         document = Document(
             made,
-            title=views.answer(found, options.by),
-            over=f"Python lines of {options.recording}",
-            sheet=lambda: views.table(by_line(found), options.by),
+            title=views.answer(found, by),
+            over=f"Python lines of {path}",
+            sheet=lambda: views.table(by_line(found), by),
         )
-        sys.stdout.writelines(written(document, options.format, terminal_width(sys.stdout)))
-    return 0
+        sys.stdout.writelines(written(document, form, terminal_width(sys.stdout)))
 
 
 COMMAND: Final = Command(

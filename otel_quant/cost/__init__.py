@@ -12,11 +12,8 @@ and ``assumed`` which lengths of inputs were taken as 1 because nothing gives th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from otel_quant.cost.analysis import analyze
 from otel_quant.cost.inputs import InputSpec, parse_dims, parse_inputs
-from otel_quant.cost.operators import CustomRule
 from otel_quant.cost.results import (
     AssumedBranch,
     Assumption,
@@ -31,14 +28,10 @@ from otel_quant.cost.results import (
 )
 from otel_quant.cost.structure import CostError
 
-if TYPE_CHECKING:
-    from otel_quant.cost.writer import write_with_shapes
-
 __all__ = [
     "AssumedBranch",
     "Assumption",
     "CostError",
-    "CustomRule",
     "InFloat",
     "InputSpec",
     "Memory",
@@ -51,13 +44,4 @@ __all__ = [
     "intensity",
     "parse_dims",
     "parse_inputs",
-    "write_with_shapes",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "write_with_shapes":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from otel_quant.cost.writer import write_with_shapes  # most commands need not wait for it
-
-    return write_with_shapes

@@ -22,7 +22,7 @@ from otel_quant.cost.execution import (
 from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Operation, Shape, Value
-from otel_quant.cost.operators import CustomRule, custom_operators, operator_of
+from otel_quant.cost.operators import operator_of
 from otel_quant.cost.operators.record import NO_PRECISION
 from otel_quant.cost.results import (
     AssumedBranch,
@@ -35,8 +35,8 @@ from otel_quant.cost.results import (
     WeightSparsity,
     option_text,
 )
-from otel_quant.cost.structure import CostError, Graph, Model, Tensor, printable
-from otel_quant.cost.walk import MAX_NODES, Walk
+from otel_quant.cost.structure import CostError, Model, Tensor, printable
+from otel_quant.cost.walk import Walk
 
 if TYPE_CHECKING:
     from otel_quant.cost.fused import Fused
@@ -51,11 +51,8 @@ def analyze(
     dims: Mapping[str, int] | None = None,
     view: str | None = None,
     sparsity: bool = False,
-    exclude: Collection[str] = (),
     tensors: bool = False,
-    rules_from: Mapping[str, CustomRule] | None = None,
     time_limit: float | None = None,
-    max_nodes: int = MAX_NODES,
 ) -> ModelCost:
     """Returns what a model costs, without running it and without reading its weights.
 
@@ -72,13 +69,8 @@ def analyze(
         view: What memory is of: ``fused``, quantized operators as runtimes run them, or ``file``,
             every node by itself. None for ``fused``, of the rules ``onnx_tool`` for ``file``.
         sparsity: Whether to read the weights, in pieces, and look for zeros.
-        exclude: Operators whose nodes, and the constants that only they read, are left out of
-            all sums; ``excluded`` counts them. The peak of activations remains that of the run.
         tensors: Whether to list what nodes make.
-        rules_from: Rules for operators that have none here, by operator, with the domain before
-            it: ``my.domain:MyOp``.
         time_limit: Seconds after which to give up, or None.
-        max_nodes: Nodes, those of functions and bodies included, from which to give up.
 
     Raises:
         CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an
@@ -88,18 +80,18 @@ def analyze(
     view = view or ("fused" if rules == "corrected" else "file")
     _chosen("view", "view", view, VIEWS)
     deadline = None if time_limit is None else monotonic() + time_limit
-    with custom_operators(rules_from):
-        structure = read_model(model, deadline)
-        bound = bind_inputs(structure.graph, inputs, structure.source, dims=dims)
-        walk = Walk(structure, bound, deadline=deadline, max_nodes=max_nodes)
-        analysis = _Analysis(walk, bound, rules, view)
-        if sparsity:
-            from otel_quant.cost.sparsity import source_of, weight_sparsity  # imports numpy
+    if sparsity and hasattr(model, "SerializeToString"):
+        model = model.SerializeToString()  # with the weights, which are to be read
+    structure = read_model(model, deadline)
+    bound = bind_inputs(structure.graph, inputs, structure.source, dims=dims)
+    walk = Walk(structure, bound, deadline=deadline)
+    analysis = _Analysis(walk, bound, rules, view)
+    if sparsity:
+        from otel_quant.cost.sparsity import weight_sparsity  # imports numpy
 
-            weights = source_of(model)
-            check = walk.budget.check_time
-            analysis.sparsity_of = lambda op: weight_sparsity(op, weights, check)
-        return analysis.cost(exclude, tensors=tensors)
+        check = walk.budget.check_time
+        analysis.sparsity_of = lambda op: weight_sparsity(op, model, check)
+    return analysis.cost(tensors=tensors)
 
 
 class _Analysis:
@@ -122,33 +114,21 @@ class _Analysis:
         self._other_views = set(self._views.values()) - {self._view}
         self._makers: dict[Value, Operation] = {}
         self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
-        # Constants by their first reader
-        self._read: set[Value] = set()
-        self._weight_bytes = self._packed = 0
+        self._read: set[Value] = set()  # Constants of the nodes so far
 
-    def cost(self, exclude: Collection[str], *, tensors: bool) -> ModelCost:
+    def cost(self, *, tensors: bool) -> ModelCost:
         """Costs what the walk has met; its list of operations is then empty."""
         walk, bound = self._walk, self._bound
-        made = tuple(_made_tensors(walk.ops, exclude)) if tensors else None
-        excluded = dict.fromkeys(exclude, 0)
+        made = tuple(_made_tensors(walk.ops)) if tensors else None
         nodes: list[NodeCost] = []
         branches: list[AssumedBranch] = []
         for run in executions(_handed_over(walk.ops), corrected=self._corrected):
-            if run.op.kind in excluded:
-                excluded[run.op.kind] += 1
-            else:
-                nodes.append(self._node(run))
-            if run.assumed is not None:  # the nodes of that branch may count where the If does not
+            nodes.append(self._node(run))
+            if run.assumed is not None:
                 branches.append(self._branch(run.op, *run.assumed))
         met = walk.constants.met
-        unused = set(_never_read(self._model, [each for each in met if each not in self._read]))
-        read = [value.weight for value in met if value.weight and value not in unused]
-        unread = [value.weight for value in unused if value.weight is not None]
-        if excluded or not self._corrected:
-            params = sum(node.params for node in nodes)
-        else:
-            params = self._packed + sum(weight.elements for weight in read)
-        weight_bytes = self._weight_bytes if excluded else sum(weight.stored for weight in read)
+        read = [each.weight for each in met if each.weight and each in self._read]
+        unread = [each.weight for each in met if each.weight and each not in self._read]
         contraction = sum(node.macs_contraction or 0 for node in nodes)
         counts = Counter(node.op_type for node in nodes)
         precisions = {kind: operator_of(kind).precision for kind in counts}
@@ -163,8 +143,8 @@ class _Analysis:
             macs=sum(node.macs or 0 for node in nodes),
             macs_contraction=contraction,
             backward_macs=sum(node.backward_macs or 0 for node in nodes),
-            params=params,
-            weight_bytes=weight_bytes,
+            params=sum(node.params for node in nodes),
+            weight_bytes=sum(weight.stored for weight in read),
             unused_params=sum(weight.elements for weight in unread),
             unused_weight_bytes=sum(weight.stored for weight in unread),
             memory_bytes=self._view.bytes,
@@ -184,7 +164,6 @@ class _Analysis:
             unknown_nodes=tuple(_unknown_nodes(uncosted)),
             max_memory_node=heaviest.name if heaviest and heaviest.memory_bytes else None,
             sparsity=tuple(zeros.values()) if self.sparsity_of else None,
-            excluded=excluded,
             tensors=made,
             quantized_contractions=self._dequantized,
             in_float=tuple(
@@ -267,18 +246,16 @@ class _Analysis:
         """Elements and bytes of the constants that an execution is the first to read."""
         elements = size = 0
         for op in (run.op, *run.idle):
-            for i, value in enumerate(op.inputs):
+            given = [each for body in (*op.bodies, *op.branches) for each in body.outputs]
+            for i, value in enumerate((*op.inputs, *given)):
                 if value is None or value.weight is None or value in self._read:
                     continue
                 self._read.add(value)
                 of_node = value in self._walk.constants.of_nodes
                 if not self._corrected and (of_node or not value.weight.dims):
                     continue
-                found = _elements(op, i, value.weight)
-                elements += found
-                self._packed += found - value.weight.elements
+                elements += _elements(op, i, value.weight)
                 size += value.weight.stored
-        self._weight_bytes += size
         return elements, size
 
     def _unsized(self, op: Operation, memory: int | None) -> str | None:
@@ -334,20 +311,14 @@ def _handed_over(ops: list[Operation]) -> Iterator[Operation]:
 
 
 def _made_tensors(
-    ops: Iterable[Operation],
-    exclude: Collection[str],
-    *,
-    in_body: bool = False,
-    known: Collection[int] = (),
+    ops: Iterable[Operation], *, in_body: bool = False, known: Collection[int] = ()
 ) -> Iterator[TensorCost]:
     """Yields what operations and their bodies make, in order of execution."""
     for op in ops:
-        if op.kind in exclude:
-            continue
         own = {id(value) for value in op.outputs} if op.inlined else set()
         branches = op.branches if op.taken is None else [op.branches[op.taken]]
         for body in (*op.bodies, *branches):
-            yield from _made_tensors(body.ops, exclude, in_body=True, known=own)
+            yield from _made_tensors(body.ops, in_body=True, known=own)
         for name, value in zip(op.node.outputs, op.outputs, strict=False):
             if name and id(value) not in known:
                 is_tensor = value.kind in ("tensor", "unknown")
@@ -364,21 +335,6 @@ def _unknown_nodes(uncosted: Iterable[NodeCost]) -> Iterator[UnknownNodes]:
         if nodes:
             ops = dict(Counter(node.op_type for node in nodes))
             yield UnknownNodes(lack, ops, nodes[0].name, nodes[0].unknown_reason or "")
-
-
-def _never_read(model: Model, constants: Sequence[Value]) -> list[Value]:
-    """Those of some constants that no node of the model reads and no output is.
-
-    A branch that is not taken reads its constants too.
-    """
-    if not constants:
-        return []
-    read: set[str] = set()
-    for graph in (model.graph, *(Graph(each.nodes) for each in model.functions.values())):
-        for each in graph.within():
-            read.update(info.name for info in each.outputs)
-            read.update(name for node in each.nodes for name in node.inputs)
-    return [value for value in constants if value.name not in read]
 
 
 def file_bytes(model: Model, weights: Iterable[Value]) -> int:

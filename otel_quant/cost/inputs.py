@@ -4,19 +4,18 @@ Users have two notations of shapes: onnx_tool's ``name:f32:1x3x224x224`` with va
 colon (``scale:f32:1x2:0.25x0.25``), and ``name=1x3x224x224``. A length is ``name=8``, and a shape may
 have such a name instead of a number: ``name=1x3xhxw``.
 
-Models declare lengths as numbers, names, texts that name nothing (``?``), and expressions of names with
-Python's operators and sympy's functions, ``floor(seq/2 - 1/2) + 1``. Nothing is guessed: a name that is
-not known makes the whole expression unknown.
+Models declare lengths as numbers, names, texts that name nothing (``?``), and sums, differences, products
+and quotients of names, ``past + seq``. Nothing is guessed: a name that is not known makes the whole
+expression unknown.
 """
 
 from __future__ import annotations
 
-import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import MAX_DATA, Value
@@ -25,7 +24,6 @@ from otel_quant.cost.structure import CostError, Dim, Graph, Type, printable
 
 if TYPE_CHECKING:
     import ast
-    from fractions import Fraction
 
 MAX_LENGTH: Final = 1 << 40
 """Largest length that a dimension may be given."""
@@ -245,44 +243,32 @@ class Symbols:
 
 _MAX_TEXT: Final = 1024
 _MAX_NUMBER: Final = 1 << 63
-_MAX_POWER: Final = 64
 
 _NAME: Final = r"(?<![\w.])[^\W\d][\w.]*"
 
 
 class _NotAnExpressionError(ValueError):
-    """A text is no expression of names, numbers, operators and known functions."""
+    """A text is no expression of names, numbers and operators."""
 
 
-def _power(base: Fraction, exponent: Fraction) -> Fraction | None:
-    if exponent.denominator != 1 or not 0 <= exponent <= _MAX_POWER:
-        return None
-    return base ** int(exponent)
+def _quotient(a: int, b: int) -> int | None:
+    return None if a % b else a // b
 
 
-_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+_OPERATORS: Final[dict[str, Callable[[int, int], int | None]]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mult": operator.mul,
-    "Div": operator.truediv,
+    "Div": _quotient,
     "FloorDiv": operator.floordiv,
     "Mod": operator.mod,
-    "Pow": _power,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "ceiling": math.ceil,
-    "min": min,
-    "max": max,
-    "mod": operator.mod,
-    "floordiv": operator.floordiv,
 }
-"""Operators as Python's syntax tree names them, and functions in small letters: sympy writes ``Max``."""
+"""By the names that Python's syntax tree has for them."""
 
 
 def _evaluated(text: str, lookup: Callable[[str], int | None]) -> int | None:
     """Returns the length that an expression gives; ``lookup`` knows those of names."""
-    import ast  # both only for a model that has an expression
-    from fractions import Fraction
+    import ast  # only for a model that has an expression
 
     names: list[str] = []
 
@@ -290,39 +276,28 @@ def _evaluated(text: str, lookup: Callable[[str], int | None]) -> int | None:
         names.append(match.group())
         return f"_{len(names) - 1}"
 
-    def value_of(node: ast.expr) -> Fraction | None:
-        function: Callable[..., Any] = Fraction
-        operands: list[ast.expr] = []
-        values: list[Any] = []
+    def value_of(node: ast.expr) -> int | None:
         match node:
             case ast.Constant(value=int(number)):
-                values = [number]
+                return number
             case ast.Name(id=name):
-                values = [lookup(names[int(name[1:])])]
+                return lookup(names[int(name[1:])])
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                function, operands = operator.neg, [operand]
-            case ast.BinOp(op=kind, left=left, right=right):
-                function, operands = _FUNCTIONS[type(kind).__name__], [left, right]
-            case ast.Call(func=ast.Name(id=name), args=[_, *_] as operands, keywords=[]):
-                function = _FUNCTIONS[names[int(name[1:])].lower()]
-            case _:
-                raise _NotAnExpressionError(type(node).__name__)
-        values += map(value_of, operands)
-        result = None if None in values else function(*values)
-        if result is None or max(abs(result.numerator), result.denominator) >= _MAX_NUMBER:
-            return None
-        return Fraction(result)
+                return value_of(ast.BinOp(ast.Constant(0), ast.Sub(), operand))
+            case ast.BinOp(left=left, op=kind, right=right):
+                function, a, b = _OPERATORS[type(kind).__name__], value_of(left), value_of(right)
+                return None if a is None or b is None else function(a, b)
+        raise _NotAnExpressionError(type(node).__name__)
 
     try:
         if len(text) > _MAX_TEXT:
             raise ValueError
-        tree = ast.parse(re.sub(_NAME, placeholder, text.strip()), mode="eval")
-        value = value_of(tree.body)
+        value = value_of(ast.parse(re.sub(_NAME, placeholder, text.strip()), mode="eval").body)
     except ZeroDivisionError:
         return None
     except (SyntaxError, ValueError, TypeError, LookupError, MemoryError, RecursionError):
         raise _NotAnExpressionError(text) from None
-    return int(value) if value is not None and value.denominator == 1 and value >= 0 else None
+    return value if value is not None and 0 <= value < _MAX_NUMBER else None
 
 
 _ASSUMED: Final = 1
@@ -371,9 +346,8 @@ def bind_inputs(
             data = spec.data if len(spec.data or ()) <= MAX_DATA else None
             values[name] = Value(spec.dtype or declared.dtype, chosen, data, name=name)
         elif declared.kind in ("tensor", "unknown"):
-            values[name] = _assumed_value(name, declared, symbols)
-            for anonymous in _anonymous(name, declared, values[name]):
-                assumptions[anonymous.name] = anonymous
+            values[name], unnamed = _assumed_value(name, declared, symbols)
+            assumptions |= {each.name: each for each in unnamed}
     unused: tuple[str, ...] = ()
     if lengths:
         known = _names_of(graph).union(*(spec.shape for spec, _ in learned.given.values()))
@@ -477,34 +451,29 @@ class _Learned:
         )
 
 
-def _assumed_value(name: str, declared: Type, symbols: Symbols) -> Value:
-    """An input for which the caller gives no shape."""
+def _assumed_value(
+    name: str, declared: Type, symbols: Symbols
+) -> tuple[Value, Sequence[Assumption]]:
+    """An input for which the caller gives no shape, and what is assumed of lengths without a name."""
     value = Value(declared.dtype, name=name)
     title, option = f"input '{printable(name)}'", option_text("--input", f"{name}=SHAPE")
     if declared.shape is None:
         value.unknown = f"{title} has no declared shape; {option} gives it one"
-        return value
-    lengths: list[int | None] = []
+        return value, ()
+    lengths = [symbols.length(dim) for dim in declared.shape]
+    unnamed = []
     for axis, dim in enumerate(declared.shape):
-        length = symbols.length(dim)
-        if length is None and is_name(dim):
+        if lengths[axis] is None and is_name(dim):
             value.unknown = (
                 f"{title}: the length '{printable(dim)}' of axis {axis} cannot be computed; "
                 f"{option} gives it"
             )
-            lengths.append(None)
-        else:
-            lengths.append(_ASSUMED if length is None else length)
+        elif lengths[axis] is None:
+            lengths[axis] = _ASSUMED
+            unnamed.append(axis)
     value.shape = tuple(lengths)
-    return value
-
-
-def _anonymous(name: str, declared: Type, value: Value) -> Iterator[Assumption]:
-    """Yields what is assumed of an input's lengths that have no name."""
-    shape = tuple(_ASSUMED if length is None else length for length in value.shape or ())
-    for axis, dim in enumerate(declared.shape or ()):
-        if not (isinstance(dim, int) and dim >= 0) and not is_name(dim):
-            yield Assumption(f"{name}[{axis}]", _ASSUMED, name, shape)
+    shape = tuple(_ASSUMED if length is None else length for length in lengths)
+    return value, [Assumption(f"{name}[{axis}]", _ASSUMED, name, shape) for axis in unnamed]
 
 
 def _checked_dims(dims: Mapping[str, int] | None) -> Mapping[str, int]:

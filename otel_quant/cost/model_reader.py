@@ -65,9 +65,6 @@ _MAX_LIST: Final = 1 << 16
 _MAX_GRAPH_DEPTH: Final = 32
 """Graphs within graphs (If in Loop in Scan ...); real models stay below five."""
 
-_MAX_TYPE_DEPTH: Final = 16
-"""Types within types (sequence of optional of ...)."""
-
 _INT_VALUES: Final = 2048
 """Elements of an integer constant that is kept for shape arithmetic."""
 
@@ -233,9 +230,7 @@ class _ModelReader:
     def _attribute(self, end: int) -> tuple[str, Attribute]:
         """Reads an AttributeProto; returns its name and value."""
         self._keep(_RECORD)
-        messages: Mapping[int, Callable[[int], Attribute]] = {
-            5: self._tensor, 6: self._graph, 14: self._type
-        }  # fmt: skip
+        messages: Mapping[int, Callable[[int], Attribute]] = {5: self._tensor, 6: self._graph}
         name = reference = ""
         declared = count = 0
         single: Attribute | None = None
@@ -303,26 +298,22 @@ class _ModelReader:
         found = self._collected(end, {2: self._type}, names=(1,))
         return ValueInfo((found[1] or [""])[-1], (found[2] or [Type()])[-1])
 
-    def _type(self, end: int, depth: int = 0) -> Type:
+    def _type(self, end: int) -> Type:
+        """Reads a TypeProto; of sequences, optionals and maps not what they hold."""
         reader = self._reader
-        if depth > _MAX_TYPE_DEPTH:
-            raise self._too_many(f"types nested more than {_MAX_TYPE_DEPTH} deep", _MAX_TYPE_DEPTH)
         result = Type()
         for number, kind, value in reader.fields(end):
             if number not in _TYPE_KINDS:
                 continue
-            what = _TYPE_KINDS[number]
-            is_tensor = what == "tensor"
-            dtype, shape, element = 0, None, None if is_tensor or what == "map" else Type()
-            for inner, inner_kind, content in reader.fields(self._stop(number, kind, value)):
-                if is_tensor and inner == 1:
-                    self._want(inner, inner_kind, VARINT)
-                    dtype = content
-                elif is_tensor and inner == 2:
-                    shape = self._shape(self._stop(inner, inner_kind, content))
-                elif element is not None and inner == 1:
-                    element = self._type(self._stop(inner, inner_kind, content), depth + 1)
-            result = Type(what, dtype, shape, element)
+            dtype, shape = 0, None
+            if _TYPE_KINDS[number] == "tensor":
+                for inner, inner_kind, content in reader.fields(self._stop(number, kind, value)):
+                    if inner == 1:
+                        self._want(inner, inner_kind, VARINT)
+                        dtype = content
+                    elif inner == 2:
+                        shape = self._shape(self._stop(inner, inner_kind, content))
+            result = Type(_TYPE_KINDS[number], dtype, shape)
         return result
 
     def _shape(self, end: int) -> tuple[Dim, ...]:

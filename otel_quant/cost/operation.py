@@ -31,7 +31,6 @@ class Value:
         "constant",
         "data",
         "dtype",
-        "element",
         "items",
         "kind",
         "name",
@@ -54,14 +53,10 @@ class Value:
         self.shape = shape
         self.data = data
         self.kind: Kind = kind
-        self.element: Value | None = None
         self.items: tuple[Value, ...] | None = None
         self.weight: Tensor | None = None
         self.constant = False
         self.unknown: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Value({self.name!r}, {dtypes.name_of(self.dtype)}, {self.shape}, {self.kind})"
 
     @property
     def size(self) -> int | None:
@@ -103,9 +98,6 @@ def merged(values: list[Value]) -> Value:
     result.shape = common_shape(shapes)
     if all(value.data is not None and value.data == first.data for value in values):
         result.data = first.data
-    inner = [value.element for value in values]
-    if all(element is not None for element in inner):
-        result.element = merged([element for element in inner if element is not None])
     return result
 
 
@@ -246,24 +238,24 @@ class Operation:
             raise UnknownError(_unknown_axis(shape, _named(i, value)), value.unknown)
         return shape  # type: ignore[return-value]  # no None is in it
 
-    def out(self, i: int = 0) -> tuple[int, ...]:
-        """Returns result ``i``'s shape."""
-        if i >= len(self.outputs):
-            raise UnknownError(f"the node has {len(self.outputs)} results, none with number {i}")
-        value = self.outputs[i]
+    def out(self) -> tuple[int, ...]:
+        """Returns the first result's shape."""
+        if not self.outputs:
+            raise UnknownError("the node has 0 results; 1 or more are expected")
+        value = self.outputs[0]
         if value.shape is None:
-            raise UnknownError(f"the shape of result {i} is not known", value.unknown)
+            raise UnknownError("the shape of result 0 is not known", value.unknown)
         if None in value.shape:
-            raise UnknownError(_unknown_axis(value.shape, f"result {i}"), value.unknown)
+            raise UnknownError(_unknown_axis(value.shape, "result 0"), value.unknown)
         return value.shape  # type: ignore[return-value]  # no None is in it
 
     def size(self, i: int) -> int:
         """Returns operand ``i``'s number of elements, or raises UnknownError."""
         return prod(self.dims(i))
 
-    def out_size(self, i: int = 0) -> int:
-        """Returns result ``i``'s number of elements, or raises UnknownError."""
-        return prod(self.out(i))
+    def out_size(self) -> int:
+        """Returns the first result's number of elements, or raises UnknownError."""
+        return prod(self.out())
 
     def data(self, i: int) -> Data:
         """Returns operand ``i``'s elements, some of which may be None."""
@@ -275,13 +267,6 @@ class Operation:
     def ints(self, i: int) -> tuple[int, ...]:
         """Returns operand ``i``'s elements as integers, or raises UnknownError."""
         return tuple(int(item) for item in self._whole_data(i))
-
-    def int_(self, i: int) -> int:
-        """Returns the only element of operand ``i``, or raises UnknownError."""
-        data = self.ints(i)
-        if not data:
-            raise UnknownError(f"{_named(i, self.input(i))} has no element; one is expected")
-        return data[0]
 
     def floats(self, i: int) -> tuple[float, ...]:
         """Returns operand ``i``'s elements as floats, or raises UnknownError."""
@@ -320,12 +305,6 @@ class Operation:
         """Returns an attribute that is a list of integers, None if it is not given."""
         value = self._attribute(name, "a list of integers", tuple)
         return None if value is None else tuple(item for item in value if isinstance(item, int))
-
-    def attr_floats(self, name: str) -> tuple[float, ...] | None:
-        """Returns an attribute that is a list of floats, None if it is not given."""
-        value = self._attribute(name, "a list of numbers", tuple)
-        numbers = (item for item in value or () if isinstance(item, int | float))
-        return None if value is None else tuple(map(float, numbers))
 
     def attr_str(self, name: str, default: str) -> str:
         """Returns a string attribute."""

@@ -56,29 +56,18 @@ _Zeros: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 _Opened: TypeAlias = tuple[FileIO | BytesIO, int, int]
 """A file, where the bytes start in it, and how many they are."""
 
-Source: TypeAlias = Callable[[Tensor], _Opened | None]
+Source: TypeAlias = str | os.PathLike[str] | bytes
+"""A model's file or its content."""
 
 
-def source_of(model: Any) -> Source:
-    """Returns where the weights of a model lie."""
-    if not isinstance(model, str | os.PathLike | bytes | bytearray | memoryview):
-        held = {tensor.name: tensor for tensor in model.graph.initializer}
-
-        def in_memory(tensor: Tensor) -> _Opened | None:
-            data = held[tensor.name].raw_data if tensor.name in held else b""
-            return (BytesIO(data), 0, len(data)) if data else None
-
-        return in_memory
-
-    def in_file(tensor: Tensor) -> _Opened | None:
-        if isinstance(model, str | os.PathLike) and tensor.external is not None:
-            return _external(Path(model), tensor)
-        if len(tensor.spans) != 1 or tensor.spans[0].field not in _AS_THEY_ARE:
-            return None
-        file = FileIO(os.fspath(model)) if isinstance(model, str | os.PathLike) else BytesIO(model)
-        return file, tensor.spans[0].offset, tensor.spans[0].length
-
-    return in_file
+def _opened(model: Source, tensor: Tensor) -> _Opened | None:
+    """Opens what the elements of a weight lie in; None if they do not lie there as they are."""
+    if isinstance(model, str | os.PathLike) and tensor.external is not None:
+        return _external(Path(model), tensor)
+    if len(tensor.spans) != 1 or tensor.spans[0].field not in _AS_THEY_ARE:
+        return None
+    file = FileIO(os.fspath(model)) if isinstance(model, str | os.PathLike) else BytesIO(model)
+    return file, tensor.spans[0].offset, tensor.spans[0].length
 
 
 def _external(model: Path, tensor: Tensor) -> _Opened:
@@ -115,7 +104,7 @@ def _external(model: Path, tensor: Tensor) -> _Opened:
 
 
 def weight_sparsity(
-    op: Operation, source: Source, check: Callable[[], None]
+    op: Operation, model: Source, check: Callable[[], None]
 ) -> WeightSparsity | None:
     """Returns the sparsity of an operation's largest weight."""
     candidates = [
@@ -130,7 +119,7 @@ def weight_sparsity(
     if not candidates:
         return None
     tensor, i = max(candidates, key=lambda pair: pair[0].elements)
-    zeros = _zeros(tensor, _zero_point(op, i), source, check)
+    zeros = _zeros(tensor, _zero_point(op, i), model, check)
     if zeros is None:
         return None
     ratio = int(zeros.sum()) / tensor.elements
@@ -160,7 +149,7 @@ def _zero_point(op: Operation, i: int) -> tuple[int, ...]:
 
 
 def _zeros(
-    tensor: Tensor, zero_point: tuple[int, ...], source: Source, check: Callable[[], None]
+    tensor: Tensor, zero_point: tuple[int, ...], model: Source, check: Callable[[], None]
 ) -> _Zeros | None:
     """Reads a tensor once."""
     import numpy as np
@@ -169,7 +158,7 @@ def _zeros(
     needed = dtypes.stored_bytes(tensor.dtype, tensor.elements)
     if tensor.dtype not in _NUMPY or not (uniform or len(zero_point) in tensor.dims):
         return None
-    opened = source(tensor)
+    opened = _opened(model, tensor)
     if opened is None:
         return None
     file, start, length = opened

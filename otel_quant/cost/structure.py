@@ -119,7 +119,6 @@ class Type(NamedTuple):
     dtype: int = 0  # Element type code of a tensor
     # Declared dimensions of a tensor; None if not even the rank is declared
     shape: tuple[Dim, ...] | None = None
-    element: Type | None = None  # What a sequence or an optional holds
 
 
 class ValueInfo(NamedTuple):
@@ -191,7 +190,6 @@ Attribute: TypeAlias = (
     | bytes
     | Tensor
     | Graph
-    | Type
     | Elided
     | Reference
     | tuple[int, ...]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Final
 
+from otel_quant.base import machine
 from otel_quant.cost.graph import runtime_here
 from otel_quant.inference.accuracy import compared_outputs, tensor_errors
 from otel_quant.inference.findings import with_slower
@@ -49,7 +50,7 @@ STOPPED: Final = "stopped"
 
 def measure_files(paths: Sequence[str], options: Options) -> InferenceResult:
     """Measures ONNX files beside each other, and looks at what ran and what went wrong."""
-    load = os.getloadavg()[0]
+    load = machine.load()
     with ExitStack() as kept:
         models = [OnnxModel(path, path, options, is_profiled=True) for path in paths]
         for model in models:
@@ -68,8 +69,7 @@ def measure_files(paths: Sequence[str], options: Options) -> InferenceResult:
     }
     for name, more in options.providers:
         settings |= {f"{name}.{key}": value for key, value in more.items()}
-    cores = len(os.sched_getaffinity(0))
-    return InferenceResult(with_slower(results), version, settings, load, cores)
+    return InferenceResult(with_slower(results), version, settings, load, machine.processors())
 
 
 def _detailed(model: OnnxModel, first: OnnxModel) -> ModelResult:
@@ -157,7 +157,7 @@ def bench(
     tell: Callable[[str], object] = lambda _: None,
 ) -> InferenceResult:
     """Measures variants side by side; ``tell`` gets a line for each thing that is begun and finished."""
-    load = os.getloadavg()[0]
+    load = machine.load()
     stopped = {}
     with ExitStack() as kept:
         variants = _variants(references, options, kept, tell)
@@ -182,7 +182,7 @@ def bench(
         version,
         {**_settings(variants, options), **stopped},
         load,
-        len(os.sched_getaffinity(0)),
+        machine.processors(),
         runtime,
         base.name,
         command,

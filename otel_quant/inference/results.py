@@ -329,13 +329,17 @@ class InferenceResult:
     models: tuple[ModelResult, ...]  # In the order of the command line
     version: str  # Of the runtime; empty if no model was loaded
     settings: Mapping[str, str]  # How sessions were made, as names and values
-    load: float  # Load of the machine before, processes that wanted a core on average of a minute
+    # Load of the machine before, processes that wanted a core on average of a minute; None on Windows
+    load: float | None
     cores: int  # Cores that this process may use
     runtime: str = "onnxruntime"  # What ran the models
     # Of variants that `otel-quant bench` has measured: the one that the others are compared with,
     # and the command line that repeats it. Empty of `otel-quant inference`.
     baseline: str = ""
     command: str = ""
+    # When a command has measured them, in nanoseconds since the epoch; 0 where an earlier version did
+    began_ns: int = 0
+    ended_ns: int = 0
 
     @property
     def first(self) -> ModelResult:

@@ -60,7 +60,7 @@ def with_huge_pages(environ: Mapping[str, str], setting: Path = _PAGES) -> dict[
     """
     given = environ.get(_TUNABLES, "")
     try:
-        text = setting.read_text()
+        text = setting.read_text("utf-8")
     except OSError:
         return {}
     if _HUGE in given or "[never]" in text:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from otel_quant.base import machine
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
 from otel_quant.inference.accuracy import arrays_in, compared_outputs
@@ -228,7 +229,7 @@ def measure_models(
         raise BusyProfilerError(
             "torch's profiler is running; expected a call outside of it, since there is only one"
         )
-    load = os.getloadavg()[0]
+    load = machine.load()
     subjects = [TorchModel(name, model, inputs) for name, model in models.items()]
     with ExitStack() as kept:
         kept.enter_context(torch.no_grad())
@@ -251,7 +252,7 @@ def measure_models(
         str(torch.__version__),
         settings,
         load,
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        machine.processors(),
         "torch",
     )
 

@@ -6,11 +6,11 @@ What none of them tells is not concluded from their silence.
 from __future__ import annotations
 
 import errno
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from otel_quant.base import signals
 from otel_quant.launcher.advice import Where
 from otel_quant.launcher.observer import Observation
 from otel_quant.launcher.surroundings import ProcessUse
@@ -38,7 +38,14 @@ _FULL: Final = 1 << 20
 """Bytes. A disk with less is full."""
 
 _SENT: Final = frozenset(
-    {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGXCPU, signal.SIGUSR1, signal.SIGUSR2}
+    {
+        signals.SIGKILL,
+        signals.SIGTERM,
+        signals.SIGINT,
+        signals.SIGXCPU,
+        signals.SIGUSR1,
+        signals.SIGUSR2,
+    }
 )
 """Signals by which batch systems end a job that is over its limit."""
 
@@ -62,11 +69,6 @@ class Known:
     shortage: Where | None  # Whose memory ran out, as the exception says
 
     @property
-    def signal(self) -> int | None:
-        """The signal that ended it."""
-        return self.victim.signal
-
-    @property
     def use(self) -> ProcessUse | None:
         """Its limits; of a process without an id, those of the process that used most CPU time."""
         uses = self.seen.uses
@@ -79,7 +81,7 @@ def cause_of(known: Known) -> Cause:
     """Returns why a process has ended; with the exception, where one ended it, in the evidence."""
     found = next(filter(None, (row(known) for row in _ROWS)), Cause(None, None))
     job = None
-    if not (found.name or found.out_of_memory) and known.signal in _SENT:
+    if found.name is None and found.out_of_memory != "known" and known.victim.signal in _SENT:
         job = known.seen.batch_job
     evidence = "; ".join(filter(None, (known.error, found.evidence, job)))
     return found._replace(evidence=evidence or None)
@@ -87,11 +89,11 @@ def cause_of(known: Known) -> Cause:
 
 def _cpu_time(known: Known) -> Cause | None:
     use = known.use
-    if use is None or known.signal not in (signal.SIGXCPU, signal.SIGKILL):
+    if use is None or known.victim.signal not in (signals.SIGXCPU, signals.SIGKILL):
         return None
     # With each SIGXCPU the kernel raises the first limit by a second.
     first = (use.cpu_limit, (use.cpu_limit or 0) - 1)
-    limits = first if known.signal == signal.SIGXCPU else (use.last_cpu_limit,)
+    limits = first if known.victim.signal == signals.SIGXCPU else (use.last_cpu_limit,)
     least = use.cpu_time + (0 if use.is_over else _UNSEEN)
     limit = next((each for each in limits if each and least >= each), None)
     if limit is None:
@@ -104,7 +106,7 @@ def _file_size(known: Known) -> Cause | None:
     use, is_error = known.use, f"[Errno {errno.EFBIG}]" in known.error
     if use is None or use.file_size_limit is None:
         return None
-    if not is_error and known.signal != signal.SIGXFSZ:
+    if not is_error and known.victim.signal != signals.SIGXFSZ:
         return None
     return Cause(
         FILE_SIZE,
@@ -119,7 +121,7 @@ def _address_space(known: Known) -> Cause | None:
     share = use.addresses / use.address_space
     is_near = share >= _NEAR
     # C++ code aborts when it gets no memory.
-    if not is_error and not (is_near and known.signal == signal.SIGABRT):
+    if not is_error and not (is_near and known.victim.signal == signals.SIGABRT):
         return None
     return Cause(
         ADDRESS_SPACE if is_near else None,
@@ -130,7 +132,7 @@ def _address_space(known: Known) -> Cause | None:
 def _disk(known: Known) -> Cause | None:
     is_error = f"[Errno {errno.ENOSPC}]" in known.error or "No space left on device" in known.error
     # SIGBUS: memory that is a file, for which there was no room.
-    if not is_error and known.signal != signal.SIGBUS:
+    if not is_error and known.victim.signal != signals.SIGBUS:
         return None
     full = [disk for disk in known.seen.disks if disk.free < _FULL]
     places = ", ".join(f"{size(each.free)} of {size(each.size)} ({each.places})" for each in full)
@@ -139,17 +141,16 @@ def _disk(known: Known) -> Cause | None:
 
 def _out_of_memory(known: Known) -> Cause | None:
     seen, victim, kills = known.seen, known.victim, known.seen.oom_kills
-    is_unseen = known.signal is None and victim.run is not None and victim.run.end is None
-    if known.shortage is not None or (known.signal != signal.SIGKILL and not is_unseen):
+    is_unseen = victim.signal is None and victim.run is not None and victim.run.end is None
+    if known.shortage is not None or (victim.signal != signals.SIGKILL and not is_unseen):
         return None
     if kills is not None and kills.kills:
         told = f"{counted(kills.kills, 'out-of-memory kill')}: oom_kill in {kills.counter}"
         if not kills.is_of_host:
             group = " (memory.oom.group: every process of the group)" if kills.of_groups else ""
             return Cause(None, f"the kernel has counted {told}{group}", "known")
-        if not is_unseen:
-            every = "which counts all processes of the machine"
-            return Cause(None, f"the kernel has counted {told}, {every}", "guessed")
+        evidence = f"the kernel has counted {told}, which counts all processes of the machine"
+        return Cause(None, evidence, None if is_unseen else "guessed")
     if known.memory is None or not seen.limits.memory or is_unseen:
         return None
     share = f"memory was at {share_text(known.memory / seen.limits.memory)} of the limit"

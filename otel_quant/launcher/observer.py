@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import resource
 import sys
 import time
 from collections import deque
@@ -29,7 +28,7 @@ from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.capture.probes.readers import PROBES, Probe, Sampler
 from otel_quant.export.recording.curve import SMALLEST_SHARE, CurveFile, LargestProcesses, Number
 from otel_quant.export.recording.layout import curve_path
-from otel_quant.launcher.program import Ending as ProgramEnding
+from otel_quant.launcher.program_end import Ending as ProgramEnding
 from otel_quant.launcher.surroundings import (
     Disk,
     OomKills,
@@ -43,6 +42,9 @@ from otel_quant.launcher.surroundings import (
 from otel_quant.schema import series
 from otel_quant.schema.figures import RESOURCES, curve_levels, curve_totals
 from otel_quant.schema.records import GpuReading, Limits
+
+if sys.platform != "win32":
+    import resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,9 @@ class Observer:
         self._cache: int | None = None
         self._highest_mark = 0
         # A program is started as a copy of this process, whose memory is in the kernel's mark.
-        self._mark_before = _bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        self._mark_before = 0
+        if sys.platform != "win32":
+            self._mark_before = _bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
     def start(self) -> None:
         """Starts a thread that takes readings. To be called as soon as the program runs."""
@@ -245,6 +249,12 @@ class Observer:
         reading = self._read()
         if reading is None:
             return
+        if self._recent:  # before a look, which forgets the names of those that are gone
+            before = self._recent[-1]
+            least = before.memory * SMALLEST_SHARE
+            for pid in before.processes.keys() - reading.processes.keys():
+                if before.processes[pid] >= least or pid == self._pid:
+                    self._note_last(pid)
         if reading.clock_ns - self._looked_ns >= _LOOK_NS:
             self._looked_ns = reading.clock_ns
             for name in self._largest.look(reading.processes):
@@ -254,12 +264,6 @@ class Observer:
             self._cache = cache_growth(self._folder)
         else:
             self._largest.meet(reading.processes)
-        if self._recent:
-            before = self._recent[-1]
-            least = before.memory * SMALLEST_SHARE
-            for pid in before.processes.keys() - reading.processes.keys():
-                if before.processes[pid] >= least or pid == self._pid:
-                    self._note_last(pid)
         peak = self._peak_between(reading)
         self._recent.append(reading)
         while reading.clock_ns - self._recent[0].clock_ns > _LOOK_NS:

@@ -12,6 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
+from otel_quant.base import signals
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.launcher.advice import Situation, Where, advice_for, shortage_in
 from otel_quant.launcher.causes import Known, cause_of
@@ -189,7 +190,7 @@ def _limit(
         full = max((gpu for gpu in seen.gpus if gpu.limit), key=lambda gpu: gpu.used, default=None)
         return (full.limit, f"gpu {full.index}") if full is not None else (None, None)
     use = seen.uses.get(victim.pid or seen.pid)
-    is_short = shortage is not None or victim.signal == signal.SIGABRT  # of addresses, it may be
+    is_short = shortage is not None or victim.signal == signals.SIGABRT  # of addresses, it may be
     known = [
         Limit(value, source)
         for value, source in (

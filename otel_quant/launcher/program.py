@@ -4,7 +4,7 @@ The program is in our process group and has our files, so the terminal treats bo
 signal mask and its ignored signals are those that we were started with. A signal that is sent to
 the whole group (Ctrl-C, Ctrl-Z, a resized window) reaches it without us; one that is sent to this
 process alone is passed on. When it stops, this process stops; when it dies of a signal, this
-process can die of the same: :func:`end_as`. When this process is killed, it goes on.
+process can die of the same: :func:`~otel_quant.launcher.program_end.end_as`. When this process is killed, it goes on.
 
 Two forks of this process, :class:`GroupWitness` and :class:`Keeper`, do what it cannot do itself.
 """
@@ -12,11 +12,12 @@ Two forks of this process, :class:`GroupWitness` and :class:`Keeper`, do what it
 from __future__ import annotations
 
 import os
-import resource
 import select
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+
+from otel_quant.launcher.program_end import Ending
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
@@ -35,20 +36,6 @@ _ANSWERS: Final = 1.0
 
 _LOOKS: Final = 0.25
 """Seconds between two looks whether this process is stopped and its program is not."""
-
-
-class Ending:
-    """How the program ended."""
-
-    def __init__(
-        self,
-        code: int | None = None,  # Its exit code; None if a signal ended it
-        signal: int | None = None,  # Number of the signal that ended it; None if it exited
-        # Highest RSS of it, or of a process that it has waited for, in units of the system (kibibytes
-        # on Linux); None if it is not known
-        max_rss: int | None = None,
-    ) -> None:
-        self.code, self.signal, self.max_rss = code, signal, max_rss
 
 
 class Program:
@@ -194,22 +181,6 @@ def _let_go_of_input_and_output() -> None:
         os.dup2(null, descriptor)
     if null > 1:
         os.close(null)
-
-
-def end_as(ending: Ending) -> int:
-    """Ends this process as the program ended, if a signal ended it; else returns its exit code."""
-    if ending.signal is None:
-        return ending.code or 0
-    # The program's core file is the useful one. The kernel makes none for a limit of one byte, not
-    # even for a program that takes core files from a pipe and so gets them whatever the limit.
-    _, most = resource.getrlimit(resource.RLIMIT_CORE)
-    least = 0 if most == 0 else 1
-    resource.setrlimit(resource.RLIMIT_CORE, (least, least))
-    if ending.signal != signal.SIGKILL:
-        signal.signal(ending.signal, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {ending.signal})
-    os.kill(os.getpid(), ending.signal)
-    return 128 + ending.signal  # a signal that does not end this process: the first of a container
 
 
 class GroupWitness:

@@ -20,9 +20,10 @@ from otel_quant.base.log import LOG
 from otel_quant.capture.recorder.origin import git_head, shown_command
 from otel_quant.export.otel.default_exporters import defaults_in
 from otel_quant.export.recording.event_file import complete_manifest, create_manifest
-from otel_quant.launcher import program
 from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.launcher.post_mortem import ending_in
+from otel_quant.launcher.program_end import Ending as ProgramEnding
+from otel_quant.launcher.start import TRACEPARENT
 from otel_quant.recordings.model import Ending, Recording
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
@@ -31,12 +32,12 @@ _WITHOUT: Final = frozenset({"OTEL_QUANT_RECORD", "QUARK_PROFILING", "OTEL_QUANT
 
 
 def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> None:
-    """Ends the spans that were open, under their own ids, and sends a log record.
+    """Ends the spans that were open, under their own ids, and sends a log record, and the span of a pipeline.
 
-    Does nothing where no span was open, or nothing is configured that sends.
+    Does nothing where there are none, or nothing is configured that sends.
     """
     is_silent = defaults_in(environ, environ) is not None
-    if timeout <= 0 or is_silent or not _has_open_spans(read(folder)):
+    if timeout <= 0 or is_silent or not _has_unsent_spans(read(folder)):
         return
     environ = {name: value for name, value in environ.items() if name not in _WITHOUT}
     environ["OTEL_METRICS_EXPORTER"] = "none"
@@ -61,11 +62,13 @@ def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> Non
         LOG.warning("the end of the program could not be sent: %s", reason)
 
 
-def _has_open_spans(recording: Recording) -> bool:
+def _has_unsent_spans(recording: Recording) -> bool:
     ending = recording.ending
-    if ending is None or (ending.signal is None and ending.process is None):
+    if ending is None:
         return False
-    return any(
+    if recording.span is not None:
+        return any(run.trace_id == recording.span[0] for run in recording.runs)
+    return (ending.signal is not None or ending.process is not None) and any(
         run.end is None and run.state != "running" and run.span_id is not None
         for run in recording.runs
     )
@@ -91,6 +94,11 @@ class LaunchedRecording:
         environ: Mapping[str, str],
     ) -> None:
         self._folder, self._began_ns = folder, began_ns
+        # The ids of the span above those of the program's processes
+        ours = environ.get(TRACEPARENT) if TRACEPARENT not in os.environ else None
+        self._span = (
+            dict(zip(("trace_id", "span_id"), ours.split("-")[1:3], strict=True)) if ours else {}
+        )
         self._observer: Observer | None = None
         settings = settings_from(environ, warn=False)
         self._exit_timeout = settings.exit_timeout
@@ -111,10 +119,10 @@ class LaunchedRecording:
         if self._observer is not None:
             self._observer.look_last()
 
-    def finish(self, ended: program.Ending) -> Ending | None:
+    def finish(self, ended: ProgramEnding) -> Ending | None:
         """Completes the recording."""
         ending: Ending | None = None
-        fields: dict[str, object] = {"ended": time.time_ns()}
+        fields: dict[str, object] = {"ended": time.time_ns(), **self._span}
         with FAULTS.kept_in("observer"):
             if self._observer is not None:
                 seen = self._observer.observe(ended)
@@ -127,7 +135,7 @@ class LaunchedRecording:
         with FAULTS.kept_in("manifest"):
             complete_manifest(self._folder, **fields)
         with FAULTS.kept_in("end of the spans"):
-            if ending is not None and (ending.signal or ending.process):
+            if ending is not None and (ending.signal or ending.process or self._span):
                 send_ending(self._folder, os.environ, self._exit_timeout)
         return ending
 

@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -32,6 +33,18 @@ ON_PYTHONPATH: Final = os.path.join(
 # Variables of otel_quant.schema.settings, which takes as long to load.
 RECORD: Final = "OTEL_QUANT_RECORD"
 LAUNCHER_PID: Final = "OTEL_QUANT_LAUNCHER_PID"
+
+TRACEPARENT: Final = "TRACEPARENT"
+_OWN_TRACES: Final = frozenset(
+    {
+        TRACEPARENT,
+        "OTEL_TRACES_SAMPLER",
+        "OTEL_PROPAGATORS",
+        "OTEL_CONFIG_FILE",
+        "OTEL_SDK_DISABLED",
+    }
+)
+"""Where one of these is set, it decides which trace a process is in."""
 
 _SCRIPTS: Final = (".py", ".sh")
 _NOT_FOUND: Final = (2, 127)
@@ -111,8 +124,13 @@ def missing_script(arguments: Sequence[str], code: int | None) -> str | None:
     return name if code in _NOT_FOUND and is_missing else None
 
 
-def program_environment(folder: str, settings: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns what this process was started with, and what makes the program's recording."""
+def program_environment(
+    folder: str, arguments: Sequence[str], settings: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Returns what this process was started with, and what makes the program's recording.
+
+    The Pythons of a pipeline that sends are one trace, below a span that the launcher sends at the end.
+    """
     environ = environment_at_start()
     path = environ.get("PYTHONPATH")
     # An empty entry is the current folder: `PYTHONPATH=` has none, `PYTHONPATH=a:` has one.
@@ -121,7 +139,22 @@ def program_environment(folder: str, settings: Mapping[str, str]) -> Mapping[str
     environ[RECORD] = folder
     environ[LAUNCHER_PID] = str(os.getpid())
     environ.update(settings)
+    is_python = os.path.basename(arguments[0]).startswith(
+        "python"
+    )  # its span is above its children's
+    if not is_python and _OWN_TRACES.isdisjoint(environ) and _sends_spans(environ):
+        environ[TRACEPARENT] = f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-01"
     return environ
+
+
+def _sends_spans(environ: Mapping[str, str]) -> bool:
+    if environ.get("OTEL_TRACES_EXPORTER") == "none":
+        return False
+    if not any(name.startswith("OTEL_EXPORTER_") or name.endswith("_EXPORTER") for name in environ):
+        return False
+    from otel_quant.export.otel.default_exporters import defaults_in
+
+    return defaults_in(environ, environ) is None
 
 
 def let_it_start(folder: str) -> None:
@@ -132,7 +165,7 @@ def let_it_start(folder: str) -> None:
     ends = time.monotonic() + _START_LASTS
     with suppress(OSError):  # it has removed the folder
         while not os.path.getsize(_notes_in(folder)) and time.monotonic() < ends:
-            if signal.SIGCHLD in signal.sigpending():
+            if sys.platform == "linux" and signal.SIGCHLD in signal.sigpending():
                 break
             time.sleep(_START_LASTS / 50)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -153,12 +153,10 @@ def disks(folder: Path, environ: Mapping[str, str]) -> tuple[Disk, ...]:
     found: dict[int, Disk] = {}
     for place, path in places.items():
         with suppress(OSError):
-            device, room = path.stat().st_dev, os.statvfs(path)
+            device, room = path.stat().st_dev, shutil.disk_usage(path)
             names = f"{found[device].places}, {place}" if device in found else place
-            if room.f_blocks:  # one without a size of its own has none that could be full
-                found[device] = Disk(
-                    names, room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
-                )
+            if room.total:  # one without a size of its own has none that could be full
+                found[device] = Disk(names, room.free, room.total)
     return tuple(found.values())
 
 

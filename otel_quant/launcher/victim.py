@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from otel_quant.base import signals
 from otel_quant.launcher.advice import shortage_in
 from otel_quant.launcher.observer import Observation
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
 
-_ENDS_WORKERS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_ENDS_WORKERS: Final = frozenset({signals.SIGTERM, signals.SIGINT, signals.SIGHUP})
 """Signals that a program sends to its own workers when it is done with them."""
 
 _BY_SHELL: Final = 128
@@ -19,7 +19,7 @@ _BY_SHELL: Final = 128
 
 _TOLD_BY_SHELLS: Final = frozenset(
     {
-        signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGXCPU, signal.SIGXFSZ,
+        signals.SIGKILL, signals.SIGABRT, signals.SIGSEGV, signals.SIGBUS, signals.SIGXCPU, signals.SIGXFSZ,
     }
 )  # fmt: skip
 """Signals that nobody else than such a shell means by its exit code."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,9 +18,6 @@ from otel_quant.schema.recorded_files import LeftOut, attributes
 
 if TYPE_CHECKING:
     from otel_quant.schema.records import Phase
-
-_MOST_POINTS: Final = 300
-"""Points of a step's progress that are kept."""
 
 _Event = Mapping[str, Any]
 
@@ -171,8 +168,8 @@ class ReadRun:
 
 
 def _recorded_step(step: dict[str, Any], state: State, end: float | None = None) -> RecordedStep:
-    progress = tuple(_selection(step.pop("progress", ())))
-    return RecordedStep(**step, state=state, end=end, progress=progress)
+    step["progress"] = tuple(step.get("progress", ()))
+    return RecordedStep(**step, state=state, end=end)
 
 
 def _consumed(step: dict[str, Any], samples: int, at: float) -> None:
@@ -194,11 +191,3 @@ def _of_steps(steps: Iterable[RecordedStep]) -> dict[str, Any]:
 
 def _known(event: _Event, names: Iterable[str]) -> dict[str, Any]:
     return {name: event[name] for name in names if name in event}
-
-
-def _selection(points: Sequence[tuple[float, int]]) -> Iterator[tuple[float, int]]:
-    """Yields at most about `_MOST_POINTS` of the points, the first and the last among them."""
-    every = max(1, -(-len(points) // _MOST_POINTS))
-    for number, point in enumerate(points):
-        if number % every == 0 or number == len(points) - 1:
-            yield point

@@ -71,7 +71,7 @@ class RecordedStep:
     samples: int | None = None
     expected_samples: int | None = None  # How many it will consume; None if not known
     line: Place | None = None  # The line at which it was last seen; None of one that has ended
-    progress: tuple[tuple[float, int], ...] = ()  # Time and number; at most some hundred
+    progress: tuple[tuple[float, int], ...] = ()  # Time and number
     error: str | None = None  # Class name of the exception that ended it
     error_message: str | None = None  # Its message, on one line
     trace_id: str | None = None  # Its span's trace, 32 hexadecimal digits; None without an SDK
@@ -133,6 +133,12 @@ class RecordedRun:
     parent_span_id: str | None = None  # The span above; None if it is the outermost of its trace
     resource: Attributes = field(default_factory=dict)  # What its telemetry says it comes from
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether it did not end well. A worker without an open step may have been ended on purpose: by a pool."""
+        is_open = any(step.end is None for step in self.steps)
+        return self.state in ("failed", "killed") or (self.state == "lost" and is_open)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
@@ -185,6 +191,8 @@ class Recording:
     curves: Mapping[str, RecordedCurve] = field(default_factory=dict)  # By process, or ``launcher``
     ending: Ending | None = None  # How the program ended; None while it runs and without a launcher
     launcher: int | None = None  # Process id of the launcher; None without one
+    # Trace and id of the span of the whole program; None where its launcher has sent none
+    span: tuple[str, str] | None = None
     problems: tuple[str, ...] = ()  # What could not be read, one sentence each
     # What its readers have worked out of all that is above, and ask for more than once
     memo: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)

@@ -91,7 +91,6 @@ _DEFINITION: Final = "# - "
 _COMMENT: Final = re.compile(r"  # (\w+): (.+)")
 _SAMPLES: Final = "calibration_samples"
 _FACTS: Final = frozenset({"libraries", "calibration_method", _SAMPLES})
-_SIMPLE_STRING: Final = re.compile(r'"([^"\\]*)"')
 _NUMBER: Final = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WORDS: Final[dict[str, object]] = {
     "true": True, "false": False, "null": None, "none": None, "~": None, ".nan": math.nan,
@@ -224,8 +223,6 @@ def parse(text: str) -> Profile:
 
 def _value(text: str) -> object:
     """Reads a value: a string between quotes, a number, a word, or a nested collection."""
-    if simple := _SIMPLE_STRING.fullmatch(text):
-        return simple[1]
     if text.startswith('"'):
         if (value := _from_yaml(text)) is not None:
             return value

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.base.files import is_held, open_regular
+from otel_quant.base.files import LOCKS_EXIST, is_held, open_regular
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.curve import Curve, RecordedCurve, read_curve
 from otel_quant.export.recording.event_file import (
@@ -66,7 +66,7 @@ class _Folder:
     def read(self) -> Recording:
         runs = [run for process in self._processes for run in self._runs_of(process)]
         runs.sort(key=lambda run: run.start)
-        curves = self._curves(runs)
+        curves, made = self._curves(runs), self._made
         ended = self._made.get("ended")
         if self._ending is not None:
             self._latest = max(self._latest, self._ending.time)
@@ -84,6 +84,9 @@ class _Folder:
             curves=curves,
             ending=self._ending,
             launcher=self._made.get("pid") if self._made.get("made_by") == "launcher" else None,
+            span=(made["trace_id"], made["span_id"])
+            if made.keys() >= {"trace_id", "span_id"}
+            else None,
             problems=tuple(self._problems),
         )
 
@@ -173,7 +176,9 @@ class _Folder:
 
     def _open_state(self, process: str) -> State:
         """Returns how a run of a process stands that has not ended."""
-        if is_held(layout.events_path(self._path, process)):
+        # A child may go on after the program's end; without locks it cannot be told from one that ended now.
+        is_over = self._ending is not None and not LOCKS_EXIST
+        if not is_over and is_held(layout.events_path(self._path, process)):
             return "running"
         state = _state_at(self._ending)
         return "lost" if state == "ended" else state

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.event_file import mapping_in
-from otel_quant.recordings.model import PlacedStep, Recording, steps_in
+from otel_quant.recordings.model import PlacedStep, RecordedRun, Recording, steps_in
 from otel_quant.schema.recorded_files import STACKS, LeftOut
-from otel_quant.schema.stacks import DEEPEST, NOTHING, OUTSIDE, Amounts, Place
+from otel_quant.schema.stacks import (
+    DEEPEST,
+    NOTHING,
+    OUTSIDE,
+    Amounts,
+    Place,
+    by_last_line,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +35,11 @@ class SeenStack:
         return next((line for line in reversed(self.lines) if line.is_own), self.lines[0])
 
 
-def stacks_in(recording: Recording) -> list[SeenStack]:
-    """Returns what was seen of all runs of a recording, stack by stack; nothing of a profile."""
+def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -> list[SeenStack]:
+    """Returns what was seen of all or some runs of a recording, stack by stack; nothing of a profile."""
     steps = {(each.run.id, str(each.step.index)): each for each in steps_in(recording)}
     found: list[SeenStack] = []
-    for run in recording.runs if recording.path.is_dir() else ():
+    for run in (runs or recording.runs) if recording.path.is_dir() else ():
         left_out = LeftOut()
         path = layout.stacks_path(recording.path, run.process, run.id)
         known = STACKS.take(mapping_in(path), left_out)
@@ -66,16 +73,9 @@ def of_step(stacks: Iterable[SeenStack], name: str) -> list[SeenStack]:
 
 def by_line(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
     """Returns what was seen at each line itself, not in what it calls."""
-    found: dict[Place, Amounts] = {}
-    for each in stacks:
-        line = each.lines[-1]
-        found[line] = found.get(line, NOTHING).plus(each.seen)
-    return found
+    return by_last_line((each.lines, each.seen) for each in stacks)
 
 
 def by_call(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
     """Returns what was seen below each line of the program's own code."""
-    found: dict[Place, Amounts] = {}
-    for each in stacks:
-        found[each.call] = found.get(each.call, NOTHING).plus(each.seen)
-    return found
+    return by_last_line(((each.call,), each.seen) for each in stacks)

@@ -10,9 +10,10 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from otel_quant.schema.stacks import Amounts, Node, Place
+from otel_quant.schema.stacks import NOTHING, Amounts, Node, Place, by_last_line, total_of
+from otel_quant.schema.units import size
 
 _SHORTEST: Final = 1.0
 """Seconds that the thread must have been seen: with fewer than some ten samples, shares are chance."""
@@ -26,6 +27,12 @@ _ONE: Final = 1.2
 _FAULTS: Final = 200
 """Major page faults a second: at 0.5 ms each they are a tenth of the time."""
 
+_GROWS: Final = 0.2
+"""Share of the limit of memory by which a step grows at least that memory bounds."""
+
+_IDLE: Final = 0.2
+"""Share of the time that a GPU computes at most that waits for Python."""
+
 _RATE: Final = 20e6
 """Bytes a second, read and written, below which a disk is hardly what a step waits for."""
 
@@ -36,6 +43,10 @@ they have compiled, as often as it runs."""
 _TAKE_DATA: Final = ("onnxruntime/", "quark/", "torch/utils/data/")
 """Code that calls the program for calibration data. Libraries call programs for much else: IPython and
 click for all that they do, ``torch.nn`` for a model's ``forward``."""
+
+
+_KEEPING: Final = ("Percentile", "Entropy")
+"""Calibration methods that keep all that they have seen of an activation, at the end of their names."""
 
 
 class Bound(NamedTuple):
@@ -53,16 +64,24 @@ class Evidence:
     duration: float  # Seconds
     figures: Mapping[str, Any]  # Attributes of its span
     cpus: float | None  # Processors that the process may use
+    limit: int | None = None  # Bytes of memory that it may use
+    per_sample: float | None = None  # Bytes by which memory grows with each sample, if it does
+    gpu: float | None = None  # Share of the time that the GPUs computed on which it has memory
+
+    @cached_property
+    def stacks(self) -> list[tuple[tuple[Place, ...], Amounts]]:
+        """Its stacks, outermost line first; read once, because the sampler may still add to them."""
+        return [(lines, node.own) for lines, node in self.root.walk() if node.own != NOTHING]
 
     @cached_property
     def total(self) -> Amounts:
         """What was seen of it; not of steps within it."""
-        return self.root.total()
+        return total_of(own for _, own in self.stacks)
 
     @cached_property
-    def stacks(self) -> list[tuple[tuple[Place, ...], Amounts]]:
-        """Its stacks, outermost line first."""
-        return [(lines, node.own) for lines, node in self.root.walk() if node.own.time]
+    def by_line(self) -> dict[Place, Amounts]:
+        """What was seen at each line itself."""
+        return by_last_line(self.stacks)
 
     @property
     def blocked(self) -> float:
@@ -80,25 +99,12 @@ class Evidence:
         """Returns the sum of figures in a second."""
         return sum(self.figures.get(name) or 0 for name in names) / self.duration
 
-    def most(self, line_of: Callable[[tuple[Place, ...]], Place | None]) -> tuple[float, str]:
-        """Returns the share of stacks that have a line, and which of these lines has most of it."""
-        times: dict[Place, int] = {}
-        for lines, own in self.stacks:
-            if (line := line_of(lines)) is not None:
-                times[line] = times.get(line, 0) + own.time
-        first = max(times, key=times.__getitem__, default=None)
-        return sum(times.values()) / self.total.time, first.short if first is not None else ""
-
-    @cached_property
+    @property
     def line(self) -> str:
         """The line with the most time of its own, with its share."""
-        return max(
-            (
-                f"{_percent(own.time / self.total.time)} of its time at {place.short}"
-                for place, own in _by_line(self.stacks).items()
-            ),
-            key=lambda text: float(text.partition(" ")[0]),
-        )
+        place = max(self.by_line, key=lambda place: self.by_line[place].time)
+        share = self.by_line[place].time / self.total.time
+        return f"{_percent(share)} of its time at {place.short}"
 
 
 def bound_of(evidence: Evidence) -> Bound | None:
@@ -106,65 +112,78 @@ def bound_of(evidence: Evidence) -> Bound | None:
     seen = evidence.total.time / 1e9
     if seen < max(_SHORTEST, _MOST * evidence.duration):
         return None
-    for name, _, verdict in VERDICTS:
-        if (found := verdict(evidence)) is not None:
-            return Bound(name, found)
+    for verdict in VERDICTS:
+        if (found := verdict.find(evidence)) is not None:
+            return Bound(verdict.name, found)
     return Bound(NOTHING_STANDS_OUT, f"at most {evidence.line}")
-
-
-def _by_line(stacks: list[tuple[tuple[Place, ...], Amounts]]) -> dict[Place, Amounts]:
-    found: dict[Place, Amounts] = {}
-    for lines, own in stacks:
-        found[lines[-1]] = found.get(lines[-1], Amounts()).plus(own)
-    return found
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _most(evidence: Evidence, line_of: Callable[[tuple[Place, ...]], Place | None]) -> str | None:
-    share, line = evidence.most(line_of)
-    return f"{_percent(share)} of its time, most at {line}" if share >= _MOST else None
+Lines = tuple[Place, ...]
 
 
-def _lock_file(evidence: Evidence) -> str | None:
-    return _most(
-        evidence,
-        lambda lines: lines[-1] if lines[-1].file.endswith("torch/utils/file_baton.py") else None,
+def _most_at(line_of: Callable[[Lines], Place | None]) -> Callable[[Evidence], str | None]:
+    """Returns what finds whether most of the time is in stacks that have a line, and which line has most of it."""
+
+    def find(evidence: Evidence) -> str | None:
+        found = ((line_of(lines), own) for lines, own in evidence.stacks)
+        times = by_last_line(((line,), own) for line, own in found if line is not None)
+        share = total_of(times.values()).time / evidence.total.time
+        if share < _MOST:
+            return None
+        return f"{_percent(share)} of its time, most at {max(times, key=lambda line: times[line].time).short}"
+
+    return find
+
+
+def _importing(lines: Lines) -> Place | None:
+    pairs = itertools.pairwise(lines)
+    return next(
+        (above for above, line in pairs if line.file == "<frozen importlib._bootstrap>"), None
     )
 
 
-def _compiling(evidence: Evidence) -> str | None:
-    return _most(
-        evidence,
-        lambda lines: next((each for each in lines if each.file.startswith(_COMPILERS)), None),
-    )
-
-
-def _importing(evidence: Evidence) -> str | None:
-    def line_of(lines: tuple[Place, ...]) -> Place | None:
-        """Returns the line that imports something."""
-        for above, line in itertools.pairwise(lines):
-            if line.file == "<frozen importlib._bootstrap>":
-                return above
-        return None
-
-    return _most(evidence, line_of)
+def _taking_data(lines: Lines) -> Place | None:
+    """Returns the program's innermost line below one that takes data."""
+    for at, (above, line) in enumerate(itertools.pairwise(lines), 1):
+        # Files of code that was generated, by numpy for example, are "<...>".
+        if above.file.startswith(_TAKE_DATA) and line.is_own and line.file[0] != "<":
+            return [each for each in lines[at:] if each.is_own][-1]
+    return None
 
 
 def _calibration_data(evidence: Evidence) -> str | None:
-    def line_of(lines: tuple[Place, ...]) -> Place | None:
-        """Returns the program's innermost line below one that takes data."""
-        for at, (above, line) in enumerate(itertools.pairwise(lines), 1):
-            # Files of code that was generated, by numpy for example, are "<...>".
-            if above.file.startswith(_TAKE_DATA) and line.is_own and line.file[0] != "<":
-                return [each for each in lines[at:] if each.is_own][-1]
-        return None
+    if evidence.figures.get("quant.calibration.sample_count"):
+        return _most_at(_taking_data)(evidence)
+    # Quark takes all samples in a step of its own before it calibrates.
+    return _most_at(lambda lines: _taking_data(lines) if any(map(_is_reader, lines)) else None)(
+        evidence
+    )
 
-    if not evidence.figures.get("quant.calibration.sample_count"):
+
+def _is_reader(line: Place) -> bool:
+    return line.is_own and line.function.endswith("get_next")
+
+
+def _memory_growth(evidence: Evidence) -> str | None:
+    samples = evidence.figures.get("quant.calibration.sample_count") or 0
+    each, limit, lines = evidence.per_sample or 0.0, evidence.limit or 0, evidence.by_line
+    if not limit or each * samples < _GROWS * limit:
         return None
-    return _most(evidence, line_of)
+    text = f"{size(each)} with each of {samples:,} samples, {_percent(each * samples / limit)} of the limit of {size(limit)}"
+    place = max(lines, key=lambda place: lines[place].grown)
+    if evidence.total.grown:
+        text += f"; {_percent(lines[place].grown / evidence.total.grown)} of the growth at {place.short}"
+    return text
+
+
+def _gpu_idle(evidence: Evidence) -> str | None:
+    if evidence.gpu is None or evidence.gpu > _IDLE or evidence.blocked > _MOST:
+        return None
+    return f"the GPU computed {_percent(evidence.gpu)} of its time, and its thread was blocked {_percent(evidence.blocked)}; {evidence.line}"
 
 
 def _others_have_the_processors(evidence: Evidence) -> str | None:
@@ -189,7 +208,9 @@ def _disk(evidence: Evidence) -> str | None:
     rate = evidence.rate("quant.disk.read", "quant.disk.write")
     if evidence.blocked < _MOST or rate < _RATE:
         return None
-    return f"{rate / 1e6:,.0f} MB a second read and written; its thread was blocked {_percent(evidence.blocked)} of its time"
+    text = f"{rate / 1e6:,.0f} MB a second read and written; its thread was blocked {_percent(evidence.blocked)} of its time"
+    cache = evidence.figures.get("quant.cache.disk.peak")
+    return f"{text}; its cache directory grew by {size(cache)}" if cache else text
 
 
 def _waiting(evidence: Evidence) -> str | None:
@@ -212,30 +233,63 @@ def _all_processors(evidence: Evidence) -> str | None:
     return f"it used {cores:.1f} of {cpus:g} processors; {evidence.line}"
 
 
+CALIBRATION_DATA: Final = "calibration_data"
+COMPILING: Final = "compiling"
+IMPORTING: Final = "importing"
+MEMORY_GROWTH: Final = "memory_growth"
 OTHER_PROGRAMS: Final = "other_programs"
 NOTHING_STANDS_OUT: Final = "nothing_stands_out"
 
-VERDICTS: Final[tuple[tuple[str, str, Callable[[Evidence], str | None]], ...]] = (
-    (
-        "lock_file",
-        "a lock file that another build holds, or one that was killed has left",
-        _lock_file,
-    ),
-    ("compiling", "compiling code", _compiling),
-    ("importing", "importing modules", _importing),
-    ("calibration_data", "the loader of the calibration data", _calibration_data),
-    (OTHER_PROGRAMS, "other programs that have the processors", _others_have_the_processors),
-    ("all_processors", "the processors, all of which it uses", _all_processors),
-    ("page_faults", "reading mapped files or swapped memory", _page_faults),
-    ("disk", "the disk (probably)", _disk),
-    ("waiting", "waiting", _waiting),
-    ("one_processor", "one processor of several", _one_processor),
-)
-"""Value of ``quant.step.bound_by``, its words after "bound by", and what finds its evidence. The first counts."""
+
+class Verdict(NamedTuple):
+    """A row of the table."""
+
+    name: str  # Value of ``quant.step.bound_by``
+    words: str  # After "bound by"
+    find: Callable[[Evidence], str | None]  # Finds its evidence
+    certainty: Literal["known", "probable"] = "known"
+    # What helped where it was tried (benchmarks/remedies.py); empty where nothing was
+    remedy: str = ""
+
+
+VERDICTS: Final = (
+    Verdict("lock_file", "a lock file that another build holds, or one that was killed has left",
+        _most_at(lambda lines: lines[-1] if lines[-1].file.endswith("torch/utils/file_baton.py") else None),
+        remedy="if no other build is running, delete the file lock below TORCH_EXTENSIONS_DIR"),
+    Verdict(COMPILING, "compiling code",
+        _most_at(lambda lines: next((each for each in lines if each.file.startswith(_COMPILERS)), None)),
+        remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR and TORCHINDUCTOR_CACHE_DIR"),
+    Verdict(IMPORTING, "importing modules", _most_at(_importing)),
+    Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
+    Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data,
+        remedy="load the next samples in another thread while one is calibrated"),
+    Verdict("gpu_idle", "Python, for which the GPU waits", _gpu_idle, "probable"),
+    Verdict(OTHER_PROGRAMS, "other programs that have the processors", _others_have_the_processors, "probable"),
+    Verdict("all_processors", "the processors, all of which it uses", _all_processors),
+    Verdict("page_faults", "reading mapped files or swapped memory", _page_faults, "probable"),
+    Verdict("disk", "the disk", _disk, "probable"),
+    Verdict("waiting", "waiting", _waiting),
+    Verdict("one_processor", "one processor of several", _one_processor),
+)  # fmt: skip
+"""The first that finds its evidence counts."""
+
+_BY_NAME: Final = {verdict.name: verdict for verdict in VERDICTS}
 
 
 def words_of(name: str) -> str:
     """Returns a verdict in words, for the name of a step before it; of an unknown one its name."""
     if name == NOTHING_STANDS_OUT:
         return "nothing stands out"
-    return f"bound by {next((words for known, words, _ in VERDICTS if known == name), name)}"
+    verdict = _BY_NAME.get(name)
+    if verdict is None:
+        return f"bound by {name}"
+    probably = "" if verdict.certainty == "known" else "probably "
+    return f"{probably}bound by {verdict.words}"
+
+
+def remedy_of(name: str, method: str = "") -> str:
+    """Returns what helped against it where it was tried, with a calibration method; else nothing."""
+    if name == MEMORY_GROWTH and method.endswith(_KEEPING):
+        return f"calibrate with MinMax instead of {method}, which keeps every activation"
+    verdict = _BY_NAME.get(name)
+    return verdict.remedy if verdict is not None else ""

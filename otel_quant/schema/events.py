@@ -33,6 +33,7 @@ EventKind = Literal[
     "models.costed",
     "reading.taken",
     "forecast.exceeded",
+    "forecast.stalled",
     "run.reported",
     "run.ended",
     "run.killed",
@@ -41,7 +42,7 @@ EventKind = Literal[
 it is known how many calibration samples a step will consume. ``checkpoint``: one that is neither the start
 nor the end of a step. ``models.costed``: the static cost of models is known. ``reading.taken``: about once
 a second; while a sink receives it no sample is taken. ``forecast.exceeded``: memory will not suffice, once
-for a step. ``run.reported``: a worker process is between two tasks and may be terminated at any time; the
+for a step. ``forecast.stalled``: a step waits for its next sample far too long. ``run.reported``: a worker process is between two tasks and may be terminated at any time; the
 run goes on with the next step, if there is one. ``run.killed``: the program was killed, as
 `otel-quant send` learns from a recording."""
 
@@ -77,6 +78,8 @@ class Event:
     devices: tuple[Attributes, ...] = ()  # What was used of each GPU
     began_ns: int = 0  # Of what has ended: wall clock at its start
     lasted_ns: int = 0  # Of what has ended: by the monotonic clock
+    # Of a step that has ended: the lines of code with the most time and the most growth of memory
+    top_lines: dict[str, Any] | None = None
     samples: int | None = None  # Calibration samples that the step has consumed, or is to consume
     items: int | None = None  # Items in them; None if one of them did not tell
     error: str | None = None  # Class name of the exception, or the signal, that ended it

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
 Number: TypeAlias = int | float
@@ -23,8 +24,8 @@ highest value in between."""
 Instrument: TypeAlias = Literal[
     "histogram", "counter", "gauge", "observable_gauge", "observable_counter"
 ]
-"""No up-down counter: it has a time at which it began, and Prometheus with
-``created-timestamp-zero-ingestion`` writes a value of 0 there, which nobody measured."""
+"""No up-down counter, as the conventions have for ``hw.gpu.memory.*``: it has a time at which it began, and
+Prometheus with ``created-timestamp-zero-ingestion`` writes a value of 0 there, which nobody measured."""
 
 Kind: TypeAlias = Literal["time", "memory", "gpu", "disk", "cost", "accuracy", "activity"]
 """What a figure is a measure of. It decides which differences of machines change the figure."""
@@ -57,6 +58,7 @@ class Metric:
     # series that show its figures.
     attributes: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()  # Boundaries of a histogram's buckets, in ``unit``
+    former: tuple[str, ...] = ()  # Names that it had before; dashboards show series with those too
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ MEMORY: Final = Resource(
     "memory",
     (
         Figure(
-            "memory", "By", "RSS of the process tree", lambda memory: memory.tree_rss,
+            "memory", "By", "RSS of the process tree", attrgetter("tree_rss"),
             LEVEL, "806092800",
             checkpoint="memory",
             steps=(
@@ -209,7 +211,7 @@ MEMORY: Final = Resource(
             kind="memory", heading="MEM", curve="memory",
         ),
         Figure(
-            "process_memory", "By", "RSS of the main process", lambda memory: memory.rss,
+            "process_memory", "By", "RSS of the main process", attrgetter("rss"),
             (), "806092800",
             checkpoint="process_memory", kind="memory",
         ),
@@ -240,20 +242,25 @@ def _of_device(
     curve: str = "",
 ) -> Figure:
     """Returns a figure of each GPU; `live` is the name of its metric of runs, and its description."""
+    of_gpu = live[0].removeprefix("hw.").removeprefix("gpu.")
+    former = (f"quant.run.gpu.{of_gpu}",) if live[0].startswith("hw.") else ()
     return Figure(
         name, unit, brief, of, parts, example,
         steps=() if peak is None else (Series(peak, "peak"),),
-        live=Series(Metric(f"quant.run.gpu.{live[0]}", "observable_gauge", unit, live[1])),
+        live=Series(
+            Metric(live[0], "observable_gauge", unit, live[1], former=former),
+            labels={} if ".gpu." in live[0] else {"hw.type": "gpu"},  # other devices have it too
+        ),
         kind="gpu" if unit == "By" else "activity",
         curve=curve,
     )  # fmt: skip
 
 
-def _activity(name: str, unit: str, brief: str, example: str) -> Figure:
+def _activity(name: str, metric: str, unit: str, brief: str, example: str) -> Figure:
     """Returns a figure of what a GPU does: a metric, and the peak on records of a device."""
     return _of_device(
         name, unit, brief, lambda gpu: getattr(gpu.activity, name, None),
-        ("peak",), example, (name, f"{brief}."),
+        ("peak",), example, (metric, f"{brief}."),
     )  # fmt: skip
 
 
@@ -273,8 +280,8 @@ GPU: Final = Resource(
     (
         _of_device(
             "memory", "By", "Memory in use on the device, by all processes",
-            lambda gpu: gpu.used, LEVEL, "2147483648",
-            ("memory.usage", "Memory in use on a visible GPU, by all processes."),
+            attrgetter("used"), LEVEL, "2147483648",
+            ("hw.gpu.memory.usage", "Memory in use on a visible GPU, by all processes."),
             Metric(
                 "quant.step.gpu.memory.peak", "gauge", "By",
                 "Highest memory in use on a visible GPU during a step, by all processes; for a step that ran more than once, the last time.",
@@ -283,30 +290,30 @@ GPU: Final = Resource(
         ),
         _of_device(
             "memory.limit", "By", "Size of the device's memory",
-            lambda gpu: gpu.limit, ("end",), "150754820096",
-            ("memory.limit", "Size of the memory of a visible GPU."),
+            attrgetter("limit"), ("end",), "150754820096",
+            ("hw.gpu.memory.limit", "Size of the memory of a visible GPU."),
         ),
         _of_device(
             "process_memory", "By", "Memory of this process tree on the device, where the driver reports it",
-            lambda gpu: gpu.process_used, LEVEL, "1610612736",
-            ("process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it."),
+            attrgetter("process_used"), LEVEL, "1610612736",
+            ("quant.run.gpu.process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it."),
             curve="process_used",
         ),
         _of_device(
             "torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use",
-            lambda gpu: gpu.torch_allocated, LEVEL, "536870912",
-            ("torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
+            attrgetter("torch_allocated"), LEVEL, "536870912",
+            ("quant.run.gpu.torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
         ),
         _of_device(
             "torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use",
-            lambda gpu: gpu.torch_reserved, LEVEL, "1073741824",
-            ("torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU."),
+            attrgetter("torch_reserved"), LEVEL, "1073741824",
+            ("quant.run.gpu.torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU."),
         ),
-        _activity("utilization", "1", "Share of the last moments in which the GPU computed", "0.97"),
-        _activity("power", "W", "Electric power of the GPU", "612.4"),
-        _activity("temperature", "Cel", "Temperature of the GPU's chip", "71"),
-        _activity("clock", "Hz", "Clock of the GPU's processors", "1755000000"),
-        _activity("memory_clock", "Hz", "Clock of the GPU's memory", "2619000000"),
+        _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97"),
+        _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4"),
+        _activity("temperature", "hw.temperature", "Cel", "Temperature of the GPU's chip", "71"),
+        _activity("clock", "quant.run.gpu.clock", "Hz", "Clock of the GPU's processors", "1755000000"),
+        _activity("memory_clock", "quant.run.gpu.memory_clock", "Hz", "Clock of the GPU's memory", "2619000000"),
     ),
     is_sampled=True,
     reads_proc=False,
@@ -329,7 +336,7 @@ def _transfer(way: str, verb: str, example: str, heading: str) -> Figure:
     )
     return Figure(
         f"disk.{way}", "By", f"Bytes that the process tree {verb} storage",
-        lambda disk: getattr(disk, way), TOTAL, example,
+        attrgetter(way), TOTAL, example,
         checkpoint=f"disk_{way}",
         steps=(Series(during, labels=labels),),
         live=Series(so_far, labels=labels),
@@ -346,11 +353,11 @@ DISK: Final = Resource(
         Figure(
             "disk.read_chars", "By",
             "Bytes read through system calls, including those that were in the page cache",
-            lambda disk: disk.read_chars, TOTAL, "204800000", kind="disk",
+            attrgetter("read_chars"), TOTAL, "204800000", kind="disk",
         ),
         Figure(
             "disk.write_chars", "By", "Bytes written through system calls",
-            lambda disk: disk.write_chars, TOTAL, "26214400", kind="disk",
+            attrgetter("write_chars"), TOTAL, "26214400", kind="disk",
         ),
     ),
 )  # fmt: skip
@@ -364,23 +371,23 @@ CPU: Final = Resource(
     (
         Figure(
             "cpu.user", "s", "CPU time of the process tree in user mode",
-            lambda cpu: cpu.user, TOTAL, "12.51",
+            attrgetter("user"), TOTAL, "12.51",
             steps=(Series(_CPU_TIME, labels={"cpu.mode": "user"}),), kind="time",
         ),
         Figure(
             "cpu.system", "s", "CPU time of the process tree in the kernel",
-            lambda cpu: cpu.system, TOTAL, "0.73",
+            attrgetter("system"), TOTAL, "0.73",
             steps=(Series(_CPU_TIME, labels={"cpu.mode": "system"}),), kind="time",
         ),
         Figure(
             "page_faults.major", "{fault}", "Page faults that had to wait for storage",
-            lambda cpu: cpu.major_faults, TOTAL, "3", kind="disk", matters=1000,
+            attrgetter("major_faults"), TOTAL, "3", kind="disk", matters=1000,
         ),
         Figure(
             "cpu.wait", "s",
             "Time for which the main thread was ready to run and waited for a processor that other "
             "threads or programs used",
-            lambda cpu: cpu.wait, TOTAL, "0.31",
+            attrgetter("wait"), TOTAL, "0.31",
             kind="time", curve="cpu.wait", over_processes="highest",
         ),
     ),

@@ -378,6 +378,7 @@ MANIFEST: Final = Fields(
     {
         "began": whole, "made_by": one_of("launcher", "process"), "pid": whole,
         "origin": attributes, "ended": whole, "ending": ENDING, "summary": by_name(number),
+        "trace_id": digits(32), "span_id": digits(16),
     },
 )
 

@@ -179,6 +179,7 @@ class Forecast:
 
     time_left: float | None = None  # Seconds until the last sample; None before that can be told
     growths: tuple[GrowthForecast, ...] = ()  # Memory that grows with the samples
+    stalled: float | None = None  # Seconds since the last sample, where that is far too long
 
 
 @dataclass(frozen=True, slots=True)

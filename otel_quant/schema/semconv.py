@@ -25,8 +25,8 @@ SCOPE: Final = "otel_quant"
 
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
 Place = Literal[
-    "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "device", "ending",
-    "inference", "measured model", "operator", "finding", "metric",
+    "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "ending",
+    "inference", "measured model", "operator", "finding", "metric", "program",
 ]  # fmt: skip
 
 
@@ -39,9 +39,9 @@ class Attribute:
     unit: str  # UCUM unit, empty for values without one
     brief: str  # Meaning of the value
     # Where it is used: the resource of every signal, the run's root span, a step's span, a model cost span, a checkpoint log
-    # record, a log record of a reading, of a forecast, of one device or of the end of a program,
+    # record, a log record of a reading, of a forecast, of lines of code, of one device or of the end of a program,
     # the span of an inference or of a model in it, a log record of an operator or of what went
-    # wrong in it, metric points
+    # wrong in it, metric points, the span of a whole program
     places: tuple[Place, ...]
     example: str  # An example value
     former: tuple[str, ...] = ()  # Names that it had in older recordings
@@ -125,25 +125,26 @@ INFERENCE_SQNR: Final = "quant.inference.sqnr"
 INFERENCE_FINDINGS: Final = "quant.inference.findings"
 INFERENCE_CONVERSIONS: Final = "quant.inference.conversions"
 
-RUN_ID: Final = _attribute("quant.run.id", "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "device"), "3f2a9c0e5b7d4a16")
-RUN_NAME: Final = _attribute("quant.run.name", "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks have that of their run, an inference that of the run or the recording that it belongs to.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "device", "inference", "measured model", "operator", "finding", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z")
+RUN_ID: Final = _attribute("quant.run.id", "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device"), "3f2a9c0e5b7d4a16")
+RUN_NAME: Final = _attribute("quant.run.name", "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks have that of their run, an inference that of the run or the recording that it belongs to.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "inference", "measured model", "operator", "finding", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z")
 RUN_TRACE_ID: Final = _attribute("quant.run.trace_id", "string", "", "Trace of the run's span; absent without one.", ("metric",), "0af7651916cd43dd8448eb211c80319c")
-RUN_RANK: Final = _attribute("quant.run.rank", "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "device", "metric"), "0")
+RUN_RANK: Final = _attribute("quant.run.rank", "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "metric"), "0")
 RUN_WORLD_SIZE: Final = _attribute("quant.run.world_size", "int", "", "Number of processes that the launcher started.", ("run",), "8")
 RUN_STEPS: Final = _attribute("quant.run.steps", "int", "{step}", "Steps that the run has finished.", ("run",), "7")
 RUN_FAILED_STEPS: Final = _attribute("quant.run.failed_steps", "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0")
-STEP_NAME: Final = _attribute("quant.step.name", "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "device", "metric"), "Calibration")
-STEP_KIND: Final = _attribute("quant.step.kind", "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "device", "metric"), "Calibration")
-STEP_INDEX: Final = _attribute("quant.step.index", "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "forecast", "device"), "3")
-STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What took most of the step's own time: `lock_file`, `compiling`, `importing`, `calibration_data`, `other_programs`, `page_faults`, `disk`, `waiting`, `one_processor`, `all_processors`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step",), "calibration_data")
-STEP_BOUND_EVIDENCE: Final = _attribute("quant.step.bound_evidence", "string", "", "What says so.", ("step",), "63 % of its time, most at Reader.get_next (quantize.py:17)")
-LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "device", "inference", "measured model", "metric"), "amd-quark")
+STEP_NAME: Final = _attribute("quant.step.name", "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "metric"), "Calibration")
+STEP_KIND: Final = _attribute("quant.step.kind", "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "metric"), "Calibration")
+STEP_INDEX: Final = _attribute("quant.step.index", "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "forecast", "lines", "device"), "3")
+STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What bounded the step, of its own time: `lock_file`, `compiling`, `importing`, `memory_growth`, `calibration_data`, `gpu_idle`, `other_programs`, `all_processors`, `page_faults`, `disk`, `waiting`, `one_processor`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step", "lines"), "calibration_data")
+STEP_BOUND_EVIDENCE: Final = _attribute("quant.step.bound_evidence", "string", "", "What says so.", ("step", "lines"), "63 % of its time, most at Reader.get_next (quantize.py:17)")
+LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "lines", "device", "inference", "measured model", "metric"), "amd-quark")
 LIBRARY_VERSION: Final = _attribute("quant.library.version", "string", "", "Version of that distribution.", ("step", "inference", "measured model"), "0.13")
 CODE_FUNCTION_NAME: Final = _attribute("code.function.name", "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration")
-ERROR_TYPE: Final = _attribute("error.type", "string", "", "Class of the exception that ended the step.", ("run", "step", "metric"), "MemoryError")
+ERROR_TYPE: Final = _attribute("error.type", "string", "", "Class of the exception that ended the step.", ("run", "step", "metric", "program"), "MemoryError")
 SERVICE_INSTANCE: Final = _attribute("service.instance.id", "string", "", "Identifier of the process, in no other. One that the environment gives is its beginning, because processes share that: `pod-7.main` becomes `pod-7.main.1f0c9a3e`.", ("resource",), "627cc493-f310-47de-96bd-71410b7dec09")
 PROCESS_PID: Final = _attribute("process.pid", "int", "", "Process id of the run.", ("resource", "run", "checkpoint", "reading", "metric"), "4711")
-PROCESS_COMMAND_LINE: Final = _attribute("process.command_line", "string", "", "Command line, without passwords and tokens. Without its arguments when OTEL_QUANT_ARGUMENTS is off, without paths when OTEL_QUANT_PATHS is off.", ("run",), "python quantize.py --samples 128")
+PROCESS_EXIT_CODE: Final = _attribute("process.exit.code", "int", "", "Exit code of the program; absent where a signal ended it.", ("program",), "0")
+PROCESS_COMMAND_LINE: Final = _attribute("process.command_line", "string", "", "Command line, without passwords and tokens. Without its arguments when OTEL_QUANT_ARGUMENTS is off, without paths when OTEL_QUANT_PATHS is off.", ("run", "program"), "python quantize.py --samples 128")
 PYTHON_NAME: Final = _attribute("process.runtime.name", "string", "", "Which Python.", ("resource",), "cpython")
 PYTHON_VERSION: Final = _attribute("process.runtime.version", "string", "", "Version of Python.", ("resource", "run"), "3.12.4")
 HOST_NAME: Final = _attribute("host.name", "string", "", "Name of the machine.", ("resource", "run"), "build-7")
@@ -214,7 +215,7 @@ READING_ELAPSED: Final = _attribute("quant.reading.elapsed", "double", "s", "Tim
 READING_MEMORY_LIMIT: Final = _attribute("quant.reading.memory_limit", "int", "By", "Memory the process may use.", ("reading",), "25769803776")
 READING_MEMORY_PEAK: Final = _attribute("quant.reading.memory_peak", "int", "By", "Highest RSS of the process tree since the run began.", ("reading",), "2115145344")
 READING_OPEN_STEPS: Final = _attribute("quant.reading.open_steps", "string[]", "", "Labels of the open steps, in the order in which they opened.", ("reading",), "Calibration")
-ENDING_SIGNAL: Final = _attribute("quant.ending.signal", "string", "", "Signal that ended the program, or the process that was killed or failed first.", ("run", "ending"), "SIGKILL")
+ENDING_SIGNAL: Final = _attribute("quant.ending.signal", "string", "", "Signal that ended the program, or the process that was killed or failed first.", ("run", "ending", "program"), "SIGKILL")
 ENDING_CAUSE: Final = _attribute("quant.ending.cause", "string", "", "What ended it, if not the kernel's out-of-memory killer: `out of memory` and `out of GPU memory` by an exception, `limit of CPU time`, `limit of the size of a file`, `limit of the address space`, `disk full`; absent if that is not known.", ("run", "ending"), "limit of CPU time")
 ENDING_OUT_OF_MEMORY: Final = _attribute("quant.ending.out_of_memory", "string", "", "Whether the kernel's out-of-memory killer did it: `known` by the counter of the control group, `guessed` by the counter of the machine, or where none can be read from memory at the limit; absent if neither.", ("run", "ending"), "known")
 ENDING_EVIDENCE: Final = _attribute("quant.ending.evidence", "string", "", "What that is concluded from, or is known beside.", ("run", "ending"), "the kernel has counted 1 out-of-memory kill")
@@ -230,6 +231,7 @@ FORECAST_GPU_MEMORY: Final = _attribute("quant.forecast.gpu.memory.at_end", "int
 _attribute("quant.forecast.gpu.memory.per_sample", "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "104857600")
 FORECAST_GPU_MEMORY_LIMIT: Final = _attribute("quant.forecast.gpu.memory.limit", "int", "By", "Size of that GPU's memory.", ("step", "forecast", "reading"), "85899345920")
 FORECAST_TIME_LEFT: Final = _attribute("quant.forecast.time_left", "double", "s", "Estimate of the time until the last calibration sample of the step.", ("forecast", "reading"), "1830.5")
+FORECAST_STALLED: Final = _attribute("quant.forecast.stalled", "double", "s", "Time since the last calibration sample, if the step has stalled: no sample came for 20 s and for ten times as long as the longest so far took. Absent otherwise.", ("forecast", "reading"), "312.4")
 INFERENCE_PROVIDER: Final = _attribute("quant.inference.provider", "string", "", "What ran the model for most of the time, or the operator: an execution provider of onnxruntime, an engine of PyTorch.", ("measured model", "operator", "metric"), "CPUExecutionProvider")
 INFERENCE_MODELS: Final = _attribute("quant.inference.models", "int", "{model}", "Models that were to be measured.", ("inference",), "2")
 INFERENCE_NOISE: Final = _attribute("quant.inference.noise", "double", "1", "Noise of the machine: half the distance between the quartiles of the rounds' medians, as a share of the median; of the noisiest model.", ("inference",), "0.012")
@@ -294,6 +296,8 @@ RUN_STARTED_EVENT: Final = _event("quant.run.started", "The run's span has start
 CHECKPOINT_EVENT: Final = _event("quant.checkpoint.taken", "One checkpoint.")
 READING_EVENT: Final = _event("quant.reading.taken", "A reading between two checkpoints, at most every 28 s, if memory has moved by more than 1 % since the last record.")
 FORECAST_EVENT: Final = _event("quant.forecast.exceeded", "A warning: memory that grows with the calibration samples would exceed the limit before the last one.")
+STALL_EVENT: Final = _event("quant.forecast.step_stalled", "A warning: a step that consumes calibration samples has stalled, and the line of code that it is at; once each time.")
+LINES_EVENT: Final = _event("quant.lines.seen", "The ten lines of code with the most time of their own in a step, and the ten at which memory grew most; sent when a step ends of which the sampler has seen a second or more.")
 DEVICE_EVENT: Final = _event("quant.device.used", "What a step, or the run, used of one GPU; sent when it ends.")
 IMPAIRED_EVENT: Final = _event("quant.device.impaired", "A warning: something has begun to slow a GPU down, or its memory has failed.")
 MODEL_COST_EVENT: Final = _event("quant.model.cost", "The nodes of a costed model with the most MACs, and those with the largest memory.")
@@ -315,8 +319,8 @@ STEP_DISK_IO: Final = "quant.step.disk.io"
 STEP_CPU_TIME: Final = "quant.step.cpu.time"
 RUN_MEMORY_USAGE: Final = "quant.run.memory.usage"
 STEP_GPU_MEMORY_PEAK: Final = "quant.step.gpu.memory.peak"
-RUN_GPU_MEMORY_USAGE: Final = "quant.run.gpu.memory.usage"
-RUN_GPU_MEMORY_LIMIT: Final = "quant.run.gpu.memory.limit"
+RUN_GPU_MEMORY_USAGE: Final = "hw.gpu.memory.usage"
+RUN_GPU_MEMORY_LIMIT: Final = "hw.gpu.memory.limit"
 RUN_DISK_IO: Final = "quant.run.disk.io"
 
 STEP_LABELS: Final = (STEP_KIND, STEP_NAME, LIBRARY_NAME)
@@ -339,6 +343,7 @@ RUN_MEMORY_LIMIT: Final = _metric("quant.run.memory.limit", "observable_gauge", 
 CALIBRATION_SAMPLES: Final = _metric("quant.calibration.samples", "counter", "{sample}", "Calibration samples consumed: calls of the data reader that returned data, a batch each.", STEP_LABELS)
 CALIBRATION_PROGRESS: Final = _metric("quant.calibration.progress", "observable_gauge", "1", "Share of its calibration samples that the latest step of that kind has consumed; absent if the data reader has no length, or has returned more samples than its length.", STEP_LABELS)
 _metric(FORECAST_TIME_LEFT, "observable_gauge", "s", "Estimate of the time until the last calibration sample of the step.", STEP_LABELS)
+_metric(FORECAST_STALLED, "observable_gauge", "s", "Time since the last calibration sample, if the step has stalled: no sample came for 20 s and for ten times as long as the longest so far took. Absent otherwise.", STEP_LABELS)
 _metric(FORECAST_MEMORY, "observable_gauge", "By", "Estimate of the RSS of the process tree after the last calibration sample; absent unless memory grows with the samples. On the span of a step: what the warning said.", STEP_LABELS)
 _metric(FORECAST_GPU_MEMORY, "observable_gauge", "By", "Estimate of all memory in use on one GPU after the last calibration sample; absent unless it grows with the samples.", (*STEP_LABELS, HW_ID))
 MODEL_SIZE: Final = _metric("quant.model.size", "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,))
@@ -352,6 +357,9 @@ METRICS: Final = tuple(_METRICS)
 """Metrics that do not come from a resource, in the order of the documentation."""
 
 # --- spans --------------------------------------------------------------------------------
+
+PROGRAM_SPAN: Final = "program"
+"""Name of the span above the runs of a program that is no Python itself; the launcher sends it."""
 
 ROOT_SPAN: Final = "quantization"
 """Name of a run's root span."""

@@ -17,6 +17,7 @@ Kind: TypeAlias = Literal[
     "names",
     "flag",
     "stacks",
+    "profiles",
     "milliseconds",
     "presence",
     "exporter",
@@ -68,6 +69,8 @@ class Setting:
                 return str(self.default)
             case "exporter":
                 return "otlp"
+            case "profiles":
+                return "none"
         return ""
 
     @property
@@ -93,6 +96,7 @@ class Settings:
     run_name: str = _setting("OTEL_QUANT_RUN_NAME", "", "text", "Name of the run in dashboards, on spans, log records and metrics. Unset, it is made of service, model and start time: `quantize resnet50 2026-11-22T09:30:00.123Z`. The model is that of the step that begins the run, and not in the name where that step has none or `OTEL_QUANT_PATHS` is off. Child processes and the ranks that one launcher starts on a host have the name of their run; set it for ranks on several hosts. Processes with the same name are shown as one run. It may have any characters; line breaks become spaces and backticks apostrophes, which queries cannot hold.")  # fmt: skip
     sample_interval: float = _setting(OTEL_QUANT_SAMPLE_INTERVAL, 0.05, "milliseconds", "Milliseconds between two samples; `0` switches the sampler off: peaks are then those of the kernel and of the checkpoints, and the last reading of a run that is killed is that of its last checkpoint. The sampler slows down by itself to use about 0.5 % of a core (0.6 % with stacks), to two samples a second at least.")  # fmt: skip
     stacks: str = _setting("OTEL_QUANT_STACKS", "true", "stacks", "Which Python lines the sampler notes ([stacks](stacks.md)): `true` of the threads with an open step, `all` of every Python thread, `false` none.")  # fmt: skip
+    profiles: bool = _setting("OTEL_QUANT_PROFILES", False, "profiles", "`otlp` sends for each step a profile of time and one of memory growth by Python line ([stacks](stacks.md#over-opentelemetry)), to the path `/v1development/profiles` of the endpoint (`OTEL_EXPORTER_OTLP_ENDPOINT` and its like, or `OTEL_EXPORTER_OTLP_PROFILES_...` alone). OpenTelemetry's signal of profiles is in development; `none` sends none.")  # fmt: skip
     exact_peaks: bool = _setting("OTEL_QUANT_EXACT_PEAKS", False, "flag", "`true` resets the kernel's memory mark at each checkpoint, so that every step has an exact peak. Other tools that read the mark (`/usr/bin/time`) are affected.")  # fmt: skip
     gpu: bool = _setting("OTEL_QUANT_GPU", True, "flag", "`false` switches the reading of GPUs off.")  # fmt: skip
     paths: bool = _setting("OTEL_QUANT_PATHS", True, "flag", "`false` keeps file paths out of the telemetry and the local file. Texts that may name a file go as well: message and stack trace of an exception, text of a span's status, and of our log lines what an exception says; its class stays. What the program itself calls its steps, attributes and metrics is sent as it is, and what other instrumentations send is theirs (the SDK's logging handler adds `code.file.path` to each record).")  # fmt: skip

@@ -6,8 +6,9 @@ for the whole time since the one before. What is rare is folded into :data:`OTHE
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from operator import add
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple
@@ -20,6 +21,8 @@ DEEPEST: Final = 200
 
 _LONG: Final = 1_000_000_000
 """Nanoseconds from which on a step keeps a tree of its own."""
+
+_TOP: Final = 10
 
 _RAREST: Final = 0.0002
 """Share of the whole time and memory growth below which a branch is folded first; doubled while it is
@@ -77,6 +80,40 @@ class Amounts(NamedTuple):
 NOTHING: Final = Amounts()
 
 
+def total_of(amounts: Iterable[Amounts]) -> Amounts:
+    """Returns the sum."""
+    return reduce(Amounts.plus, amounts, NOTHING)
+
+
+def by_last_line(
+    stacks: Iterable[tuple[tuple[Place, ...], Amounts]],
+) -> dict[Place, Amounts]:
+    """Returns what was seen at each line itself, not in what it calls."""
+    found: dict[Place, Amounts] = {}
+    for lines, seen in stacks:
+        found[lines[-1]] = found.get(lines[-1], NOTHING).plus(seen)
+    return found
+
+
+def top_lines(lines: Mapping[Place, Amounts]) -> dict[str, list[dict[str, Any]]]:
+    """Returns the ten lines with the most time and the ten with the most growth, for a log record."""
+    whole = total_of(lines.values())
+    time = sorted(lines.items(), key=lambda line: -line[1].time)[:_TOP]
+    growth = sorted(lines.items(), key=lambda line: -line[1].grown)[:_TOP]
+    return {
+        "time": [
+            {"line": place.text, "seconds": seen.time / 1e9, "share": seen.time / whole.time}
+            for place, seen in time
+            if seen.time
+        ],
+        "growth": [
+            {"line": place.text, "bytes": seen.grown, "share": seen.grown / whole.grown}
+            for place, seen in growth
+            if seen.grown
+        ],
+    }
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """A line of code below the lines that called it."""
@@ -86,10 +123,7 @@ class Node:
 
     def total(self) -> Amounts:
         """Returns what was seen here and in all that was called from here."""
-        total = self.own
-        for _, node in self.walk():
-            total = total.plus(node.own)
-        return total
+        return total_of((self.own, *(node.own for _, node in self.walk())))
 
     def walk(self) -> Iterator[tuple[tuple[Place, ...], Node]]:
         """Yields each node with its lines, outermost first. Another thread may add to it meanwhile."""
@@ -140,9 +174,7 @@ class Stacks:
 
     def _fold(self) -> None:
         """Folds the rarest branches, until half of the nodes are left."""
-        rarest, whole = _RAREST, NOTHING
-        for root in self.steps.values():
-            whole = whole.plus(root.total())
+        rarest, whole = _RAREST, total_of(root.total() for root in self.steps.values())
         while self._nodes > MOST_NODES / 2:
             least = max(1, round(rarest * whole.time)), max(1, round(rarest * whole.grown))
             self._nodes, others = 0, self.steps.pop(OTHER_STEPS, Node())

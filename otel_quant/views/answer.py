@@ -9,6 +9,7 @@ from typing import Any, Final
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     STATES,
+    Attributes,
     Ending,
     PlacedStep,
     RecordedRun,
@@ -17,9 +18,19 @@ from otel_quant.recordings.model import (
     covered,
     number,
     script_of,
+    steps_in,
 )
+from otel_quant.recordings.stacks import by_line, of_step, stacks_in
 from otel_quant.schema import semconv
-from otel_quant.schema.bounds import OTHER_PROGRAMS, words_of
+from otel_quant.schema.bounds import (
+    CALIBRATION_DATA,
+    COMPILING,
+    IMPORTING,
+    MEMORY_GROWTH,
+    OTHER_PROGRAMS,
+    remedy_of,
+    words_of,
+)
 from otel_quant.schema.units import (
     WITHIN,
     clock_text,
@@ -37,7 +48,7 @@ _LONGEST_NAME: Final = 120
 _LONGEST_LINE: Final = 60
 _LONGEST_MESSAGE: Final = 400
 _MOST_PATHS: Final = 3
-_MOST_BOUNDS: Final = 3
+_MOST_BOUNDS: Final = 5
 _MOST_GROWING: Final = 10
 _LONG: Final = 0.2
 """Share of the whole time from which on a step leaks rather than loads, and a wait is worth telling."""
@@ -54,33 +65,36 @@ _WORTH: Final = 0.05
 
 def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
     """Yields what is to be said after how it ended, the most important sentence first."""
-    yield from _error(subject)
+    yield from _error(recording, subject)
     yield from _peak_sentence(recording, subject, summary.peak(recording))
-    yield from _growing(recording, subject)
+    growing = list(_growing(recording, subject))
+    yield from growing
     yield from _time(recording, subject)
     waited = list(_waited(recording))
     yield from waited
-    yield from _bounds(recording, subject, unsaid=OTHER_PROGRAMS if waited else None)
+    yield from _bounds(
+        recording, subject, [OTHER_PROGRAMS] * bool(waited) + [MEMORY_GROWTH] * bool(growing)
+    )
     yield from _written(recording, subject)
     yield from (f"{line}." for line in forecast_lines(recording))
 
 
-def _program_of(recording: Recording) -> str:
-    """Returns the name of the program, or of the recording where its command is not known."""
-    command = recording.origin.get(semconv.PROCESS_COMMAND_LINE)
+def _program_of(recording: Recording, attributes: Attributes) -> str:
+    """Returns the name of a program, or of the recording where its command is not known."""
+    command = attributes.get(semconv.PROCESS_COMMAND_LINE)
     program = script_of(str(command)) if command else None
     if program and program.startswith("-c "):
-        return "python -c"
+        program = f"{str(command).split()[0]} -c"
     return cut(PurePath(program or recording.path).name or str(recording.path), _LONGEST_NAME)
 
 
 def outcome(recording: Recording, subject: Subject) -> str:
     """Returns how it ended, one sentence without its full stop."""
-    program = _program_of(recording)
+    program = _program_of(recording, recording.origin)
     length = duration_text(recording.duration)
     where = _where(recording, subject)
     if recording.state == "ended":
-        failed = sum(run.state in ("failed", "killed", "lost") for run in recording.runs)
+        failed = sum(run.is_broken for run in recording.runs)
         but = f", but {counted(failed, 'run')} within it did not end well" if failed else ""
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
@@ -100,8 +114,10 @@ def _where(recording: Recording, subject: Subject) -> str:
     if recording.ending is not None and recording.ending.where:
         return cut(recording.ending.where, _LONGEST_NAME + _LONGEST_LINE)
     # Innermost of those that are still open, before that the one that counts samples.
+    # A child may have been killed alone.
     last = max(
-        (each for each in subject.steps if each.step.state != "ended"),
+        [each for each in subject.steps if each.step.state != "ended"]
+        or [each for each in steps_in(recording) if each.step.end is None],
         key=lambda each: (
             each.step.end is None,
             each.step.samples is not None,
@@ -119,12 +135,14 @@ def _where(recording: Recording, subject: Subject) -> str:
     return name if step.line is None else f"{name}, at {step.line.short}"
 
 
-def _error(subject: Subject) -> Iterator[str]:
-    errors = ((run.error, run.error_message) for run in subject.runs if run.error is not None)
-    error, message = next(errors, (None, None))
+def _error(recording: Recording, subject: Subject) -> Iterator[str]:
+    run = next((run for run in (*subject.runs, *recording.runs) if run.error is not None), None)
     step = next((each.step for each in subject.steps if each.step.error is not None), None)
-    if error is not None and (message or step is None):
-        yield f"{_error_text(error, message)}."
+    is_single = len(recording.runs) == 1
+    if run is not None and (step is None or (is_single and run.error_message)):
+        is_alike = run.rank is not None
+        who = process_name(run) if is_alike else _program_of(recording, run.attributes)
+        yield f"{'' if is_single else f'{who} failed with '}{_error_text(run.error or '', run.error_message)}."
     elif step is not None:
         text = _error_text(step.error or "", step.error_message)
         yield f"{cut(step.name, _LONGEST_NAME)} raised {text}."
@@ -159,9 +177,14 @@ def _peak_sentence(
 
 def _growing(recording: Recording, subject: Subject) -> Iterator[str]:
     """Yields the sentence on memory that goes on growing within a step: of several in the innermost."""
-    # To load a model takes memory too, and ends soon.
+    # To load a model takes memory too, and ends soon; so do modules.
     least = _LONG * recording.duration
-    steps = [each for each in subject.steps if each.step.end is None or each.duration > least]
+    steps = [
+        each
+        for each in subject.steps
+        if (each.step.end is None or each.duration > least)
+        and each.step.attributes.get(semconv.STEP_BOUND_BY) not in (IMPORTING, COMPILING)
+    ]
     longest = sorted(steps, key=lambda each: -each.duration)[:_MOST_GROWING]
     found = [(each, summary.growing(recording, each)) for each in longest]
     known = [(each, grown) for each, grown in found if grown is not None]
@@ -176,7 +199,12 @@ def _growing(recording: Recording, subject: Subject) -> Iterator[str]:
     ending, limit = recording.ending, memory_limit(recording)
     if limit and grown.left is not None and (ending is None or ending.exit_code == 0):
         text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
-    yield f"{text}: a leak, or data that is kept."
+    lines = by_line(of_step(stacks_in(recording), each.step.name))
+    seen = sum(amounts.grown for amounts in lines.values())
+    if seen:
+        place = max(lines, key=lambda place: lines[place].grown)
+        text += f", {share_text(lines[place].grown / seen)} of it at {place.short}"
+    yield f"{text}: a leak, or data that is kept.{_to_try(MEMORY_GROWTH, each)}"
 
 
 def whose(recording: Recording, peak: summary.Known) -> str:
@@ -222,18 +250,30 @@ def _waited(recording: Recording) -> Iterator[str]:
         yield f"For {duration_text(waited)} of {whole} its main thread waited for a processor: a busy machine."
 
 
-def _bounds(recording: Recording, subject: Subject, unsaid: str | None) -> Iterator[str]:
-    """Yields what bounds the steps that took most of the time, longest first; nothing of one verdict."""
+def _bounds(recording: Recording, subject: Subject, said: Sequence[str]) -> Iterator[str]:
+    """Yields what bounds the steps that matter, longest first, and what to try; not what was said already."""
+    peak = summary.peak(recording)
     known = [
         each
         for each in subject.steps
-        if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, unsaid)
-        and each.own >= _WORTH * recording.duration
+        if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *said)
+        and (
+            each.own >= _WORTH * recording.duration or (peak is not None and each.step is peak.step)
+        )
     ]
     for each in sorted(known, key=lambda each: -each.own)[:_MOST_BOUNDS]:
-        bound = words_of(str(each.step.attributes[semconv.STEP_BOUND_BY]))
+        bound = str(each.step.attributes[semconv.STEP_BOUND_BY])
         evidence = each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, "")
-        yield f"{_path(each.names)}: {bound}: {cut(listed(evidence), _LONGEST_MESSAGE)}."
+        text = f"{words_of(bound)}: {cut(listed(evidence), _LONGEST_MESSAGE)}"
+        yield f"{_path(each.names)}: {text}.{_to_try(bound, each)}"
+
+
+def _to_try(bound: str, each: PlacedStep) -> str:
+    """Returns what to try against what bounds a step, as another sentence; empty if nothing is known."""
+    if bound == CALIBRATION_DATA and not each.step.samples:
+        return ""  # to load beside the calibration helps where they are one step
+    remedy = remedy_of(bound, str(each.step.attributes.get(semconv.CALIBRATION_METHOD, "")))
+    return f" To try: {remedy}." if remedy else ""
 
 
 def _written(recording: Recording, subject: Subject) -> Iterator[str]:
@@ -337,7 +377,7 @@ def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
         ending.signal or ending.process or ending.cause or ending.out_of_memory or ending.error
     )
     if ending.evidence is not None and is_known:
-        otherwise = "because" if ending.cause or ending.process or ending.error else "evidence"
+        otherwise = "because" if ending.cause or ending.error else "evidence"
         yield _CERTAIN.get(ending.out_of_memory or "", otherwise), cut(ending.evidence, _LONGEST)
     if len(ending.open_steps) > 1:
         yield "open steps", _listed(ending.open_steps, WITHIN)
@@ -387,11 +427,15 @@ def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
 
 
 def time_left(run: RecordedRun, step: RecordedStep) -> str:
-    """Returns the time until the last sample of a step that is open; empty if it is not known."""
-    left = forecast_of(run, step).get(semconv.FORECAST_TIME_LEFT)
-    if step.state != "running" or not isinstance(left, int | float):
+    """Returns the time until the last sample of a step that is open, or that it has stalled; empty if unknown."""
+    forecast = forecast_of(run, step)
+    stalled = number(forecast, semconv.FORECAST_STALLED)
+    left = number(forecast, semconv.FORECAST_TIME_LEFT)
+    if step.state != "running" or (left is None and stalled is None):
         return ""
-    return f"about {duration_text(left)} left"
+    if stalled is not None:
+        return f"no progress for {duration_text(stalled)}"
+    return f"about {duration_text(left or 0)} left"
 
 
 def exceeded(run: RecordedRun, step: RecordedStep) -> str:

@@ -16,11 +16,9 @@ from otel_quant.recordings.comparison.side_by_side import (
     Side,
     StepRow,
 )
-from otel_quant.recordings.model import name_text, path_text
-from otel_quant.recordings.stacks import by_line, of_step, stacks_in
+from otel_quant.recordings.model import StepPath, name_text, path_text
 from otel_quant.recordings.summary import (
     CPU_TIME,
-    CPU_WAITS,
     DURATION,
     GPU_PEAK,
     MEMORY_PEAK,
@@ -30,11 +28,10 @@ from otel_quant.recordings.summary import (
     is_of_program,
 )
 from otel_quant.schema.catalog import QUANTITIES
-from otel_quant.schema.catalog import Quantity as Figure
 from otel_quant.schema.figures import PREFIX
 from otel_quant.schema.units import counted, cut, share_text
+from otel_quant.views.cells import number_text
 from otel_quant.views.document import (
-    ONE,
     Cell,
     Charts,
     Column,
@@ -54,26 +51,26 @@ from otel_quant.views.gate import (
     outcome_text,
     spread_text,
 )
+from otel_quant.views.stack_differences import flame_of, lines_of
 
 _MOST_ROWS: Final = 40
 _MOST_NOTES: Final = 20
 _MOST_CHECKS: Final = 40
-_MOST_NAMED: Final = 3
-_MOST_LINES: Final = 5
-_TELLING: Final = 0.1
-"""Part of a step's difference that a line makes at least where it is shown."""
+_MOST_NAMED: Final = 6
+_MOSTLY: Final = 0.9
+"""Part of a step's difference from which on a step within it tells it."""
 
 _LONGEST_NAME: Final = 80
-_LONGEST_LINE: Final = 120
 
 _TOGETHER: Final = "of more than 10,000 steps those of one name count as one: times are added up"
 _SEEN: Final = 0.01
 """Part of a time that a wait makes at least where it is shown."""
 
+_COLOURS: Final = "Red took more in {}, blue less, grey no more than noise; times are without waits for a processor."
 _NOISE: Final = "~"
 """Stands for a difference that is not more than noise."""
 
-_NOISE_MEANS: Final = f"{_NOISE}: not significant, or explained by CPU contention"
+_NOISE_MEANS: Final = "not significant, or explained by CPU contention"
 _RUNS_ALONE: Final = (
     "The total is from the first step to the exit: a run without `otel-quant run` has no more."
 )
@@ -116,6 +113,10 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
         yield Lines(headlines)
     if with_curves:
         yield Section("Over time", _curves(comparison))
+        for side in comparison.sides[1:]:
+            graph = flame_of((comparison.sides[0], side))
+            if graph is not None:
+                yield Section(graph.title, (graph, Lines((_COLOURS.format(side.name),))))
     yield _figures(comparison)
     notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
     if points := [f"{_step_name(row)}: {text}" for row, text in notes if text]:
@@ -201,24 +202,25 @@ def _where_most(comparison: Comparison, name: str, at: int, total: float) -> Ste
     return max(within, key=itemgetter(0, 1))[2]
 
 
-def _figures(comparison: Comparison) -> Table:
-    """Returns the figures that differ, those of the total first, then the most important."""
+def _figures(comparison: Comparison) -> Table | Lines:
+    """Returns the figures that differ, those of the total first, then the most important; and a note of the others."""
     shown: list[tuple[StepRow, FigureRow]] = []
-    equal: list[Figure] = []
-    unclear: list[Figure] = []
-    of_steps = 0
+    equal: list[FigureRow] = []
+    unclear: list[FigureRow] = []
+    of_steps, told = 0, set(_told_within(comparison))
     for row in comparison.rows:
         for name, each in row.figures.items():
             if not _is_telling(row, name):
                 continue
             changes = [found for found in each.differences if found and found.change]
-            is_whole = not row.path and (name in _HEADLINED or None in each.differences)
-            if is_whole or any(found.is_clear for found in changes):
-                shown.append((row, each))
+            is_clear = any(found.is_clear for found in changes)
+            if is_clear or (not row.path and None in each.differences):
+                if (row.path, name) not in told:
+                    shown.append((row, each))
             elif row.path:
                 of_steps += any(each.differences)
             else:
-                (unclear if changes else equal).append(each.figure)
+                (unclear if changes else equal).append(each)
     shown.sort(key=lambda pair: (bool(pair[0].path), -_weight(comparison, pair[1])))
     notes = []
     if any(
@@ -226,19 +228,21 @@ def _figures(comparison: Comparison) -> Table:
         for _, each in shown
         for found in each.differences
     ):
-        notes.append(_NOISE_MEANS)
+        notes.append(f"{_NOISE}: {_NOISE_MEANS}")
     if len({is_of_program(run.recording) for side in comparison.sides for run in side.runs}) == 2:
         notes.append(_RUNS_ALONE)
     if comparison.sides[0].runs[0].together:
         notes.append(_TOGETHER)
     if unclear:
-        notes.append(f"not significantly different in total: {_names_text(unclear)}")
+        notes.append(f"{_NOISE_MEANS}, in total: {_names_text(unclear)}")
     if equal:
         notes.append(f"equal in total: {_names_text(equal)}")
     if of_steps:
         notes.append(
             f"equal or not significantly different: {counted(of_steps, 'figure')} of steps"
         )
+    if not shown:
+        return Lines(notes)
     rows = [(_step_name(row), each.figure.name, *_cells(each)) for row, each in shown]
     columns = [Column[Any]("STEP"), Column[Any]("FIGURE"), *_columns(comparison)]
     if any(found := [_p_text(each) for _, each in shown]):
@@ -249,12 +253,30 @@ def _figures(comparison: Comparison) -> Table:
     return table._replace(note="\n".join((*notes, *filter(None, (table.note,)))))
 
 
-def _names_text(figures: Sequence[Figure]) -> str:
-    """Returns the names of the first figures; those of a model count as one: ``model.float (7 figures)``."""
+def _told_within(comparison: Comparison) -> Iterator[tuple[StepPath, str]]:
+    """Yields steps and figures of which a step within makes nearly all of the differences."""
+    by_path = {row.path: row.figures for row in comparison.rows[1:]}
+    for row in comparison.rows[1:]:
+        for name, inner in row.figures.items():
+            for outer in (row.path[:depth] for depth in range(1, len(row.path))):
+                around = by_path.get(outer, {}).get(name)
+                if around is not None and all(
+                    a is None or (b and b.is_clear and a.change * b.change >= _MOSTLY * a.change**2)
+                    for a, b in zip(around.differences, inner.differences, strict=True)
+                ):
+                    yield outer, name
+
+
+def _names_text(rows: Sequence[FigureRow]) -> str:
+    """Returns the names of figures, of the main ones with their values; those of a model count as one."""
     found: dict[str, list[str]] = {}
-    for each in figures:
-        group = each.name.rpartition(".")[0] if each.kind == "cost" else each.name
-        found.setdefault(group, []).append(each.name)
+    for each in sorted(rows, key=lambda row: row.figure.name not in _HEADLINED):
+        name, of = each.figure.name, each.figure
+        group = name.rpartition(".")[0] if of.kind == "cost" else name
+        if name in _HEADLINED:
+            values = (number_text(sample.median, of.unit) for sample in each.samples if sample)
+            name = f"{name} ({', '.join(dict.fromkeys(values))})"
+        found.setdefault(group, []).append(name)
     texts = [
         names[0] if len(names) == 1 else f"{group} ({counted(len(names), 'figure')})"
         for group, names in found.items()
@@ -290,7 +312,7 @@ def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
 
 
 def _lines(comparison: Comparison) -> Iterator[Table]:
-    """Yields the lines of code of the step that makes a difference of the total, in each side's median run."""
+    """Yields the lines of code of the step that makes a difference of the total, where both sides know theirs."""
     for at, side in enumerate(comparison.sides[1:]):
         for name in (DURATION, MEMORY_PEAK):
             row = comparison.rows[0].figures.get(name)
@@ -299,38 +321,7 @@ def _lines(comparison: Comparison) -> Iterator[Table]:
                 where = _where_most(comparison, name, at, change.change)
                 if where is not None:
                     of = comparison.sides[0], side
-                    yield from _lines_of(of, where.path[-1][0], name == DURATION, change.change)
-
-
-def _lines_of(sides: tuple[Side, Side], step: str, is_time: bool, change: float) -> Iterator[Table]:
-    """Yields the lines that make a tenth of a difference or more, if both sides know theirs."""
-    known = [by_line(of_step(stacks_in(_median_run(side).recording), step)) for side in sides]
-    before, after = (
-        {place: seen.time / 1e9 if is_time else seen.grown for place, seen in each.items()}
-        for each in known
-    )
-    sign = 1 if change > 0 else -1
-    rows = [
-        (sign * (after.get(place, 0) - before.get(place, 0)), place)
-        for place in (before | after if before and after else ())
-    ]
-    told = sorted(
-        ((more, place) for more, place in rows if more >= _TELLING * abs(change)), reverse=True
-    )
-    if told:
-        unit, what = ("s", "time of their own") if is_time else ("By", "memory growth")
-        yield Table(
-            (
-                Column("LINE", longest=_LONGEST_LINE),
-                *(Column(side.name.upper(), unit, shown_in=ONE) for side in sides),
-                Column("DIFFERENCE", unit, shown_in=ONE, is_signed=True),
-            ),
-            [
-                (place.text, before.get(place, 0), after.get(place, 0), sign * more)
-                for more, place in told[:_MOST_LINES]
-            ],
-            title=f"Lines of {cut(step, _LONGEST_NAME)} with {'more' if sign > 0 else 'less'} {what}",
-        )
+                    yield from lines_of(of, where.path[-1][0], name == DURATION, change.change)
 
 
 def _columns(comparison: Comparison) -> Iterator[Column[Any]]:
@@ -375,8 +366,8 @@ def _is_telling(row: StepRow, name: str) -> bool:
     of, peak = row.figures[name], row.figures.get(MEMORY_PEAK)
     if not any(sample is not None and sample.highest for sample in of.samples):
         return False
-    if name in WAITS:  # those of all threads are not known exactly of a short step
-        return _is_busy(row) and not (name == CPU_WAITS and row.path)
+    if name in WAITS:  # the machine's part, once
+        return not row.path and _is_busy(row)
     if name in (MEMORY_SEEN, PROCESS_PEAK) and peak is not None and all(peak.samples):
         return False
     if of.figure.heading or of.figure.kind == "cost":

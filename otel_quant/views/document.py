@@ -190,13 +190,29 @@ class Meters(NamedTuple):
     rows: Sequence[tuple[str, float, float | None]]
 
 
+class Box(NamedTuple):
+    """A line of code in a static picture."""
+
+    left: float  # In % of the width
+    width: float
+    depth: int  # Boxes above it
+    text: str
+    row: int  # That of the flame, where the box is a step; else -1
+    is_own: bool  # Whether it is the program's own code, or a step
+
+
 class Flame(NamedTuple):
     """What was seen at lines of code, below their callers; a page draws it, beside the tables of it."""
 
     title: str
     places: Sequence[tuple[str, str]]  # Text of a line, and its library
-    # Row of the caller, -1 for none; place; microseconds and bytes of growth of the line itself
-    rows: Sequence[tuple[int, int, int, int]]
+    # Row of the caller, -1 for none; place; microseconds and bytes of growth of the line itself. Of two sides these
+    # are of the new one, then follow those of the base, and which differ clearly with all below: 1 time, 2 growth
+    rows: Sequence[Sequence[int]]
+    outline: Sequence[Box] = ()  # What is shown without the page's script: time, libraries folded
+    sides: tuple[
+        str, ...
+    ] = ()  # Names of the base and the new side, where it shows their difference
 
 
 class Section(NamedTuple):

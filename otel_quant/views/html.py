@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import re
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -95,7 +96,8 @@ def _environment() -> Environment:
 
 @functools.cache
 def _asset(name: str) -> str:
-    return (_HERE / "assets" / name).read_text(encoding="utf-8")
+    text = (_HERE / "assets" / name).read_text(encoding="utf-8")
+    return re.sub(r"^ +", "", text, flags=re.MULTILINE)  # a tenth of a page
 
 
 def _of_limit(value: float, limit: float | None) -> str:

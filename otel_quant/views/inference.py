@@ -180,7 +180,8 @@ def _settings(result: InferenceResult) -> Iterator[tuple[str, str]]:
     })  # fmt: skip
     yield "baseline", result.baseline
     yield from {result.runtime: result.version, **result.settings, **facts}.items()
-    yield "machine", f"{counted(result.cores, 'core')}, load {result.load:.2f} before"
+    load = "" if result.load is None else f", load {result.load:.2f} before"
+    yield "machine", f"{counted(result.cores, 'core')}{load}"
     between = (("rounds", result.noise), ("processes", result.process_spread))
     noise = [f"{share_text(part)} between {of}" for of, part in between if part is not None]
     yield "noise", f"{', '.join(noise)} at most" if noise else ""

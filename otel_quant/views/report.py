@@ -35,7 +35,7 @@ from otel_quant.views.document import (
 )
 from otel_quant.views.html import page_text
 from otel_quant.views.show import model_parts
-from otel_quant.views.stacks import page_parts
+from otel_quant.views.stacks import links_of, page_parts
 from otel_quant.views.steps import (
     Subject,
     by_process,
@@ -79,11 +79,14 @@ def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
     if known := list(ending_parts(recording.ending)):
         yield Section("Post-mortem", known, id="post-mortem", layout="post-mortem")
     yield Section("Over time", tuple(_curves(recording, subject, charts)))
+    stacks = stacks_in(recording)
     if subject.steps:
         caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
-        table = step_table(recording, subject.runs, caption=caption, with_rates=True)
+        table = step_table(
+            recording, subject.runs, caption=caption, with_rates=True, links=links_of(stacks)
+        )
         yield Section("Steps", (table,))
-    if stacks := stacks_in(recording):
+    if stacks:
         yield Section("Python lines", page_parts(stacks))
     if process_tables:
         yield Section("Processes", process_tables)

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import LastReading, RecordedRun, Recording, number
+from otel_quant.recordings.model import STATES, LastReading, RecordedRun, Recording, number
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
@@ -30,8 +30,10 @@ from otel_quant.views.document import (
 from otel_quant.views.steps import (
     COLUMNS,
     ShownRun,
+    by_process,
     columns_of,
     message_of,
+    process_name,
     status_of,
     step_table,
     subject_of,
@@ -64,10 +66,32 @@ def _recording_parts(name: str, recording: Recording, most_steps: int | None) ->
     if recording.problems:
         yield Lines(recording.problems)
     runs = _titled_runs(name, recording)
+    is_pipeline = len(by_process(recording)) > 1 and len(subject.runs) == len(recording.runs)
+    if is_pipeline:  # one process after another
+        yield from _pipeline_parts(recording, most_steps)
+        runs = {}
     for title, run in runs.items():
         parts = _run_parts(recording, run, most_steps)
         yield from [Section(title, parts)] if len(runs) > 1 else parts
     yield from model_parts(recording)
+
+
+def _pipeline_parts(recording: Recording, most_steps: int | None) -> Iterator[Part]:
+    """Yields one table of processes that ran one after another, and a line for each of them."""
+    table = step_table(recording, recording.runs, most_steps)
+    if table.rows:
+        yield table
+    rows: list[tuple[str, str]] = []
+    for run in recording.runs:
+        peak = summary.peak_of_run(recording, run)
+        memory = f", memory peak {size(peak.value)}" if peak is not None else ""
+        command = run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")
+        rows.append(
+            (process_name(run), cut(f"{STATES[run.state].cell}{memory}: {command}", _LONGEST_FACT))
+        )
+    shared = dict(_facts(recording, recording.runs[0]))
+    kept = ("memory limit", "host", "Python")
+    yield Facts([*rows, *((name, shared[name]) for name in kept if name in shared)])
 
 
 def _titled_runs(name: str, recording: Recording) -> dict[str, RecordedRun]:

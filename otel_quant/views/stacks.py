@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from otel_quant.recordings.model import name_text, path_text
+from otel_quant.recordings.model import StepPath, name_text, path_text
 from otel_quant.recordings.stacks import SeenStack, by_call, by_line
-from otel_quant.schema.stacks import NOTHING, Amounts, Place
+from otel_quant.schema.stacks import Amounts, Place, total_of
 from otel_quant.schema.units import duration_text, share_text, size
-from otel_quant.views.document import Column, Flame, Lines, Part, Table
+from otel_quant.views.document import Box, Column, Flame, Lines, Part, Table
 from otel_quant.views.text import printable
 
 Measure = Literal["time", "memory"]
@@ -21,6 +21,11 @@ _MOST: Final = 10
 """Lines of a table."""
 
 _LONGEST: Final = 90
+
+_NARROWEST: Final = 0.7
+"""Least width of a box in a static picture, in % of all."""
+
+_DEEPEST_BOX: Final = 16
 
 
 class _Line(NamedTuple):
@@ -46,7 +51,7 @@ _COLUMNS: Final[tuple[Column[_Line], ...]] = (
 
 def answer(stacks: Sequence[SeenStack], measure: Measure) -> str:
     """Returns which line has the most, one sentence without its full stop."""
-    whole, lines = _sum(each.seen for each in stacks), by_line(stacks)
+    whole, lines = total_of(each.seen for each in stacks), by_line(stacks)
     if measure == "memory" and whole.grown:
         most = max(lines, key=lambda place: lines[place].grown)
         share = share_text(lines[most].grown / whole.grown)
@@ -84,27 +89,78 @@ def _lines(stacks: Sequence[SeenStack], measure: Measure) -> Table:
 
 def flame(stacks: Sequence[SeenStack]) -> Flame:
     """Returns the stacks of steps as a page draws them; the steps are the outermost lines."""
-    places: dict[tuple[str, str], int] = {}
-    rows: dict[tuple[int, object], int] = {}  # By the row of the caller
-    found = [[-1, places.setdefault(("all steps", ""), 0), 0, 0]]
-    for each in stacks:
-        above = 0
-        steps = each.step.path if each.step is not None else ((each.where, 1),)
-        for line in (*(name_text((step,)) for step in steps), *each.lines):
-            row = rows.setdefault((above, line), len(found))
-            if row == len(found):
-                named = (line.text, line.library) if isinstance(line, Place) else (str(line), "")
-                found.append([above, places.setdefault(named, len(places)), 0, 0])
-            above = row
-        own = found[above]
-        own[2] += each.seen.time // 1000
-        own[3] += each.seen.grown
-    return Flame("Lines of code by step", list(places), [(a, b, c, d) for a, b, c, d in found])
+    tree = Tree(stacks)
+    rows = [[above, place, 0, 0] for above, place in tree.rows]
+    for each, row in zip(stacks, tree.row_of, strict=True):
+        rows[row][2] += each.seen.time // 1000
+        rows[row][3] += each.seen.grown
+    outline = tuple(_outline(tree, [each.seen.time for each in stacks]))
+    return Flame("Lines of code by step", list(tree.places), rows, outline)
+
+
+class Tree:
+    """Stacks as rows, each below that of its caller; the first is the root."""
+
+    def __init__(self, stacks: Iterable[SeenStack]) -> None:
+        self.places: dict[tuple[str, str], int] = {("all steps", ""): 0}  # Text and library
+        self.rows: list[tuple[int, int]] = [(-1, 0)]  # Row of the caller, and place
+        self.row_of: list[int] = []  # The row of each stack's innermost line
+        self.row_of_step: dict[StepPath, int] = {}
+        self._known: dict[tuple[int, int], int] = {}
+        for each in stacks:
+            row = 0
+            steps = each.step.path if each.step is not None else ((each.where, 1),)
+            for depth, step in enumerate(steps, 1):
+                row = self._below(row, name_text((step,)), "")
+                self.row_of_step[steps[:depth]] = row
+            for line in each.lines:
+                row = self._below(row, line.text, line.library)
+            self.row_of.append(row)
+
+    def _below(self, above: int, text: str, library: str) -> int:
+        """Returns the row of a line that another one calls."""
+        place = self.places.setdefault((text, library), len(self.places))
+        row = self._known.setdefault((above, place), len(self.rows))
+        if row == len(self.rows):
+            self.rows.append((above, place))
+        return row
+
+    def totals(self, own: Sequence[float]) -> list[float]:
+        """Returns what was seen at each row and below it, from what was seen at each stack."""
+        totals = [0.0] * len(self.rows)
+        for row, amount in zip(self.row_of, own, strict=True):
+            totals[row] += amount
+        for row in range(len(self.rows) - 1, 0, -1):  # a caller's row is before those below it
+            totals[self.rows[row][0]] += totals[row]
+        return totals
+
+
+def links_of(stacks: Sequence[SeenStack]) -> dict[StepPath, str]:
+    """Returns where on a page the lines of each step are, for a page with :func:`flame` of the same stacks."""
+    return {path: f"#lines-{row}" for path, row in Tree(stacks).row_of_step.items()}
+
+
+def _outline(tree: Tree, own: Sequence[float]) -> Iterator[Box]:
+    """Yields the boxes of a static picture: wide enough to be seen, and of a library one above another once."""
+    totals, places = tree.totals(own), list(tree.places)
+    steps = set(tree.row_of_step.values())
+    yield Box(0, 100, 0, places[0][0], -1, is_own=True)
+    lefts, depths = [0.0], [0]  # Where the next box below a row begins, and how deep the row is
+    for row, (above, place) in enumerate(tree.rows[1:], 1):
+        (text, library), left = places[place], lefts[above]
+        width = 100 * totals[row] / (totals[0] or 1)
+        is_folded = library != "" and library == places[tree.rows[above][1]][1]
+        lefts[above] += width
+        lefts.append(left)
+        depths.append(depths[above] + (not is_folded))
+        if width >= _NARROWEST and not is_folded and depths[row] < _DEEPEST_BOX:
+            named = row if row in steps else -1
+            yield Box(left, width, depths[row], library or text, named, not library)
 
 
 def table(lines: Mapping[Place, Amounts], measure: Measure, most: int | None = None) -> Table:
     """Returns lines as a table, those with the most first."""
-    whole = _sum(lines.values())
+    whole = total_of(lines.values())
     rows = [_Line(place, seen, whole) for place, seen in lines.items()]
     rows.sort(
         key=lambda each: each.seen.time if measure == "time" else each.seen.grown, reverse=True
@@ -144,7 +200,9 @@ def speedscope(stacks: Sequence[SeenStack], name: str) -> str:
                     "weights": [amount for _, amount in known],
                 }
             )  # fmt: skip
-    shared = [{"name": p.function, "file": p.file, "line": p.line} for p in frames]
+    shared = [
+        {"name": printable(p.function), "file": printable(p.file), "line": p.line} for p in frames
+    ]
     return json.dumps(
         {
             "$schema": "https://www.speedscope.app/file-format-schema.json",
@@ -165,7 +223,7 @@ def pprof(stacks: Sequence[SeenStack]) -> bytes:
     frames: dict[Place, int] = {}
 
     def text(value: str) -> int:
-        return texts.setdefault(value, len(texts))
+        return texts.setdefault(printable(value), len(texts))
 
     found = b"".join(
         _message(1, _number(1, text(kind)) + _number(2, text(unit)))
@@ -187,7 +245,8 @@ def pprof(stacks: Sequence[SeenStack]) -> bytes:
             _number(1, at) + _number(2, name) + _number(3, name) + _number(4, text(line.file))
         )
         found += _message(5, of_function)
-    found += b"".join(_message(6, each.encode("utf-8", "replace")) for each in texts)
+    found += _number(14, text("time"))  # else tools begin with the last kind
+    found += b"".join(_message(6, each.encode()) for each in texts)
     import gzip  # only here
 
     return gzip.compress(found)
@@ -217,10 +276,3 @@ _UNITS: Final[tuple[tuple[str, str, Callable[[Amounts], int]], ...]] = (
 
 def _step_name(stack: SeenStack) -> str:
     return path_text(stack.step.path) if stack.step is not None else stack.where
-
-
-def _sum(amounts: Iterable[Amounts]) -> Amounts:
-    total = NOTHING
-    for each in amounts:
-        total = total.plus(each)
-    return total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -16,6 +16,7 @@ from otel_quant.recordings.model import (
     RecordedRun,
     RecordedStep,
     Recording,
+    StepPath,
     covered,
     number,
     steps_in,
@@ -353,12 +354,15 @@ def step_table(
     caption: str = "Steps",
     *,
     with_rates: bool = False,
+    links: Mapping[StepPath, str] | None = None,
 ) -> Table:
     """Returns the steps of runs; of more than ``most`` those that did not end well, then the longest.
 
-    With rates it has what a profile does not know: CPU time, and samples a second.
+    With rates it has what a profile does not know: CPU time, and samples a second. Links are where on a
+    page the names of steps lead to.
     """
     steps = steps_in(recording, runs)
+    link_of = {id(each.step): (links or {}).get(each.path, "") for each in steps}
     points = sum(point.phase == "point" for run in runs for point in run.checkpoints)
     notes, shown_steps = [], None
     if most is not None and len(steps) + points > most:
@@ -383,7 +387,12 @@ def step_table(
     return Table.of(
         columns,
         rows,
-        row=lambda row, cells: Row(cells, row.depth, row.step.state if row.step else "ended"),
+        row=lambda row, cells: Row(
+            cells,
+            row.depth,
+            row.step.state if row.step else "ended",
+            link=link_of.get(id(row.step), ""),
+        ),
         id="steps",
         caption=caption,
         note=" ".join(notes),

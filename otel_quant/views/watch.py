@@ -111,6 +111,10 @@ class Looked:
                     )
 
 
+_SILENT: Final = 5.0
+"""Seconds after which a reading is said to be old; there is one each second."""
+
+
 def _progress(each: PlacedStep) -> list[str]:
     """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``, and its line."""
     step, sample = each.step, ""
@@ -118,6 +122,11 @@ def _progress(each: PlacedStep) -> list[str]:
         of = f" of {step.expected_samples:,}" if step.expected_samples is not None else ""
         sample = f"sample {step.samples or 0:,}{of}"
     line = f"at {printable(step.line.short)}" if step.line is not None else ""
+    silent = (
+        each.end - each.run.last.time if step.end is None and each.run.last is not None else 0.0
+    )
+    if line and silent > _SILENT:  # something holds the GIL, or the process is stopped
+        line += f" {duration_text(silent)} ago"
     return list(filter(None, (sample, time_left(each.run, step), line)))
 
 

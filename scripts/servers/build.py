@@ -6,7 +6,7 @@
 
 Collector, Prometheus with promtool, Loki, and Alertmanager with amtool come from their Go modules,
 in the versions that docker-compose.yml pins; beside them the schema of compose files, actionlint for
-the workflows of GitHub Actions, and the library that Grafana shows panels with (it needs Node.js).
+the workflows of GitHub Actions, and the library that Grafana shows panels with and speedscope (they need Node.js).
 They go to the folder that OTEL_QUANT_SERVERS names (default
 ``~/.cache/otel-quant/servers``), under a name that holds a digest of what they are built
 from, so a changed version is a new build and an old one is never taken for it.
@@ -89,7 +89,14 @@ ACTIONLINT = Server(
 GRAFANA_DATA = Server("grafana-data", HERE / "grafana" / "package.json", ("package-lock.json",))
 """Grafana's own library, from npm: what a panel makes of a store's answer. What cleans the addresses
 of links has the version that Grafana's image has; later ones decode them."""
-SERVERS = (LOKI, PROMETHEUS, COLLECTOR, ALERTMANAGER, COMPOSE_SCHEMA, ACTIONLINT, GRAFANA_DATA)
+SPEEDSCOPE = Server(
+    "speedscope",
+    HERE / "speedscope" / "package.json",
+    ("node_modules/speedscope/dist/release/index.html",),
+)
+SERVERS = (
+    LOKI, PROMETHEUS, COLLECTOR, ALERTMANAGER, COMPOSE_SCHEMA, ACTIONLINT, GRAFANA_DATA, SPEEDSCOPE,
+)  # fmt: skip
 """In the order of building, two at a time: what takes longest is first."""
 
 
@@ -153,10 +160,10 @@ def build(server: Server, scratch: Path, binary: str) -> None:
     if server is ACTIONLINT:
         install = [binary, "install", "-trimpath", "-ldflags=-s -w", server.detail]
         run(install, server.name, GOBIN=str(out))
-    elif server is GRAFANA_DATA:
+    elif server.source is not None and server.source.name == "package.json":
         if shutil.which("npm") is None:
             raise BuildError("no npm on PATH: install Node.js 20 or newer, which has it")
-        (out / "package.json").write_bytes((HERE / "grafana" / "package.json").read_bytes())
+        shutil.copy(server.source, out)
         run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"], server.name, cwd=out)
     elif server.source is None:
         said = run([binary, "mod", "download", "-json", server.detail], server.name, cwd=scratch)

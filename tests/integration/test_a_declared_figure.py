@@ -26,7 +26,7 @@ BEFORE: Final = '        Figure(\n            "disk.read_chars"'
 DECLARED: Final = """\
         Figure(
             "disk.copied", "By", "Bytes that the program handed to write calls",
-            lambda disk: disk.write_chars, TOTAL, "5000000",
+            attrgetter("write_chars"), TOTAL, "5000000",
             checkpoint="disk_copied",
             steps=(Series(Metric("quant.step.disk.copied", "counter", "By", "Bytes handed to write.")),),
             live=Series(Metric("quant.run.disk.copied", "observable_counter", "By", "Bytes handed to write.")),
@@ -35,7 +35,7 @@ DECLARED: Final = """\
         ),
 """
 NAME: Final = '"disk.read_chars", "By",'
-KIND: Final = 'lambda disk: disk.read_chars, TOTAL, "204800000", kind="disk",'
+KIND: Final = 'attrgetter("read_chars"), TOTAL, "204800000", kind="disk",'
 SCRIPT: Final = """\
 import otel_quant
 

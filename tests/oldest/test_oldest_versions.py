@@ -153,6 +153,20 @@ def test_opentelemetry_instrument_writes_the_file_and_says_nothing(tmp_path: Pat
     assert steps_in(tmp_path / "profile.yaml") == ["Start", "main Start", "main End", "End"]
 
 
+def test_profiles_are_said_to_need_newer_packages(tmp_path: Path) -> None:
+    (tmp_path / "quantize.py").write_text(
+        "import otel_quant\nfor _ in range(2):\n    with otel_quant.run(), otel_quant.step('main'): pass\n"
+    )
+    launcher = Path(sys.executable).with_name("opentelemetry-instrument")
+    done = subprocess.run(
+        [launcher, sys.executable, "quantize.py"], cwd=tmp_path, capture_output=True, text=True,
+        env={"OTEL_QUANT_PROFILES": "otlp", "OTEL_QUANT_PROFILE": "profile.yaml"}, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert "profiles need opentelemetry-exporter-otlp 1.45 or newer" in line
+
+
 def test_a_recording_is_sent_later(tmp_path: Path) -> None:
     (tmp_path / "quantize.py").write_text(
         "import otel_quant\nwith otel_quant.step('Calibration'): pass\n"

@@ -18,6 +18,7 @@ import argparse
 import itertools
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
@@ -35,6 +36,7 @@ from opentelemetry.trace import Span, Status, StatusCode
 
 from otel_quant.export.otel.service_name import model_name
 from otel_quant.schema import catalog, semconv
+from otel_quant.schema.stacks import Amounts, Place, top_lines
 
 STEPS = ("Model Caching", "Pre-process", "Calibration", "Quantization (Static)", "Post-process")
 GIB = 1 << 30
@@ -43,10 +45,18 @@ READ_BETWEEN = 37 * GIB
 LIBRARY = {semconv.LIBRARY_NAME: "amd-quark"}
 GPU = {semconv.HW_ID: "GPU-8f6d7a52"}
 GPU_METRICS = [
-    m.name for m in catalog.METRICS if m.name.startswith(("quant.run.gpu.", "quant.forecast.gpu."))
+    m.name
+    for m in catalog.METRICS
+    if m.name.startswith(("hw.", "quant.run.gpu.", "quant.forecast.gpu."))
 ]
 PARSE = {"int": int, "double": float, "boolean": lambda text: text == "true", "string": str}
 VARIABLE_PARTS = {"<name>": "accuracy", "<type>": "int8"}
+
+
+LINES = {
+    Place("calibrate.py", "merge", 983, "onnxruntime"): Amounts(3_000_000_000, grown=30_000_000),
+    Place("quantize.py", "load", 30, ""): Amounts(1_000_000_000, grown=90_000_000),
+}
 
 
 def examples(place: semconv.Place, gpu: bool, role: str = "quantized") -> dict[str, object]:
@@ -159,7 +169,7 @@ class ArtificialRun:
     def log(
         self,
         event: str,
-        body: str,
+        body: str | dict[str, Any],
         attributes: dict[str, object],
         severity: SeverityNumber = SeverityNumber.INFO,
     ) -> None:
@@ -204,6 +214,8 @@ class ArtificialRun:
                     reading[f"{semconv.READING_PREFIX}memory"] = READ_BETWEEN
                     self.log(semconv.READING_EVENT, name, reading)
                     warning = self.attributes("forecast", STEP_NAME=name)
+                    lines = self.attributes("lines", STEP_NAME=name)
+                    self.log(semconv.LINES_EVENT, top_lines(LINES), lines)
                     grows = f"{name}: memory grows"
                     self.log(semconv.FORECAST_EVENT, grows, warning, SeverityNumber.WARN)
                 if name == "Calibration" and arguments.outcome == "killed":

@@ -19,11 +19,16 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
+
+import yaml
+
+from tests.fixtures.control_groups import ControlGroup, control_group
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -83,7 +88,7 @@ def fetch(url: str, **parameters: object) -> Any:
     """Returns the JSON that a GET answers."""
     query = urllib.parse.urlencode(parameters, doseq=True)
     try:
-        with urllib.request.urlopen(f"{url}?{query}" if query else url, timeout=60) as response:
+        with urllib.request.urlopen(f"{url}?{query}" if query else url, timeout=150) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
         answer = f"{url} {parameters}: {error.code} {error.read().decode()}"
@@ -98,18 +103,31 @@ class Server:
 
     command: list[str]  # Program and arguments
     ready: str  # URL that answers 200 once it works
-    log: Path  # File that takes its output
+    log: Path  # File that takes its output, named as the service in docker-compose.yml
     # Variables beyond this process's own
     environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
+    group: ControlGroup | None = None  # The control group that it runs in, if it has one of its own
 
     def start(self) -> None:
+        command = self.group.within(self.command) if self.group else self.command
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, env={**os.environ, **self.environment},
+                command, env={**os.environ, **self.environment},
                 stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         eventually(self.is_ready, f"{self.command[0]} ({self.log})", START_SECONDS)
+
+    @contextmanager
+    def within_limit(self) -> Iterator[ControlGroup]:
+        """Gives it the memory that docker-compose.yml has for it; fails if it was killed for want of more."""
+        composed = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+        number, unit = re.fullmatch(r"(\d+)([mg])", composed[self.log.stem]["mem_limit"]).groups()
+        with control_group() as group:
+            group.limit(int(number) << {"m": 20, "g": 30}[unit])
+            self.group = group
+            yield group
+            assert group.kills == 0, self.log.stem
 
     def is_ready(self) -> bool:
         assert self.process is not None
@@ -295,6 +313,7 @@ def collector(
     ports: Backends,
     name: str = "otelcol",
     secrets: Secrets | None = None,
+    arguments: Sequence[str] = (),
     **extra: str,
 ) -> Collector:
     grpc, http, health = (free_port() for _ in range(3))
@@ -307,13 +326,14 @@ def collector(
         "OTELCOL_METRICS_HOST": "127.0.0.1",
         "OTELCOL_METRICS_PORT": str(metrics),
         "OTELCOL_TEMPO": f"127.0.0.1:{ports.tempo_otlp}",
+        "OTELCOL_PYROSCOPE": f"127.0.0.1:{ports.tempo_otlp}",
         "OTELCOL_LOKI": f"http://127.0.0.1:{ports.loki}/otlp",
         "OTELCOL_PROMETHEUS": f"http://127.0.0.1:{ports.prometheus}/api/v1/otlp",
         **(secrets.of_collectors if secrets else {}),
         **extra,
     }
     server = Server(
-        [binary, f"--config={config}"],
+        [binary, f"--config={config}", *arguments],
         f"http://127.0.0.1:{health}/",
         folder / f"{name}.log",
         environment,

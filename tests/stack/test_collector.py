@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import grpc
@@ -14,8 +14,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from tests.fixtures.otlp_messages import Span
-from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol
 from tests.fixtures.programs import PROGRAMS, Workshop, clean_environment, run
+from tests.integration.export.test_profiles import PROGRAM as PROFILED
+from tests.integration.export.test_profiles import arrived, check_recorded, recorded
 from tests.stack.artificial_run import STEPS
 from tests.stack.processes import (
     CONFIGS,
@@ -55,9 +57,13 @@ def start(
     """Yields what starts a Collector with one of the configurations."""
     started: list[Collector] = []
 
-    def make(config: Path | str, name: str = "otelcol", **extra: str) -> Collector:
+    def make(
+        config: Path | str, name: str = "otelcol", arguments: Sequence[str] = (), **extra: str
+    ) -> Collector:
         path = CONFIGS / f"{config}.yaml" if isinstance(config, str) else config
-        made = collector(binaries["otelcol-quant"], tmp_path, path, ports, name, secrets, **extra)
+        made = collector(
+            binaries["otelcol-quant"], tmp_path, path, ports, name, secrets, arguments, **extra
+        )
         made.server.start()
         started.append(made)
         return made
@@ -172,6 +178,42 @@ def test_a_run_over_http_arrives_whole_in_every_store_and_once_if_it_is_sent_aga
     run([PROGRAMS / "otel-quant", "send", recording], workshop.folder, clean_environment(own))
     eventually(lambda: sample(ports, of_logs) == [2 * logs], "the same records once more")
     assert checkpoints(ports, root.trace_id) == names
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_profiles_pass_whole_where_the_collector_takes_them(
+    start: StartCollector, receiver: OtlpReceiver, workshop: Workshop, protocol: Protocol
+) -> None:
+    receiver.start()
+    config = f"--config={CONFIGS / 'profiles.yaml'}"
+    made = start("config", arguments=(config, "--feature-gates=service.profilesSupport"))
+    recording = workshop.folder / "recording"
+    own = {
+        **(made.environment if protocol == "grpc" else made.over_http),
+        "OTEL_TRACES_EXPORTER": "otlp",
+        "OTEL_QUANT_PROFILES": "otlp",
+        "OTEL_QUANT_RECORD": str(recording),
+    }
+    done = workshop.script(PROFILED).run(own)
+    assert (done.returncode, done.stderr) == (0, "")
+    eventually(lambda: len(arrived(receiver.profiles)) == len(recorded(recording)), "the profiles")
+    eventually(lambda: len(receiver.spans) == 5, "the spans")
+    check_recorded(receiver.profiles, receiver, recording)
+
+
+def test_a_collector_without_profiles_takes_all_else_and_is_told_of_once(
+    start: StartCollector, receiver: OtlpReceiver, workshop: Workshop
+) -> None:
+    receiver.start()
+    made = start("config")
+    own = {**made.environment, "OTEL_TRACES_EXPORTER": "otlp", "OTEL_QUANT_PROFILES": "otlp"}
+    done = workshop.script(PROFILED).run(own)
+    assert done.returncode == 0
+    # The program and its child.
+    assert [line.split(",")[1] for line in done.stderr.splitlines()] == [
+        " error code: StatusCode.UNIMPLEMENTED"
+    ] * 2
+    eventually(lambda: len(receiver.spans) == 5, "the spans")
 
 
 def wait_for_failures(made: Collector, config: str) -> None:

@@ -12,7 +12,6 @@ import pytest
 from tests.stack.grafana_panels import Shown
 from tests.stack.processes import HERE, ROOT, eventually
 from tests.stack.world import stores
-from tests.unit.stack.dashboards import Query
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow]
 
@@ -34,8 +33,7 @@ def test_charts_of_a_run_at_default_intervals_have_no_gaps(
             env={**os.environ, **made.environment, "PYTHONPATH": str(ROOT), "OTEL_SERVICE_NAME": "nightly"},
             check=True,
         )  # fmt: skip
-        ended = Query(("test", "end"), "A", "prometheus", "quant_run_end_seconds", instant=True)
-        eventually(lambda: world.ask(ended), "the run's end")
+        eventually(lambda: world.metric("quant_run_end_seconds"), "the run's end")
         shown = {name: world.show(name, job=".+") for name in ("run", "runs", "compare")}
     expected = (MINUTES - BEFORE_A_RATE) * MINUTE / STEP
     charts = (

@@ -6,7 +6,7 @@ import functools
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ from tests.stack.processes import (
 )
 from tests.unit.stack.dashboards import GRAFANA, Query
 
-RATE_INTERVAL = "240s"
-"""Grafana's for the interval that the data source is said to have: four of it."""
+EXPORTS = 60
+"""Seconds between two exports: the interval that the data source is said to have."""
 
 
 def escaped(value: str) -> str:
@@ -78,7 +78,9 @@ class World:
             if query.instant:
                 answer = fetch(url, query=text, time=now)
             else:
-                answer = fetch(f"{url}_range", query=text, start=self.began, end=now, step=5)
+                answer = fetch(
+                    f"{url}_range", query=text, start=self.began, end=now, step=self.step
+                )
             return answer["data"]["result"]
         if query.store == "loki":
             url = f"http://127.0.0.1:{self.ports.loki}/loki/api/v1/query_range"
@@ -95,6 +97,14 @@ class World:
             return fetch(f"{url}/v2/traces/{text}")["trace"]["resourceSpans"]
         return fetch(f"{url}/search", q=text, limit=1000, spss=1000, **window).get("traces", [])
 
+    def metric(self, text: str) -> list[Any]:
+        """Returns the series that Prometheus has of an expression now."""
+        return self.ask(Query(("test", "metric"), "A", "prometheus", text, instant=True))
+
+    def records(self, text: str) -> list[Any]:
+        """Returns the streams that Loki has of an expression."""
+        return self.ask(Query(("test", "records"), "A", "loki", text))
+
     def show(self, dashboard: str, **chosen: str) -> dict[str, Shown]:
         """Returns what the panels of a dashboard show, by title."""
         every = {"job": JOB, "run": "$__all", "instance": "$__all"}
@@ -105,16 +115,22 @@ class World:
             every | chosen,
         )
 
+    @property
+    def step(self) -> int:
+        """Seconds between two points of a chart that has 300 of the whole time."""
+        return max(5, int(time.time() - self.began) // 300)
+
     def filled(self, query: Query, variables: Mapping[str, str]) -> str:
         """Returns a query's text with values for Grafana's variables."""
         every = dict.fromkeys(("job", "run", "instance", "step", "baseline", "model"), ".+")
-        given = {**every, "search": "", **variables}
+        given = {**every, "search": "", "lines": "", **variables}
+        range_ = f"{max(3600, int(time.time() - self.began))}s"
         values = {
-            "$__rate_interval": RATE_INTERVAL,
-            "$__interval": "5s",
-            "$__range": "1h",
+            "$__rate_interval": f"{max(4 * EXPORTS, self.step + EXPORTS)}s",
+            "$__interval": f"{self.step}s",
+            "$__range": range_,
             # Loki's is the whole range in a query for one moment.
-            "$__auto": "1h" if query.instant else "1m",
+            "$__auto": range_ if query.instant else f"{max(60, self.step)}s",
             "${trace}": self.good,
             "${__trace.traceId}": self.good,
             '${__span.tags["service.name"]}': JOB,
@@ -144,9 +160,16 @@ class World:
 
 @contextmanager
 def stores(
-    binaries: Mapping[str, str], folder: Path, webhook: Webhook | None = None
+    binaries: Mapping[str, str],
+    folder: Path,
+    webhook: Webhook | None = None,
+    *,
+    limited: bool = False,
 ) -> Iterator[tuple[World, Collector]]:
-    """Yields what the queries are asked of, with nothing in it yet, and the Collector before it."""
+    """Yields what the queries are asked of, with nothing in it yet, and the Collector before it.
+
+    Limited, each server has the memory of docker-compose.yml and no more.
+    """
     ports = Backends()
     instead = OtlpReceiver(grpc_port=ports.tempo_otlp)
     made = collector(binaries["otelcol-quant"], folder, CONFIGS / "config.yaml", ports)
@@ -162,13 +185,12 @@ def stores(
         servers.append(tempo(binary, folder, ports))
     else:
         instead.start()
-    try:
+    spans = None if binary else instead.spans
+    modules = str(Path(binaries["package-lock.json"]).parent)
+    with ExitStack() as until:
+        until.callback(instead.stop)
         for server in servers:
+            until.enter_context(server.within_limit() if limited else nullcontext())
+            until.callback(server.kill)
             server.start()
-        spans = None if binary else instead.spans
-        modules = str(Path(binaries["package-lock.json"]).parent)
         yield World(ports, modules, time.time() - 1, spans, webhook=webhook), made
-    finally:
-        for server in servers:
-            server.kill()
-        instead.stop()

@@ -63,7 +63,7 @@ def _gpu_files(folder: str) -> list[str]:
 
 def _add_client(clients: dict[tuple[str, str], int], fdinfo: Path, pid: int, number: str) -> None:
     try:
-        lines = fdinfo.read_text().splitlines()
+        lines = fdinfo.read_text("utf-8").splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return  # closed meanwhile
     pairs = (line.partition(":") for line in lines)
@@ -184,6 +184,6 @@ def _visible(devices: tuple[Device, ...], environ: Mapping[str, str]) -> tuple[D
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_text().strip()
+        return path.read_text("utf-8").strip()
     except OSError:
         return None

@@ -129,6 +129,6 @@ def _mounts(root: Path) -> dict[int, tuple[str, str]]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text().splitlines()
+        return path.read_text("utf-8").splitlines()
     except OSError:
         return []

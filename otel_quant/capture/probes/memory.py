@@ -86,18 +86,19 @@ class MemoryProbe:
         # may have risen by then.
         reaped, faults = _of_reaped() if self._pid == SELF else (None, None)
         rss, mark = _own(self._pid)
-        children: tuple[_Child, ...] = ()
-        if pids:
-            children = tuple(_of_children(pids, self._known))
+        tree, highest = rss, max(self._highest_mark, mark or 0)
+        children = tuple(_of_children(pids, self._known)) if pids else ()
+        for _, rss_of_child, mark_of_child in children:
+            tree += rss_of_child
+            if mark_of_child is not None and mark_of_child > highest:
+                highest = mark_of_child
+        self._highest_mark = highest
         if pids or self._pids:
             self._pids, self._known = pids, frozenset([pid for pid, _, _ in children])
             self._read_at = time.monotonic()
-        for each in (mark, *[mark for _, _, mark in children]):
-            if each is not None and each > self._highest_mark:
-                self._highest_mark = each
         return MemoryReading(
             rss,
-            rss + sum([child[1] for child in children]),
+            tree,
             mark,
             children,
             reaped if self._is_above_all_marks(reaped) else None,

@@ -32,29 +32,41 @@ _WALK_LASTS: Final = 2.0
 """Seconds after which a walk is repeated even without a new process: a process whose parent has
 exited is no longer our descendant, and this creates no new process id."""
 
+_LOOK_LASTS: Final = 0.2
+"""Seconds between two looks of the sampler for new processes, at least. On a busy machine others start some in
+each pause, and to find out whose they are took as long as all else of a sample. A process that lives for half a
+second is seen all the same."""
+
 _FEW: Final = 16
 """New ids that are looked at one by one, each at the cost of reading one file."""
 
 # The last walk: whose descendants, the newest process id then, the time, and the descendants.
 _last_walk: tuple[int, int, float, tuple[int, ...]] = (0, 0, 0.0, ())
+_looked = 0.0  # when new processes were last looked for
 
 
-def descendants(pid: int = SELF) -> tuple[int, ...]:
-    """Returns all descendants, zombies too, parents first; one reaped in the last two seconds may be among them."""
-    global _last_walk  # one tuple, replaced as a whole: threads may walk at the same time
+def descendants(pid: int = SELF, *, sampled: bool = False) -> tuple[int, ...]:
+    """Returns all descendants, zombies too, parents first; one reaped in the last two seconds may be among them.
+
+    For a sample, one that was started in the last fifth of a second may be missing, if there were others.
+    """
+    global _last_walk, _looked  # one tuple, replaced as a whole: threads may walk at the same time
+    ancestor, newest_then, then, known = _last_walk
+    now, is_known = time.monotonic(), ancestor == (pid or os.getpid())
+    if sampled and known and is_known and now - _looked < _LOOK_LASTS:
+        return known
     if not may_have_children(pid):
-        if _last_walk[3] and pid == SELF:
+        if known and pid == SELF:
             _last_walk = (0, 0, 0.0, ())
             forget_processes_but(())
         return ()
-    newest = _newest_pid()
-    ancestor, newest_then, then, known = _last_walk
-    is_new = ancestor != (pid or os.getpid()) or not newest
-    if is_new or time.monotonic() - then >= _WALK_LASTS or not 0 <= newest - newest_then <= _FEW:
+    newest, _looked = _newest_pid(), now
+    is_few = newest and 0 <= newest - newest_then <= _FEW
+    if not is_known or not is_few or now - then >= _WALK_LASTS:
         return _walk(pid, newest)
     if newest != newest_then:
         known = _with_new(known, ancestor, range(newest_then + 1, newest + 1))
-        _last_walk = (ancestor, newest, then, known)
+    _last_walk = (ancestor, newest, then, known)
     return known
 
 

@@ -45,39 +45,19 @@ _TRIES: Final = 5
 """How often the clocks are read until the gap is short enough."""
 
 _LONGEST_WAIT: Final = 1.0
-"""Seconds to wait for another thread's reading, which usually takes a millisecond."""
+"""Seconds to wait for another thread's reading, which usually takes a millisecond. Not for ever: a step may end
+during a reading (a generator is garbage-collected) and wait for a thread that waits here."""
 
 _ORDER: Final = itertools.count(1)
 """Numbers the readings of memory in this process."""
 
 
-_descendants: Final = FAULTS.kept_in("probe process tree").around(descendants)
+_descendants: Final = FAULTS.kept_in("probe process tree").around(
+    lambda whole: descendants(sampled=not whole)
+)
 
-_Source: TypeAlias = tuple[str, Probe]
-"""Name of a resource, and what reads it and logs a failure."""
-
-
-class _Turn:
-    """Lets one thread at a time read ``/proc``.
-
-    The kernel counts the bytes that any thread reads there as the program's; the disk probe can
-    subtract only those of finished reads. The wait is limited: a step may end during a reading (a
-    generator is garbage-collected) and wait for a thread that waits here. A class, because a
-    generator takes three times as long.
-    """
-
-    __slots__ = ("_acquired", "_lock")
-
-    def __init__(self, lock: threading.RLock) -> None:
-        self._lock = lock
-        self._acquired = False
-
-    def __enter__(self) -> None:
-        self._acquired = self._lock.acquire(timeout=_LONGEST_WAIT)
-
-    def __exit__(self, *_: object) -> None:
-        if self._acquired:
-            self._lock.release()
+_Sources: TypeAlias = tuple[tuple[str, Probe], ...]
+"""Probes by the names of their resources."""
 
 
 class Probes:
@@ -89,8 +69,10 @@ class Probes:
         self._memory = probes.get("memory")
         self._serial = _sources([r for r in self.resources if r.reads_proc], probes)
         self._concurrent = _sources([r for r in self.resources if not r.reads_proc], probes)
-        # Reentrant: a signal handler may take a reading in the middle of one.
-        self._lock = threading.RLock()
+        # One thread at a time reads `/proc`: the kernel counts the bytes that any thread reads there as the
+        # program's, and the disk probe can subtract only those of finished reads. Reentrant: a signal handler
+        # may take a reading in the middle of one.
+        self._turn = threading.RLock()
 
     def read(self) -> Reading:
         """Reads every resource. A resource whose probe fails is left out."""
@@ -105,7 +87,8 @@ class Probes:
         if reading.memory is None or self._memory is None:
             return None
         children = [pid for pid, _, _ in reading.memory.children]
-        with _Turn(self._lock):
+        is_ours = self._turn.acquire(timeout=_LONGEST_WAIT)
+        try:
             order = next(_ORDER)
             memory = self._memory(children)
             if memory is None:
@@ -117,40 +100,34 @@ class Probes:
                 Reading(*clocks, {"memory": memory}, order),
                 Reading(*clocks, {"memory": after}, next(_ORDER)),
             )
+        finally:
+            if is_ours:
+                self._turn.release()
 
     def _read(self, whole: bool, totals: bool = False) -> Reading:
-        found: dict[str, Any] = {}
-        pids = _descendants() or ()
+        pids = _descendants(whole) or ()
         # GPUs first: the first reading loads over 10 MB to reach the drivers, which must not
         # look like growth of the first step. Without the lock: a driver that hangs in one
         # thread must not stop the others.
-        _read_into(found, self._concurrent[whole], pids)
-        with _Turn(self._lock):
+        found = FAULTS.call_each("probe", self._concurrent[whole], pids)
+        is_ours = self._turn.acquire(timeout=_LONGEST_WAIT)
+        try:
             # Numbered before memory is read, so that no reading counts as newer than it is.
             order = next(_ORDER)
-            _read_into(found, self._serial[whole or totals], pids)
+            found |= FAULTS.call_each("probe", self._serial[whole or totals], pids)
+        finally:
+            if is_ours:
+                self._turn.release()
         return Reading(*_clocks(), found, order)
 
 
 def _sources(
     resources: Sequence[Resource], probes: Mapping[str, Probe]
-) -> tuple[tuple[_Source, ...], tuple[_Source, ...]]:
+) -> tuple[_Sources, _Sources]:
     """Returns what is read between checkpoints, and what is read at them."""
-    between: list[_Source] = []
-    at: list[_Source] = []
-    for resource in resources:
-        probe, around = probes[resource.name], FAULTS.kept_in(f"probe {resource.name}").around
-        at.append((resource.name, around(probe)))
-        if resource.is_sampled:
-            between.append((resource.name, around(getattr(probe, "sample", probe))))
-    return tuple(between), tuple(at)
-
-
-def _read_into(found: dict[str, Any], sources: tuple[_Source, ...], pids: tuple[int, ...]) -> None:
-    for name, read in sources:
-        record = read(pids)
-        if record is not None and record != ():
-            found[name] = record
+    at = tuple((each.name, probes[each.name]) for each in resources)
+    sampled = [each.name for each in resources if each.is_sampled]
+    return tuple((name, getattr(probes[name], "sample", probes[name])) for name in sampled), at
 
 
 def _clocks() -> tuple[int, int]:

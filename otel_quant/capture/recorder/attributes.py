@@ -32,8 +32,8 @@ _Levels: TypeAlias = tuple[tuple[str, _Of, tuple[tuple[Part, str], ...]], ...]
 """Of figures that only rise, the attribute of their difference. Of others, their name and the attribute of
 each of their parts."""
 
-_OnRecords: TypeAlias = tuple[tuple[str, str, Figure], ...]
-"""An attribute of log records, the resource and the figure that it shows."""
+_OnRecords: TypeAlias = tuple[tuple[str, _Totals, _Totals], ...]
+"""By resource: attributes of log records that show a level, and those that show what has been added."""
 
 _DIGITS: Final = 6
 """Decimals that are kept of seconds and of other fractions."""
@@ -175,6 +175,7 @@ def open_step_of(step: StepProgress) -> dict[str, AttributeValue]:
         semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
         semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
         semconv.FORECAST_TIME_LEFT: forecast and forecast.time_left,
+        semconv.FORECAST_STALLED: forecast and forecast.stalled,
     }
     growths = forecast.growths if forecast is not None else ()
     for growth in sorted(growths, key=lambda each: each.at_end / each.limit):
@@ -217,44 +218,53 @@ def _add(
     """Adds the parts of figures between two records of a probe. It runs at the end of each step."""
     totals, levels = rows
     if first is not None and last is not None:
-        for attribute, of in totals:
-            before, after = of(first), of(last)
-            if before is not None and after is not None:
-                found[attribute] = _rounded(after - before)
+        _add_totals(found, totals, first, last)
     for name, of, parts in levels:
         before = None if first is None else of(first)
         after = None if last is None else of(last)
-        values = {
-            "start": before,
-            "end": after,
-            "delta": None if before is None or after is None else after - before,
-            "peak": peaks.get(name),
-        }
+        peak = peaks.get(name)
+        if before is None and after is None and peak is None:
+            continue
+        delta = None if before is None or after is None else after - before
+        values = {"start": before, "end": after, "delta": delta, "peak": peak}
         for part, attribute in parts:
             value = values[part]
             if value is not None:
-                found[attribute] = _rounded(value)
+                found[attribute] = value if type(value) is int else round(value, _DIGITS)
 
 
-def _rounded(value: Number) -> Number:
-    return value if type(value) is int else round(value, _DIGITS)
+def _add_totals(found: dict[str, AttributeValue], totals: _Totals, first: Any, last: Any) -> None:
+    for attribute, of in totals:
+        before, after = of(first), of(last)
+        if before is not None and after is not None:
+            value = after - before
+            found[attribute] = value if type(value) is int else round(value, _DIGITS)
 
 
 def _on_records(resources: Sequence[Resource], prefix: str) -> _OnRecords:
-    return tuple(
-        (prefix + figure.checkpoint, resource.name, figure)
-        for resource in resources
-        for figure in resource.figures
-        if figure.checkpoint
-    )
+    found = []
+    for resource in resources:
+        shown = [
+            (prefix + f.checkpoint, f.of, f.is_total) for f in resource.figures if f.checkpoint
+        ]
+        levels = tuple((name, of) for name, of, is_total in shown if not is_total)
+        totals = tuple((name, of) for name, of, is_total in shown if is_total)
+        if shown:
+            found.append((resource.name, levels, totals))
+    return tuple(found)
 
 
 def _since(baseline: Reading, reading: Reading, rows: _OnRecords) -> dict[str, AttributeValue]:
-    first, now = baseline.resources, reading.resources
     found: dict[str, AttributeValue] = {}
-    for attribute, resource, figure in rows:
-        if resource in now:
-            value = figure.since(first.get(resource), now[resource])
+    for resource, levels, totals in rows:
+        record = reading.resources.get(resource)
+        if record is None:
+            continue
+        for attribute, of in levels:
+            value = of(record)
             if value is not None:
                 found[attribute] = value
+        first = baseline.resources.get(resource) if totals else None
+        if first is not None:
+            _add_totals(found, totals, first, record)
     return found

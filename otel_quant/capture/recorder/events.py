@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
-from otel_quant.capture.forecast import sentence
+from otel_quant.capture.forecast import sentence, stall
 from otel_quant.capture.recorder.attributes import (
     FigureAttributes,
     gpus_of,
@@ -18,9 +18,9 @@ from otel_quant.capture.recorder.attributes import (
     run_identity_of,
 )
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
+from otel_quant.capture.stacks import StackSampler
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
-from otel_quant.schema.bounds import Evidence, bound_of
 from otel_quant.schema.events import (
     Attributes,
     Event,
@@ -41,17 +41,7 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
-from otel_quant.schema.stacks import Place, Stacks
-
-
-class Taken(NamedTuple):
-    """A checkpoint that has been taken."""
-
-    name: str
-    sequence: int
-    reading: Reading
-    custom: Mapping[str, object]  # Values of the program's metrics at it
-    latest: Mapping[str, object]  # The last value of each
+from otel_quant.schema.stacks import Place
 
 
 class EventMaker:
@@ -63,7 +53,7 @@ class EventMaker:
     def __init__(self, resources: Sequence[Resource], metrics: ProgramMetrics | None) -> None:
         self._figures = FigureAttributes(resources)
         self._metrics, self._boundary = metrics, FAULTS.kept_in("metrics of the program")
-        self.stacks: Stacks | None = None  # Of the run; None if they are not taken
+        self.sampler: StackSampler | None = None  # None if no stacks are taken
         self._next = 0
         self._latest: Mapping[str, object] = {}
         # What the span of the run, or of a worker's part of it, has of its steps and models: of
@@ -85,34 +75,57 @@ class EventMaker:
                 return self._metrics.at_end(reading, self.baseline, peaks)
         return {}
 
-    def take(self, name: str, reading: Reading, custom: Mapping[str, object]) -> Taken:
-        """Numbers a checkpoint. Called with the recorder's lock."""
+    def take(self, name: str, reading: Reading, custom: Mapping[str, object]) -> Event:
+        """Returns a checkpoint with its number, for one of the methods below. Called with the recorder's lock."""
         if custom:
             self._latest = {**self._latest, **custom}
         self._next += 1
-        return Taken(name, self._next - 1, reading, custom, self._latest)
+        return self.at(name, reading, custom, self._next - 1)
+
+    def at(
+        self, name: str, reading: Reading, custom: Mapping[str, object], sequence: int = 0
+    ) -> Event:
+        """Returns a checkpoint at a reading."""
+        time_ns, clock_ns = reading[:2]
+        return Event(
+            kind="checkpoint",
+            time_ns=time_ns,
+            clock_ns=clock_ns,
+            run=self.run,
+            name=name,
+            sequence=sequence,
+            elapsed=(clock_ns - self.baseline.clock_ns) / 1e9,
+            checkpoint=self._figures.at_checkpoint(reading, self.baseline),
+            custom=custom,
+            latest_custom=self._latest,
+            reading=reading,
+            baseline=self.baseline,
+        )
 
     # --- the events -----------------------------------------------------------------------
 
-    def run_started(self, taken: Taken) -> Event:
-        """Returns the start of the run."""
-        reading = taken.reading
+    def run_started(self, taken: Event) -> Event:
+        """Completes the start of the run."""
+        reading = self.baseline
         known = {**origin_of(self.run, reading), **gpus_of(reading), **run_identity_of(self.run)}
-        return self._event("run.started", taken, attributes=known)
+        taken.kind, taken.attributes = "run.started", known
+        return taken
 
     def step_started(
-        self, step: StepInfo, attributes: Mapping[str, AttributeValue], taken: Taken
+        self, step: StepInfo, attributes: Mapping[str, AttributeValue], taken: Event
     ) -> Event:
-        """Returns the start of a step."""
-        known = {**kept_of(attributes), **identity_of(step)}
-        self._copy_to_run(known)
-        return self._event("step.started", taken, step, attributes=known)
+        """Completes the start of a step."""
+        taken.kind, taken.step = "step.started", step
+        taken.attributes = {**kept_of(attributes), **identity_of(step)}
+        self._copy_to_run(taken.attributes)
+        return taken
 
     def step_ended(
-        self, step: OpenStep, peaks: Peaks, error: BaseException | None, taken: Taken
+        self, step: OpenStep, peaks: Peaks, error: BaseException | None, taken: Event
     ) -> Event:
-        """Returns the end of a step."""
+        """Completes the end of a step."""
         start, end = step.start, taken.reading
+        assert end is not None
         lasted_ns = end.clock_ns - start.clock_ns
         known = {
             **kept_of(step.attributes),
@@ -121,26 +134,20 @@ class EventMaker:
         self._copy_to_run(known)
         known |= progress_of(step.samples, step.items or None, lasted_ns / 1e9)
         known |= step.warnings
-        known |= self._bound_of(step, lasted_ns / 1e9, known)
-        return self._event(
-            "step.ended",
-            taken,
-            step.info,
-            attributes=known,
-            devices=tuple(self._figures.of_devices(start, end, peaks)),
-            began_ns=start.time_ns,
-            lasted_ns=lasted_ns,
-            samples=step.samples or None,
-            items=step.items or None,
-            error=error_type(error) if error is not None else None,
-            error_message=message_of(error, paths=self.run.paths) if error is not None else None,
-            exception=error,
-            peaks=peaks,
-        )
+        if self.sampler is not None:
+            bound, taken.top_lines = self.sampler.bound_of(step, lasted_ns / 1e9, known, self.run)
+            known |= bound
+        taken.kind, taken.step, taken.attributes = "step.ended", step.info, known
+        taken.devices = tuple(self._figures.of_devices(start, end, peaks))
+        taken.began_ns, taken.lasted_ns = start.time_ns, lasted_ns
+        taken.samples, taken.items = step.samples or None, step.items or None
+        taken.peaks, taken.exception = peaks, error
+        return self._with_error(taken, error)
 
-    def checkpoint(self, step: StepInfo | None, taken: Taken) -> Event:
-        """Returns a checkpoint that is neither the start nor the end of a step."""
-        return self._event("checkpoint", taken, step)
+    def checkpoint(self, step: StepInfo | None, taken: Event) -> Event:
+        """Completes a checkpoint that is neither the start nor the end of a step."""
+        taken.step = step
+        return taken
 
     def samples_expected(self, step: StepInfo, total: int, now: tuple[int, int]) -> Event:
         """Returns how many samples a step will consume."""
@@ -188,7 +195,7 @@ class EventMaker:
             reading=reading,
             baseline=self.baseline,
             peaks=peaks,
-            stacks=self.stacks,
+            stacks=self.sampler.stacks if self.sampler is not None else None,
             lines=lines or {},
         )
 
@@ -199,6 +206,13 @@ class EventMaker:
         text = sentence(step, growth, self.run.limits)
         known = {**run_ids_of(self.run), **open_step_of(step), **growth_of(growth)}
         return self._bare("forecast.exceeded", reading, step=step.info, name=text, attributes=known)
+
+    def forecast_stalled(
+        self, step: StepProgress, seconds: float, line: Place | None, reading: Reading
+    ) -> Event:
+        """Returns that a step has stalled, and where."""
+        text, known = stall(step, seconds, line), {**run_ids_of(self.run), **open_step_of(step)}
+        return self._bare("forecast.stalled", reading, step=step.info, name=text, attributes=known)
 
     def run_reported(self, period: Period, reading: Reading) -> Event:
         """Returns the end of a worker's task, and begins the next one's part of the run."""
@@ -211,6 +225,7 @@ class EventMaker:
             latest_custom=self._latest,
             began_ns=period.start.time_ns,
             lasted_ns=reading.clock_ns - period.start.clock_ns,
+            stacks=self.sampler.stacks if self.sampler is not None else None,
         )
 
     def run_ended(
@@ -218,65 +233,32 @@ class EventMaker:
         whole: Period,
         unreported: Period,
         custom: Mapping[str, object],
-        error: str | None,
-        taken: Taken,
+        error: BaseException | None,
+        taken: Event,
     ) -> Event:
-        """Returns the end of the run; `custom` are the values of the whole run."""
+        """Completes the end of the run; `custom` are the values of the whole run."""
         reading, peaks = taken.reading, whole.tracker.result()
-        of_span = self._totals(unreported, reading, self._of_period)
-        return self._event(
-            "run.ended",
-            taken._replace(latest={**taken.latest, **custom}),
-            attributes=self._totals(whole, reading, self._of_run),
-            of_span=of_span if unreported is not whole else None,
-            devices=tuple(self._figures.of_devices(whole.start, reading, peaks)),
-            began_ns=whole.start.time_ns,
-            lasted_ns=reading.clock_ns - whole.start.clock_ns,
-            error=error,
-            peaks=peaks,
-            stacks=self.stacks,
-        )
-
-    def _bound_of(
-        self, step: OpenStep, seconds: float, figures: Attributes
-    ) -> dict[str, AttributeValue]:
-        """Returns what has taken most of a step's time, if enough was seen of it."""
-        root = self.stacks.steps.get(step.info.index) if self.stacks is not None else None
-        if root is None:
-            return {}
-        limit = self.run.origin.get(semconv.CPU_LIMIT)
-        with FAULTS.kept_in("what bounds a step"):
-            cpus = limit if isinstance(limit, int | float) else None
-            bound = bound_of(Evidence(root, seconds, figures, cpus))
-            if bound is not None:
-                return {
-                    semconv.STEP_BOUND_BY: bound.name,
-                    semconv.STEP_BOUND_EVIDENCE: bound.evidence,
-                }
-        return {}
+        assert reading is not None
+        taken.kind, taken.latest_custom = "run.ended", {**taken.latest_custom, **custom}
+        taken.attributes = self._totals(whole, reading, self._of_run)
+        if unreported is not whole:
+            taken.of_span = self._totals(unreported, reading, self._of_period)
+        taken.devices = tuple(self._figures.of_devices(whole.start, reading, peaks))
+        taken.began_ns = whole.start.time_ns
+        taken.lasted_ns = reading.clock_ns - whole.start.clock_ns
+        taken.peaks = peaks
+        taken.stacks = self.sampler.stacks if self.sampler is not None else None
+        return self._with_error(taken, error)
 
     # --- within -----------------------------------------------------------------------------
 
-    def _event(
-        self, kind: EventKind, taken: Taken, step: StepInfo | None = None, **more: Any
-    ) -> Event:
-        reading, baseline = taken.reading, self.baseline
-        return Event(
-            kind=kind,
-            time_ns=reading.time_ns,
-            clock_ns=reading.clock_ns,
-            run=self.run,
-            step=step,
-            name=taken.name,
-            sequence=taken.sequence,
-            elapsed=(reading.clock_ns - baseline.clock_ns) / 1e9,
-            checkpoint=self._figures.at_checkpoint(reading, baseline),
-            custom=taken.custom,
-            latest_custom=taken.latest,
-            reading=reading,
-            baseline=baseline,
-            **more,
-        )
+    def _with_error(self, ended: Event, error: BaseException | None) -> Event:
+        if error is not None:
+            ended.error, ended.error_message = (
+                error_type(error),
+                message_of(error, paths=self.run.paths),
+            )
+        return ended
 
     def _bare(self, kind: EventKind, at: Reading | tuple[int, int], **more: Any) -> Event:
         """Returns an event at the time of a reading, or by the wall clock and the monotonic clock."""

@@ -53,8 +53,7 @@ class Sinks:
 
     def send(self, event: Event) -> None:
         """Sends an event."""
-        for receive in self._receivers[event.kind]:
-            receive(event)
+        FAULTS.call_each("sink", self._receivers[event.kind], event)
 
     def samples_counted(self, step: StepInfo, count: int) -> None:
         """Sends that a step has consumed samples."""
@@ -80,14 +79,14 @@ class Sinks:
         for leave, token in reversed(tokens):
             leave(step, token)
 
-    def _receivers_of(self, kind: EventKind) -> list[_Receive]:
+    def _receivers_of(self, kind: EventKind) -> list[tuple[str, _Receive]]:
         name = method_of(kind)
         found = []
         for sink in self._sinks:
             if type(sink).receive is not Sink.receive:
-                found.append(_within(sink, sink.receive))
+                found.append((sink.name, sink.receive))
             elif hasattr(sink, name):
-                found.append(_within(sink, getattr(sink, name)))
+                found.append((sink.name, getattr(sink, name)))
         # The spans sink is first, so it ends the span after the metrics and logs that refer to it
         # have been written.
         return found[::-1] if kind in ("step.ended", "run.ended") else found
@@ -130,6 +129,7 @@ class OpenStep:
     # Attributes of the warnings that memory will not suffice, and of which devices they were
     warnings: dict[str, AttributeValue] = field(default_factory=dict)
     warned_of: set[str | None] = field(default_factory=set)
+    has_stalled: bool = False  # Whether that was so at the last reading
     closed: bool = False  # Whether its end has begun
     # Whether it ends when what contains it does, without a failure: nothing else may tell of its end
     ends_with_parent: bool = False
@@ -164,6 +164,12 @@ class OpenStep:
             self.expected_samples,
             self.forecast.result(clock_ns) if self.forecast else None,
         )
+
+    def new_stall(self, progress: StepProgress) -> float | None:
+        """Returns for how many seconds it has waited for a sample, if that is far too long and was not before."""
+        stalled = progress.forecast.stalled if progress.forecast is not None else None
+        was_known, self.has_stalled = self.has_stalled, stalled is not None
+        return None if was_known else stalled
 
     def new_warnings(self, progress: StepProgress) -> Iterator[GrowthForecast]:
         """Yields the growths beyond a limit, each once."""
@@ -207,17 +213,20 @@ class Ongoing:
         self.latest: Reading | None = None
         self.whole: Period | None = None
         self.unreported: Period | None = None  # The part that a worker has not reported yet
+        self._periods: tuple[Period, ...] = ()  # Both, once
         self.open: dict[int, OpenStep] = {}
 
     def begin(self, reading: Reading) -> None:
         """Begins the run with its first reading."""
         self.whole = self.unreported = Period(reading, PeakTracker(reading, self._with_peaks))
+        self._periods = (self.whole,)
         self.latest = reading
         self._told_ns = reading.clock_ns
 
     def reported(self, reading: Reading) -> None:
         """Begins the part that the next report will cover with the last reading of this one."""
         self.unreported = Period(reading, PeakTracker(reading, self._with_peaks))
+        self._periods = (*self._periods[:1], self.unreported)
 
     def begin_step(self, reading: Reading) -> PeakTracker:
         """Returns the tracker of a step that begins with a reading."""
@@ -232,19 +241,19 @@ class Ongoing:
         newest = self.latest
         if newest is None or reading.order >= newest.order:
             newest = self.latest = reading
-        for tracker in self._trackers():
-            tracker.fold(reading)
+        for tracked in self._tracked():
+            tracked.tracker.fold(reading)
         return newest
 
     def marks_lowered(self, before: Reading, after: Reading) -> None:
         """Notes that the kernel's memory marks have been lowered to the memory in use now."""
-        for tracker in self._trackers():
-            tracker.fold(before)
-            tracker.marks_lowered(after)
+        for tracked in self._tracked():
+            tracked.tracker.fold(before)
+            tracked.tracker.marks_lowered(after)
 
     def count_step(self, *, failed: bool) -> None:
         """Counts a step that has ended."""
-        for period in self._periods():
+        for period in self._periods:
             period.steps += 1
             period.failed += failed
 
@@ -263,11 +272,5 @@ class Ongoing:
         self._told_ns = reading.clock_ns
         return [(step, step.progress(reading.clock_ns)) for step in self.open.values()]
 
-    def _periods(self) -> list[Period]:
-        if self.whole is None or self.unreported is None:
-            return []
-        return [self.whole] if self.unreported is self.whole else [self.whole, self.unreported]
-
-    def _trackers(self) -> list[PeakTracker]:
-        steps = tuple(self.open.values())  # a signal handler may open or end one meanwhile
-        return [each.tracker for each in self._periods()] + [each.tracker for each in steps]
+    def _tracked(self) -> tuple[Period | OpenStep, ...]:
+        return (*self._periods, *self.open.values())

@@ -35,6 +35,10 @@ _SECRETS: Final = re.compile(
 )
 """An HTTP header's, and the forms in which services give out keys and tokens: with their lengths, as names
 of models begin alike (``hf_llama_int8.onnx``)."""
+_NAMED: Final = re.compile(
+    r"(?i)((?:key|passwd|password|secret|token)[\"']?\s*[:=]\s*[\"']?)[^\s\"'&,}]+"
+)
+"""A secret with its name within an argument: of an HTTP header, an address, JSON."""
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
 """``user:password@`` in an address."""
 
@@ -78,7 +82,8 @@ def _value(text: str, paths: bool) -> str:
     is_plain = _WORD_OR_NUMBER.fullmatch(text) and len(text) < 64 and not Path(text).exists()
     if not (paths or is_plain):
         return _PATH
-    return _SECRETS.sub(_HIDDEN, _CREDENTIALS.sub(f"{_HIDDEN}@", shlex.quote(text)))
+    known = _NAMED.sub(rf"\1{_HIDDEN}", shlex.quote(text))
+    return _SECRETS.sub(_HIDDEN, _CREDENTIALS.sub(f"{_HIDDEN}@", known))
 
 
 SYSTEMS: Final[Mapping[str, Mapping[str, str]]] = {

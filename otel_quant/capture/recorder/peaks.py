@@ -7,7 +7,7 @@ process: the kernel charges a child with the memory of the image that it was for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from otel_quant.schema.figures import Figure, Number, Resource
@@ -16,14 +16,18 @@ from otel_quant.schema.records import MemoryReading, Peaks, PeakSource, Reading
 _MEMORY = "memory"
 
 
-def with_peaks(resources: Sequence[Resource]) -> tuple[Resource, ...]:
+_Tracked = Mapping[str, tuple[tuple[Figure, ...], tuple[Figure, ...]]]
+"""By the name of a resource: its figures that have a peak, and those of its devices."""
+
+
+def with_peaks(resources: Sequence[Resource]) -> _Tracked:
     """Returns the resources that have peaks beside memory, which is tracked in its own way."""
-    return tuple(
-        resource
-        for resource in resources
-        if resource.name != _MEMORY
-        and any("peak" in f.parts for f in (*resource.figures, *resource.device_figures))
-    )
+    found = {each.name: (_peaks(each.figures), _peaks(each.device_figures)) for each in resources}
+    return {name: tracked for name, tracked in found.items() if name != _MEMORY and any(tracked)}
+
+
+def _peaks(figures: Sequence[Figure]) -> tuple[Figure, ...]:
+    return tuple(figure for figure in figures if "peak" in figure.parts)
 
 
 class PeakTracker:
@@ -39,8 +43,8 @@ class PeakTracker:
     memory in use counts; its marks do not, because they would seem to rise at the next reading.
     """
 
-    def __init__(self, first: Reading, resources: Sequence[Resource]) -> None:
-        self._resources = resources
+    def __init__(self, first: Reading, tracked: _Tracked) -> None:
+        self._tracked = tracked
         self._first, self._latest = first.order, first.order
         self._process = self._sampled = self._by_marks = 0  # bytes; 0 for unknown
         self._had_descendants = False
@@ -52,12 +56,12 @@ class PeakTracker:
 
     def fold(self, reading: Reading) -> None:
         """Takes one more reading into account; ignores one that is older than the first."""
-        if reading.order < self._first:
+        _, _, resources, order = reading
+        if order < self._first:
             return
-        is_late = reading.order < self._latest
+        is_late = order < self._latest
         if not is_late:
-            self._latest = reading.order
-        resources = reading.resources
+            self._latest = order
         memory = resources.get(_MEMORY)
         if memory is not None:
             if memory.tree_rss > self._sampled:
@@ -67,16 +71,13 @@ class PeakTracker:
             if not is_late and not memory.is_brief:
                 self._fold_marks(self._previous or memory, memory)
                 self._previous = memory
-        for resource in self._resources:
-            record = resources.get(resource.name)
-            if record is None:
-                continue
-            _raise(self._highest, resource.figures, record)
-            if resource.device_figures:
-                devices = self._devices.setdefault(resource.name, {})
+        for name in self._tracked.keys() & resources.keys():
+            record, (figures, device_figures) = resources[name], self._tracked[name]
+            _raise(self._highest, figures, record)
+            if device_figures:
+                devices = self._devices.setdefault(name, {})
                 for device in record:
-                    highest = devices.setdefault(device.index, {})
-                    _raise(highest, resource.device_figures, device)
+                    _raise(devices.setdefault(device.index, {}), device_figures, device)
 
     def marks_lowered(self, reading: Reading) -> None:
         """Notes that the kernel's memory marks have been lowered to the memory in use now."""
@@ -111,10 +112,10 @@ class PeakTracker:
         if before is now:
             return
         if now.children:
-            known = {pid: (rss, mark) for pid, rss, mark in before.children}
+            marks = {pid: mark for pid, _, mark in before.children}
             for pid, rss, mark in now.children:
-                rss_before, mark_before = known.get(pid, (0, 0))
-                if mark is not None and mark > (mark_before or 0):
+                if mark is not None and mark > (marks.get(pid) or 0):
+                    rss_before = sum(each[1] for each in before.children if each[0] == pid)
                     self._add(mark, rss, before.tree_rss - rss_before, now.tree_rss - rss)
         # Of descendants that started and exited between two readings:
         mark = now.reaped_high_water
@@ -128,7 +129,6 @@ class PeakTracker:
 
 def _raise(highest: dict[str, Number], figures: Sequence[Figure], record: Any) -> None:
     for figure in figures:
-        if "peak" in figure.parts:
-            value = figure.of(record)
-            if value is not None and value >= highest.get(figure.name, value):
-                highest[figure.name] = value
+        value = figure.of(record)
+        if value is not None and value >= highest.get(figure.name, value):
+            highest[figure.name] = value

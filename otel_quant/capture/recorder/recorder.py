@@ -16,7 +16,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.forecast import StepForecast
 from otel_quant.capture.probes.readers import SHARE, Probes, Sampler
-from otel_quant.capture.recorder.events import EventMaker, Taken
+from otel_quant.capture.recorder.events import EventMaker
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, Sinks, current_step
 from otel_quant.capture.recorder.run_info import completed
 from otel_quant.capture.stacks import STACKS_SHARE, StackSampler
@@ -69,8 +69,7 @@ class Recorder:
         share = SHARE if stacks is None else SHARE + STACKS_SHARE
         self._sampler = Sampler(self._sample, sample_interval, share)
         self._exact_peaks = exact_peaks
-        self._stacks = stacks
-        self._events.stacks = stacks.stacks if stacks is not None else None
+        self._stacks = self._events.sampler = stacks
         # Reentrant: a sink may call user code (an exporter, for example) that opens a step.
         self._lock = threading.RLock()
         # Reentrant: a signal handler may end the run while it is being ended.
@@ -99,7 +98,7 @@ class Recorder:
 
     def started(self, baseline: Reading) -> Event:
         """Returns the event of the run's start, for a sink that is added later."""
-        return self._events.run_started(Taken(ProfileStep.START, 0, baseline, {}, {}))
+        return self._events.run_started(self._events.at(ProfileStep.START, baseline, {}))
 
     @property
     def peaks(self) -> Peaks:
@@ -153,7 +152,7 @@ class Recorder:
                 if not self._ending:
                     self._sampler.start()
 
-    def end(self, error: str | None = None) -> None:
+    def end(self, error: BaseException | None = None) -> None:
         """Ends the run when other threads have taken their checkpoints; closes what is open as unfinished."""
         with self._end_lock:
             with self._lock:
@@ -338,7 +337,7 @@ class Recorder:
 
     # --- within -----------------------------------------------------------------------------
 
-    def _end(self, error: str | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
         whole = self._ongoing.whole
         if whole is None:
             return
@@ -356,7 +355,7 @@ class Recorder:
             unreported = self._ongoing.unreported or whole
         self._sinks.send(self._events.run_ended(whole, unreported, of_run, error, taken))
 
-    def _taken(self, name: str, reading: Reading) -> Taken | None:
+    def _taken(self, name: str, reading: Reading) -> Event | None:
         """Takes a checkpoint; None if the run has ended, which waits for other threads a second at most."""
         events = self._events
         custom = events.custom_at(name, reading, events.baseline)
@@ -381,18 +380,23 @@ class Recorder:
 
     def _tell_of(self, reading: Reading) -> None:
         """Sends a reading, without the lock, and which forecasts it makes worth a warning."""
+        lines = self._stacks.newest if self._stacks is not None else {}
         with self._lock:
             steps = self._ongoing.progress(reading)
-            exceeded = [
+            warnings = [
+                self._events.forecast_stalled(progress, stall, lines.get(step.info.index), reading)
+                for step, progress in steps
+                if (stall := step.new_stall(progress)) is not None
+            ]
+            warnings += [
                 self._events.forecast_exceeded(progress, growth, reading)
                 for step, progress in steps
                 for growth in step.new_warnings(progress)
             ]
-        for event in exceeded:
+        for event in warnings:
             LOG.warning("%s", event.name)
             self._sinks.send(event)
         told = tuple(progress for _, progress in steps)
-        lines = self._stacks.newest if self._stacks is not None else {}
         self._sinks.send(self._events.reading_taken(reading, self.peaks, told, lines))
 
     def _drop(self, step: OpenStep) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.base.kernel_files import ask_psutil
+from otel_quant.base.machine import processors
 from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.probes.limits import read_limits
 from otel_quant.capture.recorder.origin import ci_of, git_head, shown_command
@@ -139,12 +140,11 @@ def _cpu_model() -> str | None:
     return platform.processor() or None
 
 
-def _cpu_limit() -> float | None:
+def _cpu_limit() -> float:
     """Returns the processors that this process may use."""
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quota, _, period = _beginning("/sys/fs/cgroup/cpu.max").partition(" ")
     limit = int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else math.inf
-    return None if bound is None else min(float(bound), limit)
+    return min(float(processors()), limit)
 
 
 def _resource_limit(name: str) -> int | None:

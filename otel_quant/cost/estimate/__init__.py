@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from otel_quant.cost import InputSpec, ModelCost, TensorCost, analyze, dtypes
 from otel_quant.cost.model_reader import read_model
@@ -213,24 +213,9 @@ _PROBED_ABOVE: Final = 0.1
 """Shares by which a peak may lie below or above one that was extrapolated from a real run."""
 
 
-class Environment(NamedTuple):
-    """What is installed beside this."""
-
-    has_library: bool = True
-    has_torch: bool = False
-
-
-def environment(library: Library) -> Environment:
-    """Looks for what is installed; nothing is imported."""
-    return Environment(find_spec(library.name) is not None, find_spec("torch") is not None)
-
-
-def estimate(
-    model: EstimatedModel, method: Method, samples: int, here: Environment | None = None
-) -> Estimate:
-    """Estimates what a quantization needs, here by what is installed."""
+def estimate(model: EstimatedModel, method: Method, samples: int) -> Estimate:
+    """Estimates what a quantization needs, here by what is installed, of which nothing is imported."""
     library = method.library
-    here = here or environment(library)
     sizes = [
         tensor.bytes
         for tensor in model.activations
@@ -289,10 +274,9 @@ def estimate(
         f"{library.preparing_copies} x {size(weights)} of weights, before the calibration",
     )
     disk = _figures(files, max(cache, prepared, key=lambda part: part[1]))
-    torch = library.torch if here.has_torch else 0
-    found = Estimate(
-        library.name, method.name, samples, memory, disk, 0, 0, 0, torch, here.has_library
-    )
+    torch = library.torch if find_spec("torch") is not None else 0
+    is_installed = find_spec(library.name) is not None
+    found = Estimate(library.name, method.name, samples, memory, disk, 0, 0, 0, torch, is_installed)
     return _bounded(found, method.below, None if model.unsized else method.above)
 
 

@@ -103,7 +103,7 @@ def _run(request: dict[str, Any]) -> tuple[int, int]:
 
 
 def _memory(name: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
+    for line in Path("/proc/self/status").read_text("utf-8").splitlines():
         if line.startswith(name):
             return int(line.split()[1]) << 10
     raise OSError(f"/proc/self/status has no {name[:-1]}; a probe needs Linux")

@@ -17,7 +17,6 @@ from otel_quant.cost.operators.record import (
     ADD,
     EXP,
     INT32,
-    MUL,
     SOFTMAX,
     T0,
     TANH,
@@ -26,7 +25,6 @@ from otel_quant.cost.operators.record import (
     Precision,
     ShapesOf,
     Types,
-    added,
     agree,
     broadcast,
     like,
@@ -36,7 +34,6 @@ from otel_quant.cost.operators.record import (
     volume0,
     zero,
 )
-from otel_quant.cost.operators.windows import conv_products
 
 
 def product(a: Shape, b: Shape) -> Shape:
@@ -51,9 +48,9 @@ def product(a: Shape, b: Shape) -> Shape:
     return (*broadcast((a[:-2], b[:-2])), *rows, *columns)
 
 
-def matmul(a: int, b: int) -> ShapesOf:
-    """Matrix product of operands ``a`` and ``b``."""
-    return lambda op: [product(op.shape(a), op.shape(b))]
+def matmul(b: int) -> ShapesOf:
+    """Matrix product with operand ``b``."""
+    return lambda op: [product(op.shape(0), op.shape(b))]
 
 
 def last_axis(op: Operation) -> int:
@@ -62,11 +59,11 @@ def last_axis(op: Operation) -> int:
     return op.out_size() * left[-1]
 
 
-def gemm(a: int, b: int) -> ShapesOf:
-    """Matrix product with transposes by attribute."""
+def gemm(b: int) -> ShapesOf:
+    """Matrix product with operand ``b``, with transposes by attribute."""
 
     def shapes(op: Operation) -> Sequence[Shape]:
-        left, right = op.shape(a), op.shape(b)
+        left, right = op.shape(0), op.shape(b)
         if len(left) != 2 or len(right) != 2:
             raise UnknownError(
                 f"operands of {len(left)} and {len(right)} dimensions; 2 each are expected"
@@ -250,14 +247,6 @@ def per_head(length: Length, heads: Length) -> Length:
     return None if heads is None else scaled(length, 1, heads)
 
 
-def _head_counts(op: Operation) -> tuple[int, int]:
-    """Returns the heads of ONNX's operators that have them as attributes."""
-    heads, kv_heads = op.attr("q_num_heads", 0), op.attr("kv_num_heads", 0)
-    if not heads or not kv_heads:
-        raise UnknownError("the attributes 'q_num_heads' and 'kv_num_heads' are missing")
-    return heads, kv_heads
-
-
 def _sizes(op: Operation) -> AttentionSizes:
     """Operands [batch, length, hidden] with heads by attribute, or [batch, heads, length, size]."""
     q = op.shape(0, 3)
@@ -268,7 +257,9 @@ def _sizes(op: Operation) -> AttentionSizes:
         kv_heads, keys, value_size = k[1], k[2], v[3]
     else:
         batch, queries, keys = q[0], q[1], k[1]
-        heads, kv_heads = _head_counts(op)
+        heads, kv_heads = op.attr("q_num_heads", 0), op.attr("kv_num_heads", 0)
+        if not heads or not kv_heads:
+            raise UnknownError("the attributes 'q_num_heads' and 'kv_num_heads' are missing")
         size, value_size = per_head(q[2], heads), per_head(v[2], kv_heads)
     if op.has(4):
         keys = total((keys, op.shape(4)[2]))
@@ -331,56 +322,13 @@ def _score_macs(op: Operation, masks: Sequence[int]) -> int:
     return SOFTMAX + 1 + cap + sum(1 for mask in masks if op.has(mask))
 
 
-def _state_sizes(op: Operation) -> tuple[int, int, int, int, int]:
-    """Lengths of an attention with a state, of a key's by a value's length for each of its heads.
-
-    The batch, the tokens, heads of the state, and the lengths of a key's and a value's head.
-    """
-    batch, length, hidden = op.dims(0, exactly=3)
-    heads, kv_heads = _head_counts(op)
-    return batch, length, kv_heads, hidden // heads, op.dims(2, exactly=3)[2] // kv_heads
-
-
-def _linear(op: Operation) -> Sequence[Shape]:
-    """The result, with the query's heads or those of the state if more, and the state."""
-    batch, length, heads, size, value_size = _state_sizes(op)
-    result = (batch, length, max(_head_counts(op)) * value_size)
-    return [result, (batch, heads, size, value_size)]
-
-
-def _linear_products(op: Operation) -> int:
-    """Per token and head: key times value, state times query, state times key of a delta."""
-    batch, length, heads, size, value_size = _state_sizes(op)
-    reads = "delta" in op.attr_str("update_rule", "gated_delta")
-    products = heads * (2 if reads else 1) + max(_head_counts(op))
-    return batch * length * size * value_size * products
-
-
-def _linear_rest(op: Operation) -> int:
-    """Decay of the state, the delta of the value, the scale of the result."""
-    batch, length, heads, size, value_size = _state_sizes(op)
-    rule, values = op.attr_str("update_rule", "gated_delta"), batch * length * heads * value_size
-    macs = op.out_size() + (2 * values if "delta" in rule else 0)
-    return macs + (values * size + EXP * op.size(4) if "gated" in rule else 0)
-
-
-def _causal_conv(op: Operation) -> Sequence[Shape]:
-    """The input's shape, and the last positions that the kernel reaches."""
-    shape, weight = op.shape(0, 3), op.shape(1, 3)
-    agree("channels of input and weight", shape[1], weight[0])
-    return [shape, (*shape[:2], None if weight[2] is None else weight[2] - 1)]
-
-
-_ACTIVATIONS: Final = {"none": 0, "silu": EXP + MUL, "swish": EXP + MUL}
-
-
 _ONE_DIRECTION: Final = "(onnx_tool: states of one direction)"
 
 TABLE: Final[dict[str, Operator]] = {
-    "MatMul": Operator("|y|*K", matmul(0, 1), T0, last_axis, tool=_matmul_tool),
+    "MatMul": Operator("|y|*K", matmul(1), T0, last_axis, tool=_matmul_tool),
     "MatMulInteger": Operator(
         "|y|*K; zero points are free (onnx_tool: one is a bias)",
-        matmul(0, 1),
+        matmul(1),
         INT32,
         last_axis,
         tool=_matmul_tool,
@@ -388,13 +336,13 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "QLinearMatMul": Operator(
         "|y|*K",
-        matmul(0, 3),
+        matmul(3),
         like(7),
         last_axis,
         tool=lambda op: volume0(op.dims(0)) * op.dims(3)[-1],
         precision=Precision(operands=(0, 3), zero_point=(3, 5)),
     ),
-    "Gemm": Operator("|y|*K, +|y| with C", gemm(0, 1), T0, gemm_products, present(2)),
+    "Gemm": Operator("|y|*K, +|y| with C", gemm(1), T0, gemm_products, present(2)),
     "Einsum": Operator(
         "product over the letters, operands pairwise",
         lambda op: [tuple(map(_label_lengths(op).__getitem__, _terms(op)[1]))],
@@ -405,28 +353,5 @@ TABLE: Final[dict[str, Operator]] = {
     "LSTM": _recurrent(f"180 per state {_ONE_DIRECTION}", 4, 3 * EXP + 2 * TANH + 4),
     "GRU": _recurrent(f"110 per state {_ONE_DIRECTION}", 3, 2 * EXP + TANH + 5),
     "RNN": _recurrent("tanh per state", 1, TANH, tool=False),
-    "Det": Operator(
-        "Gaussian elimination, n^3/3",
-        lambda op: [op.shape(0)[:-2]],
-        T0,
-        rest=lambda op: prod((shape := op.dims(0, 1))[:-2]) * shape[-1] ** 3 // 3,
-    ),
     "Attention": attention("scores and weighted values; softmax", _sizes, _attention, 3),
-    "LinearAttention": Operator(
-        "per token: key times value, state times query, of a delta also times key; decay",
-        _linear,
-        (*T0, lambda op: op.dtype(3 if op.has(3) else 0)),
-        _linear_products,
-        _linear_rest,
-    ),
-    "CausalConvWithState": Operator(
-        "|y|*|W[1:]|, bias, activation",
-        _causal_conv,
-        T0,
-        conv_products(1),
-        added(
-            present(2),
-            lambda op: op.attr_choice("activation", "none", _ACTIVATIONS) * op.out_size(),
-        ),
-    ),
 }

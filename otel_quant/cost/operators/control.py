@@ -1,4 +1,4 @@
-"""Operators that run graphs, If, Loop, Scan and their like, and those on sequences."""
+"""Operators that run graphs, If, Loop and Scan, and those on sequences."""
 
 from __future__ import annotations
 
@@ -100,21 +100,18 @@ def _trips(op: Operation, outputs: Sequence[Value]) -> int | None:
     return max(0, limit)
 
 
-def _copied(value: Value | None, *, name: str = "", whole: bool = False) -> Value:
-    """A value of the same type and shape, of the same elements only if it is to be the whole."""
+def _copied(value: Value | None, name: str = "") -> Value:
+    """A value of the same type and shape; its elements are not known."""
     if value is None:
         return Value()
     result = Value(value.dtype, value.shape, kind=value.kind, name=name)
-    result.element = value.element
     result.unknown = value.unknown
-    if whole:
-        result.data, result.items = value.data, value.items
     return result
 
 
 def _entering(values: Sequence[Value | None]) -> list[Value]:
     """What holds in every iteration of values that iterations change: not their elements."""
-    return [_copied(value, name="" if value is None else value.name) for value in values]
+    return [_copied(value, "" if value is None else value.name) for value in values]
 
 
 def _widen(title: str, carried: list[Value], after: list[Value]) -> bool:
@@ -122,10 +119,6 @@ def _widen(title: str, carried: list[Value], after: list[Value]) -> bool:
     changed = False
     for i, (before, new) in enumerate(zip(carried, after, strict=False)):
         both = merged([before, new])
-        if before.kind == "sequence" and before.element is not None and new.element is not None:
-            both.element = (
-                new.element if before.items == () else merged([before.element, new.element])
-            )
         both.data = None
         if both.size is None and both.unknown is None:
             both.unknown = f"{title}: the shape of '{printable(before.name)}' changes as it runs"
@@ -149,7 +142,7 @@ def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value
 
 
 def _scan(op: Operation, run: RunGraph) -> list[Value]:
-    """A body over slices of its last operands."""
+    """A body over slices of its last operands, as torch's exporter writes a ``scan`` over a sequence."""
     count = op.attr("num_scan_inputs", 0)
     if not 0 < count <= len(op.inputs):
         raise UnknownError(
@@ -180,19 +173,6 @@ def _scan(op: Operation, run: RunGraph) -> list[Value]:
     ]
 
 
-def _sequence_map(op: Operation, run: RunGraph) -> list[Value]:
-    """A body over the members of sequences."""
-    first = op.input(0)
-    members = [
-        (value.element if value is not None and value.kind == "sequence" else value) or Value()
-        for value in op.inputs
-    ]
-    ops, outputs = run("body", members)
-    times = len(first.items) if first.items is not None else None
-    op.bodies = [Body(ops, times, _UNKNOWN_TIMES.format(op.title), outputs)]
-    return [sequence for value in outputs for sequence in _sequence(None, value)]
-
-
 def _safely(rule: BodyRule) -> BodyRule:
     """Makes a node that breaks its operator's contract an unknown one."""
 
@@ -213,98 +193,50 @@ def _safely(rule: BodyRule) -> BodyRule:
 _BODIES: Final = Operator("nothing itself; what it runs is costed", None, rest=zero)
 
 
-def _sequence(items: tuple[Value, ...] | None, element: Value | None = None) -> list[Value]:
+def _sequence(items: Sequence[Value] | None) -> list[Value]:
     result = Value(kind="sequence")
-    result.items = items
-    result.element = merged(list(items)) if items else element
-    result.dtype = dtypes.UNKNOWN if result.element is None else result.element.dtype
+    result.items = None if items is None else tuple(items)
     return [result]
 
 
-def _member(value: Value | None) -> list[Value]:
-    return [Value(kind="unknown") if value is None else _copied(value, whole=True)]
-
-
-def _insert(op: Operation) -> list[Value]:
-    """One member more."""
-    sequence, new = op.input(0), op.input(1)
-    at = first_of(op, 2)
-    items = sequence.items
-    if items is not None and (at is not None or not op.has(2)):
-        where = len(items) if at is None else at
-        return _sequence((*items[:where], new, *items[where:]))
-    if items == ():
-        return _sequence(None, new)
-    known = sequence.element
-    return _sequence(None, None if known is None else merged([known, new]))
-
-
-def _erase(op: Operation) -> list[Value]:
-    """One member fewer."""
-    sequence = op.input(0)
-    at = first_of(op, 1)
-    items = sequence.items
-    if items and (at is not None or not op.has(1)):
-        where = (len(items) - 1 if at is None else at) % len(items)
-        return _sequence((*items[:where], *items[where + 1 :]), sequence.element)
-    return _sequence(None, sequence.element)
-
-
 def _at(op: Operation) -> list[Value]:
-    sequence, at = op.input(0), first_of(op, 1)
-    if sequence.items is not None and at is not None:
-        return _member(sequence.items[at])
-    return _member(sequence.element)
-
-
-def _length(op: Operation) -> list[Value]:
-    items = op.input(0).items
-    return [Value(dtypes.INT64, (), None if items is None else (len(items),))]
+    """A member: the one at a known place, else what all have in common."""
+    items, at = op.input(0).items, first_of(op, 1)
+    if not items:
+        return [Value(kind="unknown")]
+    return [merged(list(items) if at is None else [items[at]])]
 
 
 def _parts(op: Operation) -> list[Value]:
-    """Parts of a tensor."""
-    shape, dtype = op.shape(0), op.dtype(0)
-    axis = op.axis(0)
+    """Parts of a tensor along an axis: of given lengths, of one length, or single slices."""
+    shape, axis = op.shape(0), op.axis(0)
     length = shape[axis]
-    sizes: tuple[int, ...] | None = None
-    keep = True
-    if op.has(1):
-        parts = op.ints(1)
-        if op.input(1).shape == () and length is not None and parts[0] > 0:
-            size = parts[0]
-            count = -(-length // size)
-            if count <= MAX_DATA:
-                sizes = tuple(min(size, length - size * i) for i in range(count))
-        elif op.input(1).shape != ():
-            sizes = parts
-    elif length is not None:
-        keep = op.attr("keepdims", 1) != 0
-        if length <= MAX_DATA:
-            sizes = (1,) * length
-
-    def piece(size: int | None) -> Shape:
-        return with_dim(shape, axis, size) if keep else (*shape[:axis], *shape[axis + 1 :])
-
-    if sizes is None or len(sizes) > MAX_DATA:
-        return _sequence(None, Value(dtype, piece(None)))
-    return _sequence(tuple(Value(dtype, piece(size)) for size in sizes), Value(dtype))
+    if op.has(1) and op.input(1).shape != ():
+        sizes: Sequence[int] = op.ints(1)
+    elif length is None:
+        return _sequence(None)
+    else:
+        size = op.ints(1)[0] if op.has(1) else 1
+        if size < 1 or -(-length // size) > MAX_DATA:
+            return _sequence(None)
+        sizes = [min(size, length - start) for start in range(0, length, size)]
+    keeps = op.has(1) or op.attr("keepdims", 1)
+    rest = (*shape[:axis], *shape[axis + 1 :])
+    shapes = (with_dim(shape, axis, size) if keeps else rest for size in sizes)
+    return _sequence([Value(op.dtype(0), each) for each in shapes])
 
 
 def _joined(op: Operation) -> list[Value]:
     """The members in one tensor."""
-    sequence = op.input(0)
-    dtype = dtypes.UNKNOWN if sequence.element is None else sequence.element.dtype
-    shapes = [item.shape for item in sequence.items or ()]
-    known = [shape for shape in shapes if shape is not None]
-    if not known or len(known) != len(shapes) or len({len(shape) for shape in known}) > 1:
-        return [Value(dtype)]
-    first = known[0]
-    stacked = op.attr("new_axis", 0) != 0
+    items = op.input(0).items or ()
+    shapes = [item.shape for item in items if item.shape is not None]
+    if not shapes or len(shapes) < len(items) or len({len(shape) for shape in shapes}) > 1:
+        return [Value()]
+    first, dtype, stacked = shapes[0], items[0].dtype, op.attr("new_axis", 0)
     axis = axis_of(op.attr("axis", 0), len(first) + (1 if stacked else 0))
     if stacked:
-        return [Value(dtype, (*first[:axis], len(known), *first[axis:]))]
-    return [Value(dtype, with_dim(first, axis, total([shape[axis] for shape in known])))]
+        return [Value(dtype, (*first[:axis], len(shapes), *first[axis:]))]
+    return [Value(dtype, with_dim(first, axis, total([shape[axis] for shape in shapes])))]
 
 
 def _of(values: ValuesOf) -> Operator:
@@ -315,18 +247,11 @@ TABLE: Final[dict[str, Operator]] = {
     "If": _BODIES._replace(bodies=_safely(_if), results_in_bodies=True),
     "Loop": _BODIES._replace(bodies=_safely(_loop)),
     "Scan": _BODIES._replace(bodies=_safely(_scan)),
-    "SequenceMap": _BODIES._replace(bodies=_safely(_sequence_map)),
-    "SequenceEmpty": _of(lambda op: _sequence((), Value(op.attr("dtype", dtypes.FLOAT)))),
+    # As torch's exporters write them; sequences that grow, of a loop say, are not followed.
     "SequenceConstruct": _of(
-        lambda op: _sequence(tuple(value for value in op.inputs if value is not None))
+        lambda op: _sequence([each for each in op.inputs if each is not None])
     ),
-    "SequenceInsert": _of(_insert),
-    "SequenceErase": _of(_erase),
     "SequenceAt": _of(_at),
-    "SequenceLength": _of(_length),
     "SplitToSequence": _of(_parts),
     "ConcatFromSequence": _of(_joined),
-    # Exporters write none of these: what they hold is not followed.
-    **dict.fromkeys(("Optional", "OptionalGetElement"), _of(lambda op: _member(None))),
-    "OptionalHasElement": _of(lambda op: [Value(dtypes.BOOL, ())]),
 }

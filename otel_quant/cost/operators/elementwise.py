@@ -1,4 +1,4 @@
-"""Operators that compute element by element, reduce axes or normalize along them; signals and losses."""
+"""Operators that compute element by element, reduce axes or normalize along them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation, Shape, axis_of
+from otel_quant.cost.operation import Operation, Shape
 from otel_quant.cost.operators import folding
 from otel_quant.cost.operators.folding import Scalar, fold_each, fold_reduce, reduced_axes
 from otel_quant.cost.operators.record import (
@@ -23,7 +23,6 @@ from otel_quant.cost.operators.record import (
     FLOAT,
     GELU_ERF,
     GELU_TANH,
-    INT32,
     INT64,
     LOG,
     MOVES,
@@ -31,7 +30,6 @@ from otel_quant.cost.operators.record import (
     ROW,
     SIN,
     SQRT,
-    STRING,
     T0,
     T1,
     TANH,
@@ -56,16 +54,8 @@ from otel_quant.cost.operators.record import (
     same,
     same_shape,
     volume0,
-    with_dim,
     zero,
 )
-
-
-def _broadcast(op: Operation) -> Sequence[Shape]:
-    """Before version 7 the second operand was aligned by an attribute and never grew the first."""
-    if 0 < op.opset < 7 and op.attr("broadcast", 0):
-        return (op.shape(0),)
-    return broadcast_all(op)
 
 
 def _nary(extra: int = 0) -> Formula:
@@ -98,21 +88,17 @@ def _binary(
 ) -> Operator:
     if function is not None:
         fold = fold_each(function, 2)
-    return elementwise(macs, _broadcast, types, fold)
+    return elementwise(macs, broadcast_all, types, fold)
 
 
 def _extreme(fold: Fold) -> Operator:
     words = "n-1 per result (onnx_tool: 1)"
-    return Operator(words, _broadcast, T0, rest=_nary(), tool=per_output0(CMP), fold=fold)
+    return Operator(words, broadcast_all, T0, rest=_nary(), tool=per_output0(CMP), fold=fold)
 
 
 def _random(shapes: ShapesOf, types: Types, tool: Formula | None = None) -> Operator:
     why = "depends on the generator of random numbers" + (" (onnx_tool: 0)" if tool else "")
     return not_costed(why, shapes, types, tool)._replace(random=True)
-
-
-def _text(shapes: ShapesOf, types: Types) -> Operator:
-    return not_costed("depends on the length of texts", shapes, types)
 
 
 _BITWISE: Final = _binary(1, None)
@@ -174,60 +160,6 @@ def _layer(op: Operation) -> Sequence[Shape]:
 
 
 _LAYER_TYPES: Final = (*T0, lambda op: op.attr("stash_type", 1))  # of mean and deviation
-
-
-def _fourier(op: Operation) -> int:
-    """Fast Fourier transform: n/2 * log2 n butterflies of four MACs."""
-    shape = op.dims(0)
-    length = shape[op.attr("axis", 1) if op.opset < 20 else -2]
-    lines = prod(shape[:-1]) // max(1, length)
-    return 2 * length * max(1, length - 1).bit_length() * lines
-
-
-def _dft(op: Operation) -> Sequence[Shape]:
-    """A last axis of real and imaginary part; half of the bins if one-sided."""
-    shape = op.shape(0)
-    axis = op.attr("axis", 1)
-    if op.opset >= 20:
-        axis = op.int_(2) if op.has(2) else -2
-    axis = axis_of(axis, len(shape))
-    length = op.int_(1) if op.has(1) else shape[axis]
-    parts = 2
-    if length is not None and op.attr("onesided", 0):
-        if op.attr("inverse", 0):
-            length, parts = length if op.has(1) else 2 * (length - 1), 1
-        else:
-            length = length // 2 + 1
-    return [(*with_dim(shape, axis, length)[:-1], parts)]
-
-
-def _stft(op: Operation) -> Sequence[Shape]:
-    """Frames, bins, real and imaginary part."""
-    signal, step = op.shape(0), op.int_(1)
-    frame = op.int_(3) if op.has(3) else op.shape(2)[0]
-    length = signal[1]
-    if length is None or frame is None:
-        return [(signal[0], None, None, 2)]
-    bins = frame // 2 + 1 if op.attr("onesided", 1) else frame
-    return [(signal[0], (length - frame) // step + 1, bins, 2)]
-
-
-def _short_fourier(op: Operation) -> int:
-    """A Fourier transform for each frame, and its product with the window."""
-    length = op.int_(3) if op.has(3) else op.dims(2)[0]
-    window = MUL if op.has(2) else 0
-    return prod(op.out()[:2]) * length * (2 * max(1, length - 1).bit_length() + window)
-
-
-def _loss(op: Operation) -> Shape:
-    return op.shape(1) if op.attr_str("reduction", "mean") == "none" else ()
-
-
-_WINDOW_TYPE: Final = named("output_datatype", FLOAT)
-
-
-def _window(words: str, macs: int) -> Operator:
-    return elementwise(macs, lambda op: [(op.int_(0),)], _WINDOW_TYPE, words=words)
 
 
 _ARG: Final = Operator(
@@ -302,16 +234,16 @@ TABLE: Final[dict[str, Operator]] = {
     "Min": _extreme(fold_each(lambda *terms: min(terms))),
     "Sum": Operator(
         "n-1 per result",
-        _broadcast,
+        broadcast_all,
         T0,
         rest=_nary(),
         tool=lambda op: (len(op.inputs) - 1) * volume0(op.out()),
         fold=fold_each(lambda *terms: sum(terms)),
     ),
-    "Mean": Operator("n-1 and a division per result", _broadcast, T0, rest=_nary(DIV)),
+    "Mean": Operator("n-1 and a division per result", broadcast_all, T0, rest=_nary(DIV)),
     "Pow": Operator(
         "by a constant exponent, else 32 (onnx_tool: 32)",
-        _broadcast,
+        broadcast_all,
         T0,
         rest=_power,
         tool=per_output0(EXP),
@@ -367,19 +299,6 @@ TABLE: Final[dict[str, Operator]] = {
     **dict.fromkeys(
         ("RandomNormalLike", "RandomUniformLike"), _random(same_shape, _NAMED_OR_SAME, zero)
     ),
-    "Multinomial": _random(
-        lambda op: [(op.shape(0)[0], op.attr("sample_size", 1))], named("dtype", INT32)
-    ),
-    "StringConcat": _text(broadcast_all, STRING),
-    "RegexFullMatch": _text(same_shape, BOOL),
-    "StringNormalizer": _text(
-        # How many words are left after some are taken out is data.
-        lambda op: [
-            (*op.shape(0, 1)[:-1], None) if op.attributes.get("stopwords") else op.shape(0)
-        ],
-        STRING,
-    ),
-    "StringSplit": _text(lambda op: [(*op.shape(0), None), op.shape(0)], STRING + INT64),
     "ReduceMean": _reduction("|x| + 4|y| (onnx_tool: |x|)", ADD, DIV),
     "ReduceSum": _reduction("|x|", ADD, fold=fold_reduce(sum)),
     "ReduceProd": _reduction("|x|", MUL, fold=fold_reduce(prod)),
@@ -435,27 +354,4 @@ TABLE: Final[dict[str, Operator]] = {
     "LRN": same(
         "37 + size per element", lambda op: (DIV + EXP + ADD + op.attr("size", 1)) * op.out_size()
     ),
-    "NegativeLogLikelihoodLoss": Operator(
-        "|target|", lambda op: [_loss(op)], T0, rest=per_input(2, 1)
-    ),
-    "SoftmaxCrossEntropyLoss": Operator(
-        "LogSoftmax and |target|",
-        lambda op: [_loss(op), op.shape(0)],
-        T0,
-        rest=added(per_input(80), per_input(2, 1)),
-    ),
-    "DFT": Operator("2 n log2 n per line", _dft, T0, rest=_fourier),
-    "STFT": Operator("2 n log2 n per frame of length n; window", _stft, T0, rest=_short_fourier),
-    "MelWeightMatrix": Operator(
-        "39 per band, 5 per result, two logarithms",
-        lambda op: [(op.int_(1) // 2 + 1, op.int_(0))],
-        _WINDOW_TYPE,
-        # The bounds of the bands, and the slopes of each element.
-        rest=lambda op: (
-            (op.int_(0) + 2) * (EXP + 2 * MUL + DIV + ADD) + 2 * LOG + (ADD + DIV) * op.out_size()
-        ),
-    ),
-    "HannWindow": _window("cosine", SIN + 3),
-    "HammingWindow": _window("cosine", SIN + 3),
-    "BlackmanWindow": _window("two cosines", 2 * SIN + 6),
 }

@@ -197,14 +197,14 @@ fold_or: Final = _by_rows(_either, 2)
 fold_where: Final = _by_rows(_chosen, 3)
 
 
-def axes_operand(op: Operation, i: int) -> tuple[int, ...] | None:
-    """Returns axes, an attribute in old operator sets and operand ``i`` in new ones."""
-    return op.ints(i) if op.has(i) else op.attr_ints("axes")
+def axes_operand(op: Operation) -> tuple[int, ...] | None:
+    """Returns axes, an attribute in old operator sets and operand 1 in new ones."""
+    return op.ints(1) if op.has(1) else op.attr_ints("axes")
 
 
 def reduced_axes(op: Operation, rank: int) -> set[int]:
     """Returns the axes that a reduction takes away; all of them where none are named."""
-    axes = axes_operand(op, 1)
+    axes = axes_operand(op)
     if not axes and op.attr("noop_with_empty_axes", 0):
         return set()
     return {axis_of(axis, rank) for axis in axes} if axes else set(range(rank))

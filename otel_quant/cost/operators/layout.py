@@ -26,7 +26,6 @@ from otel_quant.cost.operators.record import (
     Fold,
     Operator,
     ShapesOf,
-    Types,
     agree,
     broadcast,
     first_of,
@@ -37,7 +36,6 @@ from otel_quant.cost.operators.record import (
     scaled,
     total,
     with_dim,
-    with_new_dim,
     zero,
 )
 
@@ -75,7 +73,7 @@ def _flatten(op: Operation) -> Sequence[Shape]:
 
 def _squeeze(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
-    axes = axes_operand(op, 1)
+    axes = axes_operand(op)
     if axes is None:
         if None in shape:
             raise UnknownError(
@@ -88,7 +86,7 @@ def _squeeze(op: Operation) -> Sequence[Shape]:
 
 def _unsqueeze(op: Operation) -> Sequence[Shape]:
     shape = op.shape(0)
-    axes = axes_operand(op, 1)
+    axes = axes_operand(op)
     if axes is None:
         raise UnknownError("neither the attribute 'axes' nor operand 1 is given")
     rank = len(shape) + len(axes)
@@ -176,9 +174,6 @@ def _gather_nd(op: Operation) -> Sequence[Shape]:
 def _tile(op: Operation) -> Sequence[Shape]:
     """Each length times its number of repeats."""
     shape = op.shape(0)
-    if 0 < op.opset < 6:
-        axis = op.int_(2)
-        return [with_dim(shape, axis, scaled(shape[axis], op.int_(1)))]
     times = target_shape(op, 1)
     if len(times) != len(shape):
         raise UnknownError(
@@ -219,13 +214,6 @@ def _blocks(op: Operation, *, spread: bool) -> Sequence[Shape]:
     return [(batch, channels * block**2, height // block, width // block)]
 
 
-def _compress(op: Operation) -> Sequence[Shape]:
-    """As many elements as the condition selects."""
-    taken = op.input(1).data
-    count = None if taken is None or None in taken else sum(1 for item in taken if item)
-    return [with_dim(op.shape(0), op.axis(0), count) if "axis" in op.attributes else (count,)]
-
-
 def _range(op: Operation) -> Sequence[Shape]:
     """As many elements as steps from start to limit."""
     try:
@@ -235,9 +223,9 @@ def _range(op: Operation) -> Sequence[Shape]:
     return [(max(0, ceil((limit - start) / step)),)]
 
 
-def _moves(shapes: ShapesOf, fold: Fold, types: Types = T0, *, view: bool = False) -> Operator:
+def _moves(shapes: ShapesOf, fold: Fold, *, view: bool = False) -> Operator:
     """An operator whose result has elements of its first operand."""
-    return free(shapes, types, fold, MOVES, view)
+    return free(shapes, T0, fold, MOVES, view)
 
 
 TABLE: Final[dict[str, Operator]] = {
@@ -261,9 +249,11 @@ TABLE: Final[dict[str, Operator]] = {
     "Pad": free(_pad),
     "DepthToSpace": free(lambda op: _blocks(op, spread=True)),
     "SpaceToDepth": free(lambda op: _blocks(op, spread=False)),
-    "Compress": free(_compress),
     "OneHot": free(
-        lambda op: [with_new_dim(op.shape(0), op.axis(-1, extra=1), first_of(op, 1))], like(2)
+        lambda op: [
+            (*op.shape(0)[: (axis := op.axis(-1, extra=1))], first_of(op, 1), *op.shape(0)[axis:])
+        ],
+        like(2),
     ),
     "Range": free(_range, fold=folding.fold_range),
     "ConstantOfShape": free(
@@ -276,14 +266,6 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "Size": free(lambda op: [()], INT64, lambda op, outputs: [(op.size(0),)]),
     "NonZero": free(lambda op: [(len(op.shape(0)), None)], INT64),
-    "AffineGrid": free(lambda op: [(*(size := op.ints(1))[:1], *size[2:], len(size) - 2)]),
-    # Columns of blocks put together to an image.
-    "Col2Im": free(
-        lambda op: [
-            (op.shape(0)[0], scaled(op.shape(0, exactly=3)[1], 1, prod(op.ints(2))), *op.ints(1))
-        ]
-    ),
-    "CenterCropPad": free(lambda op: ()),  # no exporter writes it: its shape is not followed
     "TopK": Operator(
         "|x| comparisons at least (onnx_tool: 0)",
         lambda op: (
@@ -294,16 +276,10 @@ TABLE: Final[dict[str, Operator]] = {
         rest=per_input(CMP),
         tool=zero,
     ),
-    "Unique": not_costed("how it searches is left to the runtime", lambda op: (), T0 + INT64),
     "NonMaxSuppression": not_costed(
         "the number of boxes compared is data (onnx_tool: 0)",
         lambda op: [(None, 3)],
         INT64,
         tool=zero,
-    ),
-    "TfIdfVectorizer": not_costed(
-        "depends on the length of texts",
-        lambda op: [(*op.shape(0)[:-1], max(op.attr_ints("ngram_indexes") or (-1,)) + 1)],
-        FLOAT,
     ),
 }

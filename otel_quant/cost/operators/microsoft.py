@@ -329,7 +329,7 @@ def _gather_block_quantized(op: Operation) -> Sequence[Shape]:
 
 _CONV_REST: Final = added(present(2), present(3), _activation)
 _FOUR_BIT: Final = _executes_in("4-bit float weight-only")
-_MATMUL: Final = Operator("|y|*K", matmul(0, 1), T0, last_axis)
+_MATMUL: Final = Operator("|y|*K", matmul(1), T0, last_axis)
 _MEAN: Final = added(per_input(ADD), per_output(DIV))
 
 _LAST: Final = "channels_last"
@@ -351,10 +351,10 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "RotaryEmbedding": elementwise.TABLE["RotaryEmbedding"],
     "FusedConv": Operator(
-        "Conv, bias, residual, activation", conv(0, 1), T0, conv_products(1), _CONV_REST
+        "Conv, bias, residual, activation", conv(1), T0, conv_products(1), _CONV_REST
     ),
     "FusedGemm": Operator(
-        "Gemm, activation", gemm(0, 1), T0, gemm_products, added(present(2), _activation)
+        "Gemm, activation", gemm(1), T0, gemm_products, added(present(2), _activation)
     ),
     "FusedMatMul": Operator(
         "|y|*K",
@@ -404,13 +404,13 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "QGemm": Operator(
         "Gemm, bias",
-        gemm(0, 3),
+        gemm(3),
         (lambda op: op.dtype(8) if op.has(8) else dtypes.FLOAT,),
         gemm_products,
         present(6),
         precision=Precision(operands=(0, 3), zero_point=(3, 5)),
     ),
-    "QLinearConv": windows.TABLE["QLinearConv"]._replace(shapes=_plain(conv(0, 3), _LAST)),
+    "QLinearConv": windows.TABLE["QLinearConv"]._replace(shapes=_plain(conv(3), _LAST)),
     "QLinearAdd": _rescaled("operands rescaled", broadcast_of(0, 3), ADD),
     "QLinearMul": _rescaled("operands rescaled", broadcast_of(0, 3), MUL),
     "QLinearSigmoid": _rescaled("by table or sigmoid", same_shape, EXP),

@@ -158,7 +158,6 @@ INT64: Final = always(dtypes.INT64)
 INT32: Final = always(dtypes.INT32)
 UINT8: Final = always(dtypes.UINT8)
 FLOAT: Final = always(dtypes.FLOAT)
-STRING: Final = always(dtypes.STRING)
 
 
 def same_shape(op: Operation) -> Sequence[Shape]:
@@ -206,11 +205,6 @@ def agree(what: str, *lengths: int | None) -> None:
 def with_dim(shape: Shape, axis: int, dim: int | None) -> Shape:
     """Returns the shape with one length replaced."""
     return (*shape[:axis], dim, *shape[axis + 1 :])
-
-
-def with_new_dim(shape: Shape, axis: int, dim: int | None) -> Shape:
-    """Returns the shape with one length put in."""
-    return (*shape[:axis], dim, *shape[axis:])
 
 
 def total(lengths: Sequence[int | None]) -> int | None:
@@ -273,9 +267,9 @@ def per_output0(macs: int) -> Formula:
     return lambda op: macs * volume0(op.out())
 
 
-def per_input(macs: int, i: int = 0) -> Formula:
-    """A number of MACs for each element of an operand."""
-    return lambda op: macs * op.size(i)
+def per_input(macs: int) -> Formula:
+    """A number of MACs for each element of the first operand."""
+    return lambda op: macs * op.size(0)
 
 
 def per_operand(i: int, macs: int, of: int | None = None) -> Formula:
@@ -304,10 +298,9 @@ def elementwise(
     types: Types = T0,
     fold: Fold | None = None,
     tool: int | None = None,
-    words: str = "",
 ) -> Operator:
     """A number of MACs per result, and onnx_tool's number where it differs."""
-    words = words or f"{macs} per result" + ("" if tool is None else f" (onnx_tool: {tool})")
+    words = f"{macs} per result" + ("" if tool is None else f" (onnx_tool: {tool})")
     tools = per_output0(macs if tool is None else tool)
     return Operator(words, shapes, types, rest=per_output(macs), tool=tools, fold=fold)
 

@@ -17,16 +17,13 @@ from otel_quant.cost.operators.record import (
     MUL,
     SQRT,
     T0,
-    UINT8,
     Formula,
     Operator,
     Precision,
     ShapesOf,
     added,
     agree,
-    free,
     like,
-    not_costed,
     per_input,
     per_output,
     present,
@@ -85,11 +82,11 @@ def _windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, poo
     return tuple(result)
 
 
-def conv(x: int, w: int) -> ShapesOf:
-    """Convolution of operand ``x`` with filters ``w`` [M, C / group, ...]."""
+def conv(w: int) -> ShapesOf:
+    """Convolution with filters of operand ``w`` [M, C / group, ...]."""
 
     def shapes(op: Operation) -> Sequence[Shape]:
-        data, filters = op.shape(x, 2), op.shape(w, 2)
+        data, filters = op.shape(0, 2), op.shape(w, 2)
         agree("channels of input and weight", data[1], scaled(filters[1], op.attr("group", 1)))
         kernel = op.attr_ints("kernel_shape") or filters[2:]
         return [(data[0], filters[0], *_windows(op, data[2:], kernel, pool=False))]
@@ -161,24 +158,6 @@ def _pool_tool(op: Operation) -> int:
     return volume0(op.out()) * kernel[0] * (kernel[1] if len(kernel) == 2 else 1)
 
 
-def _max_unpool(op: Operation) -> Sequence[Shape]:
-    """The lengths before the pooling."""
-    if op.has(2):
-        return [op.ints(2)]
-    data = op.shape(0)
-    slid = zip(data[2:], _window_lengths(op), _slid(op, len(data) - 2), strict=True)
-    lengths = [
-        None if length is None else (length - 1) * stride - before - behind + size
-        for length, size, (stride, _, before, behind) in slid
-    ]
-    return [(*data[:2], *lengths)]
-
-
-def _regions(op: Operation, *lengths: int) -> Sequence[Shape]:
-    """One window per region."""
-    return [(op.shape(1, 1)[0], op.shape(0, 2)[1], *lengths)]
-
-
 def _roi_align(op: Operation) -> int:
     """Four taps per sample; how many samples is only known from an attribute."""
     ratio = op.attr("sampling_ratio", 0)
@@ -205,9 +184,7 @@ def _resize(op: Operation) -> Sequence[Shape]:
     old = 0 < op.opset < 11 or op.kind == "Upsample"
     if not old and op.has(3) and op.input(3).shape != (0,):
         return [_resized_to(op, shape, axes, target_shape(op, 3))]
-    scales = op.attr_floats("scales")
-    if scales is None:
-        scales = op.floats(1 if old else 2)
+    scales = op.floats(1 if old else 2)
     cropped = op.attr_str("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     region = op.floats(1) if cropped else (0.0,) * len(axes) + (1.0,) * len(axes)
     result = list(shape)
@@ -246,7 +223,7 @@ _RESIZED: Final = Operator(
 
 TABLE: Final[dict[str, Operator]] = {
     "Conv": Operator(
-        "|y|*|W[1:]|, +|y| with bias", conv(0, 1), T0, conv_products(1), present(2), _conv_tool
+        "|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), present(2), _conv_tool
     ),
     "ConvTranspose": Operator(
         "|x|*|W[1:]|, +|y| with bias (onnx_tool: |y|*|W[1:]|)",
@@ -259,17 +236,17 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "DeformConv": Operator(
         "|y|*|W[1:]| and bilinear sampling of each tap",
-        conv(0, 1),
+        conv(1),
         T0,
         conv_products(1),
         lambda op: 4 * op.out_size() // op.dims(1)[0] * prod(op.dims(1)[1:]),
     ),
     "ConvInteger": Operator(
-        "|y|*|W[1:]|", conv(0, 1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))
+        "|y|*|W[1:]|", conv(1), INT32, conv_products(1), precision=Precision(zero_point=(1, 3))
     ),
     "QLinearConv": Operator(
         "|y|*|W[1:]|, +|y| with bias",
-        conv(0, 3),
+        conv(3),
         like(7),
         conv_products(3),
         present(8),
@@ -297,14 +274,16 @@ TABLE: Final[dict[str, Operator]] = {
         T0,
         rest=added(per_input(MUL), per_output(SQRT)),
     ),
-    "MaxUnpool": free(_max_unpool),
-    "MaxRoiPool": not_costed(
-        "the sizes of the regions are data",
-        lambda op: _regions(op, *(op.attr_ints("pooled_shape") or ())),
-    ),
     "RoiAlign": Operator(
         "5 per sample of a result (onnx_tool: 0)",
-        lambda op: _regions(op, op.attr("output_height", 1), op.attr("output_width", 1)),
+        lambda op: [
+            (
+                op.shape(1, 1)[0],
+                op.shape(0, 2)[1],
+                op.attr("output_height", 1),
+                op.attr("output_width", 1),
+            )
+        ],
         T0,
         rest=_roi_align,
         tool=zero,
@@ -315,11 +294,6 @@ TABLE: Final[dict[str, Operator]] = {
         T0,
         rest=_grid_sample,
         tool=zero,
-    ),
-    "ImageDecoder": not_costed(
-        "the lengths of the image are in its data",
-        lambda op: [(None, None, 1 if op.attr_str("pixel_format", "RGB") == "Grayscale" else 3)],
-        UINT8,
     ),
     "Resize": _RESIZED,
     "Upsample": _RESIZED,

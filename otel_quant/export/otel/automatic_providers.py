@@ -53,7 +53,8 @@ PROVIDERS: Final = ProvidersInUse()
 """Those of this process."""
 
 AUTOMATIC_PROVIDERS: Final[dict[str, Any]] = {}
-"""By signal; empty in a program that configures OpenTelemetry itself, and where none sends."""
+"""By signal; empty in a program that configures OpenTelemetry itself, and where none sends. A run that is to send
+profiles adds what stands for a provider of them."""
 
 
 def note_automatic_providers() -> None:

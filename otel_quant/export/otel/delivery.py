@@ -166,7 +166,7 @@ class Delivery:
                 if not any(each.is_waiting for unsent in self._unsent.values() for each in unsent):
                     continue
             self._is_wanted = False
-            self._flush("logs", "traces")
+            self._flush("logs", "traces", "profiles")
             time.sleep(SPACING)
             if is_new:
                 # Metrics leave once a minute as a rule. A run that is killed in its first minute

@@ -89,8 +89,8 @@ class LogsSink(Sink):
         self._context_of = context_of
         self._run_ids: Attributes = {}
         self._of_run: Mapping[str, Any] = {}  # What each checkpoint says of the run
-        # Monotonic clock of the last record with a reading, and the memory in it
-        self._sent: tuple[int, tuple[Any, Any]] | None = None
+        # Monotonic clock of the last record with a reading, its attributes, and how the names of those begin
+        self._sent: tuple[int, Attributes, str] | None = None
         self._impairments = Impairments()
 
     def run_started(self, event: Event) -> None:
@@ -118,7 +118,20 @@ class LogsSink(Sink):
         self.checkpoint(event)
 
     def step_ended(self, event: Event) -> None:
-        """Sends what the step used of each device, and its end."""
+        """Sends its lines of code, what the step used of each device, and its end."""
+        if event.top_lines is not None:
+            bound = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
+            self._emit(
+                semconv.LINES_EVENT,
+                event.top_lines,
+                {
+                    **self._run_ids,
+                    **_labels_of(event.step),
+                    **{name: event.attributes.get(name) for name in bound},
+                },
+                self._context_of(event.step),
+                event.time_ns,
+            )
         self._emit_devices(event)
         self.checkpoint(event)
 
@@ -134,7 +147,7 @@ class LogsSink(Sink):
 
     def checkpoint(self, event: Event) -> None:
         """Sends a checkpoint."""
-        self._sent = event.clock_ns, _memory(event.checkpoint, semconv.CHECKPOINT_PREFIX)
+        self._sent = event.clock_ns, event.checkpoint, semconv.CHECKPOINT_PREFIX
         # The program's own first: the SDK keeps a limited number of attributes, the last ones.
         attributes = {
             **custom_of(event.custom),
@@ -171,7 +184,7 @@ class LogsSink(Sink):
 
     def send_reading(self, event: Event) -> None:
         """Sends a reading."""
-        self._sent = event.clock_ns, _memory(event.attributes, semconv.READING_PREFIX)
+        self._sent = event.clock_ns, event.attributes, semconv.READING_PREFIX
         label = event.step.label if event.step is not None else semconv.ROOT_SPAN
         context = self._context_of(event.step)
         self._emit(semconv.READING_EVENT, label, event.attributes, context, event.time_ns)
@@ -179,7 +192,14 @@ class LogsSink(Sink):
 
     def forecast_exceeded(self, event: Event) -> None:
         """Sends that memory will not suffice."""
-        context, name = self._context_of(event.step), semconv.FORECAST_EVENT
+        self._warn(semconv.FORECAST_EVENT, event)
+
+    def forecast_stalled(self, event: Event) -> None:
+        """Sends that a step has stalled."""
+        self._warn(semconv.STALL_EVENT, event)
+
+    def _warn(self, name: str, event: Event) -> None:
+        context = self._context_of(event.step)
         self._emit(name, event.name, event.attributes, context, event.time_ns, _WARN)
         self._send()
 
@@ -228,10 +248,9 @@ class LogsSink(Sink):
         """Whether memory, that of the processes or of the GPUs, has moved since the last record."""
         if self._sent is None or event.clock_ns - self._sent[0] < _SPACING:
             return False
-        now = _memory(event.attributes, semconv.READING_PREFIX)
+        known, now = _memory(*self._sent[1:]), _memory(event.attributes, semconv.READING_PREFIX)
         return any(
-            abs(after - before) > _MOVED * before
-            for before, after in zip(self._sent[1], now, strict=True)
+            abs(after - before) > _MOVED * before for before, after in zip(known, now, strict=True)
         )
 
 

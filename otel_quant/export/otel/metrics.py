@@ -45,9 +45,11 @@ _Labels: TypeAlias = Mapping[str, str]
 _Kind: TypeAlias = tuple[str, str | None, str | None]
 """What the points of a step's metrics are told apart by: values of `semconv.STEP_LABELS`."""
 
-_Row: TypeAlias = tuple[str, Callable[..., None], _Labels]
-"""An attribute of an event (empty for its duration), what writes it to the metric that shows it, and the
-point's labels."""
+_Rows: TypeAlias = tuple[
+    list[tuple[str, Callable[..., None], _Labels]], list[tuple[str, "_PendingSeries"]]
+]
+"""Attributes of an event (empty for its duration): of each histogram with what writes it and the point's
+labels, of each counter and gauge with its series."""
 
 
 @dataclass(slots=True)
@@ -95,7 +97,7 @@ class MetricsSink(Sink):
             for figure in resource.device_figures
             for series in figure.steps
         )
-        self._rows: dict[tuple[_Kind, str | None], tuple[_Row, ...]] = {}
+        self._rows: dict[tuple[_Kind, str | None], _Rows] = {}
         self._series: dict[tuple[object, ...], _PendingSeries] = {}
         self._readings = _OnePerCollection(read_now)
         self._context_of = context_of
@@ -114,7 +116,8 @@ class MetricsSink(Sink):
             semconv.STEP_ACTIVE: self._observe_active,
             semconv.RUN_MEMORY_LIMIT: self._observe_limit,
             semconv.CALIBRATION_PROGRESS: self._observe_progress,
-            semconv.FORECAST_TIME_LEFT: self._observe_time_left,
+            semconv.FORECAST_TIME_LEFT: functools.partial(self._observe_forecast, "time_left"),
+            semconv.FORECAST_STALLED: functools.partial(self._observe_forecast, "stalled"),
             semconv.FORECAST_MEMORY: functools.partial(self._observe_growth, "memory"),
             semconv.FORECAST_GPU_MEMORY: functools.partial(self._observe_growth, "gpu"),
             semconv.RUN_START: self._runs.observe_starts,
@@ -159,18 +162,18 @@ class MetricsSink(Sink):
         """Records the step's figures, in the context of its span."""
         assert event.step is not None
         kind, error = _kind_of(event.step), event.error
+        context, attributes = self._context_of(event.step), {**event.attributes, "": event.duration}
         with self._lock:
+            histograms, pending = self._rows.get((kind, error)) or self._rows_of(kind, error)
             self._active[kind] -= 1
             if kind in self._forecasts:
                 self._forecasts = {key: it for key, it in self._forecasts.items() if key != kind}
-        rows = self._rows.get((kind, error))
-        if rows is None:
-            rows = self._rows[kind, error] = self._rows_of(kind, error)
-        context, attributes = self._context_of(event.step), event.attributes
-        for name, write, labels in rows:
-            value = attributes.get(name) if name else event.duration
-            if value is not None:
-                write(value, labels, context)
+            for name, written in pending:
+                if name in attributes:
+                    written.write(attributes[name], context)
+        for name, write, labels in histograms:
+            if name in attributes:
+                write(attributes[name], labels, context)
         for device in event.devices:
             for name, series in self._of_devices:
                 if name in device:
@@ -193,7 +196,7 @@ class MetricsSink(Sink):
             calibration = self._calibrations.get(_kind_of(step))
             if calibration is not None and calibration.step == step.index:
                 calibration.samples += count
-        self._writer_of(_SAMPLES, _labels_of(_kind_of(step)))(count)
+            self._series_of(_SAMPLES, _labels_of(_kind_of(step))).write(count)
 
     def reading_taken(self, event: Event) -> None:
         """Starts to observe the newest forecasts."""
@@ -220,8 +223,9 @@ class MetricsSink(Sink):
 
     def flush(self) -> None:
         """Gives the SDK what steps have written to counters and gauges since the last time."""
-        for each in tuple(self._series.values()):
-            each.flush()
+        with self._lock:
+            for each in self._series.values():
+                each.flush()
 
     def run_ended(self, event: Event) -> None:
         """Records the last values of custom metrics, and when the run ended."""
@@ -252,24 +256,24 @@ class MetricsSink(Sink):
         made: Instrument = create(metric.name, unit=metric.unit, description=metric.brief, **more)
         return made
 
-    def _rows_of(self, kind: _Kind, error: str | None) -> tuple[_Row, ...]:
-        labels = _labels_of(kind, error)
-        rows: list[_Row] = [("", self._write[semconv.STEP_DURATION], labels)]
+    def _rows_of(self, kind: _Kind, error: str | None) -> _Rows:
+        labels: _Labels = _labels_of(kind, error)
+        histograms = [("", self._write[semconv.STEP_DURATION], labels)]
+        pending = []
         for name, series in self._of_steps:
-            its_labels = {**labels, **series.labels}
-            rows.append((name, self._writer_of(series.metric, its_labels), its_labels))
-        return tuple(rows)
+            metric, its_labels = series.metric, {**labels, **series.labels}
+            if metric.instrument == "histogram":
+                histograms.append((name, self._write[metric.name], its_labels))
+            else:
+                pending.append((name, self._series_of(metric, its_labels)))
+        rows = self._rows[kind, error] = histograms, pending
+        return rows
 
-    def _writer_of(self, metric: Metric, labels: _Labels) -> Callable[..., None]:
-        """Returns what writes to one series of a metric."""
-        write = self._write[metric.name]
-        if metric.instrument == "histogram":
-            return write
-        with self._lock:
-            known = metric.name, *labels.items()
-            if known not in self._series:
-                self._series[known] = _PendingSeries(metric, write, labels)
-            return self._series[known].write
+    def _series_of(self, metric: Metric, labels: _Labels) -> _PendingSeries:
+        known = metric.name, *labels.items()
+        if known not in self._series:
+            self._series[known] = _PendingSeries(metric, self._write[metric.name], labels)
+        return self._series[known]
 
     def _observe_active(self, options: CallbackOptions) -> Iterable[Observation]:
         self.flush()  # a callback runs before the SDK collects what it was given
@@ -285,10 +289,10 @@ class MetricsSink(Sink):
             if share is not None:
                 yield Observation(share, _labels_of(kind))
 
-    def _observe_time_left(self, options: CallbackOptions) -> Iterable[Observation]:
+    def _observe_forecast(self, field: str, options: CallbackOptions) -> Iterable[Observation]:
         for kind, forecast in self._forecasts.items():
-            if forecast.time_left is not None:
-                yield Observation(forecast.time_left, _labels_of(kind))
+            if (value := getattr(forecast, field)) is not None:
+                yield Observation(value, _labels_of(kind))
 
     def _observe_growth(self, resource: str, options: CallbackOptions) -> Iterable[Observation]:
         for kind, forecast in self._forecasts.items():
@@ -346,7 +350,7 @@ class _PendingSeries:
     """One series of a counter or a gauge: what steps write between two collections is given to the SDK at once.
 
     The SDK takes 9 us for a value, and a step has five of these. A counter gets its first value immediately:
-    that is when the series begins, and rates are computed from there.
+    that is when the series begins, and rates are computed from there. Callers have the sink's lock.
     """
 
     def __init__(self, metric: Metric, write: Callable[..., None], labels: _Labels) -> None:
@@ -354,22 +358,19 @@ class _PendingSeries:
         self._adds_up = self._is_new = metric.instrument == "counter"
         self._value: Number | None = None
         self._context: Context | None = None  # Of the last step, for an exemplar
-        self._lock = threading.RLock()
 
-    def write(self, value: Number, labels: object = None, context: Context | None = None) -> None:
-        """Takes a value; called as the method of an instrument is."""
-        with self._lock:
-            before = self._value if self._adds_up else None
-            self._value = value if before is None else before + value
-            self._context = context
+    def write(self, value: Any, context: Context | None = None) -> None:
+        """Takes a value."""
+        if self._adds_up and self._value is not None:
+            value += self._value
+        self._value, self._context = value, context
         if self._is_new:
             self._is_new = False
             self.flush()
 
     def flush(self) -> None:
         """Gives the SDK what has been written since the last time."""
-        with self._lock:
-            value, self._value = self._value, None
+        value, self._value = self._value, None
         if value is not None:
             self._write(value, self._labels, self._context)
 

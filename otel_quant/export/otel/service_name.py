@@ -77,6 +77,12 @@ def process_attributes() -> dict[str, AttributeValue]:
     }
 
 
+def resource_without_sdk() -> dict[str, AttributeValue]:
+    """Returns what telemetry comes from where no SDK has made a resource."""
+    name = name_of_program()
+    return {**process_attributes(), **({} if name is None else {_KEY: name})}
+
+
 _INSTANCES: Final[dict[int, str]] = {}
 """The identifier of this process, by process id; in a forked child those of its parents are first."""
 

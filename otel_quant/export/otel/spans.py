@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextvars import Token
 from dataclasses import dataclass
+from itertools import filterfalse
 from typing import Any, Final, NamedTuple
 
 from opentelemetry import context as otel_context
@@ -54,12 +55,11 @@ class _RunSpan:
     is_own: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _StepSpan:
+class _StepSpan(NamedTuple):
     """The span of an open step."""
 
     span: Span
-    context: Context  # That of the run's span, with this one as the current span
+    context: Context  # That in which the step began, with this one as the current span
     known: Attributes  # What it has since its start
 
 
@@ -109,11 +109,11 @@ class SpansSink(Sink):
         memory = event.checkpoint.get(semconv.CHECKPOINT_MEMORY)
         if memory is not None:
             known[semconv.MEMORY_START] = memory
+        above = self._context_for(step)
         span = self._tracer.start_span(
-            step.label, self._context_for(step), attributes=known, start_time=event.time_ns
+            step.label, above, attributes=known, start_time=event.time_ns
         )
-        root = self._root
-        context = trace.set_span_in_context(span, root.context if root is not None else None)
+        context = trace.set_span_in_context(span, above)
         self._spans[step.index] = _StepSpan(span, context, event.attributes)
 
     def step_entered(self, step: StepInfo) -> Token[Any] | None:
@@ -121,7 +121,7 @@ class SpansSink(Sink):
         known = self._spans.get(step.index)
         if known is None:
             return None
-        return otel_context.attach(trace.set_span_in_context(known.span, self._context_for(step)))
+        return otel_context.attach(trace.set_span_in_context(known.span))
 
     def step_left(self, step: StepInfo, token: Token[Any] | None) -> None:
         """Makes the previous span the current one again."""
@@ -136,10 +136,8 @@ class SpansSink(Sink):
             return
         span, known = ended.span, ended.known
         if span.is_recording():
-            new = {
-                name: value for name, value in event.attributes.items() if known.get(name) != value
-            }
-            span.set_attributes({**custom_of(event.latest_custom), **new})
+            new = filterfalse(known.items().__contains__, event.attributes.items())
+            span.set_attributes({**custom_of(event.latest_custom), **dict(new)})
             if event.error is not None:
                 _set_error(span, event)
         span.end(end_time=event.ended_ns)

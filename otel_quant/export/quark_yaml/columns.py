@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import psutil
@@ -16,13 +16,19 @@ from otel_quant.export.quark_yaml.metrics import (
     FigureMetric,
     Metric,
     MetricContext,
+    RelativeTimeMetric,
+    StepNameMetric,
+    TimestampMetric,
 )
+from otel_quant.schema import semconv
 from otel_quant.schema.events import Event
-from otel_quant.schema.figures import Resource, total_used
+from otel_quant.schema.figures import Figure, Resource, YamlColumn, total_used
 from otel_quant.schema.records import Peaks, Reading
 
 _BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))
 """The classes of the metrics that are there unless a program removes them."""
+
+_AT_CHECKPOINTS: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, FigureMetric))
 
 _QUARKS_OWN: Final = "quark.common.profiler."
 _QUARKS_METRICS: Final = "metrics of Quark's profiler"
@@ -37,12 +43,15 @@ class ProgramMetrics:
     """The metrics of all runs of this process; a change by the program applies to every run."""
 
     def __init__(self, resources: Sequence[Resource]) -> None:
-        self._figures = tuple(
-            (resource.name, figure)
-            for resource in resources
-            for figure in resource.figures
-            if figure.column is not None and not figure.column.in_quark
-        )
+        shown = [(each.name, f, f.column) for each in resources for f in each.figures if f.column]
+        self._figures = [(name, figure) for name, figure, its in shown if not its.in_quark]
+        # What the built-in metrics of a checkpoint collect, of the event: to fill a context for them would take a
+        # twentieth of a step.
+        self._of_event: dict[str, Callable[[Event], object]] = {
+            StepNameMetric.name: lambda event: event.name,
+            TimestampMetric.name: lambda event: event.time_ns / _SECOND,
+            RelativeTimeMetric.name: lambda event: event.elapsed,
+        } | {its.key: _column(name, figure, its) for name, figure, its in shown}
         self._adopted: Any = None
         # Values of Quark's checkpoints, each until ours of that name is taken.
         self._of_quark: dict[str, dict[str, object]] = {}
@@ -56,11 +65,11 @@ class ProgramMetrics:
 
     def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Returns the values of the program's own metrics at a checkpoint, by name."""
-        values = {}
+        values = self._of_quark.pop(name, {})
         if not _BUILT_IN.issuperset(map(type, self.checkpoint_metrics)):
             added = filter(_is_added, self.checkpoint_metrics)
-            values = _collect(added, self._context(name, reading, baseline))
-        return values | self._of_quark.pop(name, {})
+            values = _collect(added, self._context(name, reading, baseline)) | values
+        return values
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
         """Returns the values of the program's own metrics of the whole run, by name."""
@@ -69,10 +78,13 @@ class ProgramMetrics:
 
     def columns(self, event: Event, *, strict: bool = False) -> dict[str, object]:
         """Returns the columns of a checkpoint, by key, in the order of the metrics."""
-        assert event.reading is not None
-        assert event.baseline is not None
-        context = self._context(event.name, event.reading, event.baseline)
-        return _columns(self._all("checkpoint_metrics", strict), context, event.custom)
+        columns: dict[str, object] = {}
+        for metric in self._all("checkpoint_metrics", strict):
+            if type(metric) not in _AT_CHECKPOINTS:
+                _add_collected(columns, metric, event.custom)
+            elif (of := self._of_event.get(metric.name)) and (value := of(event)) is not None:
+                columns[metric.name] = value
+        return columns
 
     def summary(self, end: Event) -> dict[str, object]:
         """Returns the figures of a run, by key, in the order of the metrics."""
@@ -80,7 +92,13 @@ class ProgramMetrics:
         assert end.baseline is not None
         assert end.peaks is not None
         context = _context_at_end(end.reading, end.baseline, end.peaks)
-        return _columns(self._all("summary_metrics"), context, end.latest_custom)
+        columns: dict[str, object] = {}
+        for metric in self._all("summary_metrics"):
+            if type(metric) not in _BUILT_IN:
+                _add_collected(columns, metric, end.latest_custom)
+            elif (value := metric.collect(context)) is not None:
+                columns[metric.name] = value
+        return columns
 
     def definitions(self, kind: Kind, *, strict: bool = False) -> list[tuple[str, str]]:
         """Returns the keys of metrics, each with its definition."""
@@ -194,19 +212,28 @@ def _collect(metrics: Iterable[Metric], context: MetricContext) -> dict[str, obj
     return values
 
 
-def _columns(
-    metrics: Iterable[Metric], context: MetricContext, custom: Mapping[str, object]
-) -> dict[str, object]:
-    columns: dict[str, object] = {}
-    for metric in metrics:
-        kind = type(metric)
-        if kind in _BUILT_IN:  # without the boundary, which costs as much as the value
-            value = metric.collect(context)
-            if value is not None:
-                columns[metric.name] = value
-            continue
-        with FAULTS.kept_in(f"metric {kind.__qualname__}"):
-            name = str(metric.name)
-            if custom.get(name) is not None:
-                columns[name] = custom[name]
-    return columns
+def _column(resource: str, figure: Figure, column: YamlColumn) -> Callable[[Event], object]:
+    """Returns what takes a figure from a checkpoint."""
+    attribute = semconv.CHECKPOINT_PREFIX + figure.checkpoint
+
+    def of(event: Event) -> float | None:
+        if figure.checkpoint:
+            value: Any = event.checkpoint.get(attribute)
+        else:
+            assert event.reading is not None
+            assert event.baseline is not None
+            first, now = event.baseline.resources, event.reading.resources
+            value = figure.since(first.get(resource), now.get(resource))
+        return None if value is None else round(max(value, 0) / column.scale, 2)
+
+    return of
+
+
+def _add_collected(
+    columns: dict[str, object], metric: Metric, collected: Mapping[str, object]
+) -> None:
+    """Adds the value of a metric of the program, which has been asked for it."""
+    with FAULTS.kept_in(f"metric {type(metric).__qualname__}"):
+        name = str(metric.name)
+        if collected.get(name) is not None:
+            columns[name] = collected[name]

@@ -161,11 +161,12 @@ class ProfileFile:
             if target == self.path:
                 return
             taken = _take(target)
+            if sys.platform == "win32":  # where no open file is replaced
+                taken.close()
             try:
-                self.path.replace(taken.path)
+                self._file.move(taken.path)
             finally:
                 taken.close()
-            self._file.path = taken.path
 
     def close(self) -> None:
         """Closes the file and gives up its lock."""

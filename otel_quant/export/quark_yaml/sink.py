@@ -75,6 +75,7 @@ class QuarkYamlSink(Sink):
         self._kept: list[str] | None = None
         self._costs: list[CostedModel] = []
         self._facts: dict[str, Any] = {}  # What is known of the run by its steps so far, by key
+        self._told: set[object] = set()  # Libraries of the steps so far, with their versions
         self._items: list[int | None] = []  # In the samples of each step
         # Reentrant: a signal handler may close a step while another is being written.
         self._lock = threading.RLock()
@@ -240,10 +241,13 @@ class QuarkYamlSink(Sink):
 
     def _new_facts(self, event: Event) -> str:
         """Returns, as comments, what a step says of the run that was not known before it."""
-        if self._strict:
-            return ""
         step, method = event.step, event.attributes.get(semconv.CALIBRATION_METHOD)
+        of_step = (step.library, step.library_version) if step is not None else None
+        is_known = of_step in self._told and (method is None or "calibration_method" in self._facts)
+        if self._strict or (is_known and not event.samples):
+            return ""
         with self._lock:  # steps of several threads may begin and end at the same time
+            self._told.add(of_step)
             before, now = self._facts, dict(self._facts)
             if step is not None and step.library is not None:
                 library = " ".join(filter(None, (step.library, step.library_version)))
@@ -309,7 +313,7 @@ def _cost_values(cost: CostedModel) -> dict[str, object]:
 
 def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:
     """Writes a mapping, one line for each key; a value that cannot be written is left out."""
-    text, prefix = "", first
+    lines = []
     for name, value in values.items():
         if type(value) is float:  # most are, and these two cannot fail
             shown = number(value)
@@ -321,6 +325,5 @@ def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:
                 shown = inline(value)
             if not shown:
                 continue
-        text += f"{prefix}{key(name)}: {shown}\n"
-        prefix = indent
-    return text
+        lines.append(f"{key(name)}: {shown}\n")
+    return first + indent.join(lines) if lines else ""

@@ -23,6 +23,7 @@ _UNPRINTABLE: Final = re.compile(
 _COMMENT_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
+@functools.lru_cache(maxsize=256)
 def quoted(text: str) -> str:
     """Writes a string as a YAML double-quoted scalar, which has all escapes of JSON."""
     return _printable(encode_basestring(_without_surrogates(text)))

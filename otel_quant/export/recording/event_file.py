@@ -20,6 +20,7 @@ import itertools
 import json
 import math
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -306,4 +307,11 @@ def _is_sibling(path: Path) -> bool:
             first = json.loads(lines.readline())
     except (OSError, ValueError, RecursionError):
         return False
-    return type(first) is dict and first.get("parent_pid") == os.getppid()
+    return type(first) is dict and first.get("parent_pid") == parent_pid()
+
+
+def parent_pid() -> int:
+    """Returns the process that has started this one; a fork server, which is not recorded, has forked it."""
+    loaded = sys.modules.get("multiprocessing.process")
+    parent = loaded.parent_process() if loaded is not None else None
+    return os.getppid() if parent is None else int(parent.pid)

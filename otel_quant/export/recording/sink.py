@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from otel_quant.base.files import replace_whole
 from otel_quant.export.otel.custom import custom_value
-from otel_quant.export.otel.service_name import name_of_program, process_attributes
+from otel_quant.export.otel.service_name import resource_without_sdk
 from otel_quant.export.otel.spans import SpanIds
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.curve import CurveFile, LargestProcesses
@@ -25,6 +25,7 @@ from otel_quant.export.recording.event_file import (
     complete_manifest,
     create_manifest,
     open_events,
+    parent_pid,
 )
 from otel_quant.schema import semconv, series
 from otel_quant.schema.events import Event, Sink
@@ -246,7 +247,7 @@ class RecordingSink(Sink):
         self._events = events
         self._state = StateFile(layout.state_path(self.folder, process))
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
-        fields = {"pid": event.run.pid, "parent_pid": os.getppid(), "argv0": argv0}
+        fields = {"pid": event.run.pid, "parent_pid": parent_pid(), "argv0": argv0}
         events.write("process.started", event.time_ns, event.clock_ns, fields)
         if self._takes_curve:
             path = layout.curve_path(self.folder, process)
@@ -366,10 +367,7 @@ def _ids_in(ids: SpanIds | None) -> Mapping[str, Any]:
 
 def _ids_without_sdk(run: RunInfo) -> Mapping[str, Any]:
     """Returns what a span would have had from outside: where `otel-quant send` is to put it."""
-    fields: dict[str, Any] = {"resource": process_attributes()}
-    name = name_of_program()
-    if name is not None:
-        fields["resource"]["service.name"] = name
+    fields: dict[str, Any] = {"resource": resource_without_sdk()}
     above = _TRACEPARENT.fullmatch(run.parent_carrier.get("traceparent", ""))
     if above is not None:
         fields |= above.groupdict()

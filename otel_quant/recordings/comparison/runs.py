@@ -165,14 +165,14 @@ def _steps(recording: Recording, together: bool) -> Iterator[tuple[StepPath, Com
 
 def _partial(recording: Recording) -> str:
     """Returns why a recording has only a part of a run; empty if it has the whole."""
+    if recording.problems and recording.state != "running":
+        return f"could not be read whole: {recording.problems[0]}"
     if recording.state in _PARTIAL:
         return _PARTIAL[recording.state]
     outermost = summary.outermost_runs(recording)
     if not outermost:
         return "has no run: the program has opened no step"
-    if any(run.end is None for run in outermost):
-        return _PARTIAL["lost"]
-    return f"could not be read whole: {recording.problems[0]}" if recording.problems else ""
+    return _PARTIAL["lost"] if any(run.end is None for run in outermost) else ""
 
 
 def _failure(recording: Recording) -> str:

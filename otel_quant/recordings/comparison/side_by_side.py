@@ -320,8 +320,6 @@ def alone(name: str, figures: Figures, cpus: float | None) -> tuple[float, float
     least = max(0.0, seconds - _LOST * max(wait, figures.get(CPU_WAITS, 0.0)))
     if name == DURATION:
         return left, least
-    if name == CPU_TIME and seconds:  # a thread that waits for another may spin
-        return value, value * least / seconds
     if name == SAMPLE_RATE and seconds:
         samples = value * seconds
         return samples / left if left else value, samples / least if least else math.inf

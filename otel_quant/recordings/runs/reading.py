@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from otel_quant.base.machine import processors
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.event_file import NewerSchemaError, load_manifest
 from otel_quant.recordings import summary
@@ -138,7 +139,7 @@ _Read: TypeAlias = "tuple[Row | None, list[Unreadable]]"
 
 
 def _each(read_one: partial[_Read], paths: Sequence[str]) -> Iterator[_Read]:
-    workers = min(_processors(), len(paths) // _FEW)
+    workers = min(processors(), len(paths) // _FEW)
     if workers > 1:
         try:
             pool = ProcessPoolExecutor(workers, None, signal.signal, _IGNORE_INTERRUPT)
@@ -149,10 +150,6 @@ def _each(read_one: partial[_Read], paths: Sequence[str]) -> Iterator[_Read]:
                 yield from pool.map(read_one, paths, chunksize=_CHUNK)
             return
     yield from map(read_one, paths)
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _row_at(path: str, names: Sequence[str], in_brief: bool) -> _Read:
@@ -181,7 +178,7 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         known = summary.value(recording, name) if name in summary.BY_NAME else None
         return attributes.get(fields.attribute_of(name)) if known is None else known
 
-    failed = sum(run.state in ("failed", "killed", "lost") for run in recording.runs)
+    failed = sum(run.is_broken for run in recording.runs)
     made = {
         fields.MODEL: _model_name(attributes.get(semconv.INPUT_PATH)),
         fields.MODEL_SIZE: value_of(f"{_FLOAT}size"),

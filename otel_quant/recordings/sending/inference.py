@@ -29,13 +29,7 @@ _TIMEOUT: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"
 """Seconds that an exporter goes on trying."""
 
 
-def send_inference(
-    result: InferenceResult,
-    began_ns: int,
-    ended_ns: int,
-    recording: Path | None,
-    settings: Settings,
-) -> None:
+def send_inference(result: InferenceResult, recording: Path | None, settings: Settings) -> None:
     """Sends all three signals, for ``OTEL_QUANT_EXIT_TIMEOUT`` at most; NotSentError if it cannot.
 
     The parent of the span is what ``TRACEPARENT`` says, else the run of the recording.
@@ -47,11 +41,12 @@ def send_inference(
         resource = resource.merge(Resource({"service.name": _SERVICE}))
     resource = of_this_process(resource)
     service = str(resource.attributes["service.name"])
-    belongs = _belonging(result, began_ns, recording, settings, service)
+    belongs = _belonging(result, recording, settings, service)
 
     kept, points = Kept(resource), InMemoryMetricReader()
     meters = MeterProvider([points], resource, shutdown_on_exit=False)
-    report(result, began_ns, ended_ns, belongs, Providers(kept.tracers, meters, kept.loggers))
+    providers = Providers(kept.tracers, meters, kept.loggers)
+    report(result, result.began_ns, result.ended_ns, belongs, providers)
     with suppress_instrumentation():  # no spans for the requests
         if kept.spans:  # none of a trace that is sampled out
             send(endpoint.spans, kept.spans)
@@ -60,11 +55,7 @@ def send_inference(
 
 
 def _belonging(
-    result: InferenceResult,
-    began_ns: int,
-    recording: Path | None,
-    settings: Settings,
-    service: str,
+    result: InferenceResult, recording: Path | None, settings: Settings, service: str
 ) -> RunContext:
     headers = {
         name: os.environ.get(name.upper()) for name in ("traceparent", "tracestate", "baggage")
@@ -80,5 +71,5 @@ def _belonging(
             context = trace.set_span_in_context(above, context)
     if not name:
         first = names_of(result, paths=settings.paths)[0] if settings.paths else None
-        name = made_name(first, began_ns, service)
+        name = made_name(first, result.began_ns, service)
     return RunContext(context, name, settings.paths)

@@ -10,6 +10,8 @@ import hashlib
 import uuid
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -21,12 +23,18 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider, sampling
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
 
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.service_name import model_name
-from otel_quant.export.otel.spans import SpansSink
+from otel_quant.export.otel.spans import SpanIds, SpansSink
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     Attributes,
@@ -36,12 +44,16 @@ from otel_quant.recordings.model import (
     RecordedStep,
     Recording,
     number,
+    script_of,
 )
 from otel_quant.recordings.sending.points import RecordedMeters
+from otel_quant.recordings.stacks import by_line, stacks_in
 from otel_quant.schema import semconv, series
 from otel_quant.schema.events import Event, EventKind, Sink, present, run_ids_of
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import CostedModel, Limits, Phase, RunInfo, StepInfo, StepProgress
+from otel_quant.schema.stacks import Stacks, top_lines
+from otel_quant.version import VERSION
 
 _KNOWN_AT_START: Final = semconv.ORIGIN | {
     semconv.RUN_ID, semconv.RUN_NAME, semconv.RUN_RANK, semconv.RUN_WORLD_SIZE, semconv.PROCESS_PID,
@@ -198,6 +210,7 @@ class Replay:
         self._ending, self._ending_lines = recording.ending, ending_lines
         self._limit = summary.limit(recording, run)
         self._steps_known = summary.StepSummary(recording, run)
+        self._stacks = stacks_in(recording, [run])
         self._info = _info_of(run, self._limit)
         self._of_run = self._with_peak(run.attributes, summary.peak_of_run(recording, run))
         if self._limit is not None:
@@ -258,6 +271,26 @@ class Replay:
         if not only_unended:
             self._add_points_of_run(metrics)
         return self
+
+    def profiles(self) -> list[Any]:
+        """Returns the requests of profiles of the run."""
+        from otel_quant.export.otel.profiles import ProfilesSink  # only for those who ask
+
+        requests: list[Any] = []
+        stacks = Stacks()
+        for each in self._stacks:
+            if each.step is not None:
+                stacks.add(each.step.step.index, each.lines, each.seen)
+        sink = ProfilesSink(requests.append, self._span_ids)
+        for event in self._events():
+            sink.receive(replace(event, stacks=stacks))
+        return requests
+
+    def _span_ids(self, step: StepInfo | None) -> SpanIds:
+        run, ids = self._run, self._ids
+        made = ids.of_run(run) if step is None else ids.of_step(run, self._steps[step.index])
+        resource: Any = self.kept.tracers.resource.attributes
+        return SpanIds(f"{made.trace_id:032x}", f"{made.span_id:016x}", None, resource)
 
     def _place(self, event: Event, step: RecordedStep | None, last: bool) -> SpanContext | None:
         """Puts in the ids of the spans that an event begins; returns what the first is within."""
@@ -348,6 +381,9 @@ class Replay:
             }
         if kind == "step.ended" and step is not None:
             known |= {"samples": step.samples, "error_message": step.error_message}
+            if semconv.STEP_BOUND_BY in step.attributes:
+                own = (each for each in self._stacks if each.step and each.step.step is step)
+                known["top_lines"] = top_lines(by_line(own))
         time_ns = self._ns(checkpoint.time) if checkpoint.wall_ns is None else checkpoint.wall_ns
         if checkpoint.phase == "start":
             self._starts[checkpoint.step] = time_ns
@@ -439,6 +475,38 @@ class Replay:
 
     def _ns(self, time: float) -> int:
         return self._began_ns + round(time * 1e9)
+
+
+def program_span(recording: Recording) -> list[Any]:
+    """Returns the span of the whole program, if its launcher has given one to its processes."""
+    ending = recording.ending
+    if recording.span is None or ending is None:
+        return []
+    trace_id, span_id = (int(each, 16) for each in recording.span)
+    ids, resource = _RecordedIds(), Resource.create()
+    ids.next.append(SpanContext(trace_id, span_id, False, _SAMPLED))
+    command = str(recording.origin.get(semconv.PROCESS_COMMAND_LINE, ""))
+    if str(resource.attributes.get(_NAME)).startswith("unknown_service"):
+        resource = resource.merge(Resource({_NAME: PurePath(script_of(command) or command).stem}))
+    error = ending.signal or (f"exit code {ending.exit_code}" if ending.exit_code else None)
+    attributes = {
+        semconv.PROCESS_COMMAND_LINE: command or None,
+        semconv.PROCESS_EXIT_CODE: None if ending.signal else ending.exit_code,
+        semconv.ENDING_SIGNAL: ending.signal,
+        semconv.ERROR_TYPE: error,
+    }
+    kept = Kept(resource, sampler=sampling.ALWAYS_ON, id_generator=ids)
+    tracer = kept.tracers.get_tracer(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
+    span = tracer.start_span(
+        semconv.PROGRAM_SPAN,
+        Context(),
+        attributes=present(attributes),
+        start_time=recording.began_ns,
+    )
+    if error is not None:
+        span.set_status(StatusCode.ERROR, error)
+    span.end(recording.began_ns + round(ending.time * 1e9))
+    return kept.spans
 
 
 def resource_of(run: RecordedRun) -> Resource:

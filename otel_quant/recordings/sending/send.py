@@ -16,11 +16,12 @@ from opentelemetry.sdk._logs import export as log_exporters
 from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.trace.export import SpanExporter
 
+from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.export.otel.default_exporters import defaults_in
 from otel_quant.export.otel.sdk_workarounds import objects_within
 from otel_quant.recordings.model import RecordedRun, Recording
-from otel_quant.recordings.sending.replay import Identifiers, Replay
+from otel_quant.recordings.sending.replay import Identifiers, Replay, program_span
 
 _BATCH: Final = 512
 """Spans or log records of one request, as the SDK sends by default."""
@@ -33,9 +34,11 @@ class Sent:
     spans: int = 0
     records: int = 0
     points: int = 0
+    profiles: int = 0
 
     def __str__(self) -> str:
-        return f"{self.spans} spans, {self.records} log records, {self.points} points of metrics"
+        text = f"{self.spans} spans, {self.records} log records, {self.points} points of metrics"
+        return f"{text}, {self.profiles} profiles" if self.profiles else text
 
 
 def send_recording(
@@ -49,12 +52,16 @@ def send_recording(
         run for run in recording.runs if run.state != "running"
     ]  # fmt: skip
     sent = Sent()
-    if not runs:
+    if not runs and recording.span is None:
         return sent
     endpoint = configured_endpoint()
     identifiers = Identifiers(recording)
+    requests: list[Any] = []
     try:
         with suppress_instrumentation():  # no spans for the requests
+            if whole := program_span(recording):
+                send(endpoint.spans, whole)
+                sent.spans += len(whole) if endpoint.spans else 0
             for run in runs:
                 replay = Replay(run, recording, identifiers, ending_lines)
                 replay.play(only_unended=only_unended)
@@ -67,6 +74,11 @@ def send_recording(
                 for data, number in replay.meters.all():
                     send(endpoint.points, data)
                     sent.points += number if endpoint.points else 0
+                requests += replay.profiles() if endpoint.profiles else ()
+            for request in requests:  # last: not every receiver takes profiles
+                send(endpoint.profiles, request)
+                (of_run,) = request.resource_profiles
+                sent.profiles += len(of_run.scope_profiles[0].profiles)
     except NotSentError as error:
         raise NotSentError(
             f"the endpoint did not take it: {error}; before that {sent} were sent; the recording "
@@ -107,6 +119,7 @@ class Endpoint:
     spans: tuple[Any, ...]
     records: tuple[Any, ...]
     points: tuple[Any, ...]
+    profiles: tuple[Any, ...]
 
 
 def configured_endpoint() -> Endpoint:
@@ -118,6 +131,7 @@ def configured_endpoint() -> Endpoint:
             "no endpoint is set; expected one in OTEL_EXPORTER_OTLP_ENDPOINT, "
             "such as http://localhost:4317, or other settings of OpenTelemetry"
         )
+    profiles: tuple[Any, ...] = ()
     with LastResort() as end, _CapturedLog():  # any distribution may be there, and raise anything
         for group, chosen in (
             ("opentelemetry_distro", os.environ.get("OTEL_PYTHON_DISTRO")),
@@ -127,11 +141,16 @@ def configured_endpoint() -> Endpoint:
                 if chosen in (None, point.name):
                     point.load()().configure()
                     break
+        if settings_from(os.environ).profiles:
+            from otel_quant.export.otel.profile_exporters import exporter  # only for those who ask
+
+            profiles = (exporter(),)
     if end.error is not None:
         raise NotSentError(f"the settings of OpenTelemetry cannot be used: {end.error}")
     providers = trace.get_tracer_provider(), get_logger_provider(), metrics.get_meter_provider()
-    found = Endpoint(*(tuple(_exporters(provider)) for provider in providers))
-    if not (found.spans or found.records or found.points):
+    spans, records, points = (tuple(_exporters(provider)) for provider in providers)
+    found = Endpoint(spans, records, points, profiles)
+    if not (spans or records or points or profiles):
         raise NotSentError(
             "the settings of OpenTelemetry name no exporter: expected otlp in "
             "OTEL_TRACES_EXPORTER, OTEL_LOGS_EXPORTER or OTEL_METRICS_EXPORTER, or none of them set"
@@ -149,7 +168,8 @@ def send(exporters: Iterable[Any], batch: Any) -> None:
         reason, failed = type(exporter).__name__, True
         with _CapturedLog() as said:
             try:
-                failed = getattr(exporter.export(batch), "name", "") == "FAILURE"
+                result = exporter.export(batch)
+                failed = result is False or getattr(result, "name", "") == "FAILURE"
             except OSError as error:  # in 1.38 those over HTTP raise it if nothing listens
                 reason = str(error)
         if failed:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.fake_nvml import FakeGpu, FakeMig, FakeNvml
 from tests.fixtures.programs import clean_environment, run
 
 MIB = 1 << 20
+ROOT = Path(__file__).parents[3]
 
 PROGRAM = """
 import json, os
@@ -75,3 +77,51 @@ print(json.dumps([same, torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork(
 
 def test_the_real_torch_is_left_alone_until_it_starts_cuda() -> None:
     assert printed_by(UNTOUCHED) == [True, False, False]
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="the fake driver would hide the GPU")
+def test_the_page_of_a_machine_with_a_gpu_says_what_was_seen_and_what_was_not_run(
+    tmp_path: Path,
+) -> None:
+    gpu, part = FakeGpu(uuid="GPU-a", used=1 << 30, util=50), FakeMig(uuid="MIG-b", used=1 << 29)
+    for name in ("whole", "parted"):
+        (tmp_path / name).mkdir()
+    whole = FakeNvml(tmp_path / "whole", [gpu])
+    parted = FakeNvml(tmp_path / "parted", [FakeGpu(uuid="GPU-a", mig=1), part])
+    found = {}
+    for driver in (whole, parted):
+        done = run(
+            [sys.executable, ROOT / "scripts" / "gpu_check.py", "--here", "--out", "page.md"],
+            tmp_path, {**clean_environment(), **driver.env},
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        page = (tmp_path / "page.md").read_text()
+        assert done.stdout == f"{page}\n"
+        for line in page.splitlines()[6:]:
+            what, seen, verdict = line.strip("| ").split(" | ")
+            found.setdefault(what, []).append((seen, verdict))
+    assert found.pop("CPU time of a sample")[0][1] == "as expected"
+    metrics = found.pop("metrics of GPUs")
+    assert metrics == [
+        ("hw.gpu.memory.limit 8.58993e+10, hw.gpu.memory.usage 1.07374e+09, hw.gpu.utilization 0.5", "as expected"),
+        ("hw.gpu.memory.limit 8.58993e+10, hw.gpu.memory.usage 5.36871e+08", "as expected"),
+    ]  # fmt: skip
+    assert found.pop("devices that the probe reads") == [
+        ("0: Fake GPU, 1,024 of 81,920 MiB", "as expected"),
+        ("0: Fake GPU, 512 of 81,920 MiB", "as expected"),
+    ]
+    assert found.pop("MIG devices") == [("none here", "not run")]
+    assert found.pop("MIG device MIG-b") == [("Fake GPU, 512 of 81,920 MiB", "as expected")]
+    lacked = {
+        what: {seen for seen, verdict in rows if verdict == "not run"}
+        for what, rows in found.items()
+    }
+    torch = {"torch sees no CUDA device"}
+    assert lacked == {
+        "the probe and nvidia-smi": {"nvidia-smi is not installed"},
+        "1 GiB kept in a step, and torch's allocator": torch,
+        "2 GiB allocated and freed within a step": torch,
+        "a child process on the same device": torch,
+        "`inference` of torch models": torch,
+        "`inference` and `bench` of ONNX models": {"onnxruntime is not onnxruntime-gpu"},
+    }

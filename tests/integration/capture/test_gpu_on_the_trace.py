@@ -129,17 +129,18 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
     for device, used, limit, peak in ((FIRST, 12, 80, 30), (SECOND, 1, 40, 1)):
         in_step = dict.fromkeys(("quant.step.kind", "quant.step.name"), "Calibration")
         for metric, labels, value in (
-            ("quant.run.gpu.memory.usage", {}, used),
-            ("quant.run.gpu.memory.limit", {}, limit),
+            ("hw.gpu.memory.usage", {}, used),
+            ("hw.gpu.memory.limit", {}, limit),
             ("quant.step.gpu.memory.peak", in_step, peak),
         ):
             assert otlp.point(metric, **labels, hw__id=device).value == value * GIB
-    for metric, value in (
-        ("utilization", 0.97), ("power", 612.4), ("temperature", 71),
-        ("clock", 1_755_000_000), ("memory_clock", 2_619_000_000),
+    is_gpu = {"hw.type": "gpu"}
+    for metric, labels, value in (
+        ("hw.gpu.utilization", {}, 0.97), ("hw.power", is_gpu, 612.4), ("hw.temperature", is_gpu, 71),
+        ("quant.run.gpu.clock", {}, 1_755_000_000), ("quant.run.gpu.memory_clock", {}, 2_619_000_000),
     ):  # fmt: skip
-        (point,) = otlp.latest_points(f"quant.run.gpu.{metric}")
-        assert (point.attributes, point.value) == ({"hw.id": FIRST}, value)
+        (point,) = otlp.latest_points(metric)
+        assert (point.attributes, point.value) == ({"hw.id": FIRST, **labels}, value)
     (impaired,) = otlp.records_of("quant.device.impaired")
     assert impaired.body == f"GPU 0 ({FIRST}): slowed down by heat (by hardware)"
     assert impaired.attributes["quant.gpu.device.slowed_by"] == ("heat (by hardware)",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -224,16 +225,31 @@ def test_of_a_trace_that_is_sampled_out_records_and_metrics_are_sent(
         (Mode.REFUSE, "http/protobuf"),
     ],
 )
-def test_an_endpoint_that_is_away_costs_a_line_and_nothing_else(
+def test_what_an_endpoint_that_is_away_did_not_get_is_kept_and_sent_later(
     folder: Path, otlp: OtlpReceiver, protocol: Any, mode: Mode
 ) -> None:
     environment = otlp.environment(protocol) | {"OTEL_QUANT_EXIT_TIMEOUT": "1000"}
     otlp.become(mode)
     done = run(folder, environment, "float.onnx", "--format", "json")
     assert done.returncode == 0
-    assert [model["path"] for model in json.loads(done.stdout)["models"]] == ["float.onnx"]
+    result = json.loads(done.stdout)
+    (model,) = result["models"]
+    assert model["path"] == "float.onnx"
     (line,) = done.stderr.splitlines()
-    assert line.startswith("the telemetry of the inference was not sent: ")
+    said = r"the telemetry of the inference was not sent: .+; `otel-quant send (\S+)` sends it"
+    (kept,) = re.fullmatch(said, line).groups()  # type: ignore[union-attr]
+
+    otlp.become(Mode.ACCEPT)
+    sent = run_command([sys.executable, "-m", "otel_quant", "send", kept], folder, environment)
+    assert (sent.returncode, sent.stdout, sent.stderr) == (0, f"{kept}: sent\n", "")
+    assert sorted(otlp.span_names()) == ["inference", "model inference"]
+    assert (otlp.span("inference").start_ns, otlp.span("inference").end_ns) == (
+        result["began_ns"], result["ended_ns"],
+    )  # fmt: skip
+    assert {p.metric: p.value for p in otlp.points} == {
+        "quant.inference.start": result["began_ns"] / 1e9, **figures(model),
+    }  # fmt: skip
+    assert otlp.records_of("quant.inference.operator.timed")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,10 +15,10 @@ import pytest
 
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
+from tests.fixtures.control_groups import ControlGroup
 from tests.fixtures.programs import FLOAT_MODEL, Launched, launcher
 
 MB = 1_000_000
-GROUPS: Final = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 PROGRAM: Final = '''
 import json, os, signal, sys, time
@@ -71,45 +70,10 @@ def sample_in(ending: Ending) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-@pytest.fixture
-def group() -> Iterator[Path]:
-    """A control group of its own."""
-    name = f"otel-quant-test-{os.getpid()}"
-    for place in GROUPS:
-        path = place / name
-        try:
-            path.mkdir()
-        except OSError:
-            continue
-        if any((path / file).exists() for file in ("memory.max", "memory.limit_in_bytes")):
-            yield path
-            remove(path)
-            return
-        path.rmdir()
-    pytest.skip("no control group with a limit of memory can be made here")
-
-
-def remove(group: Path) -> None:
-    for _ in range(100):
-        try:
-            group.rmdir()
-        except OSError:  # the kernel is still busy with what has been killed
-            time.sleep(0.05)
-        else:
-            return
-
-
-def limit(group: Path, size: int) -> None:
-    for file in ("memory.max", "memory.limit_in_bytes"):
-        if (group / file).exists():
-            (group / file).write_text(str(size))
-
-
 def run_within(
-    group: Path, launched: Launched, command: list[str], *options: str
+    group: ControlGroup, launched: Launched, command: list[str], *options: str
 ) -> subprocess.CompletedProcess[str]:
-    within = f'echo $$ > {group}/cgroup.procs; exec "$@"'
-    return launched.run_bare(["sh", "-c", within, "sh", *launcher(*options), *command])
+    return launched.run_bare(group.within([*launcher(*options), *command]))
 
 
 def test_a_killed_calibration_says_where_it_was_and_what_it_held_and_sends_nothing_unasked(
@@ -148,10 +112,10 @@ def test_a_killed_child_is_reported_although_the_program_ends_by_itself(launched
     "megabytes", [400, *(pytest.param(400 + 30 * n, marks=pytest.mark.slow) for n in range(20))]
 )
 def test_an_out_of_memory_kill_is_known_and_reported(
-    launched: Launched, group: Path, megabytes: int
+    launched: Launched, group: ControlGroup, megabytes: int
 ) -> None:
     size = megabytes * MB
-    limit(group, size)
+    group.limit(size)
     done = run_within(group, launched, program(launched.folder, 10 * MB, 512))
     assert done.returncode == -signal.SIGKILL
     ending = ending_in(launched.recording)

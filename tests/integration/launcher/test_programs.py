@@ -246,3 +246,78 @@ def test_a_call_that_fails_before_its_first_step_is_a_failed_step_of_a_run_that_
     [step] = run.steps
     assert (run.state, step.name, step.state) == ("failed", "quantize_dynamic", "failed")
     assert "missing.onnx" in str(step.error_message)
+
+
+STAGES = {
+    "good.py": "import otel_quant\nwith otel_quant.step('Calibration'): pass",
+    "early.py": "raise ValueError('no data')",  # before it imports a library
+    "late.py": "import otel_quant\nwith otel_quant.step('Export'): pass\n1 / 0",
+}
+
+
+def test_each_stage_of_a_script_that_raises_stands_as_failed_wherever_the_run_is_shown(
+    launched: Launched, otlp: OtlpReceiver
+) -> None:
+    for name, code in STAGES.items():
+        (launched.folder / name).write_text(f"{code}\n")
+    script = "; ".join(f"python {name}" for name in STAGES)
+    command = [each for each in launcher("--out", "made") if each != "--no-report"]
+    ours = launched.run_bare(
+        [*command, "sh", "-c", f"{script}; exit 0"], variables=otlp.environment()
+    )
+    shown = launched.run_bare(["otel-quant", "show", "made"]).stdout
+    assert ours.returncode == 0
+    for text in (ours.stderr, shown):
+        assert "finished in" in text
+        assert (
+            ", but 2 runs within it did not end well.\nearly.py failed with ValueError: no data.\n"
+            in text
+        )
+        found = re.findall("^process [0-9]+  (ok|failed), memory peak .*: python (.*)$", text, re.M)
+        assert found == [("ok", "good.py"), ("failed", "early.py"), ("failed", "late.py")]
+        assert re.findall("^(Calibration|Export) .* ok$", text, re.M) == ["Calibration", "Export"]
+    runs = launched.run_bare(["otel-quant", "runs", "made"]).stdout
+    assert "ended, 2 failed" in runs
+    report = (launched.folder / "made" / "report.html").read_text()
+    assert report.count('<tr class="failed">') == 2
+    roots = [
+        (span.status, span.status_message)
+        for span in otlp.by_start()
+        if span.name == "quantization"
+    ]
+    assert roots == [("UNSET", ""), ("ERROR", "no data"), ("ERROR", "division by zero")]
+
+
+WORKERS = """
+import multiprocessing, sys, time
+import otel_quant
+
+def work(done):
+    with otel_quant.step("Calibration"):
+        pass
+    done.set()
+    time.sleep(60)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    with otel_quant.step("Model Quantization"):
+        for _ in range(2):
+            done = context.Event()
+            worker = context.Process(target=work, args=(done,))
+            worker.start()
+            done.wait()
+            worker.terminate()  # as a pool does at its end
+            worker.join()
+"""
+
+
+@pytest.mark.parametrize("start", ["fork", "forkserver"])
+def test_workers_that_were_ended_on_purpose_are_no_failure_and_no_other_programs(
+    launched: Launched, start: str
+) -> None:
+    (launched.folder / "quantize.py").write_text(WORKERS)
+    ours = launched.run(["python", "quantize.py", start], "--out", "made")
+    assert re.search(r"^quantize\.py finished in \S+ s\.$", ours.stderr, re.M)
+    assert re.search(r"^Model Quantization took ", ours.stderr, re.M)
+    program, *workers = read(launched.folder / "made").runs
+    assert [(run.state, run.parent_pid) for run in workers] == [("lost", program.pid)] * 2

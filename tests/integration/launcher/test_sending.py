@@ -385,3 +385,32 @@ def test_what_an_endpoint_did_not_take_is_kept_and_can_be_sent_again(
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith(": 10 spans, 0 log records, 0 points of metrics sent\n")
     assert len(otlp.spans) == 10
+
+
+def test_the_processes_of_a_pipeline_are_one_trace_below_a_span_of_the_whole_program(
+    launched: Launched, otlp: OtlpReceiver
+) -> None:
+    (launched.folder / "stage.py").write_text(
+        "import sys, otel_quant\nwith otel_quant.step(sys.argv[1]):\n    assert sys.argv[1] != 'Export'\n"
+    )
+    (launched.folder / "all.sh").write_text(
+        "python stage.py 'Dataset Loading'\npython stage.py Calibration\npython stage.py Export\n"
+    )
+    assert launched.run(["sh", "all.sh"], variables=otlp.environment()).returncode == 1
+    below = [
+        ("quantization", [(step, [])]) for step in ("Dataset Loading", "Calibration", "Export")
+    ]
+    assert otlp.tree() == [("program", below)]
+    root = otlp.span("program")
+    assert {span.trace_id for span in otlp.spans} == {root.trace_id}
+    assert (root.status, root.status_message) == ("ERROR", "exit code 1")
+    assert root.attributes == {
+        "process.command_line": "sh all.sh",
+        "process.exit.code": 1,
+        "error.type": "exit code 1",
+    }
+    _, records, _ = received(otlp)
+    assert {record.trace_id for record in records} == {root.trace_id}
+    done = send(launched, otlp.environment())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert otlp.tree() == [("program", below)]

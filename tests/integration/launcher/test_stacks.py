@@ -11,6 +11,8 @@ from operator import itemgetter
 import pytest
 
 from otel_quant.recordings.reader import read
+from tests.fixtures.fake_nvml import FakeGpu, FakeNvml, FakeProcess
+from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched, Workshop
 from tests.fixtures.recording_schema import check_recording
 
@@ -82,6 +84,8 @@ def test_growth_of_memory_and_time_are_at_the_functions_that_took_them(
     # A sample may see the program between two steps as well.
     most, _ = max((each for each in stacks if each[0][0].endswith("Computing")), key=itemgetter(1))
     assert most[2].startswith("busy (")
+    of_step = ("--step", "Holding", "--by", "memory")
+    assert shown(launched, "show", "--stacks", *of_step) == shown(launched, "stacks", *of_step)
     text = "".join(path.read_text() for path in launched.recording.glob("stacks.*"))
     assert "s3cret" not in text
     assert "otel_quant/" not in text  # frames of ours are none of the program's
@@ -145,6 +149,41 @@ def test_what_a_thread_ran_is_known_from_the_beginning_of_its_step(
     assert sum(row[3] for row in rows) / 1e9 == pytest.approx(float(done.stdout), rel=0.1)
 
 
+@pytest.mark.parametrize("utilization", [3, 90])
+def test_a_gpu_that_waits_for_python_and_its_lines_are_told_live_and_when_sent_later(
+    launched: Launched, workshop: Workshop, otlp: OtlpReceiver, utilization: int
+) -> None:
+    gpu = FakeGpu(uuid="GPU-a", used=2 << 30, util=utilization)
+    driver = FakeNvml(workshop.folder, [gpu], [FakeProcess(used=1 << 30)])
+    script = workshop.folder / "caf\udce9" / "script.py"  # a name that is no UTF-8
+    script.parent.mkdir()
+    script.write_text(PROGRAM.replace("busy(1.0)", "busy(2.5)"))
+    variables = {**driver.env, **otlp.environment("http/protobuf")}
+    done = launched.run([sys.executable, str(script)], variables=variables)
+    assert done.returncode == 0, done.stderr
+    step = otlp.span("Computing")
+    waits = step.attributes["quant.step.bound_by"] == "gpu_idle"
+    assert waits is (utilization == 3)
+    assert ("probably bound by Python, for which the GPU waits: the GPU" in done.stderr) is waits
+    (live,) = (each for each in otlp.records_of("quant.lines.seen") if each.span_id == step.span_id)
+    assert live.trace_id == step.trace_id
+    assert {name: live.attributes[name] for name in ("quant.step.bound_by", "quant.step.name")} == {
+        "quant.step.bound_by": step.attributes["quant.step.bound_by"],
+        "quant.step.name": "Computing",
+    }
+    first = live.body["time"][0]
+    assert re.fullmatch(r"busy \(/.+/caf\\udce9/script\.py:\d+\)", first["line"])
+    assert first["seconds"] > 1
+    assert len(live.body["time"]) <= 10
+    sending = ["otel-quant", "send", launched.recording.name]
+    sent = launched.run_bare(sending, variables=otlp.environment("http/protobuf"))
+    assert sent.returncode == 0, sent.stderr
+    later = otlp.records_of("quant.lines.seen")[-1]
+    assert later.span_id == live.span_id
+    assert later.attributes == live.attributes
+    assert {each["line"] for each in later.body["time"]} >= {first["line"]}
+
+
 def test_stacks_can_be_switched_off(launched: Launched, workshop: Workshop) -> None:
     script = workshop.script(PROGRAM)
     launched.run([sys.executable, str(script.path)], variables={"OTEL_QUANT_STACKS": "false"})
@@ -152,7 +191,7 @@ def test_stacks_can_be_switched_off(launched: Launched, workshop: Workshop) -> N
     asked = launched.run_bare(["otel-quant", "stacks", launched.recording.name])
     assert (asked.returncode, asked.stdout) == (1, "")
     assert asked.stderr.startswith(
-        f"otel-quant: {launched.recording.name}: holds no stacks; expected"
+        f"otel-quant: {launched.recording.name}: holds no stacks that can be read; expected"
     )
 
 
@@ -244,9 +283,56 @@ def test_a_slow_loader_is_what_bounds_a_real_calibration(
     assert done.returncode == 0, done.stderr
     said = re.search(
         r"^Calibration: bound by the loader of the calibration data: (\d+) % of its time, "
-        r"most at Reader\.get_next \(script\.py:11\)\.$",
+        r"most at Reader\.get_next \(script\.py:11\)\. To try: load the next samples in another thread",
         done.stderr,
         re.MULTILINE,
     )
     assert said is not None, done.stderr
     assert int(said[1]) > 50
+
+
+@pytest.mark.parametrize("is_stalled", [True, False])
+def test_a_stall_in_the_data_reader_is_told_of_once_with_its_line_and_a_slow_sample_is_not(
+    launched: Launched, workshop: Workshop, otlp: OtlpReceiver, is_stalled: bool
+) -> None:
+    # Fast samples, then one that takes forty times as long, or more than can be called slow.
+    script = workshop.script(f"""
+        import time
+        import numpy, onnx
+        from onnx import TensorProto, helper, numpy_helper
+        from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+        class Reader(CalibrationDataReader):
+            given = 0
+            def __len__(self):
+                return 6
+            def get_next(self):
+                self.given += 1
+                time.sleep({26 if is_stalled else 12} if self.given == 5 else 0.3)
+                return {{"x": numpy.ones((1, 8), numpy.float32)}} if self.given <= 6 else None
+
+        weight = numpy_helper.from_array(numpy.ones((8, 8), numpy.float32), "w")
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])], [weight],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        onnx.save(model, "m.onnx")
+        quantize_static("m.onnx", "q.onnx", Reader())
+    """)
+    variables = otlp.environment("http/protobuf")
+    done = launched.run([sys.executable, str(script.path)], variables=variables)
+    assert done.returncode == 0, done.stderr
+    words = re.compile(
+        r"Calibration, sample 4 of 6: no further sample for 2\d s, many times as long as any before, "
+        r"at Reader\.get_next \(script\.py:13\)"
+    )
+    records = otlp.records_of("quant.forecast.step_stalled")
+    assert len(words.findall(done.stderr)) == len(records) == (1 if is_stalled else 0)
+    for record in records:
+        assert words.fullmatch(record.body)
+        assert record.severity == "WARN"
+        assert 20 < record.attributes["quant.forecast.stalled"] < 26
+        assert record.attributes["quant.calibration.sample_count"] == 4
+        assert record.span_id == otlp.span("Calibration").span_id

@@ -128,6 +128,65 @@ def test_the_lines_of_steps_are_folded_at_libraries_opened_searched_and_zoomed(
     assert boxes.count() == 6
 
 
+def test_a_step_of_the_table_opens_its_lines_and_a_page_without_javascript_has_a_picture(
+    opened: Open, tmp_path: Path
+) -> None:
+    whole = with_stacks(tmp_path)
+    second = whole.runs[0].steps[1].name
+    page = opened(render(whole)).page
+    page.locator("#steps a", has_text=second).press("Enter")
+    boxes = page.locator(".flame .plot button")
+    assert boxes.first.inner_text() == second
+    assert boxes.first.evaluate("each => each === document.activeElement")
+    tables = page.locator(".flame .lines table")
+    assert tables.locator("caption").all_inner_texts() == [
+        f"Lines with the most time of their own, {second}",
+        f"Lines with the most memory growth of their own, {second}",
+    ]
+    assert [row.split("\t") for row in tables.nth(1).locator("tr").all_inner_texts()] == [
+        ["merge (onnxruntime/quantization/calibrate.py:983)", "300 MB", "75.0 %"],
+        ["Reader.get_next (/a/quantize.py:30)", "100 MB", "25.0 %"],
+    ]
+    boxes.first.press("Escape")
+    assert tables.count() == 0
+    still = opened(render(whole), java_script_enabled=False).page
+    texts = still.locator(".flame .outline text").all_text_contents()
+    assert texts[:2] == ["all steps", whole.runs[0].steps[0].name]
+    assert "onnxruntime" in texts
+    still.locator("#steps a", has_text=second).click()
+    assert still.locator(".flame .outline :target").is_visible()
+
+
+def test_a_comparison_draws_what_differs_and_not_what_noise_explains(
+    opened: Open, tmp_path: Path
+) -> None:
+    main = Place("/a/quantize.py", "main", 12, "")
+    load = Place("/a/quantize.py", "load", 30, "")
+    collect = Place("onnxruntime/quantization/calibrate.py", "collect", 698, "onnxruntime")
+    sides = []
+    for name, pairs in (("base", ((1, 4), (2, 5))), ("new", ((9, 5), (8, 4.5)))):
+        runs = []
+        for number, (loading, collecting) in enumerate(pairs):
+            folder = tmp_path / f"{name}{number}"
+            folder.mkdir()
+            whole, stacks = built.good(folder), Stacks()
+            run = whole.runs[0]
+            for line, took in ((load, loading), (collect, collecting)):
+                stacks.add(run.steps[1].index, (main, line), Amounts(round(took * 1e9)))
+            path = layout.stacks_path(folder, run.process, run.id)
+            path.write_text(as_json({"schema": 1, "run": run.id, **to_lists(stacks)}))
+            runs.append(compared_run(folder.name, whole))
+        sides.append(Side(name, tuple(runs)))
+    shown = opened(page_text(compare.document(side_by_side(sides), None, with_curves=True)))
+    looks = {
+        box.get_attribute("title"): box.get_attribute("class")
+        for box in shown.page.locator(".flame .plot button").all()
+    }
+    assert looks["load (/a/quantize.py:30): new 8.50 s, base 1.50 s, +7.00 s"] == "more"
+    assert looks["onnxruntime: new 4.75 s, base 4.50 s, no clear difference"] == "same"
+    shown.is_well()
+
+
 def test_lines_that_a_library_calls_from_two_places_are_added_up(
     opened: Open, tmp_path: Path
 ) -> None:

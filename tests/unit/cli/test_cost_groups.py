@@ -1,4 +1,4 @@
-"""``otel-quant cost``: modules, tensors, excluded operators, rules of the user's own, ``-o``."""
+"""``otel-quant cost``: modules, tensors, names in shapes."""
 
 from __future__ import annotations
 
@@ -21,26 +21,11 @@ g (float[2, 3] x, float[3, 4] w, float[4, 5] v) => (float[2, 5] y) {
 }
 """
 
-RULES = """
-from otel_quant.cost import CustomRule
-
-RULES = {
-    "my:Odd": CustomRule(
-        macs=lambda op: 2 * op.size(0) * op.attr("n", 1),
-        shapes=lambda op: [(*op.dims(0), 7)],
-        dtype="int8",
-        contraction=True,
-    ),
-    "my:Broken": CustomRule(macs=lambda op: op.no_such_method()),
-}
-"""
-
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write(MODEL)
-    Path("my_rules.py").write_text(RULES)
     return tmp_path
 
 
@@ -143,104 +128,6 @@ c       float32  2x5       40  /head/MatMul
     assert json.loads(out)["models"][0]["tensors"][-1] == {
         "name": "y", "dtype": "float32", "shape": [2, 5], "bytes": 40, "node": "Relu_3",
     }  # fmt: skip
-
-
-def test_an_excluded_operator_is_in_no_sum_and_named_at_the_beginning(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, out, _ = run(capsys, "m.onnx", "--by", "op", "--exclude", "Relu")
-    assert (code, out.splitlines()[1]) == (0, "excluded Relu 2")
-    assert "Relu" not in out.split("\n", 2)[2]
-    _, out, _ = run(capsys, "m.onnx", "--exclude", "MatMul", "--format", "json")
-    (model,) = json.loads(out)["models"]
-    assert model["excluded"] == {"MatMul": 2}
-    assert model["total"] == {
-        "macs": 18,
-        "macs_contraction": 0,
-        "backward_macs": 18,
-        "params": 0,
-        "weight_bytes": 0,
-        "memory_bytes": 72,
-        "peak_activation_bytes": 4 * (6 + 12 + 20 + 8),
-    }
-    assert run(capsys, "m.onnx", "--exclude", "Conv", "--by", "total")[::2] == (
-        1,
-        "otel-quant: --exclude: no model has an operator 'Conv'; expected one that --by op lists\n",
-    )
-
-
-@pytest.mark.parametrize("module", ["my_rules.py", "my_rules"])
-def test_rules_of_the_users_own_cost_custom_operators(
-    module: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write("""
-        <ir_version: 10, opset_import: ["": 17, "my": 1]> g (float[2, 3] x) => (int8[2, 3, 7] z)
-        { [odd] y = my.Odd <n = 5> (x)  [after] z = Identity (y)  [bad] q = my.Broken (z) }
-    """)
-    code, out, _ = run(capsys, "m.onnx", "--rules-from", module, "--format", "json")
-    (model,) = json.loads(out)["models"]
-    odd, after, bad = model["nodes"]
-    assert (code, odd["macs"], odd["outputs"], odd["memory_bytes"]) == (0, 60, [[2, 3, 7]], 42)
-    assert model["total"]["macs_contraction"] == 60
-    assert after["outputs"] == [[2, 3, 7]]
-    assert (bad["macs"], bad["unknown_reason"]) == (
-        None,
-        "node 'bad' (my:Broken): its rule, of the user's own, failed with AttributeError: "
-        "'Operation' object has no attribute 'no_such_method'",
-    )
-    _, out, _ = run(capsys, "m.onnx", "--format", "json")  # the rules are those of one command
-    assert json.loads(out)["models"][0]["nodes"][0]["macs"] is None
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("1 / 0", "cannot be loaded: ZeroDivisionError: division by zero"),
-        ("", "has no RULES; expected a dict from operators, as in my.domain:MyOp, to "
-         "otel_quant.cost.CustomRule"),
-    ],
-)  # fmt: skip
-def test_a_module_without_rules_is_an_error_in_one_line(
-    text: str, problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("my_rules.py").write_text(text)
-    assert run(capsys, "m.onnx", "--rules-from", "my_rules.py") == (
-        2, "", f"otel-quant: --rules-from: my_rules.py {problem}\n",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("rules", "problem"),
-    [
-        ("RULES = {'Relu': CustomRule(macs=len)}", "the rule of 'Relu' would replace one"),
-        ("RULES = {'my:Odd': 3}", "the rule of 'my:Odd' is no rule"),
-        ("RULES = {'my:Odd': CustomRule(macs=len, dtype='f')}", "the rule of 'my:Odd' gives type 'f'"),
-    ],
-)  # fmt: skip
-def test_a_rule_that_cannot_be_used_is_an_error(
-    rules: str, problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("my_rules.py").write_text(f"from otel_quant.cost import CustomRule\n{rules}")
-    code, out, err = run(capsys, "m.onnx", "--rules-from", "my_rules.py")
-    assert (code, out) == (1, "")
-    assert err.startswith(f"otel-quant: rules: {problem}")
-
-
-def test_the_model_is_written_with_the_shapes_of_its_tensors(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code, _, err = run(capsys, "m.onnx", "-o", "out.onnx")
-    written = onnx.load("out.onnx")
-    expected = onnx.shape_inference.infer_shapes(onnx.load("m.onnx"))
-    assert (code, err) == (0, "")
-    assert {info.name: info for info in written.graph.value_info} == {
-        info.name: info for info in expected.graph.value_info
-    }
-    del written.graph.value_info[:]
-    assert written == onnx.load("m.onnx")
-    assert run(capsys, "m.onnx", "m.onnx", "-o", "out.onnx")[::2] == (
-        2, "otel-quant: --output: several models are given; expected one\n",
-    )  # fmt: skip
 
 
 def test_names_in_a_shape_are_set_with_dim(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,8 +36,9 @@ def test_a_local_file_cannot_be_sent(
     monkeypatch.chdir(tmp_path)
     Path("quark_profile.yaml").write_text("memory_usage:\n- step: Start\n")
     assert said(capsys, "quark_profile.yaml") == (
-        "quark_profile.yaml: a file; expected a recording's folder, which has the ids and "
-        "attributes of spans: `otel-quant run -- PROGRAM` makes one"
+        "quark_profile.yaml: Expecting value: line 1 column 1 (char 0); expected the folder of a recording, "
+        "which has the ids and attributes of spans (`otel-quant run -- PROGRAM` makes one), or a result of "
+        "`otel-quant inference`"
     )
 
 

@@ -50,6 +50,25 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+def test_a_child_that_was_killed_alone_says_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", {"process.command_line": "x.py"})
+    parent = folder.process(100).begin()
+    parent.close(parent.step("Model Quantization", 1), 9)
+    child = folder.process(101, parent=100).begin(2, run="89abcdef01234567")
+    step, line = child.step("Calibration", 3), ["/a/x.py", "compute_histogram", 18, ""]
+    child.state(8, [{"index": step, "samples": 37, "expected": 512, "line": line}])
+    child.gone()
+    parent.end(10)
+    parent.gone()
+    assert (
+        show(capsys, str(tmp_path / "r"))
+        .splitlines()[0]
+        .endswith(" in Calibration, sample 37 of 512, at compute_histogram (x.py:18).")
+    )
+
+
 def test_a_killed_run_says_where_it_was_what_it_held_and_how_it_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

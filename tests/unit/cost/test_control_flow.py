@@ -70,10 +70,7 @@ def test_parameters_of_both_branches_count_whether_or_not_the_condition_is_known
     assert branches(None, inputs=parse_inputs(["flag:bool::1"])).macs == taken.macs
 
 
-def test_the_branch_that_is_taken_is_told_without_its_if_and_without_macs_that_are_not_known() -> (
-    None
-):
-    assert branches(None, exclude=["If"]).assumed_branches == branches(None).assumed_branches
+def test_a_branch_that_is_taken_is_told_without_macs_that_are_not_known() -> None:
     in_a_loop = text_cost(
         """
         g (float[4] x, int64 trips, bool flag) => (float[4] y) <bool go = {1}> {

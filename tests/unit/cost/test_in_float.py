@@ -170,33 +170,14 @@ def test_the_report_begins_with_it_and_json_has_it(
     ]  # fmt: skip
     # Of both, where one has none too.
     assert [re.split("  +", row) for row in printed if row.startswith("contractions in")] == [
-        [
-            "contractions in int8 (stored, run)",
-            "100.00 %, 100.00 %",
-            "100.00 %, 0.00 %",
-            "+0.00, -100.00 points",
-        ],
-        [
-            "contractions in float32 (stored, run)",
-            "0.00 %, 0.00 %",
-            "0.00 %, 100.00 %",
-            "+0.00, +100.00 points",
-        ],
-    ]
+        ["contractions in int8 (stored, run)", "100.00 %, 100.00 %", "100.00 %, 0.00 %",
+         "+0.00, -100.00 points"],
+        ["contractions in float32 (stored, run)", "0.00 %, 0.00 %", "0.00 %, 100.00 %",
+         "+0.00, +100.00 points"],
+    ]  # fmt: skip
     assert main(["cost", str(other), str(path), "--format", "json"]) == 0
     models = json.loads(capsys.readouterr().out)["models"]
     assert [found["expected_precision"] for found in models] == [{"int8": 1.0}, {"float32": 1.0}]
-    assert [found.get("in_float") for found in models] == [
-        None,
-        {
-            "of": 1,
-            "nodes": [
-                {
-                    "ops": {"Conv": 1},
-                    "first": "op",
-                    "reason": "the bias is int8",
-                    "remedy": "a bias of int32",
-                }
-            ],
-        },
-    ]
+    node = {"first": "op", "reason": "the bias is int8", "remedy": "a bias of int32"}
+    in_float = {"of": 1, "nodes": [{"ops": {"Conv": 1}, **node}]}
+    assert [found.get("in_float") for found in models] == [None, in_float]

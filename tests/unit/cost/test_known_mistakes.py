@@ -5,10 +5,8 @@ The list is that of the cost documentation; one test for each of its entries.
 
 from __future__ import annotations
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from otel_quant.cost import analyze
 from otel_quant.cost.operators.record import DIV, ERF, EXP, SQRT, TANH
@@ -175,28 +173,19 @@ def test_auto_pad_valid_respects_dilation() -> None:
     assert cost.nodes[0].outputs == ((1, 1, 5, 5),)
 
 
-def quantized_linear() -> bytes:
-    weight = numpy_helper.from_array(np.zeros((8, 4), np.int8), "w")
-    graph = helper.make_graph(
-        [
-            helper.make_node("DequantizeLinear", ["w", "scale"], ["wf"], name="dq"),
-            helper.make_node("MatMul", ["x", "wf"], ["y"], name="mm"),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
-        [weight, helper.make_tensor("scale", TensorProto.FLOAT, [], [1.0])],
-    )
-    return helper.make_model(graph).SerializeToString()
+QUANTIZED_LINEAR = f"""<ir_version: 10, opset_import: ["": 21]>
+    g (float[2, 8] x) => (float[2, 4] y)
+    <int8[8, 4] w = {{{", ".join("0" * 32)}}}, float scale = {{1}}> {{
+        wf = DequantizeLinear (w, scale) y = MatMul (x, wf) }}"""
 
 
 def test_dequantizing_a_constant_costs_nothing_per_run_and_takes_no_memory() -> None:
-    cost = analyze(quantized_linear())
+    cost = text_cost(QUANTIZED_LINEAR)
     assert [node.macs for node in cost.nodes] == [0, 64]
     assert [node.memory_bytes for node in cost.nodes] == [32 + 4, 4 * 8]
     assert cost.peak_activation_bytes == 4 * (16 + 8)
     assert cost.weight_bytes == 36
-    tool = analyze(quantized_linear(), rules="onnx_tool")
+    tool = text_cost(QUANTIZED_LINEAR, "onnx_tool")
     assert [node.macs for node in tool.nodes] == [64, 64]
 
 
@@ -236,47 +225,22 @@ def test_a_tensor_of_rank_0_has_one_element() -> None:
     assert (tool.macs, tool.params, tool.memory_bytes) == (0, 0, 0)
 
 
+def zeros(count: int) -> str:
+    return f"{{{', '.join('0' * count)}}}"
+
+
 def test_weights_in_constant_nodes_in_bodies_and_in_functions_count_once_each() -> None:
-    def constant(name: str, dims: list[int]) -> onnx.NodeProto:
-        array = np.zeros(dims, np.float32)
-        return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array))
-
-    def info(name: str, dims: list[int]) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
-
-    branches = {
-        f"{which}_branch": helper.make_graph(
-            [helper.make_node("MatMul", ["x", f"w_{which}"], [f"y_{which}"])],
-            which,
-            [],
-            [info(f"y_{which}", [2, width])],
-            [numpy_helper.from_array(np.zeros((4, width), np.float32), f"w_{which}")],
-        )
-        for which, width in (("then", 5), ("else", 6))
-    }
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("f", 1)]
-    function = helper.make_function(
-        "f",
-        "linear",
-        ["a"],
-        ["c"],
-        [constant("w", [4, 4]), helper.make_node("MatMul", ["a", "w"], ["c"])],
-        opsets,
+    cost = text_cost(
+        f"""<ir_version: 10, opset_import: ["": 21, "f": 1]>
+        g (float[2, 4] x, bool flag) => (float[] a, float[] c, float[] d) {{
+            k = Constant <value = float[4, 3] {zeros(12)}> () a = MatMul (x, k)
+            b = f.linear (x) c = f.linear (b)
+            d = If (flag) <
+                then_branch = t () => (float[] p) <float[4, 5] v = {zeros(20)}> {{ p = MatMul (x, v) }},
+                else_branch = e () => (float[] q) <float[4, 6] u = {zeros(24)}> {{ q = MatMul (x, u) }}> }}
+        <domain: "f", opset_import: ["": 21]> linear (i) => (o) {{
+            w = Constant <value = float[4, 4] {zeros(16)}> () o = MatMul (i, w) }}"""
     )
-    graph = helper.make_graph(
-        [
-            constant("k", [4, 3]),
-            helper.make_node("MatMul", ["x", "k"], ["a"]),
-            helper.make_node("linear", ["x"], ["b"], domain="f"),
-            helper.make_node("linear", ["b"], ["c"], domain="f"),
-            helper.make_node("If", ["flag"], ["d"], **branches),
-        ],
-        "g",
-        [info("x", [2, 4]), helper.make_tensor_value_info("flag", TensorProto.BOOL, [])],
-        [info(name, []) for name in "acd"],
-    )
-    model = helper.make_model(graph, functions=[function], opset_imports=opsets)
-    cost = analyze(model.SerializeToString())
     assert cost.params == 4 * 3 + 4 * 4 + 4 * 5 + 4 * 6
     assert sum(node.params for node in cost.nodes) == cost.params
     assert cost.weight_bytes == 4 * cost.params
@@ -285,28 +249,13 @@ def test_weights_in_constant_nodes_in_bodies_and_in_functions_count_once_each() 
 
 
 def test_a_weight_in_the_body_of_a_loop_counts_once_however_often_it_runs() -> None:
-    def info(name: str, dims: list[int], dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, dtype, dims)
-
-    body = helper.make_graph(
-        [
-            helper.make_node("Identity", ["go"], ["go_on"]),
-            helper.make_node("MatMul", ["h", "w"], ["next"]),
-        ],
-        "body",
-        [info("i", [], TensorProto.INT64), info("go", [], TensorProto.BOOL), info("h", [2, 4])],
-        [info("go_on", [], TensorProto.BOOL), info("next", [2, 4])],
-        [numpy_helper.from_array(np.zeros((4, 4), np.float32), "w")],
+    cost = text_cost(
+        f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[2, 4] x) => (float[2, 4] y) <int64 trips = {{7}}> {{
+            y = Loop (trips, , x) <body = b (int64 i, bool go, float[2, 4] h)
+                => (bool on, float[2, 4] next) <float[4, 4] w = {zeros(16)}> {{
+                    on = Identity (go) next = MatMul (h, w) }}> }}"""
     )
-    graph = helper.make_graph(
-        [helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)],
-        "g",
-        [info("x", [2, 4])],
-        [info("y", [2, 4])],
-        [numpy_helper.from_array(np.array(7), "trips")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
-    cost = analyze(model.SerializeToString())
     assert cost.params == 4 * 4 + 1
     assert cost.weight_bytes == 4 * 4 * 4 + 8
     assert cost.macs == 7 * 2 * 4 * 4
@@ -322,16 +271,10 @@ def test_nodes_of_one_name_are_two_nodes() -> None:
 
 
 def test_nodes_out_of_order_are_put_in_order() -> None:
-    graph = helper.make_graph(
-        [
-            helper.make_node("Relu", ["half"], ["y"], name="relu"),
-            helper.make_node("Cast", ["x"], ["half"], name="cast", to=TensorProto.FLOAT16),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [8])],
+    cost = text_cost(
+        """<ir_version: 10, opset_import: ["": 21]>
+        g (float[8] x) => (float16[8] y) { [relu] y = Relu (half) [cast] half = Cast <to = 10> (x) }"""
     )
-    cost = analyze(helper.make_model(graph).SerializeToString())
     assert [node.name for node in cost.nodes] == ["cast", "relu"]
     assert [node.memory_bytes for node in cost.nodes] == [16, 16]
 

@@ -11,6 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from otel_quant.cost import CostError, WeightSparsity, analyze
+from tests.fixtures.onnx_builder import model_of_text
+from tests.unit.cost.text_models import with_external_weight
 
 RNG = np.random.default_rng(7)
 
@@ -88,14 +90,13 @@ def test_two_of_four_along_the_summed_axis_is_recognised() -> None:
 def test_a_convolution_has_its_blocks_over_the_channels() -> None:
     mask = RNG.random((16, 8, 3, 3)) < 0.6
     weight = dense(64, 32, 3, 3) * ~mask.repeat(4, 0).repeat(4, 1)
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32, 9, 9])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(weight, "w")],
+    seen = found(
+        model_of_text(
+            """<ir_version: 9, opset_import: ["": 17]>
+            g (float[1, 32, 9, 9] x) => (float[] y) { y = Conv (x, w) }""",
+            w=weight,
+        )
     )
-    seen = found(helper.make_model(graph))
     assert seen.block == (4, 4)
     assert seen.ratio == float((weight == 0).mean())
 
@@ -137,22 +138,12 @@ def test_uint8_zeros_are_at_the_zero_point_and_not_at_128(per_channel: bool) -> 
     points = np.arange(60, 124, dtype=np.uint8) if per_channel else np.array(37, np.uint8)
     weight = RNG.integers(0, 256, (32, 64)).astype(np.uint8)
     weight[:16] = points  # half of it, and a few that hit by chance
-    scale = np.ones(64 if per_channel else (), np.float32)
-    graph = helper.make_graph(
-        [
-            helper.make_node("DequantizeLinear", ["w", "s", "z"], ["f"], axis=1),
-            helper.make_node("MatMul", ["x", "f"], ["y"]),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64])],
-        [
-            numpy_helper.from_array(weight, "w"),
-            numpy_helper.from_array(scale, "s"),
-            numpy_helper.from_array(points, "z"),
-        ],
-    )
-    assert found(helper.make_model(graph)).ratio == float((weight == points).mean())
+    model = model_of_text(
+        """<ir_version: 9, opset_import: ["": 17]> g (float[1, 32] x) => (float[1, 64] y) {
+            f = DequantizeLinear <axis = 1> (w, s, z) y = MatMul (x, f) }""",
+        w=weight, s=np.ones(64 if per_channel else (), np.float32), z=points,
+    )  # fmt: skip
+    assert found(model).ratio == float((weight == points).mean())
 
 
 @pytest.mark.parametrize(("size", "zeros"), [(0, 0), (1023, 0), (1025, 1), (1 << 20, 1)])
@@ -162,23 +153,9 @@ def test_a_weight_with_fewer_bytes_than_its_shape_has_no_sparsity(size: int, zer
     assert [each.ratio for each in seen] == [1.0] * zeros
 
 
-def external(folder: Path, location: str, weight: np.ndarray, offset: int = 0) -> Path:
-    """Writes a model that says its weight lies at ``location``; writes no weight."""
-    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=weight.shape, data_location=1)
-    for key, value in (
-        ("location", location),
-        ("offset", str(offset)),
-        ("length", str(weight.nbytes)),
-    ):
-        tensor.external_data.add(key=key, value=value)
-    path = folder / "model.onnx"
-    path.write_bytes(matmul(tensor).SerializeToString())
-    return path
-
-
 def test_external_weights_are_read_from_their_place(tmp_path: Path) -> None:
     weight = strewn(0.25, 512, 1024)  # two mebibytes: more than one piece
-    path = external(tmp_path, "sub/w.bin", weight, offset=4096)
+    path = with_external_weight(tmp_path, weight.shape, "sub/w.bin", offset=4096)
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "w.bin").write_bytes(bytes(4096) + weight.tobytes())
     assert found(path).ratio == float((weight == 0).mean())
@@ -208,7 +185,7 @@ def test_nothing_outside_the_models_folder_is_opened(
         opened.append(str(path))
         return real_open(path, *rest)
 
-    path = external(folder, location, weight)
+    path = with_external_weight(folder, weight.shape, location)
     assert analyze(path).params == 64 * 64  # without asking for zeros nothing is opened at all
     monkeypatch.setattr(os, "open", watched)
     with pytest.raises(CostError) as caught:
@@ -220,7 +197,7 @@ def test_nothing_outside_the_models_folder_is_opened(
 def test_external_data_that_is_missing_or_short_is_an_error_only_if_it_is_read(
     tmp_path: Path,
 ) -> None:
-    path = external(tmp_path, "w.bin", dense(64, 64))
+    path = with_external_weight(tmp_path, (64, 64))
     assert analyze(path).weight_bytes == 4 * 64 * 64
     with pytest.raises(CostError, match=r"external data 'w.bin' of tensor w cannot be opened"):
         analyze(path, sparsity=True)
@@ -235,7 +212,7 @@ def test_a_time_limit_ends_the_reading_of_a_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weight = dense(1024, 2048)  # eight pieces
-    path = external(tmp_path, "w.bin", weight)
+    path = with_external_weight(tmp_path, weight.shape)
     (tmp_path / "w.bin").write_bytes(weight.tobytes())
     now = [0.0]
     monkeypatch.setattr("otel_quant.cost.analysis.monotonic", lambda: now[0])

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import numpy_helper
 
 from otel_quant.cost import ModelCost, analyze
+from tests.unit.cost.text_models import with_external_weight
 
 
 def with_weights(text: str, **weights: np.ndarray) -> ModelCost:
@@ -48,31 +49,14 @@ def test_what_no_node_reads_counts_for_itself() -> None:
     }
 
 
-def test_an_output_a_branch_and_a_function_read_too() -> None:
+def test_a_branch_that_is_not_taken_reads_too() -> None:
     cost = with_weights(
-        "g (float[2, 3] x) => (float[2, 4] y, float[9] kept) <bool yes = {1}> { y = If (yes) <"
+        "g (float[2, 3] x) => (float[2, 4] y) <bool yes = {1}> { y = If (yes) <"
         "then_branch = a () => (float[2, 4] p) { p = MatMul (x, w) }, "
         "else_branch = b () => (float[2, 4] q) { q = MatMul (x, v) }> }",
-        w=floats(3, 4), v=floats(3, 4), kept=floats(9), left=floats(5),
+        w=floats(3, 4), v=floats(3, 4), left=floats(5),
     )  # fmt: skip
-    assert constants(cost) == (12 + 12 + 9 + 1, 48 + 48 + 36 + 1, 5, 20)
-
-
-def external(path: Path, length: str | None, size: int) -> Path:
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> '
-        "g (float[2, 16] x) => (float[2, 16] y) { y = MatMul (x, w) }"
-    )
-    tensor = model.graph.initializer.add(name="w", data_type=TensorProto.FLOAT)
-    tensor.dims.extend((16, 16))
-    tensor.data_location = TensorProto.EXTERNAL
-    tensor.external_data.add(key="location", value="w.bin")
-    if length is not None:
-        tensor.external_data.add(key="length", value=length)
-    path.write_bytes(model.SerializeToString())
-    if size:
-        (path.parent / "w.bin").write_bytes(b"\0" * size)
-    return path
+    assert constants(cost) == (12 + 12 + 1, 48 + 48 + 1, 5, 20)
 
 
 @pytest.mark.parametrize(("length", "stored"), [(None, 1024), ("1024", 1024), ("1000", 1000),
@@ -80,12 +64,14 @@ def external(path: Path, length: str | None, size: int) -> Path:
 def test_an_external_length_beyond_what_the_shape_needs_is_not_believed(
     length: str | None, stored: int, tmp_path: Path
 ) -> None:
-    path = external(tmp_path / "m.onnx", length, 0)
+    path = with_external_weight(tmp_path, (16, 16), length=length)
     cost = analyze(path)
     assert (cost.weight_bytes, cost.file_bytes) == (stored, path.stat().st_size + stored)
 
 
 def test_weights_are_read_up_to_what_the_shape_needs(tmp_path: Path) -> None:
-    cost = analyze(external(tmp_path / "m.onnx", "9000000000000000000", 1024), sparsity=True)
+    (tmp_path / "w.bin").write_bytes(bytes(1024))
+    path = with_external_weight(tmp_path, (16, 16), length="9000000000000000000")
+    cost = analyze(path, sparsity=True)
     assert cost.sparsity is not None
     assert [(zeros.weight, zeros.ratio) for zeros in cost.sparsity] == [("w", 1.0)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import onnx.parser
 
 from otel_quant.cost import ModelCost, analyze
@@ -22,3 +25,21 @@ def macs(signature: str, body: str, **settings: int) -> int:
     cost = one(signature, body, **settings)
     assert cost.uncosted_ops == {}
     return cost.macs
+
+
+def with_external_weight(
+    folder: Path, shape: Sequence[int], location: str = "w.bin", **entries: object
+) -> Path:
+    """Writes a product whose weight of floats is said to lie elsewhere; writes no weight."""
+    rows, columns = shape
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> '
+        f"g (float[1, {rows}] x) => (float[1, {columns}] y) {{ y = MatMul (x, w) }}"
+    )
+    tensor = model.graph.initializer.add(name="w", data_type=1, dims=shape, data_location=1)
+    for key, value in {"location": location, **entries}.items():
+        if value is not None:
+            tensor.external_data.add(key=key, value=str(value))
+    path = folder / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path

@@ -14,7 +14,7 @@ import pytest
 from otel_quant.inference import measure, rounds
 from otel_quant.inference.measure import bench
 from otel_quant.inference.results import Accuracy, Latency, MemoryUse, ModelResult, OutputError
-from otel_quant.inference.subjects import InProcess, ModelProcess, OnnxModel, Options
+from otel_quant.inference.subjects import InProcess, ModelProcess, Options
 
 OPTIONS = Options(seconds=20.0)
 
@@ -209,31 +209,6 @@ def test_what_is_known_of_a_variant_comes_of_its_times_and_marks(known: Bench) -
     assert (result.baseline, result.command) == ("base", "otel-quant bench")
 
 
-@pytest.mark.parametrize(
-    ("times", "expected"),
-    [
-        ({"rounds": NOISY}, call(0.0175, 0.25, p10=0.01, p90=0.03, processes=(0.0175,) * 5)),
-        (
-            {"rounds": (1.0,), "factors": (1.0, 1.125, 1.25, 0.75, 1.5)},
-            call(
-                1.125, 0.25 / 2 / 1.125, p10=0.75, p90=1.5, processes=(1.0, 1.125, 1.25, 0.75, 1.5)
-            ),
-        ),
-        (
-            {"rounds": (1.0,), "factors": (1.0, 1.5, 1.625, 0.75, 2.0)},
-            call(1.375, 0.625 / 2 / 1.5, p10=0.75, p90=2.0, processes=(1.0, 1.5, 1.625, 0.75, 2.0)),
-        ),
-    ],
-)  # fmt: skip
-def test_times_are_those_of_the_processes_in_the_middle_and_their_spread_that_of_rounds(
-    times: Mapping[str, Any], expected: Latency, known: Bench
-) -> None:
-    result = known.run(known.entry("a", **times))
-    found = result.models[0].latency
-    assert replace(found, noise=pytest.approx(found.noise)) == expected
-    assert result.process_spread == max(expected.processes) / min(expected.processes) - 1
-
-
 def test_a_variant_of_fewer_processes_is_named_and_compared_by_those_that_it_has(
     known: Bench,
 ) -> None:
@@ -277,17 +252,6 @@ def test_why_an_error_is_not_known_is_said(
             setattr(entry, name, value)
     accuracy = known.run(*entries).models[1].accuracy
     assert (accuracy.worst, accuracy.problem) == (None, problem)
-
-
-@pytest.mark.parametrize(("warm", "times"), [(0.001, 200), (0.15, 2), (0.5, 1), (0.000_001, 1000)])
-def test_a_round_of_a_file_has_as_many_runs_as_fit_and_a_thousand_at_most(
-    warm: float, times: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entry = OnnxModel("a.onnx", "a.onnx", Options(), is_profiled=False)
-    entry.warm = warm
-    monkeypatch.setattr(entry, "ask", lambda *_, times: [2.0] * times)
-    entry.time(0.2, None)
-    assert entry.processes == [[[2.0] * times]]
 
 
 def test_without_any_variant_that_could_be_measured_little_is_to_be_said(known: Bench) -> None:

@@ -76,11 +76,6 @@ def test_given_values_count() -> None:
             {"x": np.ones((4, 500), np.float32)},
             "{path} has no 'y', which the model takes",
         ),
-        (
-            {"x": "double"},
-            {"x": np.ones(4)},
-            "{path}: 'x' is float64 [4]; expected float64 [4, 500]",
-        ),
     ],
 )
 def test_what_does_not_fit_is_said(

@@ -267,15 +267,6 @@ def test_csv_has_each_kernel_with_what_was_found_of_it() -> None:
     ]
 
 
-def test_many_operators_of_a_node_are_counted() -> None:
-    kernels = tuple(_kernel(f"k{i}", f"Op{i}", "node", 5.0) for i in range(5))
-    result = replace(RESULT, models=(replace(FLOAT, ran=replace(RAN, kernels=kernels)),))
-    [line] = [each for each in _lines(result, "table", 1) if each.startswith("node  ")]
-    assert re.split("  +", line)[1:] == [
-        "Op0, Op1, 3 more x 5", "25.0", "25.0 %", "float32 8x64 -> float32 8",
-    ]  # fmt: skip
-
-
 def test_the_page_begins_with_the_answer_and_has_the_same_tables_with_bars() -> None:
     page = page_text(document(RESULT))
     assert "<h1>int8.onnx is 2.5 x faster than float.onnx: 5.00 ms, not 12.5 ms;" in page

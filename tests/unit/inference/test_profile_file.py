@@ -84,21 +84,6 @@ def test_the_time_of_a_loop_is_what_its_body_leaves(tmp_path: Path) -> None:
     assert times == {"m1": (2, 45), "loop": (1, 15)}
 
 
-def test_a_body_that_ends_with_its_loop_is_within_it_and_no_time_is_below_zero(
-    tmp_path: Path,
-) -> None:
-    path = _written(
-        tmp_path,
-        _line("model_run", 0, 9),
-        _line("m1_kernel_time", 112, 8, MULTIPLY),
-        _line("m2_kernel_time", 112, 8, MULTIPLY),  # on another thread
-        _line("loop_kernel_time", 110, 10, LOOP),
-        _line("model_run", 100, 80),
-    )
-    times = {each.name: each.micros for each in read_profile(path).kernels}
-    assert times == {"m1": 8, "m2": 8, "loop": 0}
-
-
 def test_nodes_of_one_name_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
     path = _written(
         tmp_path,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from otel_quant.inference import torch_profile
-from otel_quant.inference.results import BackendKernel, Conversion
+from otel_quant.inference.results import BackendKernel
 from otel_quant.inference.torch_copy import read_verbose
 from otel_quant.inference.torch_findings import FINDINGS, Evidence, flow_of
 from otel_quant.inference.torch_parts import shown
@@ -19,7 +19,6 @@ from otel_quant.inference.torch_profile import (
     Kernel,
     Operand,
     Profile,
-    conversions_of,
     kernels_on_gpu,
     profile,
     ran_of,
@@ -283,40 +282,6 @@ def test_a_kernel_without_vector_instructions_is_named_with_its_operators_time()
             ("fc: aten::matmul",),
         )
     ]
-
-
-def test_conversions_are_counted_once_and_scalars_are_none() -> None:
-    integers, floats = _tensor(1, "int8"), _tensor(2, "float32")
-    kernels = (
-        _kernel("aten::to", [integers], [floats], total=9_000),
-        _kernel("aten::_to_copy", [integers], [floats], parent=0),
-        _kernel("aten::copy_", [floats, integers], [floats], parent=1),
-        _kernel("quantized_decomposed::dequantize_per_tensor", [integers], [floats], total=21_000),
-        _kernel("aten::copy_", [floats, integers], [floats], parent=3),
-        _kernel(
-            "aten::copy_",
-            [Operand("float32", (), 3), Operand("int64", (), 4)],
-            [],
-        ),
-        _kernel("aten::copy_", [floats, floats], [floats]),
-    )
-    assert conversions_of(Profile(1, 100.0, kernels, 0, 0)) == (
-        Conversion("dequantize", "int8 -> float32", 1, 21.0, pytest.approx(0.3)),
-        Conversion("convert", "int8 -> float32", 1, 9.0, pytest.approx(9 / 70)),
-    )
-
-
-def test_weights_are_weights_in_another_view_and_what_is_changed_in_place_was_dequantized() -> None:
-    weights, x = _tensor(1, "qint8"), _tensor(2, "float32")
-    found = _found(
-        _kernel("aten::t", [weights], [weights]),
-        _kernel("aten::dequantize", [weights], [x]),
-        _kernel("aten::relu_", [x], [x]),
-        _kernel("aten::mm", [_tensor(7, "float32"), x], [_tensor(3, "float32")]),
-    )
-    [(kind, _, sentence, _)] = found
-    assert kind == "in_float"
-    assert "although its weights are qint8: they are dequantized in every run" in sentence
 
 
 def test_slow_convolutions_are_named_unless_their_kernel_is_a_point() -> None:

@@ -12,10 +12,8 @@ import pytest
 
 from otel_quant.inference.torch_session import (
     VariantsError,
-    arguments,
     error_text,
     load_variants,
-    onnx_path,
 )
 
 WANTED = (
@@ -150,19 +148,6 @@ def test_what_a_script_does_wrong_is_said_in_one_line(
     wanted = problem.replace("{path}", reference.removesuffix(":variants"))
     with pytest.raises(VariantsError, match=f"^{re.escape(wanted)}$"):
         load_variants(reference)
-
-
-def test_inputs_are_one_argument_or_several_or_named_ones() -> None:
-    assert arguments(1) == ((1,), {})
-    assert arguments((1, 2)) == ((1, 2), {})
-    assert arguments([1, 2]) == ((1, 2), {})
-    assert arguments({"ids": 1}) == ((), {"ids": 1})
-
-
-def test_only_a_path_is_an_onnx_file() -> None:
-    assert onnx_path("a.onnx") == "a.onnx"
-    assert onnx_path(Path("a.onnx")) == "a.onnx"
-    assert onnx_path(lambda: None) is None
 
 
 def test_an_error_is_its_class_and_its_first_line_that_says_something() -> None:

@@ -33,9 +33,16 @@ def test_a_killed_calibration_is_described_in_a_few_lines() -> None:
 
 
 def test_a_killed_child_is_described_with_how_the_program_ended() -> None:
-    ending = Ending(time=1.0, exit_code=1, process="rank 1 (process 201)", process_signal="SIGKILL")
+    ending = Ending(
+        time=1.0,
+        exit_code=1,
+        process="rank 1 (process 201)",
+        process_signal="SIGKILL",
+        evidence="Slurm job 7",
+    )
     assert ending_lines(ending) == [
-        "rank 1 (process 201) was killed by SIGKILL; the program ended with exit code 1"
+        "rank 1 (process 201) was killed by SIGKILL; the program ended with exit code 1",
+        "  evidence: Slurm job 7",
     ]
 
 

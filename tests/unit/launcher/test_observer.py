@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ import pytest
 from otel_quant.export.recording.curve import RecordedCurve, read_curve, short_name
 from otel_quant.launcher.observer import INTERVAL, Observer
 from otel_quant.launcher.post_mortem import ending_in
-from otel_quant.launcher.program import Ending as ProgramEnding
 from otel_quant.launcher.program import Program
+from otel_quant.launcher.program_end import Ending as ProgramEnding
 from otel_quant.recordings.model import Ending
 from otel_quant.schema.series import TOTALS
 from otel_quant.views.curves import grid_of
@@ -31,17 +30,11 @@ def finished(observer: Observer, folder: Path, ended: ProgramEnding) -> Ending:
     return ending_in(folder, time.time_ns(), observer.observe(ended))
 
 
-def watched(
-    folder: Path,
-    code: str,
-    meanwhile: Callable[[int], None] = lambda pid: None,
-    interval: float = INTERVAL,
-) -> tuple[Ending, RecordedCurve]:
+def watched(folder: Path, code: str, interval: float = INTERVAL) -> tuple[Ending, RecordedCurve]:
     folder.mkdir(exist_ok=True)
     program = Program([sys.executable, "-c", code], os.environ)
     observer = Observer(folder, program.pid, interval)
     observer.start()
-    meanwhile(program.pid)
     ending = finished(observer, folder, program.wait())
     return ending, read_curve(folder / "curve.launcher.jsonl")
 
@@ -133,11 +126,14 @@ last.wait()
     assert shown[: len(shown) // 10] == grid.values("memory", "last")[: len(shown) // 10]
 
 
-def test_the_memory_of_a_killed_child_of_a_shell_is_known(tmp_path: Path, empty: float) -> None:
-    code = HOLDS.format(600 * MB, 1) + DIES
-    program = Program(["/bin/sh", "-c", f'{sys.executable} -c "$CODE"; exit $?'],
+@pytest.mark.parametrize("interval", [INTERVAL, 1.1])  # the second looks at names each time
+def test_the_memory_of_a_killed_child_of_a_shell_is_known(
+    tmp_path: Path, empty: float, interval: float
+) -> None:
+    code = HOLDS.format(600 * MB, 1.5) + DIES
+    program = Program(["/bin/sh", "-c", f'{sys.executable} -c "$CODE"; code=$?; sleep 1; exit $code'],
                       {**os.environ, "CODE": code})  # fmt: skip
-    observer = Observer(tmp_path, program.pid)
+    observer = Observer(tmp_path, program.pid, interval)
     observer.start()
     ending = finished(observer, tmp_path, program.wait())
     assert (ending.exit_code, ending.signal, ending.process_signal) == (137, None, "SIGKILL")
@@ -164,17 +160,6 @@ def test_a_program_that_dies_at_once_leaves_a_curve_that_can_be_read(tmp_path: P
     ending, curve = watched(tmp_path, "import os; os._exit(3)")
     assert (ending.exit_code, ending.signal) == (3, None)
     assert curve.curve.length == 50
-
-
-def test_a_program_that_is_killed_between_two_readings_is_reported(
-    tmp_path: Path, empty: float
-) -> None:
-    def stop_and_wait(pid: int) -> None:
-        """As if this process had been stopped: no reading is taken."""
-        time.sleep(0.2)
-
-    ending, _ = watched(tmp_path, "x = bytearray(500_000_000)\n" + DIES, stop_and_wait)
-    assert ending.memory == pytest.approx(empty + 500 * MB, rel=CLOSE)
 
 
 def test_where_a_folder_cannot_be_written_only_the_curve_is_missing(

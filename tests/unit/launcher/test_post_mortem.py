@@ -195,7 +195,8 @@ CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
         COUNTED.format("1 out-of-memory kill") + ", which counts all processes of the machine",
     ),
     "the counter of the machine rose, and nobody saw by which signal the process ended": (
-        {"exit_code": 1, "oom_kills": kills(1, is_of_host=True)}, None, None,
+        {"exit_code": 1, "oom_kills": kills(1, is_of_host=True)},
+        None, COUNTED.format("1 out-of-memory kill") + ", which counts all processes of the machine",
     ),
     "no counter, memory at the limit": (
         {"signal": KILL, "last_seen": {PROGRAM: FULL}, "oom_kills": None},
@@ -255,6 +256,10 @@ CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
     ),
     "a batch job, and a signal that no batch system sends": (
         {"signal": signal.SIGSEGV, "batch_job": JOB}, None, None,
+    ),
+    "a batch job, and a guess": (
+        {"signal": KILL, "oom_kills": kills(1, is_of_host=True), "batch_job": JOB},
+        "guessed", f"{COUNTED.format('1 out-of-memory kill')}, which counts all processes of the machine; {JOB}",
     ),
     "a batch job, and a cause that the kernel tells": (
         {"signal": KILL, "oom_kills": kills(1), "batch_job": JOB},

@@ -127,7 +127,7 @@ def test_the_path_of_python_gets_one_folder_and_keeps_its_own(
     started_with = {"HOME": "/home/me"} | ({} if before is None else {"PYTHONPATH": before})
     module = "otel_quant.launcher.start.environment_at_start"
     monkeypatch.setattr(module, lambda: dict(started_with))
-    assert program_environment("/recording", {"OTEL_QUANT_ARGUMENTS": "false"}) == {
+    assert program_environment("/recording", ["sh"], {"OTEL_QUANT_ARGUMENTS": "false"}) == {
         "HOME": "/home/me",
         "PYTHONPATH": after,
         "OTEL_QUANT_RECORD": "/recording",

@@ -243,6 +243,9 @@ def test_what_is_left_out_is_said_once_by_every_command(
     shown = capsys.readouterr()
     assert "resnet  MinMax" in shown.out
     assert [shown.err.count(each) for each in said] == [1, 0, 0]  # neither steps nor curve are read
+    assert main(["send", str(path)]) == 1  # no endpoint
+    shown = capsys.readouterr()
+    assert [shown.err.count(each) for each in said] == [1, 1, 1]
     assert main(["compare", str(path), str(path), "--fail-over", "memory.peak=10%"]) == 1
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from otel_quant.schema.bounds import VERDICTS, Bound, Evidence, bound_of, words_of
+from otel_quant.schema import semconv
+from otel_quant.schema.bounds import VERDICTS, Bound, Evidence, bound_of, remedy_of, words_of
 from otel_quant.schema.stacks import OTHER, Amounts, Place, Stacks
 
 MAIN = Place("/a/quantize.py", "main", 12, "")
@@ -44,16 +47,18 @@ def evidence(
     cores: float = 2.0,
     cpus: float | None = 4,
     duration: float = 10.0,
+    gpu: float | None = None,
+    per_sample: float | None = None,
     **figures: float,
 ) -> Evidence:
     """Returns the evidence of a step of ten seconds that uses two of four processors."""
     stacks = Stacks()
     for lines, seconds, (cpu, waiting) in seen:
         time = round(seconds * 1e9)
-        stacks.add(0, lines, Amounts(time, round(cpu * time), round(waiting * time)))
+        stacks.add(0, lines, Amounts(time, round(cpu * time), round(waiting * time), time // 10))
     known: dict[str, Any] = {"quant.cpu.user": cores * duration, "quant.cpu.system": 0.0}
     known |= {name.replace("__", "."): value for name, value in figures.items()}
-    return Evidence(stacks.steps[0], duration, known, cpus)
+    return Evidence(stacks.steps[0], duration, known, cpus, 8 * 10**9, per_sample, gpu)
 
 
 def under(*lines: Place) -> Evidence:
@@ -76,7 +81,8 @@ CASES = {
     "imports for less": (evidence(((MAIN, IMPORT, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at collect (calibrate.py:698)"),
     "the loader": (evidence(load(6), work(4), quant__calibration__sample_count=9), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30)"),
     "the loader for less": (evidence(load(4), work(6), quant__calibration__sample_count=9), MIXED, "at most 60 % of its time at collect (calibrate.py:698)"),
-    "a function of the program without samples": (evidence(load(6), work(4)), MIXED, "at most 60 % of its time at Queue.get (queue.py:7)"),
+    "all samples taken in a step before": (evidence(((MAIN, QUARK, LOADER, SLEEP), 6, RUNS), work(4)), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30)"),
+    "a function of the program without samples": (evidence(((MAIN, QUARK, FORWARD), 6, RUNS), work(4)), MIXED, "at most 60 % of its time at Model.forward (quantize.py:44)"),
     "a loader in PyTorch": (under(MAIN, QUARK, FETCH, LOADER, SLEEP), "calibration_data", "100 % of its time, most at Reader.get_next (quantize.py:30)"),
     "a calibration in a notebook": (under(CELL, MAIN, COLLECT), MIXED, f"at most {AT_COLLECT}"),
     "the program's model": (under(MAIN, QUARK, MODULE, FORWARD), MIXED, "at most 100 % of its time at Model.forward (quantize.py:44)"),
@@ -90,6 +96,13 @@ CASES = {
     "workers that write while they use all processors": (evidence(work(10, BLOCKED), cores=3.5, quant__disk__write=4e8, quant__page_faults__major=3000), "all_processors", f"it used 3.5 of 4 processors; {AT_COLLECT}"),
     "the disk": (evidence(work(10, BLOCKED), quant__disk__read=3e8, quant__disk__write=1e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time"),
     "less of the disk": (evidence(work(10, BLOCKED), quant__disk__read=1e8), MIXED, f"at most {AT_COLLECT}"),
+    "the disk, by a cache": (evidence(work(10, BLOCKED), quant__disk__write=4e8, quant__cache__disk__peak=3e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time; its cache directory grew by 300 MB"),
+    "memory by sample": (evidence(work(6), ((MAIN,), 4, RUNS), per_sample=20e6, quant__calibration__sample_count=100), "memory_growth", "20.0 MB with each of 100 samples, 25 % of the limit of 8.00 GB; 60 % of the growth at collect (calibrate.py:698)"),
+    "less memory by sample": (evidence(work(10), per_sample=10e6, quant__calibration__sample_count=100), MIXED, f"at most {AT_COLLECT}"),
+    "memory that does not grow with samples": (evidence(work(10), quant__calibration__sample_count=100), MIXED, f"at most {AT_COLLECT}"),
+    "a GPU that waits": (evidence(work(10), gpu=0.05), "gpu_idle", f"the GPU computed 5 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
+    "a GPU that computes": (evidence(work(10), gpu=0.5), MIXED, f"at most {AT_COLLECT}"),
+    "a GPU and a thread that both wait": (evidence(work(10, BLOCKED), gpu=0.05, cores=0.5), MIXED, f"at most {AT_COLLECT}"),
     "waiting": (evidence(work(10, BLOCKED), cores=0.1), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {AT_COLLECT}"),
     "waiting for threads of its own": (evidence(work(10, BLOCKED), cores=0.9), MIXED, f"at most {AT_COLLECT}"),
     "one processor": (evidence(work(10, (0.9, 0.0)), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 90 % of its time; {AT_COLLECT}"),
@@ -106,10 +119,28 @@ def test_a_verdict_and_what_says_so(case: str) -> None:
 
 
 def test_every_verdict_has_a_case_and_words() -> None:
-    names = [name for name, _, _ in VERDICTS]
+    names = [verdict.name for verdict in VERDICTS]
     assert {name for _, name, _ in CASES.values()} == {*names, MIXED}
-    assert all(words_of(name).startswith("bound by ") for name in names)
+    (brief,) = (each.brief for each in semconv.ATTRIBUTES if each.name == semconv.STEP_BOUND_BY)
+    page = (Path(__file__).parents[3] / "docs" / "stacks.md").read_text()
+    for verdict in VERDICTS:
+        (row,) = re.findall(
+            rf"^\| `{verdict.name}` \| .* \| (known|probable) \|$", page, re.MULTILINE
+        )
+        assert row == verdict.certainty
+        assert not verdict.remedy or verdict.remedy in page
+        assert f"`{verdict.name}`" in brief
+    assert words_of("waiting") == "bound by waiting"
+    assert words_of("disk") == "probably bound by the disk"
     assert words_of(MIXED) == "nothing stands out"
+    assert words_of("of a later version") == "bound by of a later version"
+
+
+def test_only_a_method_that_keeps_activations_is_to_be_replaced() -> None:
+    assert remedy_of("memory_growth", "CalibrationMethod.Entropy") == (
+        "calibrate with MinMax instead of CalibrationMethod.Entropy, which keeps every activation"
+    )
+    assert remedy_of("memory_growth", "MinMax") == remedy_of("waiting") == remedy_of("new") == ""
 
 
 @pytest.mark.parametrize(("seconds", "duration"), [(0.9, 1.0), (4.0, 10.0)], ids=["short", "part"])

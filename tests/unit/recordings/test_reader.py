@@ -291,18 +291,6 @@ def test_runs_of_all_processes_are_in_the_order_of_their_starts(tmp_path: Path) 
     assert [run.pid for run in runs] == [3, 20, 20, 5, 5]
 
 
-def test_progress_of_many_samples_is_thinned_out_but_keeps_its_ends(tmp_path: Path) -> None:
-    folder = RecordedFolder(tmp_path / "r")
-    process = folder.process().begin()
-    step = process.step("Calibration", 0)
-    for number in range(1, 1001):
-        process.consume(step, number, number)
-    process.gone()
-    progress = read(folder.path).runs[0].steps[0].progress
-    assert (progress[0], progress[-1]) == ((1.0, 1), (1000.0, 1000))
-    assert 200 < len(progress) <= 301
-
-
 PROFILE = """\
 # Quark Profiling Results
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from otel_quant.schema.stacks import (
     to_lists,
 )
 from otel_quant.views.compare import document
-from otel_quant.views.stacks import collapsed, speedscope
+from otel_quant.views.stacks import collapsed, pprof, speedscope
 from otel_quant.views.terminal import terminal_lines
 
 MAIN = Place("/home/a/quantize.py", "main", 12, "")
@@ -233,3 +234,8 @@ def test_names_cannot_control_a_terminal_or_break_a_line() -> None:
     hostile = Place("/a/\udc80.py", "f;\x1b[2J\n", 1, "")
     stack = SeenStack(None, (hostile,), Amounts(5000, 0, 0, 0, 0))
     assert list(collapsed([stack], "time")) == ["other steps;f,\\x1b[2J\\n (/a/\\udc80.py:1) 5\n"]
+    (frame,) = json.loads(speedscope([stack], "r"))["shared"]["frames"]
+    assert frame == {"name": "f;\\x1b[2J\\n", "file": "/a/\\udc80.py", "line": 1}
+    profile = gzip.decompress(pprof([stack]))
+    assert b"f;\\x1b[2J\\n" in profile
+    assert b"/a/\\udc80.py" in profile

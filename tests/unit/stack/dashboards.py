@@ -86,7 +86,7 @@ def queries() -> Iterator[Query]:
                 store = annotation["datasource"]["type"]
                 yield Query((title, annotation["name"]), "annotation", store, annotation["expr"])
     for source in SOURCES:
-        links = source["jsonData"]
+        links = source.get("jsonData", {})
         if "tracesToLogsV2" in links:
             yield _link("Logs of a span", "loki", links["tracesToLogsV2"]["query"])
         for query in links.get("tracesToMetrics", {}).get("queries", []):

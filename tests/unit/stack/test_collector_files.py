@@ -34,42 +34,29 @@ def load(name: str) -> dict[str, Any]:
     return yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
 
 
-def test_the_manifest_holds_the_components_of_the_configurations_and_no_others() -> None:
+def test_the_manifest_holds_the_components_of_the_configurations_and_no_others_of_one_release() -> (
+    None
+):
     named = {
         (section, MODULES[component.split("/")[0]])
         for name in NAMES
         for section in SECTIONS
         for component in load(name).get(section, {})
     }
-    built = {
-        (section, module["gomod"].split()[0].rsplit("/", 1)[1])
-        for section in SECTIONS
-        for module in load("builder")[section]
-    }
-    assert built == named
-
-
-def test_the_manifest_is_of_one_release() -> None:
-    version = load("builder")["dist"]["version"]
-    versions = {
-        module["gomod"].split()[1] for section in SECTIONS for module in load("builder")[section]
-    }
-    assert versions == {f"v{version}"}
+    builder = load("builder")
+    modules = [(s, *module["gomod"].split()) for s in SECTIONS for module in builder[s]]
+    assert {(section, path.rsplit("/", 1)[1]) for section, path, _ in modules} == named
+    assert {version for *_, version in modules} == {f"v{builder['dist']['version']}"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_memory_limiter_is_first_in_every_pipeline(name: str) -> None:
-    pipelines = load(name)["service"]["pipelines"]
-    assert {kind: pipe["processors"][0] for kind, pipe in pipelines.items()} == dict.fromkeys(
-        pipelines, "memory_limiter"
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_exporter_queues_on_disk_in_batches_and_traces_and_logs_retry_without_end(
+def test_memory_is_limited_first_and_every_exporter_queues_on_disk_in_batches_and_retries(
     name: str,
 ) -> None:
     config = load(name)
+    pipelines = config["service"]["pipelines"].values()
+    assert {pipe["processors"][0] for pipe in pipelines} == {"memory_limiter"}
+    assert not any(re.match(r"batch(/|$)", key) for key in config["processors"])
     found = {
         exporter: (
             settings["sending_queue"]["storage"],
@@ -79,15 +66,11 @@ def test_every_exporter_queues_on_disk_in_batches_and_traces_and_logs_retry_with
         for exporter, settings in config["exporters"].items()
     }
     endless = dict.fromkeys(found, ("file_storage", True, "0s"))
-    metrics = {"otlp_http/prometheus": ("file_storage", True, "1h")}
-    assert found == endless | {key: value for key, value in metrics.items() if key in found}
-
-
-def test_metrics_are_retried_for_as_long_as_prometheus_takes_them() -> None:
+    # Metrics for as long as Prometheus takes them.
     prometheus = yaml.safe_load((CONFIGS / "backends" / "prometheus.yaml").read_text())
-    retried = load("config")["exporters"]["otlp_http/prometheus"]["retry_on_failure"]
     window = prometheus["storage"]["tsdb"]["out_of_order_time_window"]
-    assert window == retried["max_elapsed_time"]
+    metrics = {"otlp_http/prometheus": ("file_storage", True, window)}
+    assert found == endless | {key: value for key, value in metrics.items() if key in found}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -120,11 +103,6 @@ def test_an_agent_shows_its_token_and_checks_the_gateways_certificate() -> None:
             "ca_file": "${env:OTELCOL_GATEWAY_CA:-}",
             "server_name_override": "${env:OTELCOL_GATEWAY_HOST:-gateway}",
         }
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_only_the_queues_batch(name: str) -> None:
-    assert not any(re.match(r"batch(/|$)", key) for key in load(name)["processors"])
 
 
 SERVERS = ROOT / "scripts" / "servers"
@@ -169,15 +147,14 @@ def test_tested_and_composed_versions_are_the_same(compose: dict[str, Any]) -> N
     assert sources["prometheus"]["jsonData"]["prometheusVersion"] == prometheus
 
 
-def test_every_port_is_bound_to_this_host(compose: dict[str, Any]) -> None:
+def test_the_collector_and_grafana_alone_have_ports_and_those_of_this_host(
+    compose: dict[str, Any],
+) -> None:
     ports = {name: each["ports"] for name, each in compose["services"].items() if "ports" in each}
     # No store: a GET of any web page could stop one.
     assert ports.keys() == {"otelcol", "grafana"}
     published = [port for each in ports.values() for port in each]
     assert [port for port in published if not port.startswith("127.0.0.1:")] == []
-
-
-def test_the_collector_is_open_to_its_container_alone(compose: dict[str, Any]) -> None:
     collector = compose["services"]["otelcol"]
     opened = {key: value for key, value in collector["environment"].items() if "0.0.0.0" in value}
     assert opened == {
@@ -211,7 +188,20 @@ def test_every_server_restarts_has_limits_and_no_more_rights_than_it_needs(
         assert ("healthcheck" in service) == (name != "otelcol"), name
 
 
-def test_grafana_needs_no_internet_and_changes_none_of_its_plugins(compose: dict[str, Any]) -> None:
+def test_profiles_are_taken_and_stored_only_where_they_are_asked_for(
+    compose: dict[str, Any],
+) -> None:
+    services = compose["services"]
+    assert {name: s["profiles"] for name, s in services.items() if "profiles" in s} == {
+        "pyroscope": ["pyroscope"]
+    }
+    asked = "--config=/etc/otelcol/profiles.yaml --feature-gates=service.profilesSupport"
+    assert services["otelcol"]["command"] == (
+        f"--config=/etc/otelcol/config.yaml ${{COMPOSE_PROFILES:+{asked}}}"
+    )
+
+
+def test_grafana_needs_no_internet_and_its_visitors_can_only_view(compose: dict[str, Any]) -> None:
     grafana = compose["services"]["grafana"]
     version = tuple(map(int, version_of(grafana["image"]).split(".")))
     assert version >= (13, 2, 3)  # before, a data source whose update failed was not registered
@@ -228,6 +218,9 @@ def test_grafana_needs_no_internet_and_changes_none_of_its_plugins(compose: dict
         "GF_NEWS_NEWS_FEED_ENABLED": "false",
     }  # fmt: skip
     assert environment["GF_SECURITY_DISABLE_GRAVATAR"] == "true"
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert not [key for key in environment if "PASSWORD" in key]
 
 
 def test_alerts_go_to_a_webhook_that_the_environment_names(compose: dict[str, Any]) -> None:
@@ -240,10 +233,3 @@ def test_alerts_go_to_a_webhook_that_the_environment_names(compose: dict[str, An
         ((settings,),) = (value for key, value in receiver.items() if key != "name")
         assert settings[file] == mounted["target"]
     assert "${ALERT_WEBHOOK:-" in compose["configs"][mounted["source"]]["content"]
-
-
-def test_visitors_of_grafana_can_only_view(compose: dict[str, Any]) -> None:
-    environment = compose["services"]["grafana"]["environment"]
-    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
-    assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
-    assert not [key for key in environment if "PASSWORD" in key]

@@ -168,7 +168,7 @@ def test_a_run_of_64_ranks_shows_the_steps_of_the_one_that_failed(tmp_path: Path
     runs = (*whole.runs[:17], bad, *whole.runs[18:])
     html = render(replace(whole, runs=runs, state="failed"))
     assert "Steps of rank 17, the first of 1 that failed" in html
-    assert answer(html)[1] == "ValueError."
+    assert answer(html)[1] == "rank 17 failed with ValueError."
 
 
 def test_the_models_are_compared_and_their_heaviest_layers_named(tmp_path: Path) -> None:

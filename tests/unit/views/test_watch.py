@@ -87,6 +87,18 @@ def test_a_terminal_shows_the_steps_the_curve_and_what_is_used(tmp_path: Path) -
     ]
 
 
+def test_a_step_without_progress_and_one_that_is_not_seen_any_more_say_so(tmp_path: Path) -> None:
+    _, process, inner = begun(tmp_path / "r")
+    line = ["/a/quantize.py", "Reader.get_next", 17, ""]
+    steps = [{"index": 0}, {"index": inner, "samples": 137, "expected": 512, "line": line}]
+    process.state(380, steps, **{"quant.forecast.stalled": 65.2})
+    (found,) = (line for line in shown(tmp_path / "r", 160) if "▶ Calibration" in line)
+    assert found.endswith(
+        "sample 137 of 512, no progress for 1 min 05 s, "
+        "at Reader.get_next (quantize.py:17) 19.0 s ago"
+    )
+
+
 def test_a_small_terminal_keeps_the_open_steps(tmp_path: Path) -> None:
     _, process, _ = begun(tmp_path / "r")
     for number in range(40):

@@ -51,6 +51,17 @@ def test_a_child_and_a_grandchild_are_found_as_soon_as_they_exist() -> None:
     assert set(descendants_now()) == others
 
 
+def test_samples_find_the_first_child_at_once_and_further_ones_within_a_fifth_of_a_second() -> None:
+    descendants()
+    first = _start(WAIT)
+    assert first.pid in descendants(sampled=True)
+    second = _start(WAIT)
+    time.sleep(tree._LOOK_LASTS)
+    assert {first.pid, second.pid} <= set(descendants(sampled=True))
+    _end(first)
+    _end(second)
+
+
 def test_what_has_been_started_since_the_last_walk_is_found_and_threads_are_not_processes() -> None:
     first = _start(WAIT)
     walked = set(descendants_now())

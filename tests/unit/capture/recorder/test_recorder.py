@@ -66,7 +66,7 @@ def test_checkpoints_are_numbered_and_say_which_error_has_ended_a_step() -> None
     recorder = recorder_of([sink])
     closed(recorder, "A", error=ValueError("no"))
     closed(recorder, "B")
-    recorder.end("KeyError")
+    recorder.end(KeyError())
     recorder.end()
     assert [(each.sequence, each.name, each.phase, each.error) for each in sink.checkpoints] == [
         (0, "Start", "start", None),

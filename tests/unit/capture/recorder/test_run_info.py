@@ -141,6 +141,18 @@ def test_more_is_known_at_the_end_than_at_the_start(monkeypatch: pytest.MonkeyPa
             ["python", "a.py", "hf_llama_quantized.onnx", "--out=sk-learn-distilled", "eyJ"],
             "python a.py hf_llama_quantized.onnx --out=sk-learn-distilled eyJ",
         ),
+        (
+            [
+                "python",
+                "a.py",
+                "-H",
+                "X-Api-Key: v",
+                "h?token=v&x=1",
+                '{"db_password": "v", "n": 1}',
+                "tokenizer: v",
+            ],
+            """python a.py -H 'X-Api-Key: ***' 'h?token=***&x=1' '{"db_password": "***", "n": 1}' 'tokenizer: v'""",
+        ),
         (["python", "x" * 2000], "python " + "x" * 992 + "…"),
     ],
 )

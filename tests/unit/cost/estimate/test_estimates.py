@@ -17,7 +17,6 @@ from otel_quant.cli import main
 from otel_quant.cost import parse_inputs
 from otel_quant.cost.estimate import (
     METHODS,
-    Environment,
     Estimate,
     Figure,
     Layer,
@@ -49,6 +48,11 @@ LIVE = IMAGE + C
 """Bytes that a run holds at most: the convolution's operand and result."""
 
 
+@pytest.fixture(autouse=True)
+def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, tmp_path, "onnxruntime", "quark")
+
+
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
     model = onnx.parser.parse_model(NET)
@@ -62,7 +66,7 @@ def net(tmp_path: Path) -> Path:
 
 def estimated(path: Path, method: str, samples: int) -> Estimate:
     (found,) = methods([method])
-    return estimate(read(path, dims={"N": 1}), found, samples, Environment())
+    return estimate(read(path, dims={"N": 1}), found, samples)
 
 
 def test_the_histograms_of_onnxruntime_keep_the_calibrated_tensors_of_all_samples(

@@ -167,7 +167,7 @@ def send_run(
     )
     run.costed(COSTED, UNCOSTED)
     run.point("Mine", later)
-    run.ended(later, peaks, error=type(error).__name__ if error is not None else None)
+    run.ended(later, peaks, error=error)
 
 
 def send_unmeasured_run(sink: Sink) -> None:

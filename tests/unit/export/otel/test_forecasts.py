@@ -37,8 +37,14 @@ def begun(sink: Sink) -> SentRun:
     return run
 
 
-def go_on(run: SentRun, *growths: GrowthForecast, time_left: float | None = 60.5) -> None:
-    run.went_on(LATER, None, StepProgress(STEP, 37, 512, Forecast(time_left, growths)))
+def go_on(
+    run: SentRun,
+    *growths: GrowthForecast,
+    time_left: float | None = 60.5,
+    stalled: float | None = None,
+) -> None:
+    forecast = Forecast(time_left, growths, stalled)
+    run.went_on(LATER, None, StepProgress(STEP, 37, 512, forecast))
 
 
 def test_a_recording_has_the_warning_on_its_step_as_the_span_has(tmp_path: Path) -> None:
@@ -77,6 +83,8 @@ def test_gauges_show_the_newest_forecast_until_the_step_ends() -> None:
         "quant.forecast.memory.at_end": [(LABELS, 7_000)],
         "quant.forecast.gpu.memory.at_end": [({**LABELS, "hw.id": "GPU-1"}, 90_000_000_000)],
     }
+    go_on(run, time_left=None, stalled=65.2)
+    assert shown() == {"quant.forecast.stalled": [(LABELS, 65.2)]}
     run.closed(STEP, LATER)
     assert shown() == {}
 

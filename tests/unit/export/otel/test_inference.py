@@ -6,8 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from opentelemetry._logs import SeverityNumber
-from opentelemetry.trace import StatusCode
 
 from otel_quant.export.otel.automatic_providers import Providers
 from otel_quant.export.otel.inference import RunContext, report
@@ -131,40 +129,6 @@ def test_a_measurement_within_a_step_belongs_to_its_run_unless_another_is_named(
     with program.tracers.get_tracer("x").start_as_current_span("Evaluate", attributes=RUN):
         report(MEASURED, 10, 20, RunContext(run=named), program.providers)
     assert {labels["quant.run.name"] for _, _, labels in program.values()} == {name}
-
-
-SECRET = {
-    "quant.model.path": "secret/a.onnx",
-    "quant.inference.problem": "secret/a.onnx cannot be read",
-}
-
-
-@pytest.mark.parametrize(
-    ("paths", "name", "told", "text"),
-    [
-        (True, "a", SECRET, "secret/a.onnx cannot be read"),
-        (False, "model 1", {}, "the model could not be measured"),
-    ],
-)
-def test_a_model_that_failed_is_an_error_with_its_path_where_paths_may_be_told(
-    paths: bool, name: str, told: dict[str, str], text: str
-) -> None:
-    program = Program()
-    model = ModelResult("secret/a.onnx", "secret/a.onnx cannot be read")
-    result = InferenceResult((model,), "", {}, 0.5, 2)
-    report(result, 10, 20, RunContext(run="my run", paths=paths), program.providers)
-    span, _ = program.all_spans()
-    labels = {**RUN, "quant.model.name": name}
-    assert dict(span.attributes or {}) == {
-        **labels, "quant.library.name": "onnxruntime", **told,
-    }  # fmt: skip
-    problem = told.get("quant.inference.problem")
-    assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, problem)
-    assert (span.start_time, span.end_time) == (10, 20)
-    [item] = program.log_exporter.get_finished_logs()
-    record = item.log_record
-    assert (record.event_name, record.body) == ("quant.inference.failed", text)
-    assert (record.severity_number, dict(record.attributes or {})) == (SeverityNumber.WARN, labels)
 
 
 def test_a_program_that_measures_again_has_new_values_and_no_new_series() -> None:

@@ -123,8 +123,8 @@ def test_live_metrics_show_the_present_figures_of_a_run() -> None:
         ("quant.step.active", "{step}"): [(STEP_LABELS, 1)],
         ("quant.run.memory.usage", "By"): [({}, 1200)],
         ("quant.run.memory.limit", "By"): [({}, 8000)],
-        ("quant.run.gpu.memory.usage", "By"): [({"hw.id": "GPU-0"}, 450), ({"hw.id": "GPU-1"}, 70)],
-        ("quant.run.gpu.memory.limit", "By"): [
+        ("hw.gpu.memory.usage", "By"): [({"hw.id": "GPU-0"}, 450), ({"hw.id": "GPU-1"}, 70)],
+        ("hw.gpu.memory.limit", "By"): [
             ({"hw.id": "GPU-0"}, 10_000),
             ({"hw.id": "GPU-1"}, 10_000),
         ],

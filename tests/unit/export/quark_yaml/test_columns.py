@@ -96,6 +96,10 @@ def test_a_checkpoint_has_the_keys_order_units_and_rounding_of_quark() -> None:
         ("disk_write_mb", 0.0),  # the counter fell: never negative
     ]
     assert custom == {}
+    with_own = ProgramMetrics(OF_QUARK)  # of its own metrics, the context is filled
+    with_own.checkpoint_metrics.append(Accuracy())
+    collected, _ = at_checkpoint(with_own, "Calibration Start", LATER, BASELINE)
+    assert list(collected.items()) == [*columns.items(), ("accuracy", 0.75)]
 
 
 def test_the_summary_has_the_keys_order_units_and_rounding_of_quark() -> None:

@@ -95,7 +95,7 @@ class Script:
     def point(self, name: str) -> None:
         self.sent.point(name, self.now())
 
-    def end(self, error: str | None = None) -> None:
+    def end(self, error: BaseException | None = None) -> None:
         now, peaks = self.now(), Peaks({"memory": 100 * MIB}, {"memory": "kernel"})
         custom = self.metrics.at_end(now, reading(0), peaks)
         self.sent.ended(now, peaks, of_run=custom, error=error)
@@ -317,7 +317,7 @@ def test_the_exception_that_ended_the_run_is_written_unless_strict(
 ) -> None:
     script = Script(tmp_path / "p.yaml", strict=strict)
     script.start()
-    script.end(error="RuntimeError")
+    script.end(error=RuntimeError())
 
     content = yaml.safe_load((tmp_path / "p.yaml").read_bytes())
     last = content["memory_usage"][-1]

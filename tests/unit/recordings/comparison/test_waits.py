@@ -26,7 +26,7 @@ CALIBRATION = (("Model Quantization", 1), ("Calibration", 1))
         ("duration", {"duration": 10, "cpu.time": 36, "cpu.wait": 2, "cpu.waits": 3}, (9, 4)),
         ("duration", {"duration": 10, "cpu.wait": 2}, (8, 6)),
         ("duration", {"duration": 10, "cpu.wait": 2, "cpu.waits": 30}, (8, 0)),
-        ("cpu.time", {"cpu.time": 20, "duration": 10, "cpu.wait": 2, "cpu.waits": 3}, (20, 8)),
+        ("cpu.time", {"cpu.time": 20, "duration": 10, "cpu.wait": 2, "cpu.waits": 3}, (20, 20)),
         (
             "calibration.sample_rate",
             {"calibration.sample_rate": 8, "duration": 10, "cpu.wait": 2, "cpu.waits": 3},

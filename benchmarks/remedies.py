@@ -1,0 +1,167 @@
+"""Whether the remedies that ``otel-quant`` prints help: planted programs before and after, in turns.
+
+Each program has what a verdict of ``otel_quant/schema/bounds.py`` names; the second of a pair does what its remedy
+says and nothing else. Each round runs all pairs, one program after the other.
+
+Run ``python benchmarks/remedies.py``; it wants ``pip install onnxruntime torch`` and a C++ compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from measuring import print_table
+
+LONGEST: Final = 60.0
+"""Seconds after which a program counts as one that does not end."""
+
+CALIBRATION: Final = """
+import queue, sys, threading, time
+import numpy as np, onnx
+from onnx import parser
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, quantize_static
+
+model = parser.parse_model(
+    '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 3, 256, 256] x) => (float[1, 64, 256, 256] y)'
+    ' <float[64, 3, 3, 3] w, float[64, 64, 3, 3] v> {'
+    ' h = Conv <pads = [1, 1, 1, 1]> (x, w) r = Relu (h) y = Conv <pads = [1, 1, 1, 1]> (r, v) }'
+)
+for name, shape in (("w", (64, 3, 3, 3)), ("v", (64, 64, 3, 3))):
+    weight = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+onnx.save(model, "float.onnx")
+
+class Reader(CalibrationDataReader):
+    def __init__(self, samples, seconds):
+        self.left, self.seconds, self.generator = samples, seconds, np.random.default_rng(1)
+
+    def get_next(self):
+        self.left -= 1
+        if self.left < 0:
+            return None
+        time.sleep(self.seconds)  # a slow disk or network
+        return {"x": self.generator.random((1, 3, 256, 256), np.float32)}
+
+class InAnotherThread(CalibrationDataReader):
+    def __init__(self, reader):
+        self.loaded = queue.Queue(4)
+        threading.Thread(target=self.load, args=(reader,), daemon=True).start()
+
+    def load(self, reader):
+        while True:
+            self.loaded.put(sample := reader.get_next())
+            if sample is None:
+                return
+
+    def get_next(self):
+        return self.loaded.get()
+"""
+
+EXTENSION: Final = """
+from torch.utils.cpp_extension import load_inline
+source = "#include <torch/extension.h>\\nint two() { return 2; }"
+assert load_inline("two", source, functions=["two"]).two() == 2
+"""
+
+COMPILED: Final = """
+import torch
+layers = [layer for _ in range(8) for layer in (torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64))]
+torch.compile(torch.nn.Sequential(*layers))(torch.ones(4, 64))
+"""
+
+
+def static(reader: str, method: str = "MinMax") -> str:
+    """Returns a program that calibrates with a reader and a method."""
+    return f"{CALIBRATION}\nquantize_static('float.onnx', 'q.onnx', {reader}, calibrate_method=CalibrationMethod.{method})"
+
+
+IN_A_LOOP: Final = "Reader(20, 0.3)"
+PAIRS: Final = {
+    "calibration_data": (static(IN_A_LOOP), static(f"InAnotherThread({IN_A_LOOP})")),
+    "memory_growth": (static("Reader(30, 0)", "Entropy"), static("Reader(30, 0)")),
+    "memory_growth, Percentile": (static("Reader(30, 0)", "Percentile"), static("Reader(30, 0)")),
+    "compiling": (EXTENSION, EXTENSION),
+    "compiling, torch.compile": (COMPILED, COMPILED),
+    "lock_file": (EXTENSION, EXTENSION),
+}
+"""Programs of a verdict before and after its remedy."""
+
+
+def prepare(name: str, is_after: bool, folder: Path) -> None:
+    """Makes the folder that compiled extensions are kept in as the program before, or the remedy, leaves it."""
+    kept = folder / "extensions"
+    if name.startswith("compiling") and not is_after:
+        subprocess.run(["rm", "-rf", str(kept)], check=True)
+    if name == "lock_file":
+        lock = kept / "two" / "lock"
+        if not (kept / "two").exists():
+            run(EXTENSION, folder, longest=600)
+        lock.unlink(missing_ok=True)
+        if not is_after:
+            lock.touch()  # as a build that is killed leaves it
+
+
+def run(program: str, folder: Path, longest: float = 600) -> tuple[float, float]:
+    """Returns the seconds that a program takes and its peak of memory, in bytes; inf if it does not end."""
+    kept = dict.fromkeys(
+        ("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR"), str(folder / "extensions")
+    )
+    variables = {**os.environ, **kept}
+    began = time.monotonic()
+    silent = subprocess.DEVNULL
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=folder, env=variables, stdout=silent, stderr=silent
+    )
+    while True:
+        pid, status, used = os.wait4(process.pid, os.WNOHANG)
+        seconds = time.monotonic() - began
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            assert process.returncode == 0, program
+            return seconds, used.ru_maxrss * 1024
+        if seconds > longest:
+            process.kill()
+            process.wait()
+            return float("inf"), 0
+        time.sleep(0.01)
+
+
+def main() -> None:
+    """Runs the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=PAIRS, action="append", help="one of the pairs")
+    parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
+    options = parser.parse_args()
+    names = options.only or list(PAIRS)
+    found: dict[str, tuple[list[tuple[float, float]], list[tuple[float, float]]]] = {
+        name: ([], []) for name in names
+    }
+    with tempfile.TemporaryDirectory() as temporary:
+        for _ in range(options.rounds):
+            for name in names:
+                for is_after in (False, True):
+                    prepare(name, is_after, Path(temporary))
+                    longest = LONGEST if name == "lock_file" else 600
+                    figures = run(PAIRS[name][is_after], Path(temporary), longest)
+                    found[name][is_after].append(figures)
+    rows = []
+    for name, sides in found.items():
+        (before, memory), (after, less) = (
+            [statistics.median(each) for each in zip(*side, strict=True)] for side in sides
+        )
+        rows.append(
+            [name, f"{before:.1f}", f"{after:.1f}", f"{memory / 1e6:.0f}", f"{less / 1e6:.0f}"]
+        )
+    print_table(("verdict", "s before", "s after", "MB before", "MB after"), rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Sink that sends the stacks of steps as profiles, OpenTelemetry's signal for them, which is in development.
+
+Loaded only where OTEL_QUANT_PROFILES asks for it. Profiles leave at the end of a run, in one request: short steps
+of a name share a tree of stacks, and the trees of a run are bounded, while its steps are not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from otel_quant.export.otel.service_name import resource_without_sdk
+from otel_quant.export.otel.spans import SpanIds
+from otel_quant.schema import semconv
+from otel_quant.schema.events import Attributes, Event, Sink, identity_of, run_ids_of
+from otel_quant.schema.records import StepInfo
+from otel_quant.schema.stacks import Amounts, Node, Place
+from otel_quant.version import VERSION
+
+_MEASURES: Final[tuple[tuple[str, str, str, Callable[[Amounts], int]], ...]] = (
+    ("time", "nanoseconds", "wall", lambda seen: seen.time),
+    ("growth", "bytes", "memory", lambda seen: seen.grown),
+)
+"""Type and unit of a profile's values, type of its period, and the value at a line. Pyroscope names a profile by
+the type of its period."""
+
+
+@dataclass(slots=True)
+class _Step:
+    attributes: Attributes
+    ids: SpanIds | None
+    began_ns: int
+    lasted_ns: int | None = None  # None while it is open
+
+
+class ProfilesSink(Sink):
+    """One profile of time and one of memory growth for each step, linked to the step's span."""
+
+    name = "profiles"
+
+    def __init__(
+        self, send: Callable[[Any], None], ids_of: Callable[[StepInfo | None], SpanIds | None]
+    ) -> None:
+        self._send, self._ids_of = send, ids_of
+        self._steps: dict[int, _Step] = {}
+        self._resource: Attributes | None = None  # That of the run's span
+
+    def receive(self, event: Event) -> None:
+        """Notes the steps; sends their profiles at the end of the run, or of a worker's task."""
+        step, seen = event.step, event.stacks.steps if event.stacks is not None else {}
+        match event.kind:
+            case "run.started":
+                self.forget()
+            case "step.started" if step is not None:
+                if self._resource is None and (of_run := self._ids_of(None)) is not None:
+                    self._resource = of_run.resource
+                known = {**run_ids_of(event.run), **identity_of(step)}
+                self._steps[step.index] = _Step(known, self._ids_of(step), event.time_ns)
+            case "step.ended" if step is not None and step.index in self._steps:
+                self._steps[step.index].lasted_ns = event.lasted_ns
+            case "reading.taken":
+                for index, ended in list(self._steps.items()):
+                    if ended.lasted_ns is not None and index not in seen:
+                        del self._steps[index]  # it was too short to be seen
+            case "run.reported" | "run.ended" | "run.killed":
+                request = _Request(self._resource or resource_without_sdk())
+                for index, root in list(seen.items()):
+                    # Once: what a later task of a worker adds to a step of an earlier one is not sent.
+                    if (each := self._steps.pop(index, None)) is not None:
+                        request.add(each, root, event.time_ns)
+                if request.profiles:
+                    self._send(request.message)
+
+    def forget(self) -> None:
+        """Drops the parent's steps."""
+        self._steps = {}
+        self._resource = None
+
+
+class _Request:
+    """A request being made; its tables have each text, line and stack once."""
+
+    def __init__(self, resource: Attributes) -> None:
+        from opentelemetry.exporter.otlp.proto.common._internal import (
+            _encode_attributes,
+            _encode_value,
+        )
+        from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2
+
+        self._encoded = _encode_value
+        self.message = profiles_service_pb2.ExportProfilesServiceRequest()
+        of_resource = self.message.resource_profiles.add(schema_url=semconv.SCHEMA_URL)
+        of_resource.resource.attributes.extend(_encode_attributes(resource))
+        of_scope = of_resource.scope_profiles.add(schema_url=semconv.SCHEMA_URL)
+        of_scope.scope.name, of_scope.scope.version = semconv.SCOPE, VERSION
+        self.profiles: Any = of_scope.profiles
+        self._known: dict[str, dict[object, int]] = {}
+        for table in ("mapping", "location", "function", "link", "attribute", "stack"):
+            self._row(table, None)  # the first of each stands for none
+        self._text("")
+
+    def add(self, step: _Step, root: Node, now_ns: int) -> None:
+        """Adds the profiles of a step."""
+        attributes, link = step.attributes, 0
+        if (ids := step.ids) is not None:
+            trace_id, span_id = bytes.fromhex(ids.trace_id), bytes.fromhex(ids.span_id)
+            link = self._row("link", span_id, trace_id=trace_id, span_id=span_id)
+        of_step = {name: self._attribute(name, value) for name, value in attributes.items()}
+        for kind, unit, period, value_of in _MEASURES:
+            seen = [(lines, value_of(node.own)) for lines, node in root.walk()]
+            if not any(value for _, value in seen):
+                continue
+            # The same each time that a recording is sent.
+            key = f"{attributes[semconv.RUN_ID]} {attributes[semconv.STEP_INDEX]} {kind}"
+            profile = self.profiles.add(
+                profile_id=hashlib.blake2b(key.encode(), digest_size=16).digest(),
+                time_unix_nano=step.began_ns,
+                duration_nano=step.lasted_ns or max(0, now_ns - step.began_ns),
+                sample_type={"type_strindex": self._text(kind), "unit_strindex": self._text(unit)},
+                period_type={
+                    "type_strindex": self._text(period),
+                    "unit_strindex": self._text(unit),
+                },
+                period=1,
+                attribute_indices=of_step.values(),
+            )
+            for lines, value in filter(lambda each: each[1], seen):
+                profile.samples.add(
+                    stack_index=self._stack(lines),
+                    values=[value],
+                    link_index=link,
+                    # Here too: a store that makes profiles of pprof of these keeps no others.
+                    attribute_indices=[of_step[semconv.STEP_NAME]],
+                )
+
+    def _stack(self, lines: tuple[Place, ...]) -> int:
+        locations = [self._location(line) for line in reversed(lines)]
+        return self._row("stack", lines, location_indices=locations)
+
+    def _location(self, place: Place) -> int:
+        name = self._text(place.function if place.file else place.text)
+        file = self._text(place.file)
+        fields = {"name_strindex": name, "system_name_strindex": name, "filename_strindex": file}
+        function = self._row("function", (name, file), **fields)
+        line = {"function_index": function, "line": place.line}
+        return self._row("location", place, lines=[line])
+
+    def _attribute(self, name: str, value: Any) -> int:
+        fields = {"key_strindex": self._text(name), "value": self._encoded(value)}
+        return self._row("attribute", (name, value), **fields)
+
+    def _row(self, table: str, key: object, **fields: Any) -> int:
+        known = self._known.setdefault(table, {})
+        if key not in known:
+            getattr(self.message.dictionary, f"{table}_table").add(**fields)
+        return known.setdefault(key, len(known))
+
+    def _text(self, text: str) -> int:
+        known = self._known.setdefault("string", {})
+        if text not in known:
+            # A name of a file need not be text.
+            self.message.dictionary.string_table.append(text.encode("utf-8", "replace").decode())
+        return known.setdefault(text, len(known))

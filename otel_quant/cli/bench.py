@@ -95,7 +95,7 @@ COMMAND: Final = Command(
     name="bench",
     brief="measure variants of a model side by side: time, memory, size, error",
     description=(
-        "Runs variants of a model, each in a process of its own, and says side by side how fast they "
+        "Runs variants of a model, each in a process of its own, and shows side by side how fast they "
         "are, in how much memory, how large, how long they took to quantize and to compile, and how "
         "far off their outputs are from the baseline's. Exit codes: 0 all were measured, "
         f"{FAILED} one could not be or there are none, {MISUSED} the command line makes no sense, 130 "

@@ -1,4 +1,4 @@
-"""``otel-quant compare``: runs side by side, and the gate that says whether one is worse."""
+"""``otel-quant compare``: runs side by side, and the gate that decides whether one is worse."""
 
 from __future__ import annotations
 

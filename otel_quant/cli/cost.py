@@ -57,7 +57,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         of_inputs=" with dynamic dimensions, as in image=1x3x224x224, or as onnx_tool writes it, "
         "image:f32:1x3x224x224, with values behind a further colon; for one of several models only, "
         "int8.onnx:image=1x3x224x224; what is not given is assumed to be 1, and the report begins "
-        "with it; a length that the model fixes may be overridden, and the report says so",
+        "with it; a length that the model fixes may be overridden, and the report notes it",
         of_dims=", wherever any of the models has it",
     )
     parser.add_argument(
@@ -130,7 +130,7 @@ def _run(options: argparse.Namespace) -> int:
             sys.stdout.write(text)
         sys.stdout.flush()
         if options.format == "csv" and not options.strict and sys.stderr is not None:
-            # CSV has no place for them; --strict says them anyway.
+            # CSV has no place for them; --strict prints them anyway.
             sys.stderr.writelines(f"otel-quant: {line}\n" for line in all_assumptions(costs))
     if problems:
         raise UserError("\notel-quant: ".join(problems), FAILED)

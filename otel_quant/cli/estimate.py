@@ -41,7 +41,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="[LIBRARY:]METHOD",
         dest="methods",
-        help="a calibration method (MinMax), that of one library (quark:MinMax), or all of a "
+        help="a calibration method (MinMax), one of a library (quark:MinMax), or all of a "
         "library (quark), with what its figures are computed from; may be repeated (default: a line "
         "for each method)",
     )

@@ -230,7 +230,7 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _text(recording: Recording, notes: Sequence[str]) -> str:
-    """Returns what is said at the end: the steps, what went wrong, and where all of it is."""
+    """Returns what is printed at the end: the steps, what went wrong, and where the recording is."""
     import dataclasses
     import shlex
 
@@ -268,7 +268,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
 
 
 def _report(recording: Recording) -> str:
-    """Makes the report; returns a line that says where, or why there is none."""
+    """Makes the report; returns a line with its place, or why there is none."""
     from otel_quant.export.recording.layout import REPORT
     from otel_quant.views.html import write_page
     from otel_quant.views.report import render

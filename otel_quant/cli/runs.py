@@ -51,6 +51,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.recordings.runs.fields import (
+        LIBRARY,
         STATUS,
         ConditionError,
         name_of,
@@ -73,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
         }
         named = [condition.name for condition in conditions]
         names = list(dict.fromkeys((*named, *asked.values())))
-        rows, unreadable = read_all(options.folders, names)
+        rows, unreadable = read_all(options.folders, [*names, LIBRARY])
         for text, name in asked.items():
             require_name(rows, name, text)
         chosen = _sorted(select(rows, conditions), options)

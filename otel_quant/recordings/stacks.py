@@ -12,6 +12,7 @@ from otel_quant.schema.recorded_files import STACKS, LeftOut
 from otel_quant.schema.stacks import (
     DEEPEST,
     NOTHING,
+    OTHER,
     OUTSIDE,
     Amounts,
     Place,
@@ -62,8 +63,8 @@ def _stacks(
         is_line = 0 <= place < len(places) and len(known) <= DEEPEST  # and what was folded below
         lines.append((*known, places[place]) if is_line else known)
         seen = Amounts(*amounts)
-        if lines[-1] and seen != NOTHING:
-            yield lines[-1], seen
+        if seen != NOTHING:  # steps that were folded whole have no lines
+            yield lines[-1] or (OTHER,), seen
 
 
 def of_step(stacks: Iterable[SeenStack], name: str) -> list[SeenStack]:

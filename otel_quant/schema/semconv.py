@@ -203,7 +203,7 @@ GPU_COUNT: Final = _attribute("quant.gpu.count", "int", "{gpu}", "GPUs that the 
 GPU_MEMORY_LIMIT: Final = _attribute("quant.gpu.memory.limit", "int", "By", "Size of the memory of all visible GPUs.", ("run",), "150754820096")
 MODEL_ROLE: Final = _attribute("quant.model.role", "string", "", "`float` or `quantized`. In inference a model is quantized if it converts to or from integers, or multiplies numbers of 8 bits or fewer.", ("cost", "measured model", "operator", "finding", "metric"), "quantized")
 MODEL_PATH: Final = _attribute("quant.model.path", "string", "", "File that was costed or measured. Absent when OTEL_QUANT_PATHS is off.", ("cost", "measured model"), "models/resnet50_int8.onnx")
-MODEL_NAME: Final = _attribute("quant.model.name", "string", "", "What the program calls the model, else the last part of its path without `.onnx`; by its position, `model 2`, when OTEL_QUANT_PATHS is off.", ("measured model", "operator", "finding", "metric"), "resnet50_int8")
+MODEL_NAME: Final = _attribute("quant.model.name", "string", "", "What the program calls the model, else the last part of its path without `.onnx`; by its position, `model 2`, when OTEL_QUANT_PATHS is off. On the run, of a model of torch, the last part of its `name_or_path`, else its class.", ("run", "measured model", "operator", "finding", "metric"), "resnet50_int8")
 for _each in MODEL_FIGURES:
     _attribute(f"quant.model.<role>.{_each.name}", _each.type, _each.unit, _each.brief, ("run", "cost"), _each.example)
 CHECKPOINT_NAME: Final = _attribute("quant.checkpoint.name", "string", "", "Name of the checkpoint, as in the YAML file.", ("checkpoint",), "Calibration Start")

@@ -51,7 +51,7 @@ _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 5
 _MOST_GROWING: Final = 10
 _LONG: Final = 0.2
-"""Share of the whole time from which on a step leaks rather than loads, and a wait is worth telling."""
+"""Share of the run's time from which on a step leaks rather than loads, and a wait is worth telling."""
 
 _LEAST_WAIT: Final = 1.0
 """Seconds."""
@@ -60,7 +60,7 @@ _OWN: Final = 0.8
 """Share of its processors from which on a program uses them itself, and its threads wait for each other."""
 
 _WORTH: Final = 0.05
-"""Share of the whole time from which on a step matters."""
+"""Share of the run's time from which on a step matters."""
 
 
 def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _error_text(error: str, message: str | None) -> str:
 
 
 def _path(names: Sequence[str]) -> str:
-    """Returns the name of a step behind that of the one around it."""
+    """Returns the name of a step behind the name of the step around it."""
     return WITHIN.join(cut(name, _LONGEST_NAME) for name in names[-2:])
 
 
@@ -308,7 +308,7 @@ _CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
 
 
 def ended_as(recording: Recording) -> str:
-    """Returns how the whole stands: ``killed by SIGKILL``."""
+    """Returns how the program ended: ``killed by SIGKILL``."""
     ending = recording.ending
     if recording.state == "killed" and ending is not None and ending.signal:
         return f"killed by {ending.signal}"

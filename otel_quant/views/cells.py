@@ -85,7 +85,7 @@ class Texts:
         made = [_writer(table, at, one_unit) for at in range(len(self.columns))]
         self._writers = [write for _, write in made]
         units = [(each.heading, unit) for each, (unit, _) in zip(self.columns, made, strict=True)]
-        # A column without a name has that of its unit.
+        # A column without a name has the name of its unit.
         self.headings = tuple(heading or unit for heading, unit in units)
         self.units = tuple(unit if heading else "" for heading, unit in units)
 

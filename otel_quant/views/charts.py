@@ -13,7 +13,7 @@ Values: TypeAlias = tuple[float | None, ...]
 
 Unit: TypeAlias = Literal["bytes", "bytes/s", "cores"]
 Style: TypeAlias = Literal["main", "second", "stacked", "lowest"]
-"""How a series is drawn: the figure itself, one beside it, a share of it, the lower edge of it."""
+"""How a series is drawn: the figure itself, one beside it, a share, the lower edge."""
 
 _STEPS: Final[dict[Unit, float]] = {"bytes": 1000, "bytes/s": 1000, "cores": 0.01}
 """What the numbers of the page are multiples of: whole numbers take less of the file."""

@@ -362,7 +362,7 @@ _PARTS: Final = {
 
 
 def _is_telling(row: StepRow, name: str) -> bool:
-    """Whether a side has more than nothing of a figure, and no other figure says more."""
+    """Whether a side has more than nothing of a figure, and no other figure tells more."""
     of, peak = row.figures[name], row.figures.get(MEMORY_PEAK)
     if not any(sample is not None and sample.highest for sample in of.samples):
         return False

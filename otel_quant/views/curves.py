@@ -147,7 +147,7 @@ def _coarse(curve: RecordedCurve, began_ns: int, start: float, every: float, cou
             else:
                 known.merge(level)
         into.totals |= bucket.totals
-    # Until its first child has a series, the program is the whole.
+    # Until its first child has a series, all memory is the program's.
     processes = (
         name for each in buckets for name in each.levels if name.startswith(series.PROCESS)
     )
@@ -233,7 +233,7 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
 
 
 def _of_memory(grid: Grid) -> list[Series]:
-    """Returns the memory of the whole, over that of the program and its largest children if it has some."""
+    """Returns all memory, over the memory of the program and of its largest children if it has some."""
     memory = Series("memory", grid.values(series.MEMORY))
     program, *children = [name for name in grid.levels if name.startswith(series.PROCESS)] or [""]
     if not children:

@@ -48,11 +48,11 @@ class Quantity(NamedTuple):
     """A number with a unit of its own, or with words around it."""
 
     value: float | None  # In the unit; None where only the words are known
-    unit: str | None = None  # As of a column; None for that of its column
+    unit: str | None = None  # As of a column; None for the unit of its column
     before: str = ""  # What stands before the number: ``≥ ``
     after: str = ""  # What stands behind it: `` ± 2 %``
     digits: int | None = None  # As of a column
-    title: str = ""  # What a page tells of it when it is pointed at
+    title: str = ""  # What a page shows when it is pointed at
 
 
 Cell: TypeAlias = str | float | tuple[str | float, ...] | Quantity | None
@@ -169,7 +169,7 @@ class Lines(NamedTuple):
     is_bad: bool = False  # Whether a page marks them as what went wrong
 
     def first(self, most: int) -> Lines:
-        """Returns so many lines at most, and a last one that says how many more there are."""
+        """Returns so many lines at most, and a last one with how many more there are."""
         left_out = len(self.lines) - most
         more = [f"and {left_out:,} more"] if left_out > 0 else []
         return self._replace(lines=[*self.lines[:most], *more])
@@ -235,6 +235,6 @@ class Document(NamedTuple):
     parts: Iterable[Part]
     title: str = ""  # The page's heading; the other formats have it only within parts
     over: str = ""  # What stands above that heading
-    is_bad: bool = False  # Whether the heading tells of something that went wrong
+    is_bad: bool = False  # Whether something went wrong
     sheet: Callable[[], Table] | None = None  # What CSV has; None: the first table of the parts
     data: Callable[[], object] | None = None  # What JSON has; None: tables and facts of the parts

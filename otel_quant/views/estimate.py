@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -29,11 +30,19 @@ def document(
     """
     return Document(
         _parts(model, estimates, limit, explained=explained),
-        title=model.cost.path,
+        title=_title(model.cost.path, estimates, limit),
         over="Memory that a quantization needs",
         sheet=lambda: _sheet(estimates, limit),
         data=lambda: _data(model, estimates, limit),
     )
+
+
+def _title(path: str, estimates: Sequence[Estimate], limit: int | None) -> str:
+    """Returns the model, and with a limit how many methods fit into it."""
+    if limit is None:
+        return path
+    answers = Counter(each.fits(limit) for each in estimates)
+    return f"{path} in {size(limit)}: {', '.join(f'{each} with {answers[each]:,}' for each in answers)} of {counted(len(estimates), 'method')}"
 
 
 def _parts(
@@ -58,7 +67,7 @@ def _parts(
     fits = Column[Estimate]("fits", "", lambda each: each.fits(limit or 0))
     if limit is not None:
         fits = Column(f"fits {size(limit)}", "", fits.value)
-    columns = (*_COLUMNS[:-1], *(() if limit is None else (fits,)), _COLUMNS[-1])
+    columns = (_COLUMNS[0], *(() if limit is None else (fits,)), *_COLUMNS[1:])
     yield Table.of(columns, estimates, id="estimates", caption="Estimates")
     for library, own in groupby(estimates if explained else (), lambda each: each.library):
         yield from _explained(library, tuple(own))

@@ -64,7 +64,7 @@ def fragment(document: Document) -> str:
 
 
 def write_page(target: Path, html: str) -> int:
-    """Writes a page whole or not at all, and returns its bytes: a reader never sees a part of it."""
+    """Writes a page and returns its bytes; a reader never sees an unfinished one."""
     data = html.encode("utf-8", "backslashreplace")
     replace_whole(target, data)
     return len(data)

@@ -286,7 +286,7 @@ def _notes(result: InferenceResult) -> Sequence[str]:
     notes = []
     for each in result.models:
         if each.accuracy is not None and each.accuracy.problem:
-            known = "that of all" if each.accuracy.outputs else "known"
+            known = "known of all outputs" if each.accuracy.outputs else "known"
             notes.append(f"{each.path}: its error is not {known}: {each.accuracy.problem}")
     return notes
 

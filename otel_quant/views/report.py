@@ -166,6 +166,12 @@ _COLUMNS: Final = (
     Column[_Process]("Steps", "", lambda each: sum(len(run.steps) for run in each.runs)),
 )  # fmt: skip
 
+_COMMAND: Final = Column[_Process]("Command", None, lambda each: _command(each.runs[0]))
+
+
+def _command(run: RecordedRun) -> str:
+    return cut(str(run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")), _LONGEST_NAME)
+
 
 def _processes_of(recording: Recording) -> tuple[str, list[Table]]:
     """Returns a sentence on several processes, and their tables; nothing for a single one.
@@ -182,8 +188,10 @@ def _processes_of(recording: Recording) -> tuple[str, list[Table]]:
         caption = "The same step in processes beside each other"
         table = Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
         tables.append(table.first(_MOST_STEPS, "shorter step"))
+    # Ranks have one command, stages of a script one each
+    is_alike = len({_command(each.runs[0]) for each in processes}) == 1
     table = Table.of(
-        _COLUMNS,
+        _COLUMNS if is_alike else (_COLUMNS[0], _COMMAND, *_COLUMNS[1:]),
         processes,
         row=lambda each, cells: Row(cells, each.depth, state=each.state),
         id="processes",

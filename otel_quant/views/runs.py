@@ -11,6 +11,7 @@ from otel_quant.export.recording.layout import REPORT
 from otel_quant.recordings.model import State
 from otel_quant.recordings.runs.fields import (
     FAILED,
+    LIBRARY,
     LISTED,
     NAMES,
     PATH,
@@ -95,7 +96,7 @@ def document(
 
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:
-    """Returns what could not be read, a line each below one that says so."""
+    """Returns what could not be read, a line each below a heading."""
     paths = counted(len({each.path for each in unreadable}), "path")
     head = f"{paths} could not be read, or not in all parts:"
     return [head, *(f"{each.path}: {each.problem}" for each in unreadable)]
@@ -107,6 +108,9 @@ def _page_parts(
     if pivot.rows:
         yield _pivot(pivot)._replace(caption=_note(pivot), note="")
     *columns, path = _fields(names)
+    columns.sort(
+        key=lambda field: field.name != STATUS
+    )  # in a phone's window it is beside the path
     table = _list(runs, names, (path, *columns))._replace(caption="Runs")
     yield Section("Runs", (table.first(_MOST_ROWS, "run"),))
     if unreadable:
@@ -152,11 +156,14 @@ def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
 
 
 def _pivot(pivot: Pivot) -> Table:
-    headings = {field.name: field.heading for field in LISTED}
+    headings = {field.name: field.heading for field in LISTED} | {LIBRARY: "LIBRARY"}
     return Table(
         (
             Column(headings.get(pivot.of_rows, pivot.of_rows), key=pivot.of_rows),
-            *(Column(headings.get(name, name), unit_of(name), key=name) for name in pivot.beside),
+            *(
+                Column(headings.get(name, name), unit_of(name) or None, key=name)
+                for name in pivot.beside
+            ),
             *(Column[Any](name or _NONE, unit_of(pivot.value)) for name in pivot.columns),
         ),
         [

@@ -258,7 +258,7 @@ def message_of(row: StepRow) -> str | None:
 
 
 _UNITS: Final = {"By": ("_mb", ONE), "s": ("_secs", ONE), "1": ("_share", ONE)}
-"""The end of a column's name for programs, which is that of Quark's file, and its unit in tables."""
+"""The end of a column's name for programs, as in Quark's file, and its unit in tables."""
 
 
 def _column(
@@ -402,7 +402,7 @@ def step_table(
 def _with_gaps(
     rows: Sequence[StepRow], steps: Sequence[PlacedStep], run: ShownRun
 ) -> list[StepRow]:
-    """Adds the time in which no step was open, so that the times add up to the whole."""
+    """Adds the time in which no step was open, so that the times add up to the run's."""
 
     def gap(name: str, start: float | None, seconds: float) -> list[StepRow]:
         is_seen = seconds >= _LEAST_GAP * run.recording.duration > 0
@@ -419,7 +419,7 @@ def _with_gaps(
 
 BEFORE: Final = "(before the first step)"
 _LEAST_GAP: Final = 0.001
-"""Share of the whole below which a time without a step is not shown."""
+"""Share of the run's time below which a time without a step is not shown."""
 
 
 def _state_text(row: StepRow) -> str | None:

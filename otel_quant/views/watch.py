@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Usage(NamedTuple):
-    """Something that is used. Bytes, or whatever the name says; None for what is not known."""
+    """Something that is used. Bytes, or what the name has; None for what is not known."""
 
     name: str  # What it is
     now: float | None  # The newest figure

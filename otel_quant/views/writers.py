@@ -1,4 +1,4 @@
-"""The five writers, by the names of ``--format``; here that of Markdown. The others are loaded when asked for."""
+"""The five writers, by the names of ``--format``; here the writer of Markdown. The others are loaded when asked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMATS: Final = ("table", "markdown", "json", "csv", "html")
 
 
 def written(document: Document, form: str, width: int | None = None) -> Iterator[str]:
-    """Yields a document in a format, piece by piece; ``width`` is that of the terminal."""
+    """Yields a document in a format, piece by piece; ``width`` is the terminal's."""
     match form:
         case "table":
             from otel_quant.views.terminal import terminal_lines

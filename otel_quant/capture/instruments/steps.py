@@ -36,6 +36,7 @@ from otel_quant.capture.instruments.hooks import (
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, as_step, is_failure, qualified_name
+from otel_quant.export.otel.service_name import model_name
 from otel_quant.schema import semconv
 from otel_quant.schema.records import AttributeValue, ProfileStep, Reading
 
@@ -185,7 +186,18 @@ def attributes_of(
         _add(found, attribute, arguments.get(parameter), with_paths)
     for path, attribute in reversed(sources):
         _add(found, attribute, value_at(arguments, path), with_paths)
+    module = next(
+        (each for each in arguments.values() if hasattr(type(each), "named_modules")), None
+    )
+    if module is not None and semconv.INPUT_PATH not in found:
+        found[semconv.MODEL_NAME] = _name_of(module, with_paths)
     return found
+
+
+def _name_of(module: Any, with_paths: bool) -> str:
+    """Returns what a model of torch is called: by the hub or its folder, else its class."""
+    name = getattr(module, "name_or_path", None) if with_paths else None
+    return (model_name(name) if isinstance(name, str) else None) or type(module).__name__
 
 
 def _add(found: dict[str, AttributeValue], attribute: str, value: Any, with_paths: bool) -> None:

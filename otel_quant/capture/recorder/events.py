@@ -278,6 +278,12 @@ class EventMaker:
             semconv.RUN_FAILED_STEPS: period.failed,
         }
 
+    def name_model(self, name: AttributeValue | None) -> None:
+        """Notes what the run's first model is called that is in no file."""
+        if name is not None:
+            for known in (self._of_run, self._of_period):
+                known.setdefault(semconv.MODEL_NAME, name)
+
     def _copy_to_run(self, attributes: Attributes) -> None:
         for name in semconv.COPIED_TO_RUN:
             if name in attributes and name not in self._of_period:

@@ -22,6 +22,7 @@ from otel_quant.capture.recorder.run_info import completed
 from otel_quant.capture.stacks import STACKS_SHARE, StackSampler
 from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
+from otel_quant.schema import semconv
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.records import (
     ALL_STEPS,
@@ -217,6 +218,8 @@ class Recorder:
             if self.ended or self._ongoing.whole is None:
                 return None
             label = label if label is not None else kind
+            attributes = dict(attributes or {})
+            self._events.name_model(attributes.pop(semconv.MODEL_NAME, None))
             parent = current_step(self)
             with self._under_way:
                 reading = began or self._probes.read()

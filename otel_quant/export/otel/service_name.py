@@ -150,7 +150,7 @@ def described(info: RunInfo, attributes: Mapping[str, AttributeValue], time_ns: 
         return value if isinstance(value, str) else None
 
     path = text(semconv.INPUT_PATH)
-    model = model_name(path) if path is not None else None
+    model = model_name(path) if path is not None else text(semconv.MODEL_NAME)
     return replace(
         info,
         name=_queried(info.name or made_name(model, info.launched_ns or time_ns)),

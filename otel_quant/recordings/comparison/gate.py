@@ -47,9 +47,9 @@ class Check:
     """A limit, applied to one step of one side."""
 
     limit: Limit | None = None  # The limit; None for whether the runs can be judged at all
-    path: StepPath = TOTAL  # The step; empty for the whole, or where no step fits
+    path: StepPath = TOTAL  # The step; empty for the total, or where no step fits
     side: Side  # The side that is judged
-    outcome: Outcome  # What came of it
+    outcome: Outcome  # Its result
     base: Sample | None = None  # The figure of the base
     new: Sample | None = None  # The figure of the side
     difference: Difference | None = None  # How they differ
@@ -60,7 +60,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a gate says."""
+    """What a gate finds."""
 
     checks: tuple[Check, ...]  # Every check, the worst outcome first
 
@@ -78,7 +78,7 @@ class Verdict:
 class _Test(NamedTuple):
     """A figure of a side that is compared with the base, before it is judged."""
 
-    check: Check  # What becomes of it if it is worse
+    check: Check  # Its result if it is worse
     limit: Limit
     base: Sample
     new: Sample
@@ -284,7 +284,7 @@ FORM: Final = "[STEP:]FIGURE=10%, [STEP:]FIGURE=500MiB or [STEP:]FIGURE<=12GiB"
 
 
 class LimitError(ValueError):
-    """A text is no limit; the message says why."""
+    """A text is no limit; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +292,8 @@ class Limit:
     """A limit."""
 
     text: str  # As it was written
-    # Name of the steps that it is for, or their path with ``>``; ``total`` for the whole, None
-    # for the whole and every step
+    # Name of the steps that it is for, or their path with ``>``; ``total`` for the total, None
+    # for the total and every step
     step: str | None
     figure: Quantity
     sign: str  # ``=`` for how much worse it may become, ``<=`` and ``>=`` for a budget
@@ -312,7 +312,7 @@ class Limit:
 
 
 def parse(text: str) -> Limit:
-    """Returns the limit that a text says."""
+    """Returns the limit that a text has."""
     found = _EXPRESSION.fullmatch(text)
     if found is None:
         raise LimitError(f"{text!r} is no limit; expected {FORM}")

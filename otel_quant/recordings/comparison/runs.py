@@ -69,7 +69,7 @@ class ComparedRun:
 
     name: str  # Its path, as it was given
     recording: Recording  # What was read
-    total: Figures  # Figures of the whole
+    total: Figures  # Figures of the total
     steps: Mapping[StepPath, ComparedStep]  # Its steps, in the order in which they opened
     why: str  # Why it is not whole: ``is still running``; empty if it is
     has_failed: bool  # It is not, because it has failed or was killed
@@ -102,7 +102,7 @@ def compared_run(
 ) -> ComparedRun:
     """Returns a recording as it is compared; with `of_runs` without what its launcher alone has seen.
 
-    That is asked for where another one has no launcher: the whole of a profile is one run, from its
+    That is asked for where another one has no launcher: a profile has one run, from its
     first step on, and not the program. With `together` the steps of one name count as one.
     """
     has_failed = recording.state in ("failed", "killed")
@@ -164,7 +164,7 @@ def _steps(recording: Recording, together: bool) -> Iterator[tuple[StepPath, Com
 
 
 def _partial(recording: Recording) -> str:
-    """Returns why a recording has only a part of a run; empty if it has the whole."""
+    """Returns why a recording has only a part of a run; empty if it has all."""
     if recording.problems and recording.state != "running":
         return f"could not be read whole: {recording.problems[0]}"
     if recording.state in _PARTIAL:
@@ -254,7 +254,7 @@ class Fact:
     """Something that is known of a run."""
 
     name: str  # What it is
-    attribute: str  # Name of the attribute that says so, of the run or of its steps; empty for none
+    attribute: str  # Name of its attribute, of the run or of its steps; empty for none
     # Figures that are not compared where it differs, by their kinds or names
     changes: frozenset[str] = _NOTHING
     unit: str = ""  # Unit of a number: ``By`` or nothing

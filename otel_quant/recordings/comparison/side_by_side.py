@@ -51,9 +51,9 @@ class FigureRow:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A step on all sides, or the whole."""
+    """A step on all sides, or the total."""
 
-    path: StepPath  # The step; empty for the whole
+    path: StepPath  # The step; empty for the total
     runs: tuple[int, ...]  # For each side how many of its runs have the step
     states: tuple[frozenset[State], ...]  # For each side how the step stands there, each state once
     figures: dict[str, FigureRow]  # The figures that a side has, by name
@@ -64,7 +64,7 @@ class Comparison:
     """Sides, beside each other."""
 
     sides: tuple[Side, ...]  # The sides, the base first
-    rows: tuple[StepRow, ...]  # The whole, then the steps in their order
+    rows: tuple[StepRow, ...]  # The total, then the steps in their order
     # What differs beside the figures, for each side but the base
     differences: tuple[FactDifference, ...]
     # For each side but the base whether it has no step in common with it
@@ -198,8 +198,8 @@ class Sample:
 class Difference:
     """How the figures of two sides differ."""
 
-    change: float  # Median of the new side minus that of the base
-    ratio: float | None  # The one divided by the other; None if that of the base is 0
+    change: float  # Median of the new side minus the median of the base
+    ratio: float | None  # The one divided by the other; None if the base has 0
     # How often chance alone makes such a difference, by the test of Mann and Whitney; None with
     # one run on each side
     p: float | None

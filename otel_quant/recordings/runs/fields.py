@@ -29,6 +29,7 @@ Row: TypeAlias = "dict[str, Value]"
 
 MODEL: Final = "model"
 METHOD: Final = semconv.CALIBRATION_METHOD.removeprefix(semconv.PREFIX)
+LIBRARY: Final = semconv.LIBRARY_NAME.removeprefix(semconv.PREFIX)
 CONFIG: Final = semconv.CONFIG_NAME.removeprefix(semconv.PREFIX)
 STATUS: Final = "status"
 MODEL_SIZE: Final = "model.size"
@@ -51,7 +52,7 @@ class Field:
 
 
 LISTED: Final = (
-    Field(MODEL, "MODEL", "", "name of the float model's file; of `model.onnx` that of its folder"),
+    Field(MODEL, "MODEL", "", "name of the float model's file, of `model.onnx` that of its folder; of a model of torch its own, or its class"),
     Field(METHOD, "METHOD", "", "calibration method"),
     Field(CONFIG, "CONFIG", "", "name of the configuration"),
     Field(STATUS, "STATUS", "", "`ended`, `failed`, `killed`, `lost` or `running`"),
@@ -287,8 +288,10 @@ class Pivot:
 def pivot(
     runs: Sequence[Row], of_rows: str, of_columns: str, value: str, *, any_status: bool = False
 ) -> Pivot:
-    """Makes a table of runs."""
+    """Makes a table of runs; those of several libraries have a row each."""
     beside = (MODEL_SIZE, ACTIVATION_SIZE) if of_rows == MODEL else ()
+    if LIBRARY not in (of_rows, of_columns) and len({run.get(LIBRARY) for run in runs}) > 1:
+        beside = (LIBRARY, *beside)
     found: dict[tuple[str, tuple[Value | None, ...]], dict[str, list[float]]] = {}
     counted = 0
     for run in runs:

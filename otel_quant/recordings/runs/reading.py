@@ -180,7 +180,8 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
 
     failed = sum(run.is_broken for run in recording.runs)
     made = {
-        fields.MODEL: _model_name(attributes.get(semconv.INPUT_PATH)),
+        fields.MODEL: _model_name(attributes.get(semconv.INPUT_PATH))
+        or attributes.get(semconv.MODEL_NAME),
         fields.MODEL_SIZE: value_of(f"{_FLOAT}size"),
         fields.ACTIVATION_SIZE: _difference(
             value_of(f"{_FLOAT}memory"), value_of(f"{_FLOAT}weight_bytes")

@@ -46,6 +46,7 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
     program("torch_own.py")
 
     [root] = otlp.spans_named("quantization")
+    assert root.attributes["quant.model.name"] == "Sequential"
     steps = {
         "eager": EAGER,
         "copied": [

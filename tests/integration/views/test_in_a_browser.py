@@ -7,8 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
+from otel_quant.cli import main
 from otel_quant.export.recording import layout
 from otel_quant.export.recording.curve import CurveFile, read_curve
 from otel_quant.export.recording.event_file import as_json
@@ -30,6 +33,7 @@ from otel_quant.views.html import page_text
 from otel_quant.views.report import render
 from tests.fixtures import recorded as built
 from tests.fixtures.browser import PHONE, WIDE, Open
+from tests.fixtures.onnx_builder import model_of_text
 from tests.fixtures.recorded import RecordedFolder
 
 
@@ -362,6 +366,42 @@ def test_a_phone_shows_two_models_of_a_hundred_nodes_in_ten_windows_and_cuts_no_
     assert page.page.evaluate("document.documentElement.scrollHeight") < 10 * 800
     for caption in page.page.locator("caption").all_inner_texts():
         assert len(caption) < 40, caption
+
+
+MATMUL = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 8] x) => (float[N, 8] y) { y = MatMul(x, w) }'
+KINDS = {
+    "show": ("show", "{killed}"),
+    "stacks": ("stacks", "{stacks}"),
+    "compare": ("compare", "{good}", "{killed}"),
+    "runs": ("runs", "{all}"),
+    "cost": ("cost", "float.onnx", "int8.onnx", "--by", "node"),
+    "comparison of costs": ("cost", "float.onnx", "int8.onnx"),
+    "estimate": ("estimate", "float.onnx", "--limit", "4GiB"),
+    "estimate of a method": ("estimate", "float.onnx", "--method", "quark:MinMax"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_page_is_well_in_both_themes_and_windows(
+    kind: str,
+    opened: Open,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = {"all": tmp_path / "all"}
+    for name, make in (("good", built.good), ("killed", built.killed), ("stacks", with_stacks)):
+        places[name] = places["all"] / name
+        places[name].mkdir(parents=True)
+        make(places[name])
+    model = model_of_text(MATMUL, w=np.ones((8, 8), np.float32))
+    for name in ("float", "int8"):
+        onnx.save(model, f"{name}.onnx")
+    assert main([each.format(**places) for each in KINDS[kind]] + ["--format", "html"]) == 0
+    html = capsys.readouterr().out
+    for theme, options in (("light", PHONE), ("dark", {"viewport": WIDE})):
+        opened(html, color_scheme=theme, **options).is_well()
 
 
 @pytest.mark.parametrize("has_touch", [True, False])

@@ -117,6 +117,27 @@ memory.peak by model and calibration.method: the median where a cell has several
     }  # fmt: skip
 
 
+def test_runs_of_several_libraries_have_a_row_each_and_a_model_of_torch_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for library, model in (
+        ("onnxruntime", {"quant.input.path": "m/net.onnx"}),
+        ("amd-quark", {"quant.input.path": "net.onnx"}),
+        ("torchao", {"quant.model.name": "Tiny"}),
+    ):
+        process = RecordedFolder(tmp_path / "own" / library).process().begin(0)
+        known = {"quant.library.name": library, "quant.memory.peak": len(library) * GB, **model}
+        process.end(3, attributes=known)
+        process.gone()
+    assert main(["runs", str(tmp_path / "own"), "--rows", "model"]) == 0
+    _, _, *rows, _ = capsys.readouterr().out.splitlines()
+    assert [row.split() for row in rows] == [
+        ["Tiny", "torchao", "7.00", "GB"],
+        ["net", "amd-quark", "9.00", "GB"],
+        ["net", "onnxruntime", "11.0", "GB"],
+    ]
+
+
 def test_any_two_names_make_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "--rows", "host.name", "--columns", "config.name", "--value", "duration") == """\
 host.name  (none)       XINT8

@@ -106,7 +106,7 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeat
         "on a GPU    1.00  20.0 x faster   0.9  1.10  0.10 %  2.24 GB of GPU        -            -           -      -                   -",
         "compiled       -  -                 -     -       -               -        -            -           -      -                   -  its first call failed: InductorError: no compiler",
         "",
-        "again: its error is not that of all: only one of the two has an output 'more'",
+        "again: its error is not known of all outputs: only one of the two has an output 'more'",
         "on a GPU: its error is not known: its inputs are not those of fp32",
         "",
         "measured",

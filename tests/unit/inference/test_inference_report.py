@@ -126,7 +126,7 @@ def test_the_answer_stands_first_then_models_and_nodes_side_by_side_then_all_tha
         "int8.onnx     5.00  2.5 x faster  4.00  6.00  3.0 %            -  2.00 MB  30.2               0.125",
         "gone.onnx        -  -                -     -      -            -        -     -                   -  cannot be opened",
         "",
-        "int8.onnx: its error is not that of all: only one of the two has an output 'w'",
+        "int8.onnx: its error is not known of all outputs: only one of the two has an output 'w'",
         "",
         "node of the file    float.onnx  int8.onnx  change         type              error",
         "                            us         us                                      dB",
@@ -292,7 +292,7 @@ def test_the_page_begins_with_the_answer_and_has_the_same_tables_with_bars() -> 
     assert points == ["nothing", "c was not fused (a.cc)", "t was put in (b.cc)", "nothing"]
     assert "cannot be opened" in page
     assert ">SQNR <small>dB</small>" in page
-    assert "<h3>How it was measured</h3>" in page
+    assert "<h2>How it was measured</h2>" in page
 
 
 def test_a_page_has_twenty_rows_of_a_table_and_the_others_in_one() -> None:

@@ -138,6 +138,15 @@ def test_rare_branches_are_folded_with_their_sums_and_a_file_stays_below_1_mb() 
     assert len(as_json(to_lists(stacks))) < 1_000_000
 
 
+def test_all_that_was_seen_is_read_also_of_steps_that_were_folded_whole(tmp_path: Path) -> None:
+    other_steps = (-1, (), Amounts(7000, 6, 5, 40, 3))
+    found = stacks_in(recorded(tmp_path, (*SEEN, other_steps)))
+    assert [(each.where, each.lines, each.seen) for each in found if each.step is None] == [
+        ("other steps", (OTHER,), other_steps[2])
+    ]
+    assert sum(each.seen.time for each in found) == 8010
+
+
 def test_a_comparison_names_the_lines_that_make_a_step_longer(tmp_path: Path) -> None:
     faster = [
         (1, (MAIN, RUN), Amounts(time=3_000_000_000)),

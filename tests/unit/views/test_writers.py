@@ -272,7 +272,7 @@ EXPECTED_PAGE = """\
 <h1>A &lt;run&gt;</h1>
 </header>
 <main id="main">
-<h3>made by</h3>
+<h2>made by</h2>
 <dl>
 <div><dt>run</dt><dd>a|b</dd></div>
 <div><dt>limit</dt><dd>25.0 GB (cgroup)</dd></div>
@@ -281,7 +281,7 @@ EXPECTED_PAGE = """\
 <h2 id="section-0">What ran</h2>
 <p class="note">first line</p>
 <p class="note">second &lt;line&gt;</p>
-<div class="scroll" role="region" aria-labelledby="steps-caption" tabindex="0">
+<div class="scroll" role="group" aria-labelledby="steps-caption" tabindex="0">
 <table id="steps" class="sortable">
 <caption id="steps-caption">Steps</caption>
 <thead>

@@ -35,6 +35,7 @@ _PIECES: Final = 4096
 """Pieces of a report that are written at once."""
 
 _MAX_SECONDS: Final = 86_400.0
+_MAX_NODES: Final = 100_000_000
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +87,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only the first N lines of each table; of a summary, the N largest nodes (default: 3)",
     )
     parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="OP",
+        help="leave out the nodes of an operator, with its domain outside ONNX's own: "
+        "com.microsoft:Gelu; may be repeated",
+    )
+    parser.add_argument(
         "--sparsity", action="store_true", help="read the weights and look for zeros"
     )
     parser.add_argument(
@@ -94,6 +103,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default=300.0,
         metavar="SECONDS",
         help="give up on a model after this time (default: %(default).0f)",
+    )
+    parser.add_argument(
+        "--max-nodes",
+        type=whole_number("nodes", _MAX_NODES),
+        default=200_000,
+        metavar="N",
+        help="give up on a model with more nodes, those of functions and bodies included "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--strict",
@@ -121,7 +138,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.by == "comparison" and len(options.models) < 2:
         raise UserError("--by comparison: one model is given; expected two or more", MISUSED)
     costs, problems = _costs(options, inputs, dims)
-    problems += _of_no_model(dims, costs)
+    problems += _of_no_model(dims, options.exclude, costs)
     if costs and not (problems and options.by == "comparison"):
         choices = Choices(options.by, options.sort, options.top, compared=not problems)
         width = terminal_width(sys.stdout)
@@ -139,7 +156,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-_HANDED_ON: Final = ("rules", "view", "sparsity", "time_limit")
+_HANDED_ON: Final = ("rules", "view", "sparsity", "exclude", "time_limit", "max_nodes")
 """Options that mean to the analysis what they mean to the command."""
 
 
@@ -193,9 +210,16 @@ def _inputs(texts: Sequence[str], models: Sequence[str]) -> Mapping[str, dict[st
         raise misused("--input", error) from error
 
 
-def _of_no_model(dims: Mapping[str, int], costs: Sequence[ModelCost]) -> list[str]:
-    """What to say of dimensions that no model has."""
+def _of_no_model(
+    dims: Mapping[str, int], operators: Sequence[str], costs: Sequence[ModelCost]
+) -> list[str]:
+    """What to say of dimensions and operators that no model has."""
     return [
+        f"--exclude: no model has an operator {printable(repr(name))}; expected one that --by op "
+        "lists"
+        for name in operators
+        if costs and not any(cost.excluded.get(name) for cost in costs)
+    ] + [
         f"--dim: no model has a dimension {printable(repr(name))}; expected a name from a model's "
         "inputs or results, as the report lists those of inputs that were assumed"
         for name in dims

@@ -36,7 +36,7 @@ from otel_quant.cost.results import (
     option_text,
 )
 from otel_quant.cost.structure import CostError, Model, Tensor, printable
-from otel_quant.cost.walk import Walk
+from otel_quant.cost.walk import MAX_NODES, Walk
 
 if TYPE_CHECKING:
     from otel_quant.cost.fused import Fused
@@ -51,8 +51,10 @@ def analyze(
     dims: Mapping[str, int] | None = None,
     view: str | None = None,
     sparsity: bool = False,
+    exclude: Collection[str] = (),
     tensors: bool = False,
     time_limit: float | None = None,
+    max_nodes: int = MAX_NODES,
 ) -> ModelCost:
     """Returns what a model costs, without running it and without reading its weights.
 
@@ -69,8 +71,11 @@ def analyze(
         view: What memory is of: ``fused``, quantized operators as runtimes run them, or ``file``,
             every node by itself. None for ``fused``, of the rules ``onnx_tool`` for ``file``.
         sparsity: Whether to read the weights, in pieces, and look for zeros.
+        exclude: Operators whose nodes, and the constants that only they read, are left out of
+            all sums; ``excluded`` counts them. The peak of activations remains that of the run.
         tensors: Whether to list what nodes make.
         time_limit: Seconds after which to give up, or None.
+        max_nodes: Nodes, those of functions and bodies included, from which to give up.
 
     Raises:
         CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an
@@ -84,14 +89,14 @@ def analyze(
         model = model.SerializeToString()  # with the weights, which are to be read
     structure = read_model(model, deadline)
     bound = bind_inputs(structure.graph, inputs, structure.source, dims=dims)
-    walk = Walk(structure, bound, deadline=deadline)
+    walk = Walk(structure, bound, deadline=deadline, max_nodes=max_nodes)
     analysis = _Analysis(walk, bound, rules, view)
     if sparsity:
         from otel_quant.cost.sparsity import weight_sparsity  # imports numpy
 
         check = walk.budget.check_time
         analysis.sparsity_of = lambda op: weight_sparsity(op, model, check)
-    return analysis.cost(tensors=tensors)
+    return analysis.cost(exclude, tensors=tensors)
 
 
 class _Analysis:
@@ -116,19 +121,24 @@ class _Analysis:
         self._shapes: dict[tuple[Shape | None, ...], tuple[Shape | None, ...]] = {}
         self._read: set[Value] = set()  # Constants of the nodes so far
 
-    def cost(self, *, tensors: bool) -> ModelCost:
+    def cost(self, exclude: Collection[str], *, tensors: bool) -> ModelCost:
         """Costs what the walk has met; its list of operations is then empty."""
         walk, bound = self._walk, self._bound
         made = tuple(_made_tensors(walk.ops)) if tensors else None
         nodes: list[NodeCost] = []
         branches: list[AssumedBranch] = []
+        excluded, left_out = dict.fromkeys(exclude, 0), set[Value | None]()
         for run in executions(_handed_over(walk.ops), corrected=self._corrected):
-            nodes.append(self._node(run))
-            if run.assumed is not None:
+            if run.op.kind in excluded:
+                excluded[run.op.kind] += 1
+                left_out.update(run.op.inputs)
+            else:
+                nodes.append(self._node(run))
+            if run.assumed is not None:  # the nodes of that branch may count where the If does not
                 branches.append(self._branch(run.op, *run.assumed))
         met = walk.constants.met
         read = [each.weight for each in met if each.weight and each in self._read]
-        unread = [each.weight for each in met if each.weight and each not in self._read]
+        unread = [each.weight for each in met if each.weight and each not in self._read | left_out]
         contraction = sum(node.macs_contraction or 0 for node in nodes)
         counts = Counter(node.op_type for node in nodes)
         precisions = {kind: operator_of(kind).precision for kind in counts}
@@ -164,6 +174,7 @@ class _Analysis:
             unknown_nodes=tuple(_unknown_nodes(uncosted)),
             max_memory_node=heaviest.name if heaviest and heaviest.memory_bytes else None,
             sparsity=tuple(zeros.values()) if self.sparsity_of else None,
+            excluded=excluded,
             tensors=made,
             quantized_contractions=self._dequantized,
             in_float=tuple(

@@ -250,6 +250,8 @@ class ModelCost(NamedTuple):
         unsized_tensors: Results whose size is not known.
         max_memory_node: Name of the node with the largest ``memory_bytes``.
         sparsity: Of every weight that was looked at; None if it was not asked for.
+        excluded: Nodes that were left out as the caller asked, by operator; 0 for an operator
+            that the model does not have.
         tensors: What nodes make, in order of execution; None if it was not asked for.
         quantized_contractions: Contractions of integers that DequantizeLinear nodes convert.
         in_float: Those that are expected to run in float all the same.
@@ -288,6 +290,7 @@ class ModelCost(NamedTuple):
     unsized_tensors: int
     max_memory_node: str | None
     sparsity: tuple[WeightSparsity, ...] | None = None
+    excluded: Mapping[str, int] = MappingProxyType({})
     tensors: tuple[TensorCost, ...] | None = None
     quantized_contractions: int = 0
     in_float: tuple[InFloat, ...] = ()
@@ -351,6 +354,7 @@ class ModelCost(NamedTuple):
             **({"overridden_dims": overridden} if overridden else {}),
             **({"runtime": self.runtime} if self.runtime else {}),
             **({"in_float": in_float} if self.in_float else {}),
+            **({"excluded": dict(self.excluded)} if self.excluded else {}),
             **({} if self.tensors is None else {"tensors": tensors}),
         }
 

@@ -48,8 +48,8 @@ from otel_quant.cost.structure import (
     printable,
 )
 
-_MAX_NODES: Final = 200_000
-"""Operations that a model may unfold into; real ones stay below half of it."""
+MAX_NODES: Final = 200_000
+"""Operations that a model may unfold into unless told; real ones stay below half of it."""
 
 _MAX_WORK: Final = 5_000_000
 """Operands, attributes and constants looked at while they unfold: a few seconds' worth."""
@@ -79,22 +79,24 @@ _MOST_VALUES: Final = 64
 class Budget:
     """What one walk has taken so far."""
 
-    def __init__(self, source: str, deadline: float | None) -> None:
+    def __init__(self, source: str, deadline: float | None, max_nodes: int) -> None:
         self.depth = 0
         self._source = source
         self._deadline = deadline
+        self._most = max_nodes, _MAX_WORK * max(1, max_nodes // MAX_NODES)
         self._operations = self._work = self._effort = 0
 
     def spend(self, work: int, operations: int = 0) -> None:
         """Counts operations, and the operands, attributes and constants that are looked at."""
         self._operations += operations
         self._work += work
-        if self._operations > _MAX_NODES or self._work > _MAX_WORK:
+        most, most_work = self._most
+        if self._operations > most or self._work > most_work:
             raise CostError(
                 self._source,
-                f"unfolds into more than {_MAX_NODES:,} operations or {_MAX_WORK:,} operands and "
+                f"unfolds into more than {most:,} operations or {most_work:,} operands and "
                 "attributes, those of functions and bodies included",
-                expected="fewer",
+                expected="fewer; --max-nodes raises both limits",
             )
         if operations and not self._operations & _LOOK_EVERY:
             self.check_time()
@@ -188,10 +190,11 @@ class Walk:
         bound: BoundInputs,
         *,
         deadline: float | None = None,
+        max_nodes: int = MAX_NODES,
     ) -> None:
         self.model = model
         self.inputs = bound.values
-        self.budget = Budget(model.source, deadline)
+        self.budget = Budget(model.source, deadline, max_nodes)
         self.constants = Constants()
         self.dequantizes = False
         self._symbols = bound.symbols

@@ -139,9 +139,8 @@ def program_environment(
     environ[RECORD] = folder
     environ[LAUNCHER_PID] = str(os.getpid())
     environ.update(settings)
-    is_python = os.path.basename(arguments[0]).startswith(
-        "python"
-    )  # its span is above its children's
+    # The span of a Python is above those of its children already.
+    is_python = os.path.basename(arguments[0]).startswith("python")
     if not is_python and _OWN_TRACES.isdisjoint(environ) and _sends_spans(environ):
         environ[TRACEPARENT] = f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-01"
     return environ

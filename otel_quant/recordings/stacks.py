@@ -11,7 +11,6 @@ from otel_quant.recordings.model import PlacedStep, RecordedRun, Recording, step
 from otel_quant.schema.recorded_files import STACKS, LeftOut
 from otel_quant.schema.stacks import (
     DEEPEST,
-    NOTHING,
     OTHER,
     OUTSIDE,
     Amounts,
@@ -62,9 +61,8 @@ def _stacks(
         known = lines[above] if 0 <= above < len(lines) else ()
         is_line = 0 <= place < len(places) and len(known) <= DEEPEST  # and what was folded below
         lines.append((*known, places[place]) if is_line else known)
-        seen = Amounts(*amounts)
-        if seen != NOTHING:  # steps that were folded whole have no lines
-            yield lines[-1] or (OTHER,), seen
+        if any(amounts):  # steps that were folded whole have no lines
+            yield lines[-1] or (OTHER,), Amounts(*amounts)
 
 
 def of_step(stacks: Iterable[SeenStack], name: str) -> list[SeenStack]:

@@ -156,10 +156,11 @@ def all_assumptions(models: Sequence[ModelCost]) -> list[str]:
 
 def _intro(model: ModelCost) -> list[str]:
     """What a model's report begins with."""
-    changed = _overridden(model)
+    changed, excluded = _overridden(model), _counted(model.excluded)
     return [
         *assumptions(model),
         *([f"overridden {changed}"] if changed else []),
+        *([f"excluded {excluded}"] if excluded else []),
         *([f"contractions: {_types(model)}"] if model.quantized_contractions else []),
     ]
 

@@ -123,9 +123,10 @@ class ArtificialRun:
             "quant.run.cache.disk.usage": lambda _: [Observation(self.memory // 4)],
             **dict.fromkeys(GPU_METRICS, self.observe_gpu),
             semconv.CALIBRATION_PROGRESS: self.observe_progress,
-            semconv.FORECAST_TIME_LEFT: self.observe_forecast,
-            semconv.FORECAST_STALLED: self.observe_forecast,
-            semconv.FORECAST_MEMORY: self.observe_forecast,
+            **dict.fromkeys(
+                (semconv.FORECAST_TIME_LEFT, semconv.FORECAST_MEMORY, semconv.FORECAST_STALLED),
+                self.observe_forecast,
+            ),
         }
         made = {}
         for metric in catalog.METRICS:

@@ -71,8 +71,10 @@ class PeakTracker:
             if not is_late and not memory.is_brief:
                 self._fold_marks(self._previous or memory, memory)
                 self._previous = memory
-        for name in self._tracked.keys() & resources.keys():
-            record, (figures, device_figures) = resources[name], self._tracked[name]
+        for name, (figures, device_figures) in self._tracked.items():
+            record = resources.get(name)
+            if record is None:
+                continue
             _raise(self._highest, figures, record)
             if device_figures:
                 devices = self._devices.setdefault(name, {})

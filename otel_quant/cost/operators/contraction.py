@@ -17,6 +17,7 @@ from otel_quant.cost.operators.record import (
     ADD,
     EXP,
     INT32,
+    MUL,
     SOFTMAX,
     T0,
     TANH,
@@ -25,6 +26,7 @@ from otel_quant.cost.operators.record import (
     Precision,
     ShapesOf,
     Types,
+    added,
     agree,
     broadcast,
     like,
@@ -34,6 +36,7 @@ from otel_quant.cost.operators.record import (
     volume0,
     zero,
 )
+from otel_quant.cost.operators.windows import conv_products
 
 
 def product(a: Shape, b: Shape) -> Shape:
@@ -247,6 +250,14 @@ def per_head(length: Length, heads: Length) -> Length:
     return None if heads is None else scaled(length, 1, heads)
 
 
+def _head_counts(op: Operation) -> tuple[int, int]:
+    """Returns the heads of ONNX's operators that have them as attributes."""
+    heads, kv_heads = op.attr("q_num_heads", 0), op.attr("kv_num_heads", 0)
+    if not heads or not kv_heads:
+        raise UnknownError("the attributes 'q_num_heads' and 'kv_num_heads' are missing")
+    return heads, kv_heads
+
+
 def _sizes(op: Operation) -> AttentionSizes:
     """Operands [batch, length, hidden] with heads by attribute, or [batch, heads, length, size]."""
     q = op.shape(0, 3)
@@ -257,9 +268,7 @@ def _sizes(op: Operation) -> AttentionSizes:
         kv_heads, keys, value_size = k[1], k[2], v[3]
     else:
         batch, queries, keys = q[0], q[1], k[1]
-        heads, kv_heads = op.attr("q_num_heads", 0), op.attr("kv_num_heads", 0)
-        if not heads or not kv_heads:
-            raise UnknownError("the attributes 'q_num_heads' and 'kv_num_heads' are missing")
+        heads, kv_heads = _head_counts(op)
         size, value_size = per_head(q[2], heads), per_head(v[2], kv_heads)
     if op.has(4):
         keys = total((keys, op.shape(4)[2]))
@@ -322,6 +331,49 @@ def _score_macs(op: Operation, masks: Sequence[int]) -> int:
     return SOFTMAX + 1 + cap + sum(1 for mask in masks if op.has(mask))
 
 
+def _state_sizes(op: Operation) -> tuple[int, int, int, int, int]:
+    """Lengths of an attention with a state, of a key's by a value's length for each of its heads.
+
+    The batch, the tokens, heads of the state, and the lengths of a key's and a value's head.
+    """
+    batch, length, hidden = op.dims(0, exactly=3)
+    heads, kv_heads = _head_counts(op)
+    return batch, length, kv_heads, hidden // heads, op.dims(2, exactly=3)[2] // kv_heads
+
+
+def _linear(op: Operation) -> Sequence[Shape]:
+    """The result, with the query's heads or those of the state if more, and the state."""
+    batch, length, heads, size, value_size = _state_sizes(op)
+    result = (batch, length, max(_head_counts(op)) * value_size)
+    return [result, (batch, heads, size, value_size)]
+
+
+def _linear_products(op: Operation) -> int:
+    """Per token and head: key times value, state times query, state times key of a delta."""
+    batch, length, heads, size, value_size = _state_sizes(op)
+    reads = "delta" in op.attr_str("update_rule", "gated_delta")
+    products = heads * (2 if reads else 1) + max(_head_counts(op))
+    return batch * length * size * value_size * products
+
+
+def _linear_rest(op: Operation) -> int:
+    """Decay of the state, the delta of the value, the scale of the result."""
+    batch, length, heads, size, value_size = _state_sizes(op)
+    rule, values = op.attr_str("update_rule", "gated_delta"), batch * length * heads * value_size
+    macs = op.out_size() + (2 * values if "delta" in rule else 0)
+    return macs + (values * size + EXP * op.size(4) if "gated" in rule else 0)
+
+
+def _causal_conv(op: Operation) -> Sequence[Shape]:
+    """The input's shape, and the last positions that the kernel reaches."""
+    shape, weight = op.shape(0, 3), op.shape(1, 3)
+    agree("channels of input and weight", shape[1], weight[0])
+    return [shape, (*shape[:2], None if weight[2] is None else weight[2] - 1)]
+
+
+_ACTIVATIONS: Final = {"none": 0, "silu": EXP + MUL, "swish": EXP + MUL}
+
+
 _ONE_DIRECTION: Final = "(onnx_tool: states of one direction)"
 
 TABLE: Final[dict[str, Operator]] = {
@@ -354,4 +406,21 @@ TABLE: Final[dict[str, Operator]] = {
     "GRU": _recurrent(f"110 per state {_ONE_DIRECTION}", 3, 2 * EXP + TANH + 5),
     "RNN": _recurrent("tanh per state", 1, TANH, tool=False),
     "Attention": attention("scores and weighted values; softmax", _sizes, _attention, 3),
+    "LinearAttention": Operator(
+        "per token: key times value, state times query, of a delta also times key; decay",
+        _linear,
+        (*T0, lambda op: op.dtype(3 if op.has(3) else 0)),
+        _linear_products,
+        _linear_rest,
+    ),
+    "CausalConvWithState": Operator(
+        "|y|*|W[1:]|, bias, activation",
+        _causal_conv,
+        T0,
+        conv_products(1),
+        added(
+            present(2),
+            lambda op: op.attr_choice("activation", "none", _ACTIVATIONS) * op.out_size(),
+        ),
+    ),
 }

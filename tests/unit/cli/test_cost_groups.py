@@ -144,3 +144,27 @@ def test_names_in_a_shape_are_set_with_dim(capsys: pytest.CaptureFixture[str]) -
         "otel-quant: input shape: 'x' has a length 'w', which is not given (--input 'x:1xhxw'); "
         "expected --dim w=LENGTH as well\n",
     )
+
+
+def test_an_excluded_operator_is_in_no_sum_and_named_at_the_beginning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(capsys, "m.onnx", "--by", "op", "--exclude", "Relu")
+    assert (code, out.splitlines()[1]) == (0, "excluded Relu 2")
+    assert "Relu" not in out.split("\n", 2)[2]
+    _, out, _ = run(capsys, "m.onnx", "--exclude", "MatMul", "--format", "json")
+    (model,) = json.loads(out)["models"]
+    assert model["excluded"] == {"MatMul": 2}
+    assert model["total"] == {
+        "macs": 18,
+        "macs_contraction": 0,
+        "backward_macs": 18,
+        "params": 0,
+        "weight_bytes": 0,
+        "memory_bytes": 72,
+        "peak_activation_bytes": 4 * (6 + 12 + 20 + 8),
+    }
+    assert run(capsys, "m.onnx", "--exclude", "Conv", "--by", "total")[::2] == (
+        1,
+        "otel-quant: --exclude: no model has an operator 'Conv'; expected one that --by op lists\n",
+    )

@@ -231,6 +231,26 @@ def test_an_assumed_length_that_does_not_fit_is_named_as_what_helps(
     ]
 
 
+def test_the_number_of_nodes_has_a_limit_that_can_be_set(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model("m.onnx", [2], nodes=20)
+    assert macs(capsys, "m.onnx", "--max-nodes", "20") == [40]
+    assert run(capsys, "m.onnx", "--max-nodes", "19") == (
+        1,
+        "",
+        "otel-quant: m.onnx: unfolds into more than 19 operations or 5,000,000 operands and "
+        "attributes, those of functions and bodies included; expected fewer; --max-nodes raises both "
+        "limits\n",
+    )
+    with pytest.raises(SystemExit) as caught:
+        main(["cost", "m.onnx", "--max-nodes", "0"])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(
+        "argument --max-nodes: '0' is not a number of nodes from 1 to 100000000\n"
+    )
+
+
 MISSING = "missing.onnx: cannot be opened: No such file or directory; expected an ONNX file"
 
 

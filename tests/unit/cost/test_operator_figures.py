@@ -24,6 +24,29 @@ def text_cost(signature: str, body: str) -> ModelCost:
     return analyze(onnx.parser.parse_model(text).SerializeToString())
 
 
+STANDARD = {
+    "LinearAttention": (
+        "(float[1,3,16] q, float[1,3,16] k, float[1,3,24] v) => (float[] y, float[] s)",
+        'y, s = LinearAttention <q_num_heads=2, kv_num_heads=2, update_rule="linear"> (q, k, v)',
+        (1, 3, 24),
+        3 * 2 * 96 * 2 + 72,
+    ),
+    "CausalConvWithState": (
+        "(float[2,6,5] x, float[6,1,4] w, float[6] b) => (float[] y, float[] s)",
+        "y, s = CausalConvWithState (x, w, b)",
+        (2, 6, 5),
+        60 * 4 + 60,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STANDARD)
+def test_an_operator_of_onnx_has_the_figure_of_its_definition(name: str) -> None:
+    signature, body, shape, macs = STANDARD[name]
+    cost = text_cost(signature, body)
+    assert (cost.nodes[0].outputs[0], cost.uncosted_ops, cost.macs) == (shape, {}, macs)
+
+
 def test_attention_over_an_unknown_number_of_keys_is_not_costed() -> None:
     cost = text_cost(
         "(float[1,1,16] q, float[1,2,10,8] past, int32[1] last, int32 keys) => (float[] y)",

@@ -131,7 +131,7 @@ def lists() -> bytes:
 
 TOO_MANY = (
     "unfolds into more than 200,000 operations or 5,000,000 operands and attributes, those of "
-    "functions and bodies included; expected fewer"
+    "functions and bodies included; expected fewer; --max-nodes raises both limits"
 )
 BOMBS: dict[str, tuple[Callable[[], bytes], str | None]] = {
     "views of views": (lambda: model(chain("Identity", "x")), None),

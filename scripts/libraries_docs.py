@@ -71,7 +71,7 @@ def _effects(hook: Hook) -> Iterator[str]:
         yield f"step **{hook.step}**" + (f", if called with `{hook.needs}`" if hook.needs else "")
     elif hook.wrapper == ENTRY_POINT:
         yield "an entry point: its arguments go with the steps within"
-    if hook.describe:
+    if hook.describe or hook.config:
         yield "described by its configuration"
     if hook.models:
         yield "its models are costed"

@@ -177,12 +177,18 @@ CALIBRATION_ITEM_COUNT: Final = _attribute("quant.calibration.item_count", "int"
 CALIBRATION_SAMPLE_TOTAL: Final = _attribute("quant.calibration.sample_total", "int", "{sample}", "Length of the data reader or loader, where it has one: samples, not items.", ("step", "reading", "forecast"), "128")
 CALIBRATION_SAMPLE_RATE: Final = _attribute("quant.calibration.sample_rate", "double", "{sample}/s", "Samples (batches) consumed per second of the step.", ("step",), "42.7")
 CONFIG_NAME: Final = _attribute("quant.config.name", "string", "", "Name of the quantization configuration; on the run, that of the first step that has one; on metrics, that of the step that begins the run.", ("run", "step", "metric"), "XINT8")
+CONFIG_HASH: Final = _attribute("quant.config.hash", "string", "", "Hash of the whole configuration, without models, data and files: equal configurations of a library have the same in every process and on every machine. On the run, that of the first step that has one.", _RUN_STEP, "5e0c1a94b7d2f386")
+CONFIG_SAMPLES: Final = _attribute("quant.config.samples", "int", "{sample}", "Calibration samples that the configuration asks for; there may be fewer.", ("step",), "300")
 FORMAT: Final = _attribute("quant.format", "string", "", "Format of the quantized graph.", ("step",), "QDQ")
 WEIGHT_TYPE: Final = _attribute("quant.weight.type", "string", "", "Type of the quantized weights.", ("step",), "QInt8")
 ACTIVATION_TYPE: Final = _attribute("quant.activation.type", "string", "", "Type of the quantized activations.", ("step",), "QUInt8")
+ACTIVATION_BITS: Final = _attribute("quant.activation.bits", "int", "bit", "Width of the quantized activations.", ("step",), "8")
+BACKEND: Final = _attribute("quant.backend", "string", "", "What the quantized model is made for: PyTorch's engine, NNCF's device.", ("step",), "x86")
 PER_CHANNEL: Final = _attribute("quant.per_channel", "boolean", "", "Whether weights have one scale for each channel.", ("step",), "true")
 BITS: Final = _attribute("quant.bits", "int", "bit", "Width of the quantized weights.", ("step",), "4")
 BLOCK_SIZE: Final = _attribute("quant.block_size", "int", "{element}", "Number of weights that share one scale.", ("step",), "128")
+GRANULARITY: Final = _attribute("quant.granularity", "string", "", "What of the weights has a scale of its own: `tensor`, `channel`, `group`, `block`, `row`, `token` or `axis`, as the library calls it.", ("step",), "group")
+SYMMETRIC: Final = _attribute("quant.symmetric", "boolean", "", "Whether the quantized weights have no zero point.", ("step",), "true")
 ALGORITHMS: Final = _attribute("quant.algorithms", "string[]", "", "Advanced algorithms that were configured.", ("step",), "adaround")
 LAYER_COUNT: Final = _attribute("quant.layer_count", "int", "{layer}", "Calls for single layers that the step contains.", ("step",), "161")
 INPUT_NAME: Final = _attribute("quant.input.name", "string", "", "Last part of the path of the float model of the step that begins the run, without `.onnx`. Absent when OTEL_QUANT_PATHS is off.", ("metric",), "resnet50")
@@ -281,7 +287,7 @@ ORIGIN: Final = frozenset(
 )  # fmt: skip
 """The attributes that say what made a run."""
 
-COPIED_TO_RUN: Final = (LIBRARY_NAME, INPUT_PATH, CALIBRATION_METHOD, CONFIG_NAME)
+COPIED_TO_RUN: Final = (LIBRARY_NAME, INPUT_PATH, CALIBRATION_METHOD, CONFIG_NAME, CONFIG_HASH)
 """Attributes of steps that the run's span has as well, with the first value in the run."""
 
 # --- log records ------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Instrumentors: what makes a quantization library report its steps.
 
 A library is a table (:class:`~otel_quant.capture.instruments.hooks.Library`) in ``tables``;
-:data:`PACKAGES` lists them. ``hooks``, ``steps``, ``samples`` and ``model_cost`` are what they have in common,
+:data:`PACKAGES` lists them. ``hooks``, ``steps``, ``samples``, ``forward_passes``, ``configuration`` and ``model_cost`` are what they have in common,
 ``quark``, ``onnxruntime`` and ``torch_libraries`` what a library has of its own, and ``processes`` hooks the
 functions of Python that start child processes.
 
@@ -32,6 +32,10 @@ PACKAGES: Final = {
     "neural-compressor": "neural_compressor",
     "llmcompressor": "llmcompressor",
     "auto-round": "auto_round",
+    "nvidia-modelopt": "modelopt",
+    "gptqmodel": "gptqmodel",
+    "bitsandbytes": "bitsandbytes",
+    "olive-ai": "olive",
 }
 """Every library that otel-quant knows, by the name that users call it: the package whose import sets its
 hooks, if it is imported to quantize."""

@@ -55,6 +55,8 @@ class Hook:
     choose: str = ""
     # Function that returns attributes of a call, for the steps within too
     describe: str = ""
+    # Where in the arguments the configuration is: paths, or ``*`` for all that is neither a model nor data
+    config: tuple[str, ...] = ()
     # Function of a call and its result that returns the models that were read and written
     models: str = ""
     # Function of a call and its result, called after it
@@ -91,6 +93,8 @@ ENTRY_POINT: Final = "steps:entry_point"
 OBSERVED: Final = "steps:observed"
 SAMPLES: Final = "samples:samples"
 LAYER: Final = "samples:layer"
+ALL: Final = ("*",)
+"""Every argument of a call is its configuration, but for models, data and files."""
 
 
 def library(name: str) -> Library:
@@ -160,12 +164,15 @@ class Arguments:
     def __contains__(self, parameter: str) -> bool:
         return parameter in self._defaults
 
-    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arguments of a call by name, defaults included."""
+    def bound(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, is_whole: bool = True
+    ) -> dict[str, Any]:
+        """Returns the arguments of a call by name, defaults included; of a partial function's if not whole."""
         if self._signature is None:
             return {}
         try:
-            call = self._signature.bind(*args, **kwargs)
+            bind = self._signature.bind if is_whole else self._signature.bind_partial
+            call = bind(*args, **kwargs)
         except TypeError:
             return {}
         call.apply_defaults()
@@ -204,6 +211,18 @@ class Arguments:
         return wrapper
 
 
+def value_at(arguments: Mapping[str, Any], path: str) -> Any:
+    """Returns what a path of :data:`AttributeSources` leads to, None if to nothing."""
+    parameter, *names = path.split(".")
+    value = arguments.get(parameter)
+    for name in names:
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        elif value is not None:
+            value = getattr(value, name, None)
+    return value
+
+
 def _first(parameters: Sequence[str]) -> inspect.Signature:
     kind = inspect.Parameter
     first = [kind(name, kind.POSITIONAL_OR_KEYWORD, default=None) for name in parameters]
@@ -214,8 +233,8 @@ def _first(parameters: Sequence[str]) -> inspect.Signature:
 Models = list[tuple[Literal["float", "quantized"], Any]]
 """Role and model (a path or an ``onnx.ModelProto``) of each model of an operation."""
 
-_INPUTS: Final = ("model_input", "input_model", "input_model_path")
-_OUTPUTS: Final = ("model_output", "output_model_path", "output_model")
+_INPUTS: Final = ("model_input", "input_model", "input_model_path", "onnx_path")
+_OUTPUTS: Final = ("model_output", "output_model_path", "output_model", "output_path")
 
 
 def models_of(arguments: Mapping[str, Any], result: object) -> Models:

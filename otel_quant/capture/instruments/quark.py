@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments.configuration import described as of_configuration
 from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
 from otel_quant.capture.instruments.samples import note_shapes
 from otel_quant.capture.instruments.steps import (
@@ -76,6 +77,7 @@ def described(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     if configuration is not None:
         # The older kind of configuration for ONNX wraps what has the name.
         inner = getattr(configuration, "global_quant_config", None)
+        found |= of_configuration(configuration)
         found[semconv.CONFIG_NAME] = _name_of(configuration) or _name_of(inner)
         found |= _torch_types(inner)
     algorithms = tuple(_algorithms(call, configuration))

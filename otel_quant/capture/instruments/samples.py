@@ -14,7 +14,6 @@ import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.hooks import (
-    HOOKS,
     Arguments,
     Function,
     Hook,
@@ -27,7 +26,6 @@ from otel_quant.capture.instruments.steps import (
     distributions_built_on,
     enclosing_steps,
     open_library_step,
-    step,
 )
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
@@ -180,19 +178,6 @@ def count_layer(owners: Collection[str]) -> None:
             if step.info.library in owners:
                 step.recorder.count_in(step, semconv.LAYER_COUNT)
                 return
-
-
-def step_or_layer(function: Function, hook: Hook, library: Library) -> Function:
-    """Step **{step}**; within one of a library built on it, a layer of that."""
-    as_one_step = step(function, hook, library)
-
-    @wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if HOOKS.active:
-            count_layer(distributions_built_on(library))
-        return as_one_step(*args, **kwargs)
-
-    return wrapper
 
 
 _MOST_PARTS: Final = 64

@@ -13,13 +13,14 @@ import functools
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments.configuration import completed, of_arguments
 from otel_quant.capture.instruments.hooks import (
     HOOKS,
     Arguments,
@@ -29,6 +30,7 @@ from otel_quant.capture.instruments.hooks import (
     Library,
     Models,
     load,
+    value_at,
     wraps,
 )
 from otel_quant.capture.recorder.ongoing import OpenStep
@@ -86,6 +88,16 @@ def around() -> tuple[Operation, ...]:
     return found
 
 
+def _within(
+    outer: Mapping[str, AttributeValue], attributes: Mapping[str, AttributeValue]
+) -> dict[str, AttributeValue]:
+    """Returns attributes with those around them; the configuration of the outermost call is the whole one."""
+    found = {**outer, **attributes}
+    if semconv.CONFIG_HASH in outer:
+        found[semconv.CONFIG_HASH] = outer[semconv.CONFIG_HASH]
+    return found
+
+
 @contextmanager
 def operating(
     owner: str, attributes: Mapping[str, AttributeValue], *, costs_models: bool = False
@@ -93,7 +105,7 @@ def operating(
     """Marks a block as an operation."""
     outer = innermost()
     inherited = outer.attributes if outer is not None else _NOTHING
-    operation = Operation(owner, {**inherited, **attributes}, costs_models)
+    operation = Operation(owner, _within(inherited, attributes), costs_models)
     token = _AROUND.set((*_AROUND.get(), operation))
     RUNTIME.operations.append(operation)
     try:
@@ -165,15 +177,15 @@ _PATHS: Final = frozenset({semconv.INPUT_PATH, semconv.OUTPUT_PATH})
 
 
 def attributes_of(
-    arguments: Mapping[str, Any], sources: AttributeSources = ()
+    arguments: Mapping[str, Any], sources: AttributeSources = (), config: Sequence[str] = ()
 ) -> dict[str, AttributeValue]:
     """Returns the attributes that arguments make."""
     with_paths = RUNTIME.settings.paths
-    found: dict[str, AttributeValue] = {}
+    found = of_arguments(arguments, config) if config else {}
     for parameter, attribute in ATTRIBUTE_OF.items():
         _add(found, attribute, arguments.get(parameter), with_paths)
     for path, attribute in reversed(sources):
-        _add(found, attribute, _value_at(arguments, path), with_paths)
+        _add(found, attribute, value_at(arguments, path), with_paths)
     module = next(
         (each for each in arguments.values() if hasattr(type(each), "named_modules")), None
     )
@@ -186,17 +198,6 @@ def _name_of(module: Any, with_paths: bool) -> str:
     """Returns what a model of torch is called: by the hub or its folder, else its class."""
     name = getattr(module, "name_or_path", None) if with_paths else None
     return (model_name(name) if isinstance(name, str) else None) or type(module).__name__
-
-
-def _value_at(arguments: Mapping[str, Any], path: str) -> Any:
-    parameter, *names = path.split(".")
-    value = arguments.get(parameter)
-    for name in names:
-        if isinstance(value, Mapping):
-            value = value.get(name)
-        elif value is not None:
-            value = getattr(value, name, None)
-    return value
 
 
 def _add(found: dict[str, AttributeValue], attribute: str, value: Any, with_paths: bool) -> None:
@@ -224,6 +225,7 @@ def step(function: Function, hook: Hook, library: Library) -> Function:
         name=f"{hook.module}.{hook.target}",
         arguments=arguments,
         sources=hook.sources,
+        config=hook.config,
         filled_in=hook.filled_in,
     )
     if hook.after:
@@ -237,7 +239,7 @@ def entry_point(function: Function, hook: Hook, library: Library) -> Function:
     """Makes each call an operation, described by its arguments."""
     arguments = Arguments(function, hook.parameters)
     call = _with_after(function, hook, arguments) if hook.after else function
-    call = _as_operation(call, hook, library, arguments, hook.sources)
+    call = _as_operation(call, hook, library, arguments, describes=True)
     return _with_arguments(call, hook, library, arguments)
 
 
@@ -254,6 +256,7 @@ def as_library_step(
     name: str = "",
     arguments: Arguments | None = None,
     sources: AttributeSources = (),
+    config: Sequence[str] = (),
     filled_in: bool = False,
 ) -> Function:
     """Makes each call of a library's function a step, unless it is reported already; `kind` may be chosen by call."""
@@ -268,7 +271,7 @@ def as_library_step(
             chosen,
             library,
             function=shown,
-            attributes=attributes_of(reader.bound(args, kwargs), sources),
+            attributes=attributes_of(reader.bound(args, kwargs), sources, config),
             filled_in=filled_in,
         )
 
@@ -285,7 +288,7 @@ def open_library_step(
         kind,
         library=library.distribution,
         library_version=version_of(library),
-        attributes={**inherited, **attributes},
+        attributes=completed(_within(inherited, attributes)),
         **more,
     )
 
@@ -319,12 +322,13 @@ def _with_after(function: Function, hook: Hook, arguments: Arguments) -> Functio
 def _with_arguments(
     function: Function, hook: Hook, library: Library, arguments: Arguments
 ) -> Function:
-    """Has the function that is passed to a call be a step, and the items of a loader counted."""
+    """Has the function that is passed to a call be a step, and the items of a loader or its passes counted."""
 
     def change(passed: Any) -> Any:
         if not callable(passed):
             return passed
-        return as_library_step(passed, ProfileStep.CALIBRATION, library)
+        counting = load("forward_passes:counting")(passed, library)
+        return as_library_step(counting, ProfileStep.CALIBRATION, library)
 
     if hook.runs:
         function = arguments.replacing(function, hook.runs, change)
@@ -338,9 +342,9 @@ def _as_operation(
     hook: Hook,
     library: Library,
     arguments: Arguments,
-    sources: AttributeSources | None = None,
+    describes: bool = False,
 ) -> Function:
-    """Makes each call an operation of a library; with sources, its arguments describe it."""
+    """Makes each call an operation of a library, described by its arguments if they do not describe a step."""
     describe = load(hook.describe) if hook.describe else None
     find_models = load(hook.models) if hook.models else None
     origin = f"arguments of {hook.module}.{hook.target}"
@@ -351,10 +355,10 @@ def _as_operation(
         attributes: dict[str, AttributeValue] = {}
         with FAULTS.kept_in(origin):
             bound = arguments.bound(args, kwargs)
+            if describes:
+                attributes |= attributes_of(bound, hook.sources, hook.config)
             if describe is not None:
                 attributes |= describe(bound)
-            if sources is not None:
-                attributes |= attributes_of(bound, sources)
         find = find_models if find_models is not None and _costs_its_models(library) else None
         with operating(
             library.distribution, attributes, costs_models=find is not None

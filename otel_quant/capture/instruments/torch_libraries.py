@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments.configuration import described
 from otel_quant.capture.instruments.hooks import (
     HOOKS,
     Arguments,
@@ -18,17 +19,43 @@ from otel_quant.capture.instruments.hooks import (
     Library,
     wraps,
 )
-from otel_quant.capture.instruments.samples import COUNTING_SAMPLES, Counted, count_sample
+from otel_quant.capture.instruments.samples import (
+    COUNTING_SAMPLES,
+    Counted,
+    count_layer,
+    count_sample,
+)
 from otel_quant.capture.instruments.steps import (
+    Operation,
     as_library_step,
     attributes_of,
+    distributions_built_on,
+    innermost,
     is_reported_already,
     open_library_step,
+    operating,
     step,
 )
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.schema import semconv
 from otel_quant.schema.records import AttributeValue, ProfileStep
+
+# --- PyTorch's own quantization -----------------------------------------------------------
+
+
+def of_qconfigs(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of the qconfigs of a call: a mapping, or those that the modules of its model have."""
+    given = call.get("qconfig_mapping", call.get("qconfig_spec"))
+    if not isinstance(given, dict) and "dtype" in call:
+        given = {"modules": given, "weight": {"dtype": call["dtype"]}}  # of quantize_dynamic
+    elif given is None:
+        modules = call["model"].named_modules()
+        given = {name: each.qconfig for name, each in modules if hasattr(each, "qconfig")}
+    found = described(given)
+    found.pop(semconv.CONFIG_NAME, None)
+    engine = sys.modules["torch"].backends.quantized.engine
+    return {semconv.BACKEND: engine, **found}
+
 
 # --- Hugging Face's optimum-quanto: calibration in a ``with`` block ------------------------
 
@@ -125,14 +152,23 @@ def reading(function: Function, hook: Hook, library: Library) -> Function:
     return wrapper
 
 
+_COMPRESSED_BY: Final = (
+    "scheme", "bits", "group_size", "sym", "data_type", "act_bits", "act_data_type", "iters", "nsamples",
+    "seqlen", "batch_size", "layer_config", "quantize_config",
+)  # fmt: skip
+
+
 def of_compressor(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     """Returns the attributes of a compressor."""
     compressor = call["self"]
     sources = (("of.scheme", semconv.CONFIG_NAME), ("of.bits", semconv.BITS))
-    found = attributes_of({"of": compressor}, sources)
+    given = {name: getattr(compressor, name, None) for name in _COMPRESSED_BY}
+    found = {**described(given), **attributes_of({"of": compressor}, sources)}
     found[semconv.WEIGHT_TYPE] = f"{compressor.data_type}{compressor.bits}"
     if compressor.act_bits < 16:
         found[semconv.ACTIVATION_TYPE] = f"{compressor.act_data_type}{compressor.act_bits}"
+    else:
+        found.pop(semconv.ACTIVATION_BITS, None)
     group = compressor.group_size
     if isinstance(group, int) and group > 0:
         found[semconv.BLOCK_SIZE] = group
@@ -158,7 +194,7 @@ def of_configuration(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     model = call.get("model")
     kept = getattr(model, "quant_config", None) if getattr(model, "is_prepared", None) else None
     config = kept or call.get("quant_config")
-    found = attributes_of({"config": config}, _CONFIG)
+    found = {**described(config), **attributes_of({"config": config}, _CONFIG)}
     group = getattr(config, "group_size", getattr(config, "blocksize", None))
     granularity = getattr(config, "w_granularity", "per_channel" if group == -1 else None)
     if isinstance(group, int) and group > 0:
@@ -168,6 +204,80 @@ def of_configuration(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     if getattr(config, "name", None) == "pt2e_dynamic_quant":
         found.pop(semconv.CALIBRATION_METHOD, None)  # it has the parameter and calibrates nothing
     return found
+
+
+# --- NVIDIA's Model Optimizer -------------------------------------------------------------
+
+_PRESETS: Final = "modelopt.torch.quantization.config"
+
+
+def of_modelopt(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of a configuration, which has an entry for each kind of tensors."""
+    config = call["config"]
+    found = described(dict(config))
+    for name, value in vars(sys.modules[_PRESETS]).items():
+        if value is config and name.endswith("_CFG"):
+            found[semconv.CONFIG_NAME] = name.removesuffix("_CFG")
+    for entry in config["quant_cfg"]:
+        values = entry.get("cfg") or {}
+        width = values.get("num_bits") if isinstance(values, Mapping) else None
+        kind = f"float{sum(width) + 1}" if isinstance(width, tuple) else f"int{width}"
+        if width is not None and "input_quantizer" in entry["quantizer_name"]:
+            found.setdefault(semconv.ACTIVATION_TYPE, kind)
+        elif width is not None and "weight_quantizer" in entry["quantizer_name"]:
+            found.setdefault(semconv.WEIGHT_TYPE, kind)
+            sizes = values.get("block_sizes") or {}
+            if isinstance(sizes.get(-1), int):
+                found[semconv.BLOCK_SIZE] = sizes[-1]
+            elif not sizes:
+                found[semconv.PER_CHANNEL] = values.get("axis") is not None
+    return found
+
+
+# --- bitsandbytes: weights that are quantized as their model is moved ----------------------
+
+
+def moved(function: Function, hook: Hook, library: Library) -> Function:
+    """Step **{step}**, if it quantizes weights."""
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not HOOKS.active or _is_moving(library):
+            return function(*args, **kwargs)
+        with operating(library.distribution, {}):
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def _is_moving(library: Library) -> Operation | None:
+    operation = innermost()
+    return operation if operation is not None and operation.owner == library.distribution else None
+
+
+def weight(function: Function, hook: Hook, library: Library) -> Function:
+    """Counts one layer of the step that moves its model, which begins with the first; alone it is step **{step}**."""
+    alone = step(function, hook, library)
+
+    @wraps(function)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        operation = _is_moving(library)
+        with FAULTS.kept_in(OPENING_A_STEP):
+            if operation is not None and not is_reported_already(hook.step, library):
+                opened = open_library_step(hook.step, library, attributes=_of_weight(self))
+                operation.begin_shared_step(Activation(opened))
+            count_layer({library.distribution, *distributions_built_on(library)})
+        return (function if operation is not None else alone)(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _of_weight(parameter: Any) -> dict[str, AttributeValue]:
+    sources = (("of.quant_type", semconv.WEIGHT_TYPE), ("of.blocksize", semconv.BLOCK_SIZE))
+    names = ("quant_type", "blocksize", "compress_statistics", "quant_storage")
+    given = {name: getattr(parameter, name, None) for name in names}
+    found = {semconv.WEIGHT_TYPE: "int8", **described(given)}  # what has no type is of LLM.int8()
+    return found | attributes_of({"of": parameter}, sources)
 
 
 # --- LLM Compressor: recipes, and batches that every part of the model takes anew ----------
@@ -242,7 +352,7 @@ def saving(function: Function, hook: Hook, library: Library) -> Function:
     return wrapper
 
 
-def described(call: Mapping[str, Any]) -> _Attributes:
+def of_recipe(call: Mapping[str, Any]) -> _Attributes:
     """Returns the attributes that the recipe of a call makes, if it is not a text."""
     recipe = call.get("recipe", getattr(call.get("self"), "recipe", None))
     modifiers = getattr(recipe, "modifiers", recipe)  # of a Recipe
@@ -256,18 +366,18 @@ def described_by_session(call: Mapping[str, Any]) -> _Attributes:
 
 def _of_modifiers(modifiers: Iterable[Any]) -> _Attributes:
     """Returns the attributes that modifiers make; what differs from one to another is left out."""
+    modifiers = [each for each in modifiers if hasattr(each, "on_initialize")]
     found: dict[str, AttributeValue] = {}
     names = []
     conflicting = set()
     for modifier in modifiers:
-        if not hasattr(modifier, "on_initialize"):
-            continue
         names.append(type(modifier).__name__)
         for key, value in _of_modifier(modifier):
             if found.setdefault(key, value) != value:
                 conflicting.add(key)
     if names:
         found[semconv.ALGORITHMS] = tuple(names)
+        found[semconv.CONFIG_HASH] = described(modifiers)[semconv.CONFIG_HASH]
     return {key: value for key, value in found.items() if key not in conflicting}
 
 
@@ -281,6 +391,7 @@ def _of_modifier(modifier: Any) -> Iterator[tuple[str, AttributeValue]]:
         if weights is not None:
             yield from attributes_of({"weights": weights}, _SCHEME).items()
             yield semconv.WEIGHT_TYPE, _type_of(weights)
+            yield semconv.SYMMETRIC, weights.symmetric
             if weights.strategy in ("channel", "tensor"):
                 yield semconv.PER_CHANNEL, weights.strategy == "channel"
         if activations is not None:

@@ -166,7 +166,8 @@ class Recorder:
                 unfinished = sorted(self._ongoing.open.values(), key=lambda step: -step.info.index)
             with self._boundary:
                 for step in unfinished:
-                    self.close(step, UnfinishedStepError("the run ended while the step was open"))
+                    why = UnfinishedStepError("the run ended while the step was open")
+                    self.close(step, None if step.ends_with_parent else why)
                 self._end(error)
             self.ended = True
 
@@ -267,6 +268,10 @@ class Recorder:
                 if step.closed or self.ended:
                     return
                 step.closed = True
+                within = [each for each in self._ongoing.open.values() if each.parent is step]
+            for each in within:
+                if each.ends_with_parent:
+                    self.close(each)
             with self._under_way:
                 try:
                     reading = self._probes.read()

@@ -35,10 +35,15 @@ INT4 = {
     "quant.algorithms": ("SignRound",),
     "quant.bits": 4,
     "quant.block_size": 32,
+    "quant.granularity": "group",
+    "quant.symmetric": True,
     "quant.weight.type": "int4",
 }
 NEAREST4 = {**INT4, "quant.algorithms": ("RTN",), "quant.config.name": "gguf:q4_0"}
 NEAREST8 = {
+    "quant.activation.bits": 8,
+    "quant.granularity": "channel",
+    "quant.symmetric": True,
     "quant.activation.type": "int8",
     "quant.algorithms": ("RTN",),
     "quant.bits": 8,

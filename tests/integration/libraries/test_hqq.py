@@ -16,5 +16,10 @@ def test_layers_are_counted_and_are_not_steps(program: Program, otlp: OtlpReceiv
 
     [root] = otlp.spans_named("quantization")
     quantize = ("Model Quantization", "hqq.models.base.BaseHQQModel.quantize_model")
-    known = {"quant.bits": 4, "quant.block_size": 64, "quant.layer_count": 14}  # 2 x 7 modules
+    known = {
+        "quant.bits": 4,
+        "quant.block_size": 64,
+        "quant.granularity": "group",
+        "quant.layer_count": 14,  # 2 x 7 modules
+    }
     assert steps_below(otlp, root) == [("language model", {}, [steps_by("hqq")(quantize, known)])]

@@ -25,6 +25,8 @@ W8A16 = {
     "quant.bits": 8,
     "quant.block_size": 128,
     "quant.config.name": "W8A16",
+    "quant.granularity": "group",
+    "quant.symmetric": True,
     "quant.input.path": "tiny",
     "quant.weight.type": "int8",
 }
@@ -33,9 +35,14 @@ W4A16 = {
     "quant.bits": 4,
     "quant.block_size": 128,
     "quant.config.name": "W4A16",
+    "quant.granularity": "group",
+    "quant.symmetric": True,
     "quant.weight.type": "int4",
 }
 W8A8 = {
+    "quant.activation.bits": 8,
+    "quant.granularity": "channel",
+    "quant.symmetric": True,
     "quant.activation.type": "int8",
     "quant.algorithms": ("QuantizationModifier",),
     "quant.bits": 8,
@@ -49,6 +56,9 @@ SMOOTHED = {
     "quant.output.path": "out",
 }
 FP8 = {
+    "quant.activation.bits": 8,
+    "quant.granularity": "tensor",
+    "quant.symmetric": True,
     "quant.activation.type": "float8",
     "quant.algorithms": ("QuantizationModifier",),
     "quant.bits": 8,
@@ -104,7 +114,8 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
         "by_its_class": [
             step(INITIALIZE, TO_OUT),
             step(DATA_FREE, {"quant.algorithms": ("QuantizationModifier",), "quant.bits": 8,
-                             "quant.per_channel": False, "quant.weight.type": "int8", **TO_OUT}),
+                             "quant.granularity": "tensor", "quant.per_channel": False,
+                             "quant.symmetric": True, "quant.weight.type": "int8", **TO_OUT}),
             export(TO_OUT),
         ],
         "file_to_file": [

@@ -28,16 +28,22 @@ SAVE_EXPORTED = ("Post-process", LIBRARY + "algorithms.pt2e_quant.save_load.save
 MLP = {"quant.layer_count": 2}
 LLAMA = {"quant.layer_count": 14}  # two layers of seven linear modules
 INT8 = {
+    "quant.activation.bits": 8,
     "quant.activation.type": "uint8",
+    "quant.bits": 8,
     "quant.calibration.method": "minmax",
     "quant.config.name": "INT8StaticQuantConfig",
+    "quant.granularity": "channel",
     "quant.per_channel": True,
     "quant.weight.type": "int8",
 }
 ENTROPY = {**INT8, "quant.calibration.method": "kl"}
 DYNAMIC = {
+    "quant.activation.bits": 8,
     "quant.activation.type": "uint8",
+    "quant.bits": 8,
     "quant.config.name": "DynamicQuantConfig",
+    "quant.granularity": "tensor",
     "quant.per_channel": False,
     "quant.weight.type": "int8",
 }
@@ -49,11 +55,18 @@ def in_blocks(name: str, bits: int = 4) -> dict[str, Any]:
         "quant.bits": bits,
         "quant.block_size": 32,
         "quant.config.name": name,
+        "quant.granularity": "group",
+        "quant.symmetric": True,
         "quant.weight.type": "int",
     }
 
 
 step = steps_by("neural-compressor")
+
+
+def passes(items: int) -> dict[str, Any]:
+    """Returns the attributes of three forward passes of a prepared model."""
+    return {"quant.calibration.item_count": items, "quant.calibration.sample_count": 3}
 
 
 def calibration(function: str, known: dict[str, Any]) -> Any:
@@ -65,29 +78,39 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
 
     [root] = otlp.spans_named("quantization")
     nearest = in_blocks("RTNConfig")
-    static = step(QUANTIZE, INT8, calibration("calibrate", INT8))
+    hqq = in_blocks("HQQConfig")
+    del hqq["quant.symmetric"]  # it has no such setting
+    static = step(QUANTIZE, INT8, calibration("calibrate", {**INT8, **passes(12)}))
     steps = {
         "nearest": [step(PREPARE, nearest), step(CONVERT, {**nearest, **MLP})],
         "nearest_per_channel": [
             step(QUANTIZE, {"quant.bits": 8, "quant.config.name": "RTNConfig",
-                            "quant.per_channel": True, "quant.weight.type": "int", **MLP}),
+                            "quant.granularity": "channel", "quant.per_channel": True,
+                            "quant.symmetric": True, "quant.weight.type": "int", **MLP}),
         ],
         "gptq": [
             step(QUANTIZE, {**in_blocks("GPTQConfig"), **LLAMA},
-                 calibration("read", in_blocks("GPTQConfig"))),
+                 calibration("read", {**in_blocks("GPTQConfig"), **passes(3)})),
         ],
         "awq": [
             step(QUANTIZE, {**in_blocks("AWQConfig"), **LLAMA},
-                 calibration("read", in_blocks("AWQConfig"))),
+                 calibration("read", {**in_blocks("AWQConfig"), **passes(3)})),
         ],
-        "hqq": [step(QUANTIZE, {**in_blocks("HQQConfig"), **MLP})],
+        "hqq": [step(QUANTIZE, {**hqq, **MLP})],
         "microscaling": [
-            step(QUANTIZE, {"quant.activation.type": "int8", "quant.block_size": 32,
-                            "quant.config.name": "MXQuantConfig", "quant.weight.type": "int8"}),
+            step(QUANTIZE, {"quant.activation.bits": 8, "quant.activation.type": "int8", "quant.bits": 8,
+                            "quant.block_size": 32, "quant.granularity": "group", "quant.config.name": "MXQuantConfig", "quant.weight.type": "int8"}),
         ],
         "static": [static],
+        "static_in_parts": [
+            step(PREPARE, INT8),
+            step(("Calibration", ""), {**INT8, **passes(12)}),
+            step(CONVERT, INT8),
+        ],
         "dynamic": [step(PREPARE, DYNAMIC), step(CONVERT, DYNAMIC)],
-        "composed": [step(QUANTIZE, MLP)],
+        "composed": [
+            step(QUANTIZE, {"quant.bits": 4, "quant.block_size": 32, "quant.granularity": "group", **MLP}),
+        ],
         "tuned": [
             step(EVALUATE, {}),
             step(QUANTIZE, {**nearest, **MLP}),

@@ -20,9 +20,25 @@ def test_quantization_and_compression_report_their_steps(
     step = steps_by("nncf", "nncf.quantization.")
     quantize = ("Model Quantization", "quantize_model.quantize")
     compress = ("Model Quantization", "quantize_model.compress_weights")
+    weights = {"quant.bits": 8, "quant.weight.type": "int8"}
+    types = {**weights, "quant.activation.bits": 8, "quant.activation.type": "int8"}
     samples = {"quant.calibration.item_count": 3, "quant.calibration.sample_count": 3}
-    calibration = step(("Calibration", "algorithms.pipeline.collect_statistics"), samples)
+    calibration = step(
+        ("Calibration", "algorithms.pipeline.collect_statistics"), {**types, **samples}
+    )
+    mixed = {
+        **types,
+        "quant.backend": "ANY",
+        "quant.config.name": "MIXED",
+        "quant.config.samples": 3,
+    }
+    symmetric = {
+        **weights,
+        "quant.config.name": "INT8_SYM",
+        "quant.config.samples": 128,
+        "quant.symmetric": True,
+    }
     assert steps_below(otlp, root) == [
-        ("onnx", {}, [step(quantize, {"quant.config.name": "MIXED"}, calibration)]),
-        ("weights", {}, [step(compress, {"quant.config.name": "INT8_SYM"})]),
+        ("onnx", {}, [step(quantize, mixed, calibration)]),
+        ("weights", {}, [step(compress, symmetric)]),
     ]

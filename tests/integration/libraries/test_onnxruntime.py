@@ -39,6 +39,9 @@ COSTED = [
 MODULE = "onnxruntime.quantization."
 
 CONFIGURED = {
+    "quant.activation.bits": 8,
+    "quant.bits": 8,
+    "quant.granularity": "channel",
     "quant.activation.type": "QInt8",
     "quant.calibration.method": "MinMax",
     "quant.format": "QDQ",
@@ -69,6 +72,8 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
             "code.function.name": MODULE + "onnx_quantizer.ONNXQuantizer.quantize_model",
             "quant.input.path": "float.onnx",
             "quant.output.path": "out.onnx",
+            "quant.bits": 8,
+            "quant.granularity": "tensor",
             "quant.per_channel": False,
             "quant.weight.type": "QInt8",
         },
@@ -76,6 +81,8 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
             "code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file",
             "quant.input.path": "float.onnx",
             "quant.output.path": "out.onnx",
+            "quant.bits": 8,
+            "quant.granularity": "tensor",
             "quant.per_channel": False,
             "quant.weight.type": "QInt8",
         },
@@ -83,9 +90,12 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
     "blocks": [
         {
             "code.function.name": MODULE + "matmul_nbits_quantizer.MatMulNBitsQuantizer.process",
+            "quant.algorithms": ("DEFAULT",),
             "quant.bits": 4,
             "quant.block_size": 32,
             "quant.format": "QOperator",
+            "quant.granularity": "group",
+            "quant.symmetric": False,
             "quant.input.path": "float.onnx",
         },
         {

@@ -23,12 +23,20 @@ def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
     [root] = otlp.spans_named("quantization")
     step = steps_by("onnxruntime", "onnxruntime.quantization.")
     save = ("Post-process", "onnx_model.ONNXModel.save_model_to_file")
-    given = {"quant.input.path": "float.onnx", "quant.activation.type": "QUInt8"}
+    given = {
+        "quant.activation.bits": 8,
+        "quant.activation.type": "QUInt8",
+        "quant.bits": 8,
+        "quant.config.name": "QuantizationConfig",
+        "quant.input.path": "float.onnx",
+    }
     static = {
-        **given, "quant.format": "QDQ", "quant.per_channel": False, "quant.weight.type": "QInt8",
+        **given, "quant.format": "QDQ", "quant.granularity": "tensor", "quant.per_channel": False,
+        "quant.weight.type": "QInt8",
     }  # fmt: skip
     dynamic = {
-        **given, "quant.format": "QOperator", "quant.per_channel": True, "quant.weight.type": "QUInt8",
+        **given, "quant.format": "QOperator", "quant.granularity": "channel", "quant.per_channel": True,
+        "quant.weight.type": "QUInt8",
     }  # fmt: skip
     ways = {
         "static": [

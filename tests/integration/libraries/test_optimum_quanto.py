@@ -17,7 +17,12 @@ def test_quantize_calibrate_and_freeze_are_steps(program: Program, otlp: OtlpRec
     [root] = otlp.spans_named("quantization")
     step = steps_by("optimum-quanto", "optimum.quanto.")
     calibrate = ("Calibration", "calibrate.Calibration.__enter__")
-    types = {"quant.activation.type": "qint8", "quant.weight.type": "qint8"}
+    types = {
+        "quant.activation.bits": 8,
+        "quant.activation.type": "qint8",
+        "quant.bits": 8,
+        "quant.weight.type": "qint8",
+    }
     in_place = [
         step(("Model Quantization", "quantize.quantize"), types),
         step(calibrate, {}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
@@ -22,16 +24,58 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
     program("torchao_all.py")
 
     [root] = otlp.spans_named("quantization")
+    int8 = {"quant.bits": 8, "quant.granularity": "row", "quant.weight.type": "int8"}
     language_model = {
-        "quant.config.name": "TorchAoConfig",
+        **int8,
+        "quant.algorithms": ("torchao",),
+        "quant.config.name": "TorchAoConfig(Int8WeightOnlyConfig)",
         "quant.input.path": "tiny",
         "quant.layer_count": 14,  # two layers of seven linear modules
     }
+    activations = {"quant.activation.bits": 8, "quant.activation.type": "int8"}
+    smooth = {
+        **int8, **activations,
+        "quant.config.name": "SmoothQuantConfig(Int8DynamicActivationInt8WeightConfig)",
+    }  # fmt: skip
+    in_groups = {
+        **activations,
+        "quant.bits": 4,
+        "quant.block_size": 32,
+        "quant.config.name": "QATConfig(Int8DynamicActivationIntxWeightConfig)",
+        "quant.granularity": "group",
+        "quant.symmetric": True,
+        "quant.weight.type": "int4",
+    }
+    x86 = {
+        "quant.activation.bits": 8,
+        "quant.activation.type": "uint8",
+        "quant.bits": 8,
+        "quant.calibration.method": "HistogramObserver",
+        "quant.config.name": "X86InductorQuantizer",
+        "quant.granularity": "channel",
+        "quant.symmetric": True,
+        "quant.weight.type": "int8",
+    }
+
+    def passes(known: dict[str, Any], count: int) -> Any:
+        counts = {
+            "quant.calibration.item_count": 2 * count,
+            "quant.calibration.sample_count": count,
+        }
+        return step(("Calibration", ""), {**known, **counts})
+
     steps = {
-        "in_place": [step(IN_PLACE, {"quant.config.name": "Int8WeightOnlyConfig"})],
+        "in_place": [step(IN_PLACE, {**int8, "quant.config.name": "Int8WeightOnlyConfig"})],
+        "static_in_place": [
+            step(("Model Preparation", "quant_api.quantize_"), smooth),
+            passes(smooth, 3),
+            step(IN_PLACE, smooth),
+        ],
+        "in_groups": [step(IN_PLACE, in_groups), step(IN_PLACE, in_groups)],
         "pt2e": [
-            step(PREPARE, {"quant.config.name": "X86InductorQuantizer"}),
-            step(("Model Quantization", "pt2e.quantize_pt2e.convert_pt2e"), {}),
+            step(PREPARE, x86),
+            passes(x86, 1),
+            step(("Model Quantization", "pt2e.quantize_pt2e.convert_pt2e"), x86),
         ],
         "language_model": [steps_by("transformers")(LOAD, language_model)],
         "not_quantized": [],

@@ -68,7 +68,10 @@ def _described(calibration: str, activation: str, *algorithms: str) -> Known:
         "quant.format": "QDQ",
         "quant.calibration.method": calibration,
         "quant.activation.type": activation,
+        "quant.activation.bits": 8,
         "quant.weight.type": "QInt8",
+        "quant.bits": 8,
+        "quant.granularity": "tensor",
         "quant.per_channel": False,
         "quant.algorithms": algorithms,
     }
@@ -97,23 +100,28 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
         return [("model cost", model) for model in models]
 
     explicit = {
-        **given("conv", "static"), **_described("Percentile", "QUInt8", "cle"), "quant.per_channel": True,
+        **given("conv", "static"), **_described("Percentile", "QUInt8", "cle"),
+        "quant.granularity": "channel", "quant.per_channel": True,
     }  # fmt: skip
     dynamic = {
-        **given("matmul", "dynamic"), "quant.weight.type": "QUInt8", "quant.per_channel": False,
+        **given("matmul", "dynamic"), "quant.weight.type": "QUInt8", "quant.bits": 8,
+        "quant.granularity": "tensor", "quant.per_channel": False,
     }  # fmt: skip
     preset = {**_described("MinMSE", "QUInt8", "cle"), "quant.config.name": "XINT8"}
-    adaround = {**given("conv", "adaround"), **_described("MinMSE", "QInt8", "adaround")}
+    adaround = {
+        **given("conv", "adaround"), **_described("MinMSE", "QInt8", "adaround"),
+        "quant.symmetric": True,
+    }  # fmt: skip
     nbits = {
         **given("matmul", "nbits"), **_described("Percentile", "QInt8"),
-        "quant.bits": 4, "quant.block_size": 32,
+        "quant.bits": 4, "quant.block_size": 32, "quant.granularity": "group", "quant.symmetric": True,
     }  # fmt: skip
     of_nbits = (CACHING, CHECKING, LOADING, PRE_PROCESS, CACHING, NBITS, POST_PROCESS)
     return [
         *static(explicit, 3),
         *costs(*paths("conv", "static")),
         step(CACHING, dynamic),
-        step(DYNAMIC, {**dynamic, "quant.activation.type": "QUInt8"}),
+        step(DYNAMIC, {**dynamic, "quant.activation.bits": 8, "quant.activation.type": "QUInt8"}),
         *costs(*paths("matmul", "dynamic")),
         *static(preset, 4),
         *costs(None, None),
@@ -126,9 +134,15 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
 
 def torch_steps(step: Callable[..., Any], checkpoint: str, out: str) -> list[Any]:
     """Returns what is below the run of ``programs/torch_all.py``, given its arguments."""
-    weights = {"quant.weight.type": "int8"}
+    weights = {
+        "quant.bits": 8,
+        "quant.granularity": "channel",
+        "quant.symmetric": True,
+        "quant.weight.type": "int8",
+    }
     both = {
         **weights,
+        "quant.activation.bits": 8,
         "quant.activation.type": "int8",
         "quant.calibration.method": "PerTensorMinMaxObserver",
     }

@@ -98,6 +98,7 @@ def test_the_root_describes_the_run(case: Case) -> None:
         **USAGE,
         "quant.run.id": str,
         "quant.run.name": str,
+        "quant.config.hash": str,
         "quant.memory.limit": int,
         "quant.memory.limit_source": str,
         "quant.memory.process_peak": int,

@@ -88,6 +88,12 @@ def static() -> torch.nn.Module:
     return quantize(exported(), StaticQuantConfig(act_algo="minmax"), run_fn=calibrate)
 
 
+def static_in_parts() -> torch.nn.Module:
+    prepared = prepare(exported(), StaticQuantConfig(act_algo="minmax"))
+    calibrate(prepared)
+    return convert(prepared)
+
+
 def dynamic() -> torch.nn.Module:
     return convert(prepare(exported(), DynamicQuantConfig()))
 
@@ -123,7 +129,7 @@ def failing() -> torch.nn.Module:
 
 
 WAYS: tuple[Callable[[], torch.nn.Module], ...] = (
-    nearest, nearest_per_channel, gptq, awq, hqq, microscaling, static, dynamic, composed, tuned,
+    nearest, nearest_per_channel, gptq, awq, hqq, microscaling, static, static_in_parts, dynamic, composed, tuned,
     saved, failing,
 )  # fmt: skip
 

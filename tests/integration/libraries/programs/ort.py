@@ -18,7 +18,7 @@ from watched import in_every_way
 SAMPLES = 5
 
 
-def write_model(path: str) -> None:
+def write_model(path: str, rows: int = 1) -> None:
     """Writes two MatMuls with constant weights of 64 x 64."""
     random = np.random.default_rng(1)
     nodes = [
@@ -26,7 +26,7 @@ def write_model(path: str) -> None:
         helper.make_node("Relu", ["m"], ["r"], "relu"),
         helper.make_node("MatMul", ["r", "w2"], ["y"], "matmul2"),
     ]
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64]) for name in "xy"]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, 64]) for name in "xy"]
     weights = [
         numpy_helper.from_array(random.standard_normal((64, 64), dtype=np.float32), name)
         for name in ("w1", "w2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import sys
 import warnings
@@ -11,6 +12,8 @@ import torch
 from torch.ao import quantization as tq
 from torch.ao.quantization import quantize_fx
 from watched import in_every_way
+
+import otel_quant
 
 warnings.simplefilter("ignore")
 torch.backends.quantized.engine = "fbgemm"
@@ -37,6 +40,24 @@ def eager() -> torch.nn.Module:
     return tq.convert(prepared)
 
 
+def copied() -> torch.nn.Module:
+    prepared = tq.prepare(model())
+    calibrate(prepared, 2)
+    another = copy.deepcopy(prepared)
+    assert not another._forward_pre_hooks  # what watches the model is in no copy of it
+    calibrate(another, 2)
+    return tq.convert(another, inplace=True)
+
+
+def in_steps() -> torch.nn.Module:
+    """Prepares and calibrates in steps of its own, and converts nothing."""
+    with otel_quant.step("User-Defined"):
+        prepared = tq.prepare(model())
+    with otel_quant.step("User-Defined"):
+        calibrate(prepared, 2)
+    return prepared
+
+
 def all_in_one() -> torch.nn.Module:
     return tq.quantize(model(), calibrate, run_args=(2,))
 
@@ -56,6 +77,7 @@ def dynamic_mapped() -> torch.nn.Module:
 def fx() -> torch.nn.Module:
     mapping = tq.get_default_qconfig_mapping("fbgemm")
     prepared = quantize_fx.prepare_fx(model()[1:4], mapping, (SAMPLE,))
+    torch.jit.script(prepared)  # what watches the model is in no script of it
     calibrate(prepared, 2)
     return quantize_fx.convert_fx(prepared)
 
@@ -68,7 +90,27 @@ def failing() -> torch.nn.Module:
     raise AssertionError("expected a TypeError")
 
 
-WAYS = (eager, all_in_one, all_in_one_by_name, dynamic, dynamic_mapped, fx, failing)
+def failing_in_calibration() -> torch.nn.Module:
+    prepared = tq.prepare(model())
+    try:
+        prepared("no tensor")
+    except AttributeError:
+        return torch.nn.Identity()
+    raise AssertionError("expected an AttributeError")
+
+
+WAYS = (
+    eager,
+    copied,
+    in_steps,
+    all_in_one,
+    all_in_one_by_name,
+    dynamic,
+    dynamic_mapped,
+    fx,
+    failing,
+    failing_in_calibration,
+)
 
 
 def quantized(way: Callable[[], torch.nn.Module]) -> torch.Tensor:

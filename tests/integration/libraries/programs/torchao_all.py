@@ -8,12 +8,20 @@ from collections.abc import Callable
 
 import torch
 import transformers
-from torchao.quantization import Int8WeightOnlyConfig, quantize_
+from torchao.prototype.smoothquant import SmoothQuantConfig
+from torchao.quantization import (
+    Int8DynamicActivationInt8WeightConfig,
+    Int8DynamicActivationIntxWeightConfig,
+    Int8WeightOnlyConfig,
+    PerGroup,
+    quantize_,
+)
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (
     X86InductorQuantizer,
     get_default_x86_inductor_quantization_config,
 )
+from torchao.quantization.qat import QATConfig
 from watched import in_every_way, write_tiny
 
 warnings.simplefilter("ignore")
@@ -41,6 +49,26 @@ def pt2e() -> torch.Tensor:
     return convert_pt2e(prepared)(SAMPLE)
 
 
+def static_in_place() -> torch.Tensor:
+    made = model()
+    base = Int8DynamicActivationInt8WeightConfig()
+    quantize_(made, SmoothQuantConfig(base_config=base, step="prepare"))
+    for _ in range(3):
+        made(SAMPLE)
+    quantize_(made, SmoothQuantConfig(base_config=base, step="convert"))
+    return made(SAMPLE)
+
+
+def in_groups() -> torch.Tensor:
+    torch.manual_seed(2)
+    made = torch.nn.Sequential(torch.nn.Linear(64, 8))
+    base = Int8DynamicActivationIntxWeightConfig(torch.int4, PerGroup(32))
+    quantize_(made, QATConfig(base, step="prepare"))
+    made(torch.ones(2, 64))
+    quantize_(made, QATConfig(base, step="convert"))
+    return made(torch.ones(2, 64))
+
+
 def language_model() -> torch.Tensor:
     config = transformers.TorchAoConfig(Int8WeightOnlyConfig(version=2))
     made = transformers.AutoModelForCausalLM.from_pretrained("tiny", quantization_config=config)
@@ -60,7 +88,7 @@ def failing() -> torch.Tensor:
 
 
 WAYS: tuple[Callable[[], torch.Tensor], ...] = (
-    in_place, pt2e, language_model, not_quantized, failing
+    in_place, static_in_place, in_groups, pt2e, language_model, not_quantized, failing
 )  # fmt: skip
 
 

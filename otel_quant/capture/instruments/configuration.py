@@ -1,0 +1,235 @@
+"""What configurations of all libraries have in common: a hash, and the few attributes that each spells differently.
+
+A configuration is read as plain data first: names of classes, their public values, and what partial functions
+fill in. Nothing of that is an address or the name of a file, so its hash is the same in every process and on
+every machine.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import hashlib
+import inspect
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, Final
+
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments.hooks import ALL, Arguments, value_at
+from otel_quant.schema import semconv
+from otel_quant.schema.records import AttributeValue
+
+_CLASS: Final = "class"
+
+_NOT_CONFIGURATION: Final = re.compile(
+    r"(.*_)?(path|dir|directory|folder|file|filename|script|log_level|verbose)"
+    r"|(.*_)?(model|data|dataset|dataloader|data_reader|loader|inputs|tokenizer|fn)"
+    r"|self|args|forward_loop|model_input|model_output"
+)
+"""Names of what a configuration is applied to, and of where files are."""
+
+_CONFIGURATIONS: Final = re.compile(r".*(Config|Scope|Param|Option|Scheme|Dtype|qtype).*")
+"""Names of classes whose objects are configurations, where other objects may be data or models."""
+
+
+def plain(value: Any, within: tuple[int, ...] = ()) -> Any:
+    """Returns a configuration as data that JSON can hold; what is data, a model or a file is left out."""
+    if isinstance(value, enum.Enum):
+        return str(value.value) if isinstance(value, str) else value.name
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    kind = type(value).__name__
+    if kind in ("dtype", "qscheme", "device"):  # of torch or numpy
+        return str(value).removeprefix("torch.")
+    if isinstance(value, type) or inspect.isroutine(value):
+        return value.__qualname__
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return [list(value.shape), str(value.dtype)] if value.shape else value.item()
+    if id(value) in within or isinstance(value, os.PathLike) or hasattr(value, "named_modules"):
+        return None
+    within = (*within, id(value))
+    if isinstance(value, Mapping):
+        return {
+            str(plain(key)): plain(each, within)
+            for key, each in value.items()
+            if not _NOT_CONFIGURATION.fullmatch(str(key))
+        }
+    if isinstance(value, Set):
+        return sorted((plain(each, within) for each in value), key=_text)
+    if isinstance(value, Sequence) and not hasattr(value, "_asdict"):
+        return [plain(each, within) for each in value]
+    if isinstance(value, functools.partial):
+        # With defaults: the type of an observer's values is often that of its class.
+        kind = value.func.__qualname__
+        values = Arguments(value.func).bound(value.args, value.keywords, is_whole=False)
+    else:
+        values = dict(_public(value))
+    return {_CLASS: kind, **plain(values, within)}
+
+
+def _public(value: object) -> Iterator[tuple[str, Any]]:
+    """Yields the public values of an object, and the private ones that properties show."""
+    slots = (name for each in type(value).__mro__ for name in getattr(each, "__slots__", ()))
+    for name in (*getattr(value, "__dict__", ()), *slots, *getattr(value, "_fields", ())):
+        public = name.lstrip("_")
+        if name == public or isinstance(getattr(type(value), public, None), property):
+            yield public, getattr(value, name, None)
+
+
+def _all_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a call that are neither data nor models."""
+    simple = (type(None), bool, int, float, str, enum.Enum, type, Mapping, Sequence, Set)
+    return {
+        name: value
+        for name, value in arguments.items()
+        if isinstance(value, simple) or _CONFIGURATIONS.fullmatch(type(value).__name__)
+    }
+
+
+def _text(data: Any) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
+
+
+def described(configuration: Any) -> dict[str, AttributeValue]:
+    """Returns the hash of a configuration, and the attributes that it has under any of the usual names."""
+    with FAULTS.kept_in("description of a configuration"):
+        data = plain(configuration)
+        if data:
+            digest = hashlib.sha256(_text(data).encode()).hexdigest()
+            return {**dict(_found(data)), semconv.CONFIG_HASH: digest[:16]}
+    return {}
+
+
+def of_arguments(arguments: Mapping[str, Any], paths: Sequence[str]) -> dict[str, AttributeValue]:
+    """Returns the same of the configuration that the arguments of a call are, or are at some paths."""
+    if paths == ALL:
+        return described(_all_of(arguments))
+    values = {path.rpartition(".")[2]: value_at(arguments, path) for path in paths}
+    names = {name: value for name, value in values.items() if value is not None}
+    only = next(iter(names.values())) if len(names) == 1 else None
+    return described(names if only is None or isinstance(only, str | int) else only)
+
+
+# --- the usual names -----------------------------------------------------------------------
+
+_USUAL: Final = {
+    name: attribute
+    for attribute, names in {
+        semconv.BITS: "bits nbits num_bits w_bits weight_bits",
+        semconv.ACTIVATION_BITS: "act_bits activation_bits",
+        semconv.BLOCK_SIZE: "group_size block_size blocksize",
+        semconv.SYMMETRIC: "sym symmetric is_symmetric use_sym weight_mapping_type",
+        semconv.GRANULARITY: "granularity weight_granularity w_granularity strategy qscheme",
+        semconv.WEIGHT_TYPE: "weight_type weight_dtype weights_dtype w_dtype weights",
+        semconv.ACTIVATION_TYPE: "activation_type activation_dtype activations_dtype act_dtype activations",
+        semconv.CALIBRATION_METHOD: "calibrate_method calibration_method act_algo",
+        semconv.CONFIG_SAMPLES: "subset_size nsamples num_samples num_calibration_samples n_samples",
+        semconv.ALGORITHMS: "algorithm quant_method method",
+    }.items()
+    for name in names.split()
+}
+_OF_ACTIVATIONS: Final = {
+    semconv.BITS: semconv.ACTIVATION_BITS,
+    semconv.WEIGHT_TYPE: semconv.ACTIVATION_TYPE,
+}
+_ROLES: Final = re.compile(
+    r"\*?(?:(?P<weight>weight)|(?P<activation>act|input)|(?P<other>output|bias|kv|scale|zero))"
+)
+_TYPES_IN_NAME: Final = re.compile(
+    r"(?:((?:U?Int|Float|MXFP|NVFP)\d+)(?:Dynamic|Static)Activation)?(?:((?:U?Int|Float|MXFP|NVFP)\d+)|Intx)?Weight"
+)
+_GRANULARITIES: Final = re.compile(r"tensor|channel|group|block|row|token|axis")
+
+
+def _found(data: Any) -> Iterator[tuple[str, AttributeValue]]:
+    """Yields the attributes in a configuration, those that are nested deepest first."""
+    level = [("", data)]
+    found: list[tuple[str, AttributeValue]] = []
+    while level:
+        within = []
+        for role, each in level:
+            found += _of_values(role, each)
+            within += list(_nested(role, each))
+        level = within
+    yield from reversed(found)
+    if isinstance(data, dict) and _CLASS in data:
+        inner = data.get("base_config") or data.get("quant_type")  # torchao's within another
+        kind = inner.get(_CLASS) if isinstance(inner, dict) else None
+        yield semconv.CONFIG_NAME, f"{data[_CLASS]}({kind})" if kind else data[_CLASS]
+
+
+def _nested(role: str, data: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(data, dict):
+        for name, value in data.items():
+            # ModelOpt has the name of the tensors beside their configuration.
+            named = _ROLES.match(str(data.get("quantizer_name", name)))
+            yield (named.lastgroup if named is not None and named.lastgroup else role), value
+    elif isinstance(data, list):
+        yield from ((role, value) for value in data)
+
+
+def _of_values(role: str, data: Any) -> list[tuple[str, AttributeValue]]:
+    """Returns the attributes among the values of one object, later ones below earlier ones."""
+    if not isinstance(data, dict) or role == "other":
+        return []
+    found: list[tuple[str, AttributeValue]] = []
+    for name, value in data.items():
+        is_type = role and name in ("dtype", "data_type")
+        usual = semconv.WEIGHT_TYPE if is_type else _USUAL.get(name, "")
+        if role == "activation":
+            usual = _OF_ACTIVATIONS.get(usual, "")
+        found += _attributes(usual, value)
+    if data.get("load_in_8bit") is True:  # of transformers, for bitsandbytes
+        found.append((semconv.WEIGHT_TYPE, "int8"))
+    elif data.get("load_in_4bit") is True:
+        found.append((semconv.WEIGHT_TYPE, str(data.get("bnb_4bit_quant_type"))))
+    kind = str(data.get(_CLASS, ""))
+    if role == "activation" and kind.endswith("Observer") and not kind.startswith("Placeholder"):
+        found.append((semconv.CALIBRATION_METHOD, kind))
+    if not role and (types := _TYPES_IN_NAME.search(kind)):
+        names = zip((semconv.ACTIVATION_TYPE, semconv.WEIGHT_TYPE), types.groups(), strict=True)
+        found += [(attribute, name.lower()) for attribute, name in names if name]
+    return found
+
+
+def _attributes(attribute: str, value: Any) -> Iterator[tuple[str, AttributeValue]]:
+    """Yields what a value under a usual name makes; nothing of one that is not what the name says."""
+    if attribute == semconv.GRANULARITY:
+        if isinstance(value, list) and value:
+            value = value[-1]  # of activations, of weights
+        text = value.get(_CLASS, "") if isinstance(value, dict) else str(value)
+        if granularity := _GRANULARITIES.search(text.lower()):
+            yield attribute, granularity[0]
+        if text.endswith(("_affine", "_symmetric")):  # of PyTorch
+            yield semconv.SYMMETRIC, text.endswith("_symmetric")
+    elif attribute == semconv.SYMMETRIC:
+        if isinstance(value, bool) or value in ("SYMMETRIC", "ASYMMETRIC"):
+            yield attribute, value is True or value == "SYMMETRIC"
+    elif attribute in _NUMBERS:
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            yield attribute, value
+    elif attribute and isinstance(value, str):
+        yield attribute, (value,) if attribute == semconv.ALGORITHMS else value
+
+
+_NUMBERS: Final = frozenset(
+    {semconv.BITS, semconv.ACTIVATION_BITS, semconv.BLOCK_SIZE, semconv.CONFIG_SAMPLES}
+)
+_WIDTH: Final = re.compile(r"(?:q?u?int|b?float|fp|nf|mxfp|nvfp)_?(\d+)", re.IGNORECASE)
+
+
+def completed(attributes: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """Adds what others imply: the bits of a type, the granularity of a group."""
+    widths = {semconv.WEIGHT_TYPE: semconv.BITS, semconv.ACTIVATION_TYPE: semconv.ACTIVATION_BITS}
+    for kind, bits in widths.items():
+        if width := _WIDTH.match(str(attributes.get(kind, ""))):
+            attributes.setdefault(bits, int(width[1]))
+    per_channel = attributes.get(semconv.PER_CHANNEL)
+    if semconv.BLOCK_SIZE in attributes:
+        attributes.setdefault(semconv.GRANULARITY, "group")
+    elif per_channel is not None:
+        attributes.setdefault(semconv.GRANULARITY, "channel" if per_channel else "tensor")
+    return attributes

@@ -1,0 +1,81 @@
+# /// script
+# dependencies = ["nvidia-modelopt[onnx]", "torch", "transformers<5.15"]
+# ///
+"""Quantizes small models with NVIDIA's Model Optimizer: PyTorch and ONNX, as far as a CPU goes."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import modelopt.torch.quantization as mtq
+import numpy as np
+import torch
+from modelopt.onnx.quantization import quantize
+from modelopt.torch.export import export_hf_checkpoint
+from ort import write_model
+from transformers import AutoModelForCausalLM
+from watched import in_every_way, write_tiny
+
+warnings.simplefilter("ignore")
+SAMPLE = torch.randn(4, 64, generator=torch.Generator().manual_seed(1))
+TOKENS = torch.arange(8).reshape(1, 8)
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(2)
+    layers = [torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32)]
+    return torch.nn.Sequential(*layers).eval()
+
+
+def read(made: torch.nn.Module) -> None:
+    for _ in range(3):
+        made(SAMPLE)
+
+
+def largest() -> torch.Tensor:
+    return mtq.quantize(model(), mtq.INT8_DEFAULT_CFG, read)(SAMPLE)
+
+
+def awq() -> torch.Tensor:
+    return mtq.quantize(model(), config=mtq.INT4_AWQ_CFG, forward_loop=read)(SAMPLE)
+
+
+def fp8() -> torch.Tensor:
+    made = AutoModelForCausalLM.from_pretrained("tiny")
+    made = mtq.quantize(made, mtq.FP8_DEFAULT_CFG, lambda each: each(input_ids=TOKENS))
+    with torch.inference_mode():
+        export_hf_checkpoint(made, export_dir="exported")
+    return torch.tensor(Path("exported/model.safetensors").stat().st_size)
+
+
+def onnx_file() -> torch.Tensor:
+    samples = np.random.default_rng(3).standard_normal((96, 64), dtype=np.float32)
+    for method in ("max", "entropy"):
+        quantize(
+            "float.onnx", quantize_mode="int8", calibration_data={"x": samples}, output_path=f"{method}.onnx",
+            calibration_method=method, calibration_eps=["cpu"], high_precision_dtype="fp32",
+        )  # fmt: skip
+    return torch.tensor(Path("max.onnx").stat().st_size)
+
+
+def failing() -> torch.Tensor:
+    def no_data(made: torch.nn.Module) -> None:
+        made(SAMPLE)
+        raise KeyError("no such sample")
+
+    try:
+        mtq.quantize(model(), mtq.INT8_DEFAULT_CFG, no_data)
+    except KeyError:
+        return SAMPLE
+    raise AssertionError("expected a KeyError")
+
+
+def main() -> None:
+    write_tiny()
+    write_model("float.onnx", rows=32)
+    in_every_way((largest, awq, fp8, onnx_file, failing), torch.equal)
+
+
+if __name__ == "__main__":
+    main()

@@ -209,7 +209,8 @@ def _attributes(attribute: str, value: Any) -> Iterator[tuple[str, AttributeValu
         if isinstance(value, bool) or value in ("SYMMETRIC", "ASYMMETRIC"):
             yield attribute, value is True or value == "SYMMETRIC"
     elif attribute in _NUMBERS:
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        is_float = attribute == semconv.ACTIVATION_BITS and value == 16  # as the activations were
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0 and not is_float:
             yield attribute, value
     elif attribute and isinstance(value, str):
         yield attribute, (value,) if attribute == semconv.ALGORITHMS else value

@@ -167,8 +167,6 @@ def of_compressor(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     found[semconv.WEIGHT_TYPE] = f"{compressor.data_type}{compressor.bits}"
     if compressor.act_bits < 16:
         found[semconv.ACTIVATION_TYPE] = f"{compressor.act_data_type}{compressor.act_bits}"
-    else:
-        found.pop(semconv.ACTIVATION_BITS, None)
     group = compressor.group_size
     if isinstance(group, int) and group > 0:
         found[semconv.BLOCK_SIZE] = group

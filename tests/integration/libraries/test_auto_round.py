@@ -67,6 +67,13 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
 
     [root] = otlp.spans_named("quantization")
     saved = {**INT4, **TO_OUT}
+    scheme = {
+        "quant.bits": 4,
+        "quant.block_size": 32,
+        "quant.config.name": "QuantizationScheme",
+        "quant.granularity": "group",
+        "quant.symmetric": True,
+    }
     steps = {
         "tuned": [
             step(PREPARE, {}),
@@ -88,7 +95,7 @@ def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpRec
             step(SAVE, {**TO_OUT, "quant.output.path": "out8"}),
         ],
         "file_to_file": [
-            step(FILE_TO_FILE, {**FROM_TINY, **TO_OUT, "quant.output.path": "out4"}),
+            step(FILE_TO_FILE, {**scheme, **FROM_TINY, **TO_OUT, "quant.output.path": "out4"}),
         ],
         "failing": [
             step(LOAD, FROM_TINY),

@@ -111,6 +111,7 @@ def test_no_file_stays_open_of_a_process_that_has_ended(child: subprocess.Popen[
 
 def test_no_file_stays_open_of_a_thread_that_has_ended() -> None:
     sampler, probes = StackSampler(names_paths=True, of_every_thread=True), Probes()
+    ended: set[int | None] = set()
     for count in (9, 1):
         done = threading.Event()
         threads = [threading.Thread(target=done.wait, daemon=True) for _ in range(count)]
@@ -119,8 +120,11 @@ def test_no_file_stays_open_of_a_thread_that_has_ended() -> None:
         for _ in range(3):
             sampler.take((), probes.sample())
         links = (os.path.realpath(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd"))
-        open_now = sum(link.endswith("/schedstat") for link in links)
-        assert count <= open_now <= threading.active_count()
+        read = {int(link.split("/")[-2]) for link in links if link.endswith("/schedstat")}
+        natives = {thread.native_id for thread in threads}
+        assert natives <= read
+        assert not ended & read
+        ended |= natives
         done.set()
         for thread in threads:
             thread.join()

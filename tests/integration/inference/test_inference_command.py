@@ -130,7 +130,7 @@ def test_shapes_are_given_or_assumed_and_said(tmp_path: Path) -> None:
     float_matmuls().save(tmp_path / "float.onnx")
     out, _ = run(tmp_path, "float.onnx", "open.onnx", "--format", "json")
     accuracy = json.loads(out)["models"][1]["accuracy"]
-    assert accuracy["problem"] == "its inputs are not those of float.onnx"
+    assert accuracy["problem"] == "it has other inputs than float.onnx"
     assert accuracy["outputs"] == []
 
 

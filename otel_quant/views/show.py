@@ -301,7 +301,7 @@ def _layers(role: str, model: Model) -> Table:
     return Table.of(columns, nodes, id=f"layers-{role}", caption=caption, known_only=True)
 
 
-_FACTS: Final = {
+_MORE: Final = {
     "input_shapes": "for inputs of",
     "assumed": "assumed",
     "uncosted_ops": "without known costs",
@@ -316,7 +316,7 @@ def _notes(role: str, model: Model) -> Iterator[str]:
         reasons = [listed(figures.get("in_float", ()))] if figures.get("in_float") else []
         text = precision_text(stored, expected, str(figures["runtime"]), reasons)
         facts.append(f"contractions {text}")
-    facts += [f"{words} {listed(figures[key])}" for key, words in _FACTS.items() if figures.get(key)]
+    facts += [f"{words} {listed(figures[key])}" for key, words in _MORE.items() if figures.get(key)]
     if facts:
         yield f"{role.capitalize()} model: {'; '.join(cut(each, _LONGEST_FACT) for each in facts)}."
     if model.get("error"):

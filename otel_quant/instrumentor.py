@@ -47,7 +47,7 @@ class QuantInstrumentor(BaseInstrumentor):
 
     def _instrument(self, **kwargs: Any) -> None:
         with FAULTS.kept_in("instrumentation"):
-            # Those of a configuration file (OTEL_CONFIG_FILE) arrive here too.
+            # Settings of a configuration file (OTEL_CONFIG_FILE) arrive here too.
             for name in sorted(kwargs.keys() - set(_PROVIDERS)):
                 LOG.warning(
                     "instrument() is given %s=%r, which is ignored; expected %s; all settings are "

@@ -104,4 +104,4 @@ _READERS: Final[Mapping[Kind, tuple[Callable[[str], object], str]]] = {
     "sdk's switch": (lambda text: text.lower() == "true", "true"),
     "milliseconds": (_seconds, "a number of milliseconds, 0 or more"),
 }
-"""By kind, the function that reads a text, and what errors say is expected."""
+"""By kind, the function that reads a text, and the expected text as errors name it."""

@@ -66,7 +66,7 @@ class HeldFile:
         return self._checked()
 
     def append(self, data: bytes, size: int | None = None) -> None:
-        """Appends lines, all or none; `size` is that of the file, if it was just asked for."""
+        """Appends lines, all or none; `size` is the file's size, if it was just asked for."""
         with self._lock:
             before = self._checked() if size is None else size
             try:
@@ -144,7 +144,7 @@ class HeldFile:
         self.close()
 
     def _checked(self) -> int:
-        """Makes sure that the descriptor is that of our file; returns the size of the file."""
+        """Makes sure that the descriptor belongs to our file; returns the size of the file."""
         if not self._is_open:
             raise self._error(errno.EBADF, "this file is closed, as its run has ended")
         try:

@@ -1,9 +1,9 @@
-"""Tells whether a figure goes on growing: memory with the samples of a step, or with its time.
+"""Decides whether a figure goes on growing: memory with the samples of a step, or with its time.
 
 The readings are kept as the lowest values of at most :data:`_MOST_BUCKETS` buckets of equal numbers of samples. The
 first part of them is left out: what is allocated at the start of a step is not growth. A slope is the median of the
-slopes between all pairs of buckets (the Theil-Sen estimator, which a few outliers do not move), taken of the whole
-and of three parts. It is growth only if all three parts rise, evenly, and nothing large has been given back: saw
+slopes between all pairs of buckets (the Theil-Sen estimator, which a few outliers do not move), of the complete
+series and of three parts. It is growth only if all three parts rise, evenly, and nothing large has been given back: saw
 teeth, jumps and what levels off do not grow.
 """
 
@@ -17,7 +17,7 @@ _MOST_BUCKETS: Final = 48
 """A fit looks at every pair of the buckets of a part."""
 
 _FEWEST_BUCKETS: Final = 7
-"""With fewer, the start left out, nothing is said."""
+"""With fewer, the start left out, growth is not judged."""
 
 _START: Final = 0.2
 """Part of the samples that is taken for the start of the step."""

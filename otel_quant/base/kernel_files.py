@@ -24,7 +24,7 @@ SELF: Final = 0
 _CHUNK: Final = 16384
 
 _MOST_OPEN: Final = 200
-"""Files that stay open, at most. Those of further child processes are opened for each reading."""
+"""Files that stay open, at most. Files of further child processes are opened for each reading."""
 
 _OPEN: Final[dict[str, int]] = {}
 """Descriptors by path."""

@@ -6,8 +6,8 @@
 
 Forward and backward MACs, parameters, memory, peak of live activations and the precision
 that the arithmetic executes in, per node and in all. Only the file's structure is read;
-neither ``onnx`` nor ``numpy`` is imported. What is not known is None: ``unknown_nodes`` says why,
-and ``assumed`` which lengths of inputs were taken as 1 because nothing gives them.
+neither ``onnx`` nor ``numpy`` is imported. What is not known is None: ``unknown_nodes`` has the reasons,
+and ``assumed`` the lengths of inputs that were taken as 1 because nothing gives them.
 """
 
 from __future__ import annotations

@@ -72,10 +72,10 @@ def analyze(
             every node by itself. None for ``fused``, of the rules ``onnx_tool`` for ``file``.
         sparsity: Whether to read the weights, in pieces, and look for zeros.
         exclude: Operators whose nodes, and the constants that only they read, are left out of
-            all sums; ``excluded`` counts them. The peak of activations remains that of the run.
+            all sums; ``excluded`` counts them. The peak of activations does not change.
         tensors: Whether to list what nodes make.
         time_limit: Seconds after which to give up, or None.
-        max_nodes: Nodes, those of functions and bodies included, from which to give up.
+        max_nodes: Number of nodes from which to give up, nodes of functions and bodies included.
 
     Raises:
         CostError: It is not an ONNX model, is damaged or hostile, or took too long; or an

@@ -1,7 +1,7 @@
 """Which QuantizeLinear and DequantizeLinear nodes onnxruntime makes part of the kernel between them.
 
-The floats between them are then never in memory. :mod:`otel_quant.cost.runtimes` says which operators
-have such a kernel; any other node runs as the file says. A test holds this against the nodes that
+The floats between them are then never in memory. :mod:`otel_quant.cost.runtimes` lists the operators
+that have such a kernel; any other node runs as it is in the file. A test holds this against the nodes that
 onnxruntime runs.
 """
 
@@ -50,7 +50,7 @@ class Kernel(NamedTuple):
 class Fused(NamedTuple):
     """What a runtime makes of a quantized graph, bodies included."""
 
-    # What operations read and make where it is not what the file says
+    # What operations read and make where it differs from the file
     kernels: dict[Operation, Kernel]
     on_integers: set[Operation]  # Operations that have a kernel on integers
     # Contractions of floats by integers that are one kernel (MatMulNBits), and those integers
@@ -161,7 +161,7 @@ class _Graph:
         return Quantized(integers, dtype, held.scale, held.zero_point, node=False)
 
     def kernels(self) -> dict[Operation, Kernel]:
-        """Returns what its operations read and make where it is not what they say."""
+        """Returns what its operations read and make where it differs from the file."""
         for op in reversed(self._ops):
             self._look_behind(op)
         for op in self._ops:
@@ -459,7 +459,7 @@ class _Graph:
     def _makes(
         self, op: Operation, floats: set[Value], gone: set[Operation]
     ) -> Sequence[Value] | None:
-        """What an operation writes to memory; None if it is what the file says."""
+        """What an operation writes to memory; None if it is the same as in the file."""
         if op in gone:
             return []
         if op.kind in QUANTIZES:

@@ -68,7 +68,7 @@ def converts(kind: str) -> bool:
 
 
 class ModelGraph:
-    """A model's nodes with what is known of their tensors, those of bodies included."""
+    """A model's nodes, also of bodies, with what is known of their tensors."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ModelGraph:
         self.model: Model = read_model(path)
         self.bound: BoundInputs = bind_inputs(self.model.graph, inputs, path, dims=dims)
         walk = Walk(self.model, self.bound)
-        self.main: Sequence[Operation] = walk.ops  # without those of bodies
+        self.main: Sequence[Operation] = walk.ops  # without operations of bodies
         self.fused: Fused = fused_kernels(walk.ops, walk.outputs, runtime)
         self.outputs = frozenset(info.name for info in self.model.graph.outputs)
         self.runs: dict[Operation, Run] = {run.op: run for run in executions(self.main)}

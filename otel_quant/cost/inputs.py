@@ -5,7 +5,7 @@ colon (``scale:f32:1x2:0.25x0.25``), and ``name=1x3x224x224``. A length is ``nam
 have such a name instead of a number: ``name=1x3xhxw``.
 
 Models declare lengths as numbers, names, texts that name nothing (``?``), and sums, differences, products
-and quotients of names, ``past + seq``. Nothing is guessed: a name that is not known makes the whole
+and quotients of names, ``past + seq``. Nothing is guessed: a name that is not known makes the
 expression unknown.
 """
 
@@ -267,7 +267,7 @@ _OPERATORS: Final[dict[str, Callable[[int, int], int | None]]] = {
 
 
 def _evaluated(text: str, lookup: Callable[[str], int | None]) -> int | None:
-    """Returns the length that an expression gives; ``lookup`` knows those of names."""
+    """Returns the length that an expression gives; ``lookup`` knows the lengths of names."""
     import ast  # only for a model that has an expression
 
     names: list[str] = []
@@ -314,7 +314,7 @@ class BoundInputs(NamedTuple):
     # input and axis, ``input[0]``
     overridden: Mapping[str, tuple[int, int]]
     dims: Mapping[str, int]  # Lengths that the caller gives by name
-    unused: tuple[str, ...]  # Those of these names that the model and the given shapes do not have
+    unused: tuple[str, ...]  # Names in `dims` that the model and the given shapes do not have
 
 
 def bind_inputs(
@@ -385,7 +385,7 @@ class _Learned:
     def _decided(
         self, name: str, spec: InputSpec, shape: tuple[int, ...]
     ) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
-        """Returns the lengths by name with those of a shape, and those that it overrides."""
+        """Returns the lengths by name with a shape's lengths, and the lengths that it overrides."""
         self._refuse_misfit(name, spec, shape)
         lengths = dict(self.lengths)
         overridden = {}

@@ -1,6 +1,6 @@
 """Reads the structure of an ONNX file: everything but the weights.
 
-Field numbers are those of ``onnx.proto``. A file may be hostile: a few bytes of it can make many
+Field numbers are as in ``onnx.proto``. A file may be hostile: a few bytes of it can make many
 objects, so that depth is bounded, and what is kept of one file is counted, whatever message it
 comes from. Elements of a tensor are read where they are shapes, axes, scales or exponents.
 """
@@ -153,7 +153,7 @@ class _ModelReader:
         self._graph_reached = False
 
     def model(self) -> Model:
-        """Reads a ModelProto that is the whole file."""
+        """Reads a ModelProto that fills the file."""
         reader = self._reader
         messages = {7: self._graph, 8: self._opset, 25: self._function}
         try:

@@ -328,7 +328,7 @@ class Operation:
 
 
 def executed(ops: Sequence[Operation]) -> Iterator[Operation]:
-    """Yields the operations of one graph in order, those of functions in place of their calls."""
+    """Yields the operations of one graph in order, a function's operations in place of its call."""
     for op in ops:
         if op.bodies and op.inlined:
             for body in op.bodies:

@@ -67,7 +67,7 @@ class AssumedBranch(NamedTuple):
         node: Name of the If.
         taken: ``then`` or ``else``.
         macs: MACs of that branch; None where not all are known.
-        other_macs: Those of the other.
+        other_macs: MACs of the other branch.
         option: What gives the condition on the command line; empty if it is no input.
     """
 
@@ -123,10 +123,10 @@ class NodeCost(NamedTuple):
     """What one node costs; a node of a loop's body for all its iterations.
 
     Attributes:
-        name: Unique readable name, those of the nodes that contain it before it.
+        name: Unique readable name, after the names of the nodes that contain it.
         op_type: Operator; ``domain:name`` outside ONNX's own domain.
         macs: Forward MACs; None where they are not known.
-        macs_contraction: Those of contractions; None likewise.
+        macs_contraction: MACs of contractions; None likewise.
         backward_macs: Estimate for training: two gradients per contraction, the rest once.
         params: Elements of the constants that this node is the first to read.
         memory_bytes: Bytes of those constants and of its results; None where not known.
@@ -224,7 +224,7 @@ class ModelCost(NamedTuple):
             every node by itself.
         views: Memory in either view.
         macs: Forward MACs of one run.
-        macs_contraction: Those of Conv, MatMul, Gemm, recurrence, attention and Einsum only:
+        macs_contraction: MACs of Conv, MatMul, Gemm, recurrence, attention and Einsum only:
             the number that papers quote.
         backward_macs: Estimate of a training step's backward pass.
         params: Elements of the constants that a node reads, each constant once.

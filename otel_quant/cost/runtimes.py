@@ -2,7 +2,7 @@
 
 A quantized graph in QDQ form converts to floats in front of every operator and back behind it. Where
 the runtime has a kernel on integers for that operator, it runs the kernel alone. The rules here
-are those of a default session on onnxruntime's CPU provider. All were found by running:
+apply to a default session on onnxruntime's CPU provider. All were found by running:
 ``scripts/onnxruntime_rules.py`` builds every form, runs it in some version and compares.
 
 The rules depend on the family of the processor, not on its instructions: with and without AVX512-VNNI
@@ -95,7 +95,7 @@ class Version(NamedTuple):
     words: bool = False  # MatMulNBits beside 16-bit activations, too
     shared_weights: bool = False  # MatMulNBits for weights that others read, too
     float_bias: bool = True  # A bias in float is quantized when the model is loaded
-    bias_scale: bool = True  # The scale of a Conv's bias has to be that of the products
+    bias_scale: bool = True  # The scale of a Conv's bias has to be the scale of the products
     # Operators that are left in float where the kernel on integers does not take the scales or
     # zero points of the weight; of others the kernel is used, and fails when it is run
     spared: frozenset[str] = frozenset()

@@ -163,7 +163,7 @@ def _zeros(
         return None
     file, start, length = opened
     with file:
-        if needed is None or length < needed:  # the shape says something else than the bytes
+        if needed is None or length < needed:  # the shape does not fit the bytes
             return None
         zeros = np.zeros(tensor.elements, np.bool_)
         file.seek(start)

@@ -81,7 +81,7 @@ class Tensor(NamedTuple):
     name: str  # The initializer's name; may be empty for an attribute
     dtype: int  # Element type code
     dims: tuple[int, ...]  # Shape
-    # Bytes that it takes where it is stored, as the shape says (external data: as declared, where
+    # Bytes that it takes where it is stored, by its shape (external data: as declared, where
     # that is less); sub-byte types are packed
     stored: int
     # The elements, flat, if they are few enough to be a shape, an axis list or a scalar; None for

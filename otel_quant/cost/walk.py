@@ -55,7 +55,7 @@ _MAX_WORK: Final = 5_000_000
 """Operands, attributes and constants looked at while they unfold: a few seconds' worth."""
 
 _MAX_EFFORT: Final = 4_000_000
-"""Elements of small tensors computed, likewise; beyond it only those of ``_SMALL_EFFORT``."""
+"""Elements of small tensors computed, likewise; beyond it only tensors of ``_SMALL_EFFORT``."""
 
 _SMALL_EFFORT: Final = 64
 """Elements that it takes to compute a shape from shapes."""
@@ -71,7 +71,7 @@ _TITLE_CHARACTERS: Final = 32
 
 _CARRIES_SHAPES: Final = frozenset({dtypes.INT32, dtypes.INT64, dtypes.BOOL})
 _FIRST_CARRIES_SHAPES: Final = frozenset({"ConstantOfShape", "Loop", "Range"})
-"""Operators whose first operand decides on a size; that of others is what they work on."""
+"""Operators whose first operand decides on a size; the first operand of others is data."""
 _MOST_VALUES: Final = 64
 """Elements of an input that a user may be asked for."""
 
@@ -95,7 +95,7 @@ class Budget:
             raise CostError(
                 self._source,
                 f"unfolds into more than {most:,} operations or {most_work:,} operands and "
-                "attributes, those of functions and bodies included",
+                "attributes, functions and bodies included",
                 expected="fewer; --max-nodes raises both limits",
             )
         if operations and not self._operations & _LOOK_EVERY:

@@ -1,6 +1,6 @@
 """Reads protobuf's wire format from a file without reading what lies in it.
 
-A reader of our own because the usual one has to hold the whole message: a model of a
+A reader of our own because the usual one has to hold the complete message: a model of a
 gigabyte is a few thousand short fields around long payloads, and only the short ones are
 wanted. Payloads are skipped with seeks. No mmap: its cached pages count as our memory.
 

@@ -1,6 +1,6 @@
 """The table of what goes wrong in models: a row is a function that finds it, beside its source.
 
-`onnx_findings.py` has the rows of onnxruntime, `torch_findings.py` those of PyTorch.
+`onnx_findings.py` has the rows of onnxruntime, `torch_findings.py` the rows of PyTorch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Found(NamedTuple):
     kernels: Sequence[Timed]  # Those whose time it is
     text: str  # What is wrong, without the share
     remedy: str = ""  # What would change it; empty if nothing is known
-    # The same for those of a kind that are so for the same reason; empty for the text
+    # The text for several findings of a kind with the same reason; empty for `text`
     alike: str = ""
 
 
@@ -48,7 +48,7 @@ class Findings(Generic[_Evidence]):
         self._rows: list[tuple[str, str, Callable[[_Evidence], Iterable[Found]]]] = []
 
     def row(self, kind: str, source: str) -> Callable[[Any], Any]:
-        """Adds a function: the kind of what it finds, and where what is said of it can be read."""
+        """Adds a function: the kind of what it finds, and the source that documents it."""
 
         def add(find: Callable[[_Evidence], Iterable[Found]]) -> Any:
             self._rows.append((kind, source, find))

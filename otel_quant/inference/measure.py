@@ -137,11 +137,11 @@ def _result(model: InProcess, base: InProcess) -> ModelResult:
 
 
 def _accuracy(own: InProcess, base: InProcess) -> Accuracy:
-    """Compares the outputs of a model with those of the one that it is compared with."""
+    """Compares the outputs of a model with the outputs of its base."""
     if base.problem:
         return Accuracy(problem=f"{base.name} was not measured")
     if own.fed != base.fed:
-        return Accuracy(problem=f"its inputs are not those of {base.name}")
+        return Accuracy(problem=f"it has other inputs than {base.name}")
     for each in (base, own):
         if each.outputs is None:
             return Accuracy(problem=f"there are no outputs of {each.name}: {each.no_outputs}")
@@ -200,7 +200,7 @@ def _variants(
     kept: ExitStack,
     tell: Callable[[str], object],
 ) -> Sequence[InProcess]:
-    """Returns the variants; the process of a script becomes that of its first one."""
+    """Returns the variants; the process of a script becomes its first variant's."""
     paths = {each: each for each in references if each.endswith(".onnx")}
     scripts = [each for each in references if each not in paths]
     if len(scripts) > 1:

@@ -1,4 +1,4 @@
-"""What goes wrong in ONNX models: conversions that were not fused, and kernels that were put in or are slow."""
+"""What goes wrong in ONNX models: conversions that were not fused, and kernels that were inserted or are slow."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
         if first.kind not in DEQUANTIZES or then.kind not in QUANTIZES:
             return None
         return Obstacle(
-            "integers become those of another type, scale or zero point", "the same ones in both"
+            "integers are converted to another type, scale or zero point", "the same ones in both"
         )
     if at in fused.obstacles:
         known, other = fused.obstacles[at], _also_read(file, at)
@@ -261,7 +261,7 @@ def _other_axis(evidence: Evidence) -> Iterator[Found]:
             if maker is not None and (axis := _channel_axis(maker)):
                 text = (
                     f"the weights of {title(op)} are quantized along axis {axis}, and its kernel takes "
-                    "their scales as those of axis 0: its results are not those of the file"
+                    "their scales for axis 0: its results differ from the file's"
                 )
                 yield Found(op.name, [kernel], text, "axis 0, of the output channels")
 
@@ -301,7 +301,7 @@ _DOES: Final[Mapping[str, str]] = {
     "inserted", f"{_OPTIMIZER}insert_cast_transformer.cc, nhwc_transformer.cc, nchwc_transformer.cc"
 )
 def _inserted(evidence: Evidence) -> Iterator[Found]:
-    """Yields conversions that the runtime has put in, those at the model's ends left out."""
+    """Yields conversions that the runtime has inserted, except at the model's ends."""
     moved = _moved(evidence)
     for kernel in evidence.kernels:
         op_type = kernel.ran.op_type
@@ -312,7 +312,7 @@ def _inserted(evidence: Evidence) -> Iterator[Found]:
         if moved[op_type] > 0:
             moved[op_type] -= 1
             continue
-        text = f"onnxruntime put in a {op_type} {_where(kernel)}: it {_DOES[op_type]}"
+        text = f"onnxruntime inserted a {op_type} {_where(kernel)}: it {_DOES[op_type]}"
         yield Found(kernel.place, [kernel], text, "", op_type)
 
 

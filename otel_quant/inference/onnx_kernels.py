@@ -40,7 +40,7 @@ _Key: TypeAlias = tuple[str, object]
 """Name and number of a kernel, since nodes need not have different names."""
 
 _BODIES: Final = frozenset({"If", "Loop", "Scan"})
-"""Operators whose kernels contain those of other nodes."""
+"""Operators whose kernels contain the kernels of other nodes."""
 
 _NAMES: Final = {"float": "float32", "double": "float64"}
 """Types that the profile has under C++'s names."""
@@ -119,7 +119,7 @@ def read_profile(path: Path, warmup: int = 1) -> Profile:
 def _calls_and_times(
     events: Sequence[tuple[int, int, _Key]], runs: Sequence[tuple[int, int]], holders: set[_Key]
 ) -> tuple[Counter[_Key], Mapping[_Key, int]]:
-    """Returns how often each kernel ran in some runs, and its time without that of its bodies."""
+    """Returns how often each kernel ran in some runs, and its time without its bodies' time."""
     calls, micros = Counter[_Key](), Counter[_Key]()
     open_: list[tuple[int, _Key]] = []  # end and kernel of those with bodies
     begins = [begin for begin, _ in runs]
@@ -157,7 +157,7 @@ _FUSED_WITH_MORE: Final = ("Conv", "Gemm", "MatMul")
 _MOST_BEHIND: Final = 4
 
 _MOST_READERS: Final = 8
-"""Nodes that read a constant which tells where a kernel belongs; more share a zero point, say."""
+"""Nodes that read a constant which shows where a kernel belongs; more may share a zero point."""
 
 _MOST: Final = 2000
 """Nodes of the file that one kernel may do the work of."""
@@ -301,7 +301,7 @@ class RanGraph:
                 unnamed.setdefault(each.op_type, []).append(place)
         for op_type, places in unnamed.items():
             nodes = self._unnamed.get(op_type, ())
-            if len(nodes) == len(places):  # else some are of the body of an If, say
+            if len(nodes) == len(places):  # else some may be of the body of an If
                 for place, node in zip(places, nodes, strict=True):
                     found[place] = node
         return found
@@ -325,7 +325,7 @@ class RanGraph:
 
 
 class Part(NamedTuple):
-    """Nodes that a provider was given together: those of a kernel that it compiles, or a single one."""
+    """Nodes that a provider was given together: the nodes of a kernel that it compiles, or a single one."""
 
     provider: str
     nodes: Sequence[tuple[str, str]]  # Name, which may be empty, and operator
@@ -338,8 +338,8 @@ class Placed:
     ran: RanKernel  # With the constants that its operands lack in the profile
     # Nodes of the file that it does the work of; the one that it is named by first, if it is
     nodes: tuple[Operation, ...]
-    inserted: bool  # Whether the runtime has put it in: no node of the file asks for it
-    before: Operation | None  # The node of the file in front of it, if it was put in
+    inserted: bool  # Whether the runtime has inserted it: no node of the file asks for it
+    before: Operation | None  # The node of the file in front of it, if it was inserted
     after: Operation | None  # The one behind it
 
     @property
@@ -349,7 +349,7 @@ class Placed:
 
     @property
     def place(self) -> str:
-        """The node of the file that it is named by or, put in, next to; else its own name."""
+        """The node of the file that it is named by or, inserted, next to; else its own name."""
         near = self.node or self.after or self.before
         return self.ran.name if near is None else near.name
 

@@ -1,6 +1,6 @@
-"""What has been measured of models, as immutable records, and their JSON: that of both commands.
+"""What has been measured of models, as immutable records, and their JSON, which both commands write.
 
-Times are in seconds, those of kernels in microseconds as the profiler has them; sizes in bytes;
+Times are in seconds, times of kernels in microseconds as the profiler has them; sizes in bytes;
 shares from 0 to 1. What could not be measured is None.
 """
 
@@ -51,7 +51,7 @@ class Latency:
     # Half the distance between the first and the third quartile of the rounds' medians, as a
     # share of the median
     noise: float = 0.0
-    # This model's time to that of the first model, or of the baseline, in the rounds beside it
+    # This model's time divided by the first model's, or the baseline's, in the rounds beside it
     ratio: float | None = None
     is_apart: bool | None = None  # Whether the machine was quiet enough to tell the two apart
     processes: tuple[float, ...] = ()  # Median of the rounds' medians of each process
@@ -119,8 +119,8 @@ class RanKernel:
     @property
     def is_conversion(self) -> bool:
         """Whether it only converts; a Transpose of the file is the model's own work."""
-        is_put_in = self.op_type != "Transpose" or self.node is None
-        return self.op_type in _QUANTIZES or (self.op_type in CONVERSIONS and is_put_in)
+        is_inserted = self.op_type != "Transpose" or self.node is None
+        return self.op_type in _QUANTIZES or (self.op_type in CONVERSIONS and is_inserted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class BackendKernel:
-    """What a library below the operators says it has run."""
+    """What a library below the operators reports to have run."""
 
     library: str  # Which library
     primitive: str  # What it was asked for
@@ -224,8 +224,8 @@ class Finding:
     micros: float  # Time of its kernels in a run
     share: float  # Their part of the time of all kernels
     kernels: tuple[str, ...]  # Their names
-    source: str  # Where what is said can be read
-    alike: str = ""  # The same for findings of the kind that are so for the same reason
+    source: str  # Address of the source that documents it
+    alike: str = ""  # The text for several findings of the kind with the same reason
 
 
 @dataclass(frozen=True, slots=True)

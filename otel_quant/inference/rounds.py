@@ -21,7 +21,7 @@ rounds (7 % were measured, 5 % with huge pages): less is no difference between m
 
 _ERROR_OF_MEDIAN: Final = 1.2533 / 0.6745
 """Standard error of the median of n normal values, times the root of n, for half the distance of
-their quartiles: that of a mean is smaller by the root of pi / 2, and 0.6745 standard deviations are
+their quartiles: the error of a mean is smaller by the root of pi / 2, and 0.6745 standard deviations are
 half the distance."""
 
 _STANDARD_ERRORS: Final = 3
@@ -60,7 +60,7 @@ _MOST_RUNS: Final = 1000
 class Subject(ABC):
     """One model while it is measured."""
 
-    runs_are_known: ClassVar[bool] = True  # Whether each time is that of one run
+    runs_are_known: ClassVar[bool] = True  # Whether each time is of one run
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -69,7 +69,7 @@ def with_huge_pages(environ: Mapping[str, str], setting: Path = _PAGES) -> dict[
 
 
 class ModelError(Exception):
-    """A model could not be measured; the text says why, without the model's name."""
+    """A model could not be measured; the text is the reason, without the model's name."""
 
 
 class ModelProcess:
@@ -132,13 +132,13 @@ class _Running:
     def __init__(self, command: list[str], variables: Mapping[str, str], folder: Path) -> None:
         answers, to_us = os.pipe()
         self._answers = os.fdopen(answers, encoding="utf-8")
-        self._said = (folder / "said").open("w+", encoding="utf-8", errors="replace")
+        self._output = (folder / "output").open("w+", encoding="utf-8", errors="replace")
         try:
             self._process = subprocess.Popen(  # noqa: S603  # this Python, and files of our own
                 [*command, str(to_us), str(folder)],
                 stdin=subprocess.PIPE,
-                stdout=self._said,
-                stderr=self._said,
+                stdout=self._output,
+                stderr=self._output,
                 env={**os.environ, **variables},
                 pass_fds=(to_us,),
                 start_new_session=True,  # Ctrl-C is for this process, which ends that one
@@ -166,8 +166,8 @@ class _Running:
 
     def _death(self) -> str:
         code = self._process.wait()
-        self._said.seek(0)
-        lines = [line for line in self._said.read().splitlines() if line.strip()]
+        self._output.seek(0)
+        lines = [line for line in self._output.read().splitlines() if line.strip()]
         why = f"; its last line: {_first_line(lines[-1])}" if lines else ""
         if code >= 0:
             return f"the process that ran it ended with exit code {code}{why}"
@@ -181,7 +181,7 @@ class _Running:
             os.killpg(self._process.pid, signal.SIGKILL)  # a compiler starts processes
         self._process.wait()
         self._answers.close()
-        self._said.close()
+        self._output.close()
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -498,7 +498,7 @@ class OnnxModel(InProcess):
 
 
 def _shapes_in(path: str) -> dict[str, InputSpec]:
-    """Returns the shapes of a file's arrays; what does not fit a model is said when it is fed."""
+    """Returns the shapes of a file's arrays; what does not fit a model is reported when it is fed."""
     import numpy as np
 
     try:

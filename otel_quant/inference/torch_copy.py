@@ -31,7 +31,7 @@ from otel_quant.inference.results import BackendKernel, backend_kernels
 from otel_quant.inference.torch_parts import in_quotes, module_ranges, path_in
 
 MODULE: Final = "otel-quant module "
-"""Begin of a line that says which module runs from there on."""
+"""Prefix of a line that names the module that runs from there on."""
 
 _LONGEST: Final = 120
 
@@ -76,7 +76,7 @@ class Copied:
 
     peak: int | None = None  # The kernel's mark while the model ran, in bytes
     growth: int | None = None  # How far it was above what was held before
-    kernels: tuple[BackendKernel, ...] = ()  # What libraries have said that they ran
+    kernels: tuple[BackendKernel, ...] = ()  # What libraries report to have run
     facts: Mapping[str, str] = field(default_factory=dict)  # Instruction sets by library
     problem: str = ""  # Why nothing was seen; empty if something was
 
@@ -87,13 +87,13 @@ def run_in_copy(model: Any, run: Callable[[], object], seconds: float) -> Copied
         return Copied(problem="a copy of the process can be made on Linux alone")
     limit = max(_LEAST_SECONDS, _RUNS_AT_MOST * seconds)
     read, write = os.pipe()
-    with tempfile.TemporaryFile("w+b") as said, os.fdopen(read, "rb") as answers:
+    with tempfile.TemporaryFile("w+b") as output, os.fdopen(read, "rb") as answers:
         with warnings.catch_warnings():
             # Python 3.12 warns that a copy has no other threads; it needs none.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
-            _be_the_copy(model, run, said.fileno(), write)
+            _be_the_copy(model, run, output.fileno(), write)
         os.close(write)
         try:
             waiting = select.poll()  # a program may have more descriptors than select takes
@@ -109,13 +109,13 @@ def run_in_copy(model: Any, run: Callable[[], object], seconds: float) -> Copied
             return Copied(problem=f"a copy of the process did not end within {limit:.0f} s")
         if not answer:
             return Copied(problem="a copy of the process could not run the model")
-        said.seek(0)
-        text = said.read().decode("utf-8", "replace")
+        output.seek(0)
+        text = output.read().decode("utf-8", "replace")
     peak, growth = json.loads(answer)
     return Copied(peak, growth, *read_verbose(text))
 
 
-def _be_the_copy(model: Any, run: Callable[[], object], said: int, write: int) -> NoReturn:
+def _be_the_copy(model: Any, run: Callable[[], object], output: int, write: int) -> NoReturn:
     """Is the copy: nothing of it reaches the program's output, its handlers or its exit."""
     import resource  # Windows has none
 
@@ -126,7 +126,7 @@ def _be_the_copy(model: Any, run: Callable[[], object], said: int, write: int) -
         faulthandler.disable()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         nothing = os.open(os.devnull, os.O_RDWR)
-        for number, target in ((0, nothing), (1, said), (2, nothing)):
+        for number, target in ((0, nothing), (1, output), (2, nothing)):
             os.dup2(target, number)
         sys.stdout = sys.stderr = io.TextIOWrapper(io.FileIO(nothing, "w"))
         threads = torch.get_num_threads()  # OpenMP's number is one of each thread

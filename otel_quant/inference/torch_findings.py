@@ -172,7 +172,7 @@ _TORCH: Final = "aten/src/ATen/native"
 
 
 def _found(kernel: Kernel, why: str, remedy: str = "", also: Sequence[Kernel] = ()) -> Found:
-    """Returns what was found of an operator, whose time is that of all that runs within it."""
+    """Returns what was found of an operator, whose time includes all that runs within it."""
     place, name = place_name(kernel.module), shown(kernel.name)
     return Found(place, [kernel, *also], f"{name} of `{place}` {why}", remedy, f"{name} {why}")
 
@@ -277,7 +277,7 @@ def _reference(evidence: Evidence) -> Iterator[Found]:
             why = f"ran without vector instructions: {each.implementation} ({each.types})"
             name = place_name(each.node)
             text = f"{each.library}'s {each.primitive} of `{name}` {why}"
-            # Its time is that of the module's products, or of all that it runs if it has none.
+            # Its time is the time of the module's products, or of all that it runs if it has none.
             own = [kernel for kernel in evidence.kernels if kernel.module == each.node]
             outermost = [
                 kernel

@@ -26,7 +26,7 @@ Enter: TypeAlias = Callable[[str], Callable[[], object]]
 _ORIGINAL: Final = "_orig_mod"
 """Name of the module within a compiled one."""
 
-_PUT_IN: Final = re.compile(r"quantize(?!d)")
+_INSERTED: Final = re.compile(r"quantize(?!d)")
 """In the name of what quantizes or dequantizes."""
 
 _SELF: Final = re.compile(r"^L\['self'\]\.?|^L__self___|^self\.?")
@@ -158,9 +158,9 @@ def _node_ranges(path: str, module: Any, enter: Enter) -> Iterator[None]:
 
 
 def origin_of(node: Any) -> str | None:
-    """Returns the path of the module of a node; of one that quantizes, which was put in, that of a neighbour."""
-    put_in = _PUT_IN.search(str(node.target))  # quantized.add_relu is the model's own
-    beside = (*node.users, *node.all_input_nodes) if put_in else ()
+    """Returns the path of a node's module; of an inserted node that quantizes, a neighbour's path."""
+    is_inserted = _INSERTED.search(str(node.target))  # quantized.add_relu is the model's own
+    beside = (*node.users, *node.all_input_nodes) if is_inserted else ()
     for each in (node, *beside):
         if stack := each.meta.get("nn_module_stack"):
             path = next(reversed(stack.values()))[0]

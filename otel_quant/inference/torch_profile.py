@@ -129,7 +129,7 @@ class Kernel:
     name: str  # Its name
     module: str  # Path of the module that it belongs to; empty for the model itself
     parent: int | None  # Place of the operator within which it ran; None for an outermost one
-    own: float  # Its time without that of what ran within it
+    own: float  # Its time without the time of what ran within it
     total: float  # Its time
     allocated: int = 0  # Bytes that it has allocated itself
     number: int = 0  # The profiler's number of it
@@ -139,7 +139,7 @@ class Kernel:
 
     @property
     def micros(self) -> float:
-        """Its time without that of what ran within it, in microseconds."""
+        """Its time without the time of what ran within it, in microseconds."""
         return _MICRO * self.own
 
     @property

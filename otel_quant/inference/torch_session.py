@@ -33,7 +33,7 @@ _WANTED: Final = (
 
 
 class VariantsError(Exception):
-    """There are no variants to be had from a script; the text says why, in one line."""
+    """There are no variants to be had from a script; the text is the reason, in one line."""
 
 
 def load_variants(reference: str) -> tuple[Mapping[str, object], object]:
@@ -117,8 +117,8 @@ def onnx_path(model: object) -> str | None:
 def error_text(error: BaseException) -> str:
     """Returns an error's class and its first line, with the next where that only announces it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])
-    return f"{type(error).__name__}: {_cut(said)}" if said else type(error).__name__
+    text = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])
+    return f"{type(error).__name__}: {_cut(text)}" if text else type(error).__name__
 
 
 _SEEDS: Final[Mapping[str, Callable[[Any], object]]] = {
@@ -240,7 +240,7 @@ class Session:
         self._mark = MemoryMark()
 
     def load(self, reference: str) -> Any:
-        """Loads the script and says which variants it has, and what they are called with."""
+        """Loads the script and returns which variants it has, and what they are called with."""
         self._models, self._inputs = load_variants(reference)
         return {
             "onnx": {name: onnx_path(model) for name, model in self._models.items()},

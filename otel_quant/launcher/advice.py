@@ -1,4 +1,4 @@
-"""Errors that say that memory ran out, and what would have helped: tables, each row with its source."""
+"""Errors that mean that memory ran out, and what would have helped: tables, each row with its source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Shortage:
 
     error: str  # Pattern of the exception's class, its whole name
     message: str = ""  # Pattern within its message; empty for any
-    where: Where | None = "host"  # Whose memory it was; None if the message has to say so
+    where: Where | None = "host"  # Whose memory it was; None if the message has to name it
 
 
 SHORTAGES: Final = (
@@ -43,7 +43,7 @@ _GPU: Final = re.compile(r"\b(GPU|CUDA|HIP|cuda)\b")
 
 
 def shortage_in(error: str | None, message: str | None) -> Where | None:
-    """Returns whose memory ran out, as an exception says."""
+    """Returns whose memory ran out, according to an exception."""
     if error is None:
         return None
     text = message or ""

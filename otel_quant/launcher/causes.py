@@ -54,7 +54,7 @@ class Cause(NamedTuple):
     """Why a process has ended."""
 
     name: str | None  # One of the names above; None if it is not known
-    evidence: str | None  # What says so, or what is known beside
+    evidence: str | None  # What shows it, or what else is known
     out_of_memory: Certainty | None = None  # Whether the kernel's out-of-memory killer did it
 
 
@@ -66,11 +66,11 @@ class Known:
     victim: Victim
     memory: int | None  # RSS of the process tree then, in bytes
     error: str  # The exception and its message; empty for none
-    shortage: Where | None  # Whose memory ran out, as the exception says
+    shortage: Where | None  # Whose memory ran out, according to the exception
 
     @property
     def use(self) -> ProcessUse | None:
-        """Its limits; of a process without an id, those of the process that used most CPU time."""
+        """Its limits; without the id of a process, the limits of the process that used most CPU time."""
         uses = self.seen.uses
         if self.victim.pid is not None:
             return uses.get(self.victim.pid)

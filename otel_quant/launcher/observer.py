@@ -75,7 +75,7 @@ class Observation:
     uses: Mapping[int, ProcessUse] = field(default_factory=dict)  # Of those with a limit, by id
     oom_kills: OomKills | None = None  # None where no counter can be read
     disks: tuple[Disk, ...] = ()  # File systems that the program may have written to
-    batch_job: str | None = None  # What a batch system tells of its limits; None outside of one
+    batch_job: str | None = None  # What a batch system reports of its limits; None outside of one
     signals: Mapping[int, int] = field(default_factory=dict)  # That ended children, by process id
     # When child processes wrote into the recording for the last time, by process id, in
     # nanoseconds since the epoch

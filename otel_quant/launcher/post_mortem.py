@@ -209,7 +209,7 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
     curve, samples = summary.Windows(recording, series.MEMORY), step.samples or 0
     if memory is None or samples < _FEWEST_SAMPLES:
         return None
-    # The newest number of samples is that of the end, whenever the figures beside it were read.
+    # The newest number of samples belongs to the end, whenever the figures beside it were read.
     known = [(time, count) for time, count in step.progress if count < samples]
     every = max(1, -(-len(known) // _MOST_POINTS))
     points = [

@@ -1,8 +1,8 @@
 """Runs a program as if nothing stood between it and whoever started it.
 
 The program is in our process group and has our files, so the terminal treats both as one job. Its
-signal mask and its ignored signals are those that we were started with. A signal that is sent to
-the whole group (Ctrl-C, Ctrl-Z, a resized window) reaches it without us; one that is sent to this
+signal mask and its ignored signals are the same that we were started with. A signal that is sent to
+the process group (Ctrl-C, Ctrl-Z, a resized window) reaches it without us; one that is sent to this
 process alone is passed on. When it stops, this process stops; when it dies of a signal, this
 process can die of the same: :func:`~otel_quant.launcher.program_end.end_as`. When this process is killed, it goes on.
 
@@ -184,12 +184,12 @@ def _let_go_of_input_and_output() -> None:
 
 
 class GroupWitness:
-    """Tells a signal that was sent to the whole process group from one that was sent to us alone.
+    """Distinguishes a signal that was sent to the process group from one that was sent to us alone.
 
     Ctrl-C, ``kill %1`` in a shell, ``timeout``, and whoever ends every process of a container send a
     signal to the program as well as to the launcher: passed on, the program would have it twice. A
-    second SIGTERM interrupts what it does on the first; after Ctrl-Z and ``fg`` it would hear twice
-    that it goes on. The signal itself does not say whom else it was sent to. So a third process of the
+    second SIGTERM interrupts what it does on the first; after Ctrl-Z and ``fg`` it would have SIGCONT
+    twice. The signal itself does not show which processes it was sent to. So a third process of the
     group, which blocks every signal, is asked whether it has it too.
     To be made with the signals in question blocked, before any thread.
     """

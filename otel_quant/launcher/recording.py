@@ -94,7 +94,7 @@ class LaunchedRecording:
         environ: Mapping[str, str],
     ) -> None:
         self._folder, self._began_ns = folder, began_ns
-        # The ids of the span above those of the program's processes
+        # The ids of the span above the spans of the program's processes
         ours = environ.get(TRACEPARENT) if TRACEPARENT not in os.environ else None
         self._span = (
             dict(zip(("trace_id", "span_id"), ours.split("-")[1:3], strict=True)) if ours else {}

@@ -1,7 +1,7 @@
 """What a program is started with: a folder for its recording, and its environment.
 
 In the folder is a file in which each Python process of the program notes, by its sitecustomize, what has
-become of it; the launcher says at the end why there is no step, or nothing sent. The program waits for
+become of it; the launcher reports at the end why there is no step, or nothing sent. The program waits for
 this module: it imports what `argparse` has imported anyway.
 """
 
@@ -63,11 +63,11 @@ _UNSENT: Final = "unsent"
 _REASONS: Final = (
     ("instrumented", _NOT_CALLED),
     (_UNSENT, _NOT_CALLED),
-    ("failed", "automatic instrumentation failed, as the program's output says"),
+    ("failed", "automatic instrumentation failed, as the program's output shows"),
     ("old", "{python} is older than Python 3.11"),
     ("absent", "{python} has no otel-quant: install it in that environment"),
 )
-"""What a note says, and why there is no step then, the most telling first."""
+"""The text of a note, and why there is no step then, the most helpful first."""
 
 _NO_PYTHON: Final = (
     "no Python was started, or one with -S, -E or -I, which keep otel-quant out of it"
@@ -118,7 +118,7 @@ def script_name(arguments: Sequence[str]) -> str:
 
 
 def missing_script(arguments: Sequence[str], code: int | None) -> str | None:
-    """Returns the script that an interpreter did not find, as its exit code says; None for any other end."""
+    """Returns the script that an interpreter did not find, by its exit code; None for any other end."""
     name = script_name(arguments)
     is_missing = name.endswith(_SCRIPTS) and not os.path.exists(name)
     return name if code in _NOT_FOUND and is_missing else None
@@ -139,7 +139,7 @@ def program_environment(
     environ[RECORD] = folder
     environ[LAUNCHER_PID] = str(os.getpid())
     environ.update(settings)
-    # The span of a Python is above those of its children already.
+    # The span of a Python is above the spans of its children already.
     is_python = os.path.basename(arguments[0]).startswith("python")
     if not is_python and _OWN_TRACES.isdisjoint(environ) and _sends_spans(environ):
         environ[TRACEPARENT] = f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-01"

@@ -106,7 +106,7 @@ class Surroundings:
     def oom_kills(self) -> OomKills | None:
         """Returns how many processes the kernel has ended; None where no counter can be read.
 
-        The counter of the machine tells only where those of the program's groups do not, or one is gone.
+        The machine's counter is used only where the program's groups have none, or one is gone.
         """
         found, is_gone = [], False
         for counter, before in self._before.items():

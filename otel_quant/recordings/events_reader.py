@@ -1,4 +1,4 @@
-"""Makes the record of a run of its events, those of a folder or of a profile."""
+"""Makes the record of a run from its events, which come from a folder or a profile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReadRun:
 
     def __init__(self, run: str, at: float, process: str, parent: int | None = None) -> None:
         number = process.partition("-")[0]
-        # Fields of the record that are known, and of those of its steps
+        # Fields of the record that are known, and fields of its steps
         self._known: dict[str, Any] = {
             "id": run, "process": process, "pid": int(number) if number.isdecimal() else None,
             "parent_pid": parent, "start": at, "end": None,
@@ -108,7 +108,7 @@ class ReadRun:
                 self._checkpoint("End", "end", event, at)
 
     def state_known(self, state: Mapping[str, Any], at: float) -> None:
-        """Takes what the state file says: the newest reading, and samples of open steps."""
+        """Takes what the state file has: the newest reading, and samples of open steps."""
         steps = state.get("steps", ())
         for each in steps:
             step = self._open.get(each["index"])

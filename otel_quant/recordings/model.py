@@ -111,7 +111,7 @@ class RecordedRun:
     rank: int | None = None  # Rank given by a launcher such as torchrun
     world_size: int | None = None  # Number of processes that the launcher started
     start: float  # When it began
-    end: float | None = None  # When it ended; None for one that runs, or has not said so
+    end: float | None = None  # When it ended; None while it runs, or without an end record
     state: State  # How it stands
     # All attributes of its span; of one that has not ended, what is known so far
     attributes: Attributes = field(default_factory=dict)
@@ -123,7 +123,7 @@ class RecordedRun:
     models: tuple[Mapping[str, Any], ...] = ()
     # Values of the program's own metrics, by name
     custom: Mapping[str, Any] = field(default_factory=dict)
-    # Figures of the whole that a profile ends with, by its own keys; empty in a folder
+    # Totals that a profile ends with, by its own keys; empty in a folder
     summary: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None  # Class name of the exception that ended it
     error_message: str | None = None  # Its message, on one line
@@ -131,7 +131,7 @@ class RecordedRun:
     trace_id: str | None = None  # The trace, 32 hexadecimal digits; None without an SDK
     span_id: str | None = None  # The run's span, 16 hexadecimal digits
     parent_span_id: str | None = None  # The span above; None if it is the outermost of its trace
-    resource: Attributes = field(default_factory=dict)  # What its telemetry says it comes from
+    resource: Attributes = field(default_factory=dict)  # The resource of its telemetry
 
     @property
     def is_broken(self) -> bool:
@@ -157,7 +157,7 @@ class Ending:
     signal: str | None = None  # Name of the signal that ended it: ``SIGKILL``
     cause: str | None = None  # Why: ``limit of CPU time``; None if that is not known
     # Whether the kernel's out-of-memory killer did it: ``known`` from the counter of the program's
-    # control group, ``guessed`` from that of the machine, or without any from memory at the limit;
+    # control group, ``guessed`` from the machine's counter, or without any from memory at the limit;
     # None if neither
     out_of_memory: Certainty | None = None
     evidence: str | None = None  # What that is concluded from, or is known beside, one sentence
@@ -182,7 +182,7 @@ class Recording:
 
     path: Path  # The folder or the file
     began_ns: int  # Wall clock when it began, in nanoseconds since the epoch
-    state: State  # How the whole stands
+    state: State  # Whether it runs or how it ended
     duration: float  # Seconds until it ended, or until the last that is known of it
     # What made it, with the names of the run span's attributes: command, host, versions, limits,
     # git, CI
@@ -191,7 +191,7 @@ class Recording:
     curves: Mapping[str, RecordedCurve] = field(default_factory=dict)  # By process, or ``launcher``
     ending: Ending | None = None  # How the program ended; None while it runs and without a launcher
     launcher: int | None = None  # Process id of the launcher; None without one
-    # Trace and id of the span of the whole program; None where its launcher has sent none
+    # Trace and id of the span of the program; None where its launcher has sent none
     span: tuple[str, str] | None = None
     problems: tuple[str, ...] = ()  # What could not be read, one sentence each
     # What its readers have worked out of all that is above, and ask for more than once
@@ -224,7 +224,7 @@ def script_of(command: str) -> str | None:
 
 StepPath: TypeAlias = tuple[tuple[str, int], ...]
 """The steps around a step and the step itself: the name of each, and which of that name it is within
-the one around it, from 1. The path of the whole is empty."""
+the one around it, from 1. The path of the total is empty."""
 
 
 @dataclass(slots=True)

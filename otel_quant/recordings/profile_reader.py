@@ -86,8 +86,8 @@ _ENTRY: Final = re.compile(
     r'(?P<indent>- |  |)(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z_][^:"]*):(?: (?P<value>.*))?'
 )
 _DEFINITION: Final = "# - "
-# Comments that otel-quant adds below a record: peaks of the step that has ended, and what the step
-# says of the run.
+# Comments that otel-quant adds below a record: peaks of the step that has ended, and what is known of
+# the run since the step.
 _COMMENT: Final = re.compile(r"  # (\w+): (.+)")
 _SAMPLES: Final = "calibration_samples"
 _FACTS: Final = frozenset({"libraries", "calibration_method", _SAMPLES})
@@ -123,7 +123,7 @@ def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
 def _ends_of(text: str) -> str:
     """Returns the text of a run that has ended without what is between its first and last record.
 
-    All of Quark's own, which does not say at its end what its checkpoints have seen.
+    A profile of Quark's own comes back complete: its end does not repeat what its checkpoints have seen.
     """
     if "\n  tree_peak_memory_mb: " not in text:
         return text
@@ -292,7 +292,7 @@ def recording_of(
 
 
 def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[str, Any], float]]:
-    """Yields what has happened, with its time: the names of records say what opens and closes."""
+    """Yields what has happened, with its time: the names of records show what opens and closes."""
     count = 0
     still_open: list[tuple[int, str, Record]] = []  # index, name and first record of each step
     if profile.costs:
@@ -343,7 +343,7 @@ def _error(record: Record, run: Record | None = None) -> dict[str, str | None]:
 
 
 _WITH: Final = "with "
-"""Begins what the section on the end says of an exception."""
+"""Begins the text on an exception in the section on the end."""
 
 
 def _numbered(state: Mapping[str, Any], open_steps: Mapping[int, str]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Reads a recording: a folder, or a ``quark_profile.yaml`` as one.
 
 What a kill has cut, what is missing and what an older version has written is no error: what there is
-is read. What could not be read is said in ``Recording.problems``.
+is read. ``Recording.problems`` names what could not be read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from otel_quant.schema.series import TOTALS
 
 
 def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) -> Recording:
-    """Reads a recording. `ending` is how it ended, if its manifest does not say so."""
+    """Reads a recording. `ending` is how it ended, if its manifest does not have it."""
     if path.is_dir():
         return _Folder(path, ending, in_brief).read()
     from otel_quant.recordings.profile_reader import read_profile  # a folder does not need it
@@ -184,7 +184,7 @@ class _Folder:
         return "lost" if state == "ended" else state
 
     def _state(self, runs: list[RecordedRun], *, is_over: bool) -> State:
-        """Returns how the whole stands: as the launcher saw it end, else by its runs."""
+        """Returns the state of the recording: as the launcher saw it end, else by its runs."""
         if self._ending is not None:
             return _state_at(self._ending)
         states = {run.state for run in runs}
@@ -236,9 +236,9 @@ at. What another program has written anew, as `jq` does, is."""
 def _read_events(
     path: Path, left_out: LeftOut, *, in_brief: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the events of a process; in brief, if all of its runs have ended, only those of the runs.
+    """Yields the events of a process; in brief, if all of its runs have ended, only events of the runs.
 
-    The last event of a run has what its steps have said of it.
+    The last event of a run repeats what its steps know of the run.
     """
     with open_regular(path) as file:
         if not in_brief:

@@ -1,8 +1,8 @@
-"""What a recording comes to: every quantity of the whole, of a run and of a step, by one rule.
+"""Every quantity of a recording, of a run and of a step, by one rule.
 
-:data:`otel_quant.schema.catalog.QUANTITIES` says where a quantity stands in a recording. Of one that
-adds up, the launcher's curve counts for the whole, without it the sum over the outermost processes. Of
-any other the highest of all that is known counts, wherever it stands: what spans say of runs and steps,
+:data:`otel_quant.schema.catalog.QUANTITIES` lists where a recording has a quantity. For a quantity that
+adds up, the launcher's curve counts, without it the sum over the outermost processes. For any other
+quantity the highest of all known values counts: attributes of the spans of runs and steps,
 marks of the kernel, checkpoints, the last reading, the launcher's curve, and what the launcher saw last.
 All commands take their figures from here.
 """
@@ -96,17 +96,17 @@ class Limit(NamedTuple):
     source: str | None  # ``cgroup``, ``physical``, ..; None if that is not known
 
 
-# --- the whole ----------------------------------------------------------------------------
+# --- the recording ------------------------------------------------------------------------
 
 
 def values(recording: Recording) -> dict[str, float]:
-    """Returns the quantities of the whole that are known."""
+    """Returns the quantities of the recording that are known."""
     found = {quantity.name: value(recording, quantity.name) for quantity in QUANTITIES}
     return {name: each for name, each in found.items() if each is not None}
 
 
 def value(recording: Recording, name: str) -> float | None:
-    """Returns a quantity of the whole recording: of all its processes together."""
+    """Returns a quantity of the recording: of all its processes together."""
     quantity = BY_NAME[name]
     found: float | None
     if name == DURATION:
@@ -122,11 +122,11 @@ def value(recording: Recording, name: str) -> float | None:
         found = _sum_of_highest(recording, quantity)
     else:
         found = max((each.value for each in _everywhere(recording, quantity)), default=None)
-    return found if found is not None and math.isfinite(found) else None  # a file may say anything
+    return found if found is not None and math.isfinite(found) else None  # a file may have any
 
 
 def peak(recording: Recording, name: str = MEMORY_PEAK) -> Known | None:
-    """Returns the highest value of the whole, and where it was: as :func:`value` has it."""
+    """Returns the highest value of the recording, and where it was: as :func:`value` has it."""
     if ("peak", name) not in recording.memo:
         every = _everywhere(recording, BY_NAME[name])
         recording.memo["peak", name] = _placed(every, recording, recording.runs)
@@ -135,7 +135,7 @@ def peak(recording: Recording, name: str = MEMORY_PEAK) -> Known | None:
 
 
 def peak_of_run(recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK) -> Known | None:
-    """Returns the same of one run; the only run of the program itself is the whole."""
+    """Returns the same of one run; for the only run of the program itself, the recording's."""
     own = [each for each in recording.runs if each.process == run.process]
     if len(own) == 1 and (len(recording.runs) == 1 or _is_the_program(recording, run)):
         return peak(recording, name)
@@ -143,7 +143,7 @@ def peak_of_run(recording: Recording, run: RecordedRun, name: str = MEMORY_PEAK)
 
 
 def limit(recording: Recording, run: RecordedRun | None = None) -> Limit | None:
-    """Returns the limit of memory in force: the smallest that is known of the whole, or of a run."""
+    """Returns the limit of memory in force: the smallest that is known of the recording, or of a run."""
     runs = recording.runs if run is None else (run,)
     found = [
         (number(attributes, semconv.MEMORY_LIMIT), attributes.get(semconv.MEMORY_LIMIT_SOURCE))
@@ -160,7 +160,7 @@ def limit(recording: Recording, run: RecordedRun | None = None) -> Limit | None:
 
 
 def is_of_program(recording: Recording) -> bool:
-    """Whether the whole is the program, as the launcher saw it; else it is the runs of its processes."""
+    """Whether a recording is of a program, as the launcher saw it; else of the runs of its processes."""
     return recording.launcher is not None or recording.ending is not None
 
 
@@ -232,7 +232,7 @@ def _everywhere(recording: Recording, quantity: Quantity) -> Iterator[Known]:
 
 
 def _of_curve(recording: Recording, name: str, run: RecordedRun | None = None) -> Iterator[Known]:
-    """Yields the highest value of the launcher's curve, or of that of a run's process."""
+    """Yields the highest value of the launcher's curve, or of the curve of a run's process."""
     curve = recording.curves.get(LAUNCHER if run is None else run.process)
     buckets = curve.curve.buckets.values() if curve is not None and name else ()
     levels = [each.levels[name] for each in buckets if name in each.levels]
@@ -262,7 +262,7 @@ def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Itera
         # Of no more than these it is looked up where they were.
         for highest, time in nlargest(_MOST_PLACES, points, key=itemgetter(0)):
             yield Known(highest, "checkpoints", time, run)
-    # A run that has ended has said itself what its process's curve has.
+    # The end record of a run already has what its process's curve has.
     if run.end is None and LAUNCHER not in recording.curves:
         yield from _of_curve(recording, quantity.curve, run)
 

@@ -1,7 +1,7 @@
 """What bounds a step: a table of verdicts, each with the evidence that it needs.
 
 The evidence is where the step's thread was (:mod:`otel_quant.schema.stacks`) and the step's own figures. A
-verdict is given where one thing takes most of the time; else nothing stands out, which is said as well.
+verdict is given where one thing takes most of the time; else the verdict is that nothing stands out.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Bound(NamedTuple):
     """What bounds a step."""
 
     name: str  # The value of ``quant.step.bound_by``
-    evidence: str  # What says so, one sentence without its full stop
+    evidence: str  # What shows it, one sentence without its full stop
 
 
 @dataclass

@@ -131,7 +131,7 @@ def attributes_on(place: Place) -> Iterator[Attribute]:
 class Quantity:
     """A number of a whole recording, a process or a step, by which runs are compared.
 
-    `otel_quant.recordings.summary` computes it from all that a recording holds, as this says.
+    `otel_quant.recordings.summary` computes it from the recording, as these fields describe.
     """
 
     name: str  # ``memory.peak``
@@ -144,8 +144,8 @@ class Quantity:
     checkpoint: str = ""  # Attribute of checkpoints: the highest counts
     reading: str = ""  # Attribute of the last reading: the highest so far
     now: str = ""  # Attribute of the last reading: the value then
-    at_least: tuple[str, ...] = ()  # Attributes of runs, which the whole cannot be below
-    curve: str = ""  # Series of the launcher's curve, which counts for the whole program
+    at_least: tuple[str, ...] = ()  # Attributes of runs: lower bounds of the recording's value
+    curve: str = ""  # Series of the launcher's curve, which counts for the program
     over_processes: Over = "highest"
     over_steps: Over = "highest"
     is_smaller_better: bool = True

@@ -65,12 +65,12 @@ class Event:
     clock_ns: int  # Monotonic clock, nanoseconds
     run: RunInfo
     step: StepInfo | None = None  # The step that it is about; None for the run
-    name: str = ""  # ``Calibration Start``; of a forecast or a kill, what is said
+    name: str = ""  # ``Calibration Start``; of a forecast or a kill, the message
     sequence: int = 0  # Position of the checkpoint in the run, from 0
     elapsed: float = 0.0  # Seconds since the run's first checkpoint
     # Attributes of the span of the step or the run, or of the log record of anything else
     attributes: Attributes = field(default_factory=dict)
-    # Of a run: those of its last span, if that began after a report; else the same as `attributes`
+    # Of a run: attributes of its last span, if it began after a report; else the same as `attributes`
     of_span: Attributes | None = None
     checkpoint: Attributes = field(default_factory=dict)  # What was in use at the checkpoint
     custom: Mapping[str, object] = field(default_factory=dict)  # The program's own metrics, by name

@@ -1,6 +1,6 @@
 """Every figure that is measured or computed, spelled out once.
 
-A :class:`Figure` says how it is read from a probe's record, how it is summed over steps and
+A :class:`Figure` defines how it is read from a probe's record, how it is summed over steps and
 processes, what it is a measure of, when a difference of it matters, and under which names it is
 shown and sent. Made from it: attributes of spans and log records, metrics, columns of Quark's file,
 series of curves, columns of tables, what `otel-quant compare` and `runs` know, the documentation.
@@ -113,7 +113,7 @@ class Figure:
     curve: str = ""  # Its series in a curve; of a device figure, what follows ``gpu.<index>.``
     over_processes: Over | None = None  # None: totals are added up, of levels the highest counts
     is_smaller_better: bool = True
-    matters: float | None = None  # Smallest difference that does; None for that of the unit
+    matters: float | None = None  # Smallest difference that matters; None for the unit's default
     former: tuple[str, ...] = ()  # Names that it had in older recordings
     is_total: bool = field(init=False)  # It only rises: only its differences have a meaning
 
@@ -456,7 +456,7 @@ def curve_totals(
 
 
 def curve_levels(records: Mapping[str, Any]) -> dict[str, Number]:
-    """Returns the levels that a curve has of the records of probes, those of each GPU included."""
+    """Returns the levels that a curve has of the records of probes, each GPU's levels included."""
     found: dict[str, Number] = {}
     for name, figure in _CURVES:
         if not figure.is_total and (value := figure.value(records.get(name))) is not None:

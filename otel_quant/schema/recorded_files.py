@@ -33,7 +33,7 @@ class LeftOut(dict[str, int]):
         return 0
 
     def in_words(self, file: str) -> tuple[str, ...]:
-        """Returns the sentence that says so; none if nothing was left out."""
+        """Returns the sentence for the user; none if nothing was left out."""
         if not self:
             return ()
         words = [f"{name} ({count:,} times)" if count > 1 else name for name, count in self.items()]
@@ -314,7 +314,7 @@ EVENTS: Final[Mapping[str, Fields]] = {
         Fields("process.started", {**_TIMES, "pid": whole, "parent_pid": whole}, {"argv0": text}, "first event of a file"),
         Fields(
             "run.started", _RUN, {"rank": whole, "world_size": whole, "resource": attributes, **_SPANNED},
-            "a run begins; without an SDK, `trace_id` and `parent_span_id` are those of `TRACEPARENT`, and `resource` has the program's name",
+            "a run begins; without an SDK, `trace_id` and `parent_span_id` come from `TRACEPARENT`, and `resource` has the program's name",
         ),
         Fields(
             "run.attributes", _RUN, {"resource": attributes, "attributes": attributes, **_SPAN},
@@ -338,7 +338,7 @@ EVENTS: Final[Mapping[str, Fields]] = {
         ),
         Fields(
             "run.ended", _RUN, _OUTCOME,
-            "a run has ended; `attributes` has those of its steps and models too that the run's span has",
+            "a run has ended; `attributes` has all attributes of the run's span, some of which come from its steps and models",
         ),
     )
 }

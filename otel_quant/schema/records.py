@@ -170,7 +170,7 @@ class GrowthForecast:
     per_sample: int  # Growth with each sample, in bytes
     limit: int  # What there is, in bytes
     device: str | None = None  # Identifier of the GPU; None for memory
-    is_warning: bool = False  # ``at_end`` is above the limit, and enough was seen to say so
+    is_warning: bool = False  # ``at_end`` is above the limit, and enough was seen to warn
 
 
 @dataclass(frozen=True, slots=True)

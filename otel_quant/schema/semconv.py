@@ -55,7 +55,7 @@ class LogEvent:
     brief: str  # What one record tells
 
 
-# Tables: a line names an attribute, a kind of log record or a metric, and says all that there is to it.
+# Tables: a line defines an attribute, a kind of log record or a metric completely.
 _ATTRIBUTES: Final[list[Attribute]] = []
 _EVENTS: Final[list[LogEvent]] = []
 _METRICS: Final[list[Metric]] = []
@@ -126,7 +126,7 @@ INFERENCE_FINDINGS: Final = "quant.inference.findings"
 INFERENCE_CONVERSIONS: Final = "quant.inference.conversions"
 
 RUN_ID: Final = _attribute("quant.run.id", "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device"), "3f2a9c0e5b7d4a16")
-RUN_NAME: Final = _attribute("quant.run.name", "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks have that of their run, an inference that of the run or the recording that it belongs to.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "inference", "measured model", "operator", "finding", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z")
+RUN_NAME: Final = _attribute("quant.run.name", "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks share the name of their run; an inference has the name of its run or its recording.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "inference", "measured model", "operator", "finding", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z")
 RUN_TRACE_ID: Final = _attribute("quant.run.trace_id", "string", "", "Trace of the run's span; absent without one.", ("metric",), "0af7651916cd43dd8448eb211c80319c")
 RUN_RANK: Final = _attribute("quant.run.rank", "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "metric"), "0")
 RUN_WORLD_SIZE: Final = _attribute("quant.run.world_size", "int", "", "Number of processes that the launcher started.", ("run",), "8")
@@ -136,8 +136,8 @@ STEP_NAME: Final = _attribute("quant.step.name", "string", "", "Label of the ste
 STEP_KIND: Final = _attribute("quant.step.kind", "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "metric"), "Calibration")
 STEP_INDEX: Final = _attribute("quant.step.index", "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "forecast", "lines", "device"), "3")
 STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What bounded the step, of its own time: `lock_file`, `compiling`, `importing`, `memory_growth`, `calibration_data`, `gpu_idle`, `other_programs`, `all_processors`, `page_faults`, `disk`, `waiting`, `one_processor`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step", "lines"), "calibration_data")
-STEP_BOUND_EVIDENCE: Final = _attribute("quant.step.bound_evidence", "string", "", "What says so.", ("step", "lines"), "63 % of its time, most at Reader.get_next (quantize.py:17)")
-LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distribution that the step's code belongs to; on the run, that of its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "lines", "device", "inference", "measured model", "metric"), "amd-quark")
+STEP_BOUND_EVIDENCE: Final = _attribute("quant.step.bound_evidence", "string", "", "The evidence for it.", ("step", "lines"), "63 % of its time, most at Reader.get_next (quantize.py:17)")
+LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distribution that the step's code belongs to; on the run, taken from its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "lines", "device", "inference", "measured model", "metric"), "amd-quark")
 LIBRARY_VERSION: Final = _attribute("quant.library.version", "string", "", "Version of that distribution.", ("step", "inference", "measured model"), "0.13")
 CODE_FUNCTION_NAME: Final = _attribute("code.function.name", "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration")
 ERROR_TYPE: Final = _attribute("error.type", "string", "", "Class of the exception that ended the step.", ("run", "step", "metric", "program"), "MemoryError")
@@ -160,24 +160,24 @@ OTEL_QUANT_VERSION: Final = _attribute("quant.otel_quant.version", "string", "",
 LIBRARIES: Final = _attribute("quant.libraries", "string[]", "", "Libraries for quantization, their runtimes and OpenTelemetry, each with its version: those that the program has loaded, at the end of the run as at its start.", ("run",), "onnxruntime 1.20.1")
 GPU_NAMES: Final = _attribute("quant.gpu.names", "string[]", "", "Product names of the visible GPUs.", ("run",), "NVIDIA H200")
 GPU_DRIVERS: Final = _attribute("quant.gpu.drivers", "string[]", "", "GPU drivers, each with its version.", ("run",), "nvidia 550.54.15")
-VCS_REVISION: Final = _attribute("vcs.ref.head.revision", "string", "", "Commit: that of the git repository of the current folder, else what the CI system says.", ("run",), "9d59409acf479dfa0df1aa568182e43e43df8bbe")
+VCS_REVISION: Final = _attribute("vcs.ref.head.revision", "string", "", "Commit of the git repository of the current folder; without one, as the CI system reports it.", ("run",), "9d59409acf479dfa0df1aa568182e43e43df8bbe")
 VCS_REF: Final = _attribute("vcs.ref.head.name", "string", "", "Branch or tag.", ("run",), "main")
 VCS_DIRTY: Final = _attribute("quant.vcs.dirty", "boolean", "", "Whether files of the repository differ from the commit. `otel-quant run` asks `git` when it starts the program, and writes it into the recording.", ("run",), "false")
-VCS_REPOSITORY: Final = _attribute("vcs.repository.url.full", "string", "", "Address of the repository, as the CI system says.", ("run",), "https://github.com/example/models")
-VCS_CHANGE: Final = _attribute("vcs.change.id", "string", "", "Number of the pull or merge request, as the CI system says.", ("run",), "17")
+VCS_REPOSITORY: Final = _attribute("vcs.repository.url.full", "string", "", "Address of the repository, as the CI system reports it.", ("run",), "https://github.com/example/models")
+VCS_CHANGE: Final = _attribute("vcs.change.id", "string", "", "Number of the pull or merge request, as the CI system reports it.", ("run",), "17")
 CI_PIPELINE: Final = _attribute("cicd.pipeline.name", "string", "", "Name of the CI pipeline or workflow.", ("run",), "nightly")
 CI_RUN: Final = _attribute("cicd.pipeline.run.id", "string", "", "Identifier of the pipeline's run.", ("run",), "8400000001")
 CI_RUN_URL: Final = _attribute("cicd.pipeline.run.url.full", "string", "", "Its address.", ("run",), "https://github.com/example/models/actions/runs/8400000001")
 CI_TASK: Final = _attribute("cicd.pipeline.task.name", "string", "", "Name of the job or stage.", ("run",), "quantize")
 CI_TASK_RUN: Final = _attribute("cicd.pipeline.task.run.id", "string", "", "Identifier of the job.", ("run",), "7312")
 CI_WORKER: Final = _attribute("cicd.worker.name", "string", "", "Machine of the CI system that runs the job.", ("run",), "runner-3")
-CALIBRATION_METHOD: Final = _attribute("quant.calibration.method", "string", "", "Method that chooses the activation ranges; on the run, that of the first step that has one; on metrics, that of the step that begins the run.", ("run", "step", "metric"), "Percentile")
+CALIBRATION_METHOD: Final = _attribute("quant.calibration.method", "string", "", "Method that chooses the activation ranges; on the run, taken from the first step that has one; on metrics, from the step that begins the run.", ("run", "step", "metric"), "Percentile")
 CALIBRATION_SAMPLE_COUNT: Final = _attribute("quant.calibration.sample_count", "int", "{sample}", "Calibration samples that the step consumed, at a reading so far. A sample is one call of the data reader that returned data, or one item that a data loader yielded: a batch, however many items it has.", ("step", "reading", "forecast"), "128")
 CALIBRATION_ITEM_COUNT: Final = _attribute("quant.calibration.item_count", "int", "{item}", "Items in these samples: the sum of the first dimension of their tensors. Absent if a sample does not tell (no arrays, arrays that differ in it, a list that may be one of items).", ("step",), "1024")
 CALIBRATION_SAMPLE_TOTAL: Final = _attribute("quant.calibration.sample_total", "int", "{sample}", "Length of the data reader or loader, where it has one: samples, not items.", ("step", "reading", "forecast"), "128")
 CALIBRATION_SAMPLE_RATE: Final = _attribute("quant.calibration.sample_rate", "double", "{sample}/s", "Samples (batches) consumed per second of the step.", ("step",), "42.7")
-CONFIG_NAME: Final = _attribute("quant.config.name", "string", "", "Name of the quantization configuration; on the run, that of the first step that has one; on metrics, that of the step that begins the run.", ("run", "step", "metric"), "XINT8")
-CONFIG_HASH: Final = _attribute("quant.config.hash", "string", "", "Hash of the whole configuration, without models, data and files: equal configurations of a library have the same in every process and on every machine. On the run, that of the first step that has one.", _RUN_STEP, "5e0c1a94b7d2f386")
+CONFIG_NAME: Final = _attribute("quant.config.name", "string", "", "Name of the quantization configuration; on the run, taken from the first step that has one; on metrics, from the step that begins the run.", ("run", "step", "metric"), "XINT8")
+CONFIG_HASH: Final = _attribute("quant.config.hash", "string", "", "Hash of the configuration, without models, data and files: equal configurations of a library have the same hash in every process and on every machine. On the run, taken from the first step that has one.", _RUN_STEP, "5e0c1a94b7d2f386")
 CONFIG_SAMPLES: Final = _attribute("quant.config.samples", "int", "{sample}", "Calibration samples that the configuration asks for; there may be fewer.", ("step",), "300")
 FORMAT: Final = _attribute("quant.format", "string", "", "Format of the quantized graph.", ("step",), "QDQ")
 WEIGHT_TYPE: Final = _attribute("quant.weight.type", "string", "", "Type of the quantized weights.", ("step",), "QInt8")
@@ -192,7 +192,7 @@ SYMMETRIC: Final = _attribute("quant.symmetric", "boolean", "", "Whether the qua
 ALGORITHMS: Final = _attribute("quant.algorithms", "string[]", "", "Advanced algorithms that were configured.", ("step",), "adaround")
 LAYER_COUNT: Final = _attribute("quant.layer_count", "int", "{layer}", "Calls for single layers that the step contains.", ("step",), "161")
 INPUT_NAME: Final = _attribute("quant.input.name", "string", "", "Last part of the path of the float model of the step that begins the run, without `.onnx`. Absent when OTEL_QUANT_PATHS is off.", ("metric",), "resnet50")
-INPUT_PATH: Final = _attribute("quant.input.path", "string", "", "File of the float model; on the run, that of the first step that has one. Absent when OTEL_QUANT_PATHS is off.", _RUN_STEP, "models/resnet50.onnx")
+INPUT_PATH: Final = _attribute("quant.input.path", "string", "", "File of the float model; on the run, taken from the first step that has one. Absent when OTEL_QUANT_PATHS is off.", _RUN_STEP, "models/resnet50.onnx")
 OUTPUT_PATH: Final = _attribute("quant.output.path", "string", "", "File of the quantized model. Absent when OTEL_QUANT_PATHS is off.", ("step",), "models/resnet50_int8.onnx")
 MEMORY_PEAK_SOURCE: Final = _attribute("quant.memory.peak_source", "string", "", "`kernel`: the high-water mark of a process that had no child during the step, exact. `sampled`: the highest that was seen; the true peak may be higher.", _RUN_STEP, "kernel")
 MEMORY_PROCESS_PEAK: Final = _attribute("quant.memory.process_peak", "int", "By", "Highest RSS of the main process alone.", ("run",), "1881145344")
@@ -224,7 +224,7 @@ ENDING_MEMORY: Final = _attribute("quant.ending.memory", "int", "By", "RSS of th
 ENDING_MEMORY_LIMIT: Final = _attribute("quant.ending.memory_limit", "int", "By", "The limit in force.", ("run", "ending"), "8000000000")
 ENDING_MEMORY_LIMIT_SOURCE: Final = _attribute("quant.ending.memory_limit_source", "string", "", "Its source: `cgroup`, `physical`, `RLIMIT_AS`, `gpu <index>`.", ("run", "ending"), "cgroup")
 ENDING_MEMORY_PER_SAMPLE: Final = _attribute("quant.ending.memory_per_sample", "int", "By", "Growth of memory with each calibration sample.", ("run", "ending"), "188000000")
-FORECAST_MEMORY: Final = _attribute("quant.forecast.memory.at_end", "int", "By", "Estimate of the RSS of the process tree after the last calibration sample; absent unless memory grows with the samples. On the span of a step: what the warning said.", ("step", "forecast", "reading"), "31138512896")
+FORECAST_MEMORY: Final = _attribute("quant.forecast.memory.at_end", "int", "By", "Estimate of the RSS of the process tree after the last calibration sample; absent unless memory grows with the samples. On the span of a step: the value in the warning.", ("step", "forecast", "reading"), "31138512896")
 FORECAST_MEMORY_PER_SAMPLE: Final = _attribute("quant.forecast.memory.per_sample", "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "56623104")
 FORECAST_MEMORY_LIMIT: Final = _attribute("quant.forecast.memory.limit", "int", "By", "Memory the process may use.", ("step", "forecast", "reading"), "25769803776")
 FORECAST_GPU_MEMORY: Final = _attribute("quant.forecast.gpu.memory.at_end", "int", "By", "Estimate of all memory in use on one GPU after the last calibration sample; absent unless it grows with the samples.", ("step", "forecast", "reading"), "90194313216")
@@ -249,7 +249,7 @@ _OF_MODELS: Final = tuple(
         (INFERENCE_P90, "s", "The same: nine tenths of the runs were faster.", "0.0131"),
         (INFERENCE_MEMORY_PEAK, "By", "Highest RSS of the model's process while the model ran; on a GPU, the most that its allocator held.", "183500800"),
         (INFERENCE_SPEEDUP, "1", "How many times as fast as the first model, the baseline; absent where the machine was too noisy to tell.", "2.7"),
-        (INFERENCE_SQNR, "dB", "Signal to quantization noise of the outputs against those of the first model, the worst of them; absent where they are equal.", "31.4"),
+        (INFERENCE_SQNR, "dB", "Signal to quantization noise of the outputs compared with the first model's outputs, of the worst output; absent where they are equal.", "31.4"),
         (INFERENCE_FINDINGS, "{finding}", "What went wrong: kernels and conversions that ran otherwise than the model promises.", "3"),
         (INFERENCE_CONVERSIONS, "1", "Share of the time of all kernels in those that only convert: quantize, dequantize, cast, reorder or copy.", "0.12"),
     )
@@ -285,7 +285,7 @@ ORIGIN: Final = frozenset(
         CI_TASK, CI_TASK_RUN, CI_WORKER,
     }
 )  # fmt: skip
-"""The attributes that say what made a run."""
+"""The attributes that describe what made a run."""
 
 COPIED_TO_RUN: Final = (LIBRARY_NAME, INPUT_PATH, CALIBRATION_METHOD, CONFIG_NAME, CONFIG_HASH)
 """Attributes of steps that the run's span has as well, with the first value in the run."""
@@ -335,7 +335,7 @@ DURATION_BUCKETS: Final[tuple[float, ...]] = (
 
 STEP_DURATION: Final = _metric("quant.step.duration", "histogram", "s", "Time from a step's start to its end.", (*STEP_LABELS, ERROR_TYPE), DURATION_BUCKETS)
 STEP_ACTIVE: Final = _metric("quant.step.active", "observable_gauge", "{step}", "Steps of that kind that are open now; 0 after the last of them has ended.", STEP_LABELS)
-RUN_START: Final = _metric("quant.run.start", "observable_gauge", "s", "When the run began, in seconds since the epoch. Its attributes say which run a process belongs to: other metrics are joined with it by process.", (RUN_NAME, RUN_RANK, PROCESS_PID, RUN_TRACE_ID, INPUT_NAME, CALIBRATION_METHOD, CONFIG_NAME))
+RUN_START: Final = _metric("quant.run.start", "observable_gauge", "s", "When the run began, in seconds since the epoch. Its attributes name the run that a process belongs to: other metrics are joined with it by process.", (RUN_NAME, RUN_RANK, PROCESS_PID, RUN_TRACE_ID, INPUT_NAME, CALIBRATION_METHOD, CONFIG_NAME))
 RUN_LAST_SEEN: Final = _metric("quant.run.last_seen", "observable_gauge", "s", "When the run was last heard of, in seconds since the epoch: when its metrics were collected, or when it ended.", (RUN_NAME,))
 RUN_MEMORY_PEAK: Final = _metric("quant.run.memory.peak", "observable_gauge", "By", "Highest RSS of the process tree since the run began.", (RUN_NAME,))
 RUN_END: Final = _metric("quant.run.end", "observable_gauge", "s", "When the run ended, in seconds since the epoch; absent while it goes on, and for ever if it is killed.", (RUN_NAME,))
@@ -344,7 +344,7 @@ CALIBRATION_SAMPLES: Final = _metric("quant.calibration.samples", "counter", "{s
 CALIBRATION_PROGRESS: Final = _metric("quant.calibration.progress", "observable_gauge", "1", "Share of its calibration samples that the latest step of that kind has consumed; absent if the data reader has no length, or has returned more samples than its length.", STEP_LABELS)
 _metric(FORECAST_TIME_LEFT, "observable_gauge", "s", "Estimate of the time until the last calibration sample of the step.", STEP_LABELS)
 _metric(FORECAST_STALLED, "observable_gauge", "s", "Time since the last calibration sample, if the step has stalled: no sample came for 20 s and for ten times as long as the longest so far took. Absent otherwise.", STEP_LABELS)
-_metric(FORECAST_MEMORY, "observable_gauge", "By", "Estimate of the RSS of the process tree after the last calibration sample; absent unless memory grows with the samples. On the span of a step: what the warning said.", STEP_LABELS)
+_metric(FORECAST_MEMORY, "observable_gauge", "By", "Estimate of the RSS of the process tree after the last calibration sample; absent unless memory grows with the samples. On the span of a step: the value in the warning.", STEP_LABELS)
 _metric(FORECAST_GPU_MEMORY, "observable_gauge", "By", "Estimate of all memory in use on one GPU after the last calibration sample; absent unless it grows with the samples.", (*STEP_LABELS, HW_ID))
 MODEL_SIZE: Final = _metric("quant.model.size", "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,))
 MODEL_PARAMS: Final = _metric("quant.model.params", "gauge", "{element}", "Elements of the model's static tensors, each counted once.", (MODEL_ROLE,))

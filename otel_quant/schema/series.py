@@ -19,7 +19,7 @@ CACHE: Final = "cache"
 """Most that one of the library's cache directories has grown."""
 
 CACHE_GROWTH: Final = "quant.cache.disk.peak"
-"""The attribute of a reading that says so of a run, in ``state.<pid>.json``."""
+"""The attribute of a reading with this growth for a run, in ``state.<pid>.json``."""
 
 STATE_PEAKS: Final = {"cache.disk": CACHE_GROWTH, "gpu.memory": "quant.reading.gpu_memory_peak"}
 """Peaks of a run that are in its state and on no log record: figure and attribute."""

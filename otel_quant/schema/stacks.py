@@ -1,7 +1,7 @@
 """Python stacks of the steps of a run, added up: where a step's time and memory went, by line of code.
 
 The sampler adds what has passed since its last sample to the line that it sees, so a late sample counts
-for the whole time since the one before. What is rare is folded into :data:`OTHER`, which keeps its sum.
+for all the time since the one before. What is rare is folded into :data:`OTHER`, which keeps its sum.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONG: Final = 1_000_000_000
 _TOP: Final = 10
 
 _RAREST: Final = 0.0002
-"""Share of the whole time and memory growth below which a branch is folded first; doubled while it is
+"""Share of all time and memory growth below which a branch is folded first; doubled while it is
 not enough."""
 
 

@@ -12,7 +12,7 @@ MB: Final = 10**6
 GB: Final = 10**9
 
 WITHIN: Final = " > "
-"""Between the name of a step and that of one within it."""
+"""Between the name of a step and the name of a step within it."""
 
 BINARY: Final = "iB"
 """End of the units of which one is 1,024 of the next smaller."""
@@ -111,7 +111,7 @@ BY_UNIT: Final[Mapping[str, Callable[[float], str]]] = {
     "{sample}/s": lambda rate: f"{digits_text(rate)}/s",
     "1": share_text,
 }
-"""What says a figure, by its UCUM unit."""
+"""What formats a figure, by its UCUM unit."""
 
 
 def clock_text(seconds: float) -> str:

@@ -201,7 +201,7 @@ class Estimate:
         return sum(figure.bytes for figure in self.disk)
 
     def fits(self, limit: int) -> Answer:
-        """Says whether it fits into a number of bytes."""
+        """Returns whether it fits into a number of bytes."""
         if self.lowest > limit:
             return "no"
         is_bounded = self.highest is not None and self.highest <= limit
@@ -419,7 +419,7 @@ def _largest_layers(
 ) -> Mapping[str, Layer]:
     """Finds the layers with the largest estimates: by the arithmetic of Quark, and by ours.
 
-    Quark's is that of its option ``select_max_mem_layer``, which fine-tunes only that layer: of each
+    Quark's comes from its option ``select_max_mem_layer``, which fine-tunes only that layer: of each
     layer with weights, four bytes for a parameter, for three more figures that it counts for Adam,
     and for an element of the result. An activation function behind the layer is a layer's part only
     where Quark leaves it in the quantized model, which it does not by default.

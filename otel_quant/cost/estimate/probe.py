@@ -54,8 +54,8 @@ def probe(model: EstimatedModel, method: Method, samples: int) -> tuple[int, int
             "no memory left, the model does not fit with even these few samples"
         )
     if done.returncode:
-        said = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise ProbeError(f"{method.title}: the probe failed: {said[-1]}")
+        printed = done.stderr.strip().splitlines() or ["no error was printed"]
+        raise ProbeError(f"{method.title}: the probe failed: {printed[-1]}")
     peak, torch = map(int, done.stdout.split())
     return peak, torch
 

@@ -28,7 +28,7 @@ _known: Final[dict[str, Operator]] = {
     **layout.TABLE,
     **control.TABLE,
 }
-"""Those of the domains that have been loaded; ONNX's own from the start."""
+"""Records of the domains that have been loaded; ONNX's own from the start."""
 
 
 def _microsoft() -> Mapping[str, Operator]:

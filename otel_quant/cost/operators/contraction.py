@@ -224,7 +224,7 @@ class AttentionSizes(NamedTuple):
     heads: Length  # Query heads
     kv_heads: Length  # Key and value heads
     queries: Length  # Positions that ask
-    keys: Length  # Positions that are asked, those of the past among them
+    keys: Length  # Positions that are asked, past positions included
     size: Length  # Length of a query's or key's head
     value_size: Length  # Length of a value's head
     present: Length  # Positions of the key and value cache after it
@@ -342,7 +342,7 @@ def _state_sizes(op: Operation) -> tuple[int, int, int, int, int]:
 
 
 def _linear(op: Operation) -> Sequence[Shape]:
-    """The result, with the query's heads or those of the state if more, and the state."""
+    """The result, with the heads of the query or the state, whichever are more, and the state."""
     batch, length, heads, size, value_size = _state_sizes(op)
     result = (batch, length, max(_head_counts(op)) * value_size)
     return [result, (batch, heads, size, value_size)]

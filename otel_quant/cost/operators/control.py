@@ -247,7 +247,7 @@ TABLE: Final[dict[str, Operator]] = {
     "If": _BODIES._replace(bodies=_safely(_if), results_in_bodies=True),
     "Loop": _BODIES._replace(bodies=_safely(_loop)),
     "Scan": _BODIES._replace(bodies=_safely(_scan)),
-    # As torch's exporters write them; sequences that grow, of a loop say, are not followed.
+    # As torch's exporters write them; sequences that grow, such as in a loop, are not followed.
     "SequenceConstruct": _of(
         lambda op: _sequence([each for each in op.inputs if each is not None])
     ),

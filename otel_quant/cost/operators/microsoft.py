@@ -136,7 +136,7 @@ def _fused_operand(op: Operation, i: int) -> Shape:
 
 
 def _block_quantized(op: Operation) -> Sequence[Shape]:
-    """Weights packed in blocks: only the attributes say how long their rows are."""
+    """Weights packed in blocks: only the attributes have the length of their rows."""
     columns = op.attr("N", 0)
     if not columns:
         raise UnknownError("the attribute 'N' is missing")

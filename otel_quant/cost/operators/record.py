@@ -81,7 +81,7 @@ class Operator(NamedTuple):
     random: bool = False  # Its result changes from run to run, whatever its operands
     # Operand -> elements of the constant there, where one stored element holds several
     packed: Mapping[int, Formula] = MappingProxyType({})
-    # Its results are those of a graph that it runs, which counts them
+    # Its results come from a graph that it runs, which counts them
     results_in_bodies: bool = False
 
     @property

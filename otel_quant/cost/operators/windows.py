@@ -49,7 +49,7 @@ def _is_same(op: Operation) -> bool:
 
 
 def _windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, pool: bool) -> Shape:
-    """Returns the lengths after sliding a window over ``spatial`` as the attributes say."""
+    """Returns the lengths after sliding a window over ``spatial`` by the attributes."""
     rank = len(spatial)
     if len(kernel) < rank:
         raise UnknownError(

@@ -1,6 +1,6 @@
 """The providers that the program gave to the instrumentor, and those that automatic instrumentation made.
 
-Where the program gave none, the global ones are used. Only those of automatic instrumentation are flushed
+Where the program gave none, the global ones are used. Only providers of automatic instrumentation are flushed
 and shut down by us: it (``opentelemetry-instrument``) calls the entry points of the group
 ``opentelemetry_pre_instrument`` when it has made its providers and before the program's own code
 runs. Ours notes the providers of that moment. What is set later was made by the program, which
@@ -50,7 +50,7 @@ class ProvidersInUse:
 
 
 PROVIDERS: Final = ProvidersInUse()
-"""Those of this process."""
+"""The providers of this process."""
 
 AUTOMATIC_PROVIDERS: Final[dict[str, Any]] = {}
 """By signal; empty in a program that configures OpenTelemetry itself, and where none sends. A run that is to send
@@ -58,7 +58,7 @@ profiles adds what stands for a provider of them."""
 
 
 def note_automatic_providers() -> None:
-    """Notes the global providers, as those of automatic instrumentation, if they send anything."""
+    """Notes the global providers as made by automatic instrumentation, if they send anything."""
     with FAULTS.kept_in("providers of automatic instrumentation"):
         settings = settings_from(os.environ)
         if settings.sdk_disabled:

@@ -183,7 +183,7 @@ class Delivery:
 
     def _force_flush(self, signal: str) -> None:
         with FAULTS.kept_in(f"delivery of {signal}"):
-            # A provider that the program has shut down says False: its exporter sends no more.
+            # A provider that the program has shut down returns False: its exporter sends no more.
             if AUTOMATIC_PROVIDERS[signal].force_flush() is not False:
                 for unsent in self._unsent.get(signal, ()):
                     if unsent.is_waiting:
@@ -216,7 +216,7 @@ class Unsent:
     """Keeps the batches that an exporter could not send, and sends them before anything newer.
 
     The exporter itself gives up after `OTEL_EXPORTER_OTLP_TIMEOUT` (10 s), and after half a minute
-    whatever that says: what a run did while its Collector was away for longer would be missing for ever.
+    whatever that is: what a run did while its Collector was away for longer would be missing for ever.
     A batch may have arrived although the exporter got no answer: it then arrives twice, with the same
     times and identifiers.
     """

@@ -41,8 +41,8 @@ class RunContext:
 
     # The context whose current span is to be the parent; None for the current one
     context: Context | None = None
-    # Name of the run; empty for that of the step that it is measured in, else for one of the
-    # service and the time of the first measurement
+    # Name of the run; empty for the run of the step that it is measured in; without one the name is
+    # made of the service and the time of the first measurement
     run: str = ""
     paths: bool = True  # Whether file paths may be told
 

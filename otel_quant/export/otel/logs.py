@@ -88,7 +88,7 @@ class LogsSink(Sink):
         self._send = send
         self._context_of = context_of
         self._run_ids: Attributes = {}
-        self._of_run: Mapping[str, Any] = {}  # What each checkpoint says of the run
+        self._of_run: Mapping[str, Any] = {}  # Attributes of the run that each checkpoint repeats
         # Monotonic clock of the last record with a reading, its attributes, and how the names of those begin
         self._sent: tuple[int, Attributes, str] | None = None
         self._impairments = Impairments()
@@ -245,7 +245,7 @@ class LogsSink(Sink):
             )
 
     def _is_due(self, event: Event) -> bool:
-        """Whether memory, that of the processes or of the GPUs, has moved since the last record."""
+        """Whether memory, of the processes or the GPUs, has moved since the last record."""
         if self._sent is None or event.clock_ns - self._sent[0] < _SPACING:
             return False
         known, now = _memory(*self._sent[1:]), _memory(event.attributes, semconv.READING_PREFIX)
@@ -273,7 +273,7 @@ def _labels_of(step: StepInfo | None) -> dict[str, Any]:
 
 
 class Impairments:
-    """GPUs that something slows down, or whose memory fails: said when it begins."""
+    """GPUs that something slows down, or whose memory fails: reported when it begins."""
 
     def __init__(self) -> None:
         self._known: dict[str, GpuActivity] = {}

@@ -2,7 +2,7 @@
 
 A run's name is on four series of each process (`quant.run.start`, `.last_seen`, `.memory.peak`, `.end`), and
 dashboards join the others by process: as an attribute of every metric it would begin new series with
-each run, and the SDK goes on to send the old ones. `quant.run.end` says that a run has ended, because
+each run, and the SDK goes on to send the old ones. `quant.run.end` shows that a run has ended, because
 steps may be shorter than an export; an end that no collection has seen is kept for the next one.
 """
 
@@ -378,7 +378,7 @@ class _PendingSeries:
 class _OnePerCollection:
     """A reading for all instruments of one collection.
 
-    The SDK calls instruments one after the other and does not say when a collection begins: one
+    The SDK calls instruments one after the other and does not announce a collection: an instrument
     that asks again belongs to the next. A reading costs a millisecond, and a collection would
     take one for each of a dozen instruments.
     """
@@ -402,7 +402,7 @@ class _Run:
     """One run."""
 
     began: float  # Seconds since the epoch
-    identity: dict[str, Any]  # Attributes of the point that says when it began
+    identity: dict[str, Any]  # Attributes of the point that has its start
     ended: float | None = None  # Seconds since the epoch; None while it goes on
     # Highest memory of a run that has ended, in bytes; None if it was not measured
     peak: Any = None

@@ -45,7 +45,7 @@ class ProfilesSink(Sink):
     ) -> None:
         self._send, self._ids_of = send, ids_of
         self._steps: dict[int, _Step] = {}
-        self._resource: Attributes | None = None  # That of the run's span
+        self._resource: Attributes | None = None  # The resource of the run's span
 
     def receive(self, event: Event) -> None:
         """Notes the steps; sends their profiles at the end of the run, or of a worker's task."""

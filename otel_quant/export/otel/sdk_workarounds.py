@@ -184,7 +184,7 @@ class Workarounds:
 
 
 WORKAROUNDS: Final = Workarounds()
-"""Those of this process."""
+"""The workarounds of this process."""
 
 
 def close_inherited_connections(providers: Iterable[Any]) -> None:

@@ -1,11 +1,11 @@
-"""Says what telemetry comes from: service, process and machine; and names the run for people.
+"""Names where telemetry comes from: service, process and machine; and names the run for people.
 
 The SDK calls a service without a name ``unknown_service:python``; it is named after the program. The SDK's own
 way to a name, or to the machine, is a resource detector, which is used only if an environment variable
 lists it; the program and its children would see that variable. So the resource that automatic
 instrumentation has made is completed, before the program's own code runs.
 
-A run is named by service, model and start time, or by what OTEL_QUANT_RUN_NAME says. The name is given
+A run is named by service, model and start time, or as OTEL_QUANT_RUN_NAME has it. The name is given
 when the run begins and does not change, because log records have it from the first on, and a metric
 whose labels change is another series.
 """
@@ -35,7 +35,7 @@ _UNNAMED: Final = "unknown_service"
 
 
 def name_service(providers: Iterable[Any] = ()) -> None:
-    """Completes what the providers that automatic instrumentation has made say of this process.
+    """Completes the resources of the providers that automatic instrumentation has made.
 
     Called by automatic instrumentation, and by a run that begins: a process that
     :mod:`multiprocessing` has spawned learns only after its start which program it belongs to, and
@@ -58,7 +58,7 @@ def of_this_process(resource: Any) -> Any:
     own = {
         _KEY: (name_of_program() or name) if name.startswith(_UNNAMED) else name,
         semconv.SERVICE_INSTANCE: _instance(known.get(semconv.SERVICE_INSTANCE), type(resource)),
-        semconv.PROCESS_PID: process[semconv.PROCESS_PID],  # not that of a forked child's parent
+        semconv.PROCESS_PID: process[semconv.PROCESS_PID],  # not the id of a forked child's parent
     }
     return type(resource)({**process, **known, **own}, resource.schema_url)
 
@@ -84,13 +84,13 @@ def resource_without_sdk() -> dict[str, AttributeValue]:
 
 
 _INSTANCES: Final[dict[int, str]] = {}
-"""The identifier of this process, by process id; in a forked child those of its parents are first."""
+"""The identifier of this process, by process id; in a forked child its parents' identifiers are first."""
 
 
 def _instance(known: Any, resource_class: type) -> str:
     """Returns the identifier of this process, and of no other; `known` is what the resource has.
 
-    One that the environment gives is that of a container (as the conventions of Kubernetes have it),
+    One that the environment gives identifies a container (as the conventions of Kubernetes have it),
     and all processes in it inherit it: ranks would be one series in Prometheus. It is kept as the
     beginning of each one's own.
     """

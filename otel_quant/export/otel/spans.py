@@ -267,7 +267,7 @@ class SpansSink(Sink):
                 return  # a step that was opened meanwhile in this thread has made it
             self._root = made
         if made.is_own:
-            # Without the lock: the log record that tells of it may take any time to be sent.
+            # Without the lock: the log record about it may take any time to be sent.
             if earlier is not None:
                 self._provider_found()
             self._run_span_started(made.context, known, start_ns)
@@ -335,7 +335,7 @@ def _resource_of(span: Span) -> Attributes | None:
 
 
 def _set_error(span: Span, event: Event) -> None:
-    """Says on a span what ended its step."""
+    """Records on a span what ended its step."""
     assert event.error is not None
     span.set_attribute(semconv.ERROR_TYPE, event.error)
     if event.exception is not None and event.run.paths:

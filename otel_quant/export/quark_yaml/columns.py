@@ -72,7 +72,7 @@ class ProgramMetrics:
         return values
 
     def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
-        """Returns the values of the program's own metrics of the whole run, by name."""
+        """Returns the values of the program's own metrics of the run, by name."""
         added = [metric for metric in self._all("summary_metrics") if _is_added(metric)]
         return _collect(added, _context_at_end(reading, baseline, peaks)) if added else {}
 
@@ -116,7 +116,7 @@ class ProgramMetrics:
 
         They are part of this process's metrics from now on. At a checkpoint they are not asked
         again, because the program may count the calls: ours of that name has the values of Quark's
-        record. Those of the whole run are asked at the end of the run, if Quark's profiler is on.
+        record. Metrics of the run are asked at the end of the run, if Quark's profiler is on.
         """
         self._adopted = profiler
         with FAULTS.kept_in(_QUARKS_METRICS):
@@ -125,7 +125,7 @@ class ProgramMetrics:
                 self._of_quark[checkpoint] = {name: record[name] for name in names & record.keys()}
 
     def _all(self, kind: Kind, strict: bool = False) -> list[Metric]:
-        """Returns all metrics of a kind, those of an adopted profiler last."""
+        """Returns all metrics of a kind, an adopted profiler's last."""
         metrics: list[Metric] = getattr(self, kind)
         if strict:
             metrics = [metric for metric in metrics if type(metric) is not FigureMetric]

@@ -2,7 +2,7 @@
 
 A metric is an object with a ``name`` (the key in the file), a ``get_definition()`` (its line in
 the comment at the end of the file) and a ``collect(context)`` that returns the value, or None to
-leave the key out. The classes, their keys, units and rounding are those of AMD Quark's profiler,
+leave the key out. The classes, their keys, units and rounding are the same as in AMD Quark's profiler,
 so that a metric written for one works with the other. "mb" in a key means 1024 * 1024 bytes.
 """
 # ruff: noqa: D102 - the base classes document the methods that every metric has.
@@ -114,7 +114,7 @@ class CheckpointMetric(BaseMetric):
 
 
 class SummaryMetric(BaseMetric):
-    """A figure of the whole run, taken once at its end."""
+    """A figure of the run, taken once at its end."""
 
     @abstractmethod
     def collect(self, context: MetricContext) -> Any:

@@ -4,12 +4,12 @@ A checkpoint is on disk when the sink's method returns, so the file of a killed 
 end; see :mod:`otel_quant.export.quark_yaml.file`. Five things are not in Quark's file, and ``strict`` leaves
 them out: records of steps that Quark's profiler declares but does not report, last keys
 ``error_message`` and ``error`` in the End record of a failed step, comments below a record (the
-step's peaks; what the step says of the run), the sections ``run`` and ``run_end`` with what made the
+step's peaks; new facts about the run), the sections ``run`` and ``run_end`` with what made the
 run and how it went, and a last section ``onnx_model_cost`` with the static cost of the models. What
 reads Quark's file ignores them. ``run`` stands before the records, so that the file of a killed run has
 it too.
 
-A step may last for hours: of a run that is killed in it, a file beside the local file says what the run
+A step may last for hours: of a run that is killed in it, a file beside the local file has what the run
 was doing and using a second before. It is what a recording has as ``state.<pid>.json``. Its name has the
 run's id, so that a later run at the same path leaves it alone; the end of the run removes it.
 """
@@ -86,7 +86,7 @@ class QuarkYamlSink(Sink):
         return self._file.path if self._file is not None else self._requested
 
     def keep(self, pieces: list[str]) -> bool:
-        """Keeps the text in memory too, before the run begins; not that of a strict file."""
+        """Keeps the text in memory too, before the run begins; not for a strict file."""
         if not self._strict:
             self._kept = pieces
         return not self._strict
@@ -240,7 +240,7 @@ class QuarkYamlSink(Sink):
         return text
 
     def _new_facts(self, event: Event) -> str:
-        """Returns, as comments, what a step says of the run that was not known before it."""
+        """Returns, as comments, facts about the run that a step has and that were not known before it."""
         step, method = event.step, event.attributes.get(semconv.CALIBRATION_METHOD)
         of_step = (step.library, step.library_version) if step is not None else None
         is_known = of_step in self._told and (method is None or "calibration_method" in self._facts)

@@ -311,7 +311,7 @@ def read_curve(path: Path, left_out: LeftOut | None = None) -> RecordedCurve:
 # --- the largest processes ----------------------------------------------------------------
 
 MOST: Final = 5
-"""Child processes with a series in a curve: each makes the file larger for the whole of the recording."""
+"""Child processes with a series in a curve: each makes the file larger for the rest of the recording."""
 
 _LONGEST_NAME: Final = 60
 _INTERPRETERS: Final = ("python", "bash", "sh", "dash")
@@ -323,8 +323,8 @@ SMALLEST_SHARE: Final = 0.05
 class LargestProcesses:
     """Names the largest processes, and gives the program and its :data:`MOST` largest children a series.
 
-    The program's begins with its first child, before any other: until then it would say what the whole
-    says, in as much room. A child gets one if it was among the largest at two looks in a row, so that
+    The program's begins with its first child, before any other: until then it would repeat the total
+    in as much room. A child gets one if it was among the largest at two looks in a row, so that
     none that lives a moment, or is a copy of its parent until it calls `exec`, takes the place of
     another; with as many already, in place of the one whose highest memory is the lowest.
     """
@@ -393,7 +393,7 @@ class LargestProcesses:
 
 
 def name_of(pid: int) -> str | None:
-    """Returns a process's name as a person would say it: ``python3 train.py``."""
+    """Returns a process's name as a person would write it: ``python3 train.py``."""
     try:
         words = read_proc(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
     except OSError:

@@ -77,7 +77,7 @@ def finite(value: Any) -> Any:
 
 
 EXPECTED: Final = "expected a recording (the folder that `otel-quant run -- PROGRAM` makes) or a quark_profile.yaml"
-"""What errors say is expected of a path."""
+"""The expected kind of path, as errors name it."""
 
 
 class NotARecordingError(ValueError):
@@ -144,7 +144,7 @@ class StateFile:
             self._head, self._head_of = as_json(head), (newest, more)
         known = list(steps)
         texts = [_step_text(*step) for step in known]
-        # Without room for all lines, that of the last step: numbers of samples matter more.
+        # Without room for all lines, only the line of the last step: numbers of samples matter more.
         short = [_step_text(*step[:3], None) for step in known[:-1]] + texts[-1:]
         for kept in itertools.chain((texts,), (short[at:] for at in range(len(short) + 1))):
             text = f'{self._head[:-1]},"steps":[{",".join(kept)}]}}'

@@ -46,7 +46,7 @@ def curve_path(folder: Path, process: str) -> Path:
 
 
 def state_path(folder: Path, process: str) -> Path:
-    """Returns the path of the file that says what a process does now."""
+    """Returns the path of the file that has what a process does now."""
     return folder / _STATE.format(process)
 
 
@@ -66,7 +66,7 @@ def processes_in(folder: Path) -> list[str]:
 
 
 def is_of_process(name: str) -> bool:
-    """Returns whether a file has a name that only those of a recording have."""
+    """Returns whether a file has a name that only files of a recording have."""
     return _PROCESS.fullmatch(name) is not None
 
 

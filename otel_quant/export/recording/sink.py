@@ -148,7 +148,7 @@ class RecordingSink(Sink):
         self._write(event, {**of_step, "attributes": event.attributes, **_checkpoint(event)})
 
     def step_ended(self, event: Event) -> None:
-        """Writes what a step's span says."""
+        """Writes the attributes of a step's span."""
         assert event.step is not None
         end = {"index": event.step.index, "samples": event.samples, "items": event.items}
         self._write(event, {**end, **_ending(event), **_checkpoint(event)})

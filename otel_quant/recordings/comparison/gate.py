@@ -224,7 +224,7 @@ def _p(test: _Test, level: float) -> float | None:
 
 
 def _outcome(test: _Test, is_rare: bool | None) -> Outcome:
-    """Says whether a side is worse than the base by more than the limit, and by more than noise.
+    """Judges whether a side is worse than the base by more than the limit, and by more than noise.
 
     Judged is what is left of a time without the wait of the main thread for a processor. With too
     few runs to tell noise (`is_rare` is None), the best run has to be worse than the worst of the

@@ -31,7 +31,7 @@ Figures: TypeAlias = Mapping[str, float]
 TOTAL: Final[StepPath] = ()
 
 _MOST_APART: Final = 10_000
-"""Steps of a recording from which on those of one name count as one: nobody reads more rows."""
+"""Steps of a recording from which on steps of one name count as one: nobody reads more rows."""
 
 _PARTIAL: Final[Mapping[State, str]] = {
     "running": "is still running",
@@ -139,7 +139,7 @@ def _without_most_steps(recording: Recording) -> Recording:
 
 
 def _steps(recording: Recording, together: bool) -> Iterator[tuple[StepPath, ComparedStep]]:
-    """Yields the steps of all processes; those of the first have no process in their path."""
+    """Yields the steps of all processes; steps of the first have no process in their path."""
     processes = list(dict.fromkeys(run.process for run in recording.runs))
     of_run = summary.steps_of(recording)
     found: dict[StepPath, tuple[int, ComparedStep]] = {}

@@ -1,6 +1,6 @@
 """What a list of runs can show: names, units, their values as texts, and conditions on them.
 
-A name is that of an attribute of the spans, without ``quant.``: ``calibration.method``. What stands
+A name is an attribute name of the spans, without ``quant.``: ``calibration.method``. What stands
 in :data:`LISTED` and in :data:`otel_quant.schema.catalog.QUANTITIES` is made of several of these.
 """
 
@@ -52,7 +52,7 @@ class Field:
 
 
 LISTED: Final = (
-    Field(MODEL, "MODEL", "", "name of the float model's file, of `model.onnx` that of its folder; of a model of torch its own, or its class"),
+    Field(MODEL, "MODEL", "", "name of the float model's file, its folder's name for `model.onnx`; for a model of torch its own name, or its class"),
     Field(METHOD, "METHOD", "", "calibration method"),
     Field(CONFIG, "CONFIG", "", "name of the configuration"),
     Field(STATUS, "STATUS", "", "`ended`, `failed`, `killed`, `lost` or `running`"),
@@ -70,7 +70,7 @@ LISTED: Final = (
 NAMES: Final = tuple(field.name for field in LISTED)
 
 FAILED: Final = "failed"
-"""Runs of processes within it that did not end well, where the whole did; shown beside the status."""
+"""Runs of processes within it that did not end well, where the program did; shown beside the status."""
 
 _ATTRIBUTES: Final = {
     attribute.name.replace("<role>", role): attribute.unit
@@ -246,7 +246,7 @@ def _moment(text: str, value: Value) -> float:
     except ValueError:
         raise ConditionError(
             f"{text}: {value!r} is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless "
-            "it says otherwise"
+            "it has an offset"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
@@ -288,7 +288,7 @@ class Pivot:
 def pivot(
     runs: Sequence[Row], of_rows: str, of_columns: str, value: str, *, any_status: bool = False
 ) -> Pivot:
-    """Makes a table of runs; those of several libraries have a row each."""
+    """Makes a table of runs; runs with several libraries have a row for each."""
     beside = (MODEL_SIZE, ACTIVATION_SIZE) if of_rows == MODEL else ()
     if LIBRARY not in (of_rows, of_columns) and len({run.get(LIBRARY) for run in runs}) > 1:
         beside = (LIBRARY, *beside)

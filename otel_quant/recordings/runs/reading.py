@@ -156,8 +156,8 @@ def _row_at(path: str, names: Sequence[str], in_brief: bool) -> _Read:
     try:
         recording = read(Path(path), in_brief=in_brief)
     except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return None, [Unreadable(path, said.removeprefix(f"{path}: ") or type(error).__name__)]
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return None, [Unreadable(path, reason.removeprefix(f"{path}: ") or type(error).__name__)]
     # That a profile has no end is its status.
     problems = recording.problems if recording.path.is_dir() else ()
     return row_of(recording, names), [Unreadable(path, each) for each in problems]

@@ -32,7 +32,7 @@ _TIMEOUT: Final = "OTEL_EXPORTER_OTLP_TIMEOUT"
 def send_inference(result: InferenceResult, recording: Path | None, settings: Settings) -> None:
     """Sends all three signals, for ``OTEL_QUANT_EXIT_TIMEOUT`` at most; NotSentError if it cannot.
 
-    The parent of the span is what ``TRACEPARENT`` says, else the run of the recording.
+    The parent of the span is the span in ``TRACEPARENT``, else the run of the recording.
     """
     os.environ.setdefault(_TIMEOUT, f"{max(1, round(settings.exit_timeout))}")
     endpoint = configured_endpoint()

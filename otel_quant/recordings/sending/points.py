@@ -56,7 +56,7 @@ _DATA: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
     "gauge": Gauge,
     "observable_gauge": Gauge,
 }
-"""What the points of each kind of instrument are put in."""
+"""What contains the points of each kind of instrument."""
 
 
 class RecordedMeters:

@@ -1,6 +1,6 @@
 """Makes the events of a recorded run again, and gives them to the sinks of spans, log records and metrics.
 
-The sinks are those of a live run. What they write to has the recorded ids and times: see
+The sinks are the same as in a live run. What they write to has the recorded ids and times: see
 :mod:`otel_quant.recordings.sending.points` for metrics.
 """
 
@@ -100,7 +100,7 @@ def _exporter(kept: list[Any]) -> Any:
 
 
 class Identifiers:
-    """The ids of the spans of a recording: those of the program, else made from the id of the run.
+    """The ids of the spans of a recording: the program's own, else made from the id of the run.
 
     A program without an SDK has no spans, so its recording has no ids of them. Made ones are the same each
     time that the recording is sent.
@@ -183,7 +183,7 @@ def _made(run: RecordedRun, what: str, size: int) -> str:
 
 
 class _RecordedIds(IdGenerator):
-    """Gives spans the ids that are put in."""
+    """Gives spans the recorded ids."""
 
     def __init__(self) -> None:
         self.next: deque[SpanContext] = deque()
@@ -478,7 +478,7 @@ class Replay:
 
 
 def program_span(recording: Recording) -> list[Any]:
-    """Returns the span of the whole program, if its launcher has given one to its processes."""
+    """Returns the span of the program, if its launcher has given one to its processes."""
     ending = recording.ending
     if recording.span is None or ending is None:
         return []

@@ -1,4 +1,4 @@
-"""Sends the telemetry of a recording to where the environment says: with the exporters that it configures."""
+"""Sends the telemetry of a recording with the exporters that the environment configures."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Sent:
 def send_recording(
     recording: Recording, *, ending_lines: Sequence[str] = (), only_unended: bool = False
 ) -> Sent:
-    """Sends the telemetry of a recording to where the environment says.
+    """Sends the telemetry of a recording to the endpoint that the environment configures.
 
-    `ending_lines` say how the program ended, the most important first.
+    `ending_lines` describe how the program ended, the most important first.
     """
     runs = unended(recording) if only_unended else [
         run for run in recording.runs if run.state != "running"
@@ -109,7 +109,7 @@ _EXPORTERS: Final = (
 
 
 class NotSentError(Exception):
-    """Something could not be sent. The message says why, in one line."""
+    """Something could not be sent. The message names the reason, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Endpoint:
 
 def configured_endpoint() -> Endpoint:
     """Returns the exporters that ``opentelemetry-instrument`` would give to a program."""
-    # A protocol says how to send, not where.
+    # A protocol sets how to send, not where.
     where = {name: each for name, each in os.environ.items() if not name.endswith("_PROTOCOL")}
     if defaults_in(where, where) is not None:
         raise NotSentError(
@@ -166,14 +166,14 @@ def send(exporters: Iterable[Any], batch: Any) -> None:
     """Sends a batch to each exporter."""
     for exporter in exporters:
         reason, failed = type(exporter).__name__, True
-        with _CapturedLog() as said:
+        with _CapturedLog() as log:
             try:
                 result = exporter.export(batch)
                 failed = result is False or getattr(result, "name", "") == "FAILURE"
             except OSError as error:  # in 1.38 those over HTTP raise it if nothing listens
                 reason = str(error)
         if failed:
-            reason = said.last or reason
+            reason = log.last or reason
             address = getattr(exporter, "_endpoint", "")  # the exporters over gRPC log it
             raise NotSentError(reason if address in reason else f"{address}: {reason}")
 

@@ -120,15 +120,15 @@ DEFECTS: dict[str, Planted] = {
         frozenset({"g1", "bias_DQ", "w_DQ", "x_DQ", "relu_Q"}),
     ),
     "cast": Planted(
-        cast, "inserted", "m1", "put in a Cast in front of MatMul `m1`",
+        cast, "inserted", "m1", "inserted a Cast in front of MatMul `m1`",
         frozenset({"InsertedPrecisionFreeCast_x"}),
     ),
     "transpose": Planted(
-        transpose, "inserted", "c2", "put in a Transpose between QuantizeLinear `pool_Q` and Conv `c2`",
+        transpose, "inserted", "c2", "inserted a Transpose between QuantizeLinear `pool_Q` and Conv `c2`",
         frozenset({"Transpose_token_5"}),
     ),
     "reorder": Planted(
-        reorder, "inserted", "c2", "put in a ReorderInput between Softmax `soft` and Conv `c2`",
+        reorder, "inserted", "c2", "inserted a ReorderInput between Softmax `soft` and Conv `c2`",
         frozenset({"ReorderInput_token_4"}),
     ),
     "dynamic shape": Planted(

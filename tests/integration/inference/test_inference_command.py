@@ -130,7 +130,7 @@ def test_assumed_shapes_are_printed_and_given_ones_are_used(tmp_path: Path) -> N
     float_matmuls().save(tmp_path / "float.onnx")
     out, _ = run(tmp_path, "float.onnx", "open.onnx", "--format", "json")
     accuracy = json.loads(out)["models"][1]["accuracy"]
-    assert accuracy["problem"] == "its inputs are not those of float.onnx"
+    assert accuracy["problem"] == "it has other inputs than float.onnx"
     assert accuracy["outputs"] == []
 
 

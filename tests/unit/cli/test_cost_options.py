@@ -240,7 +240,7 @@ def test_the_number_of_nodes_has_a_limit_that_can_be_set(
         1,
         "",
         "otel-quant: m.onnx: unfolds into more than 19 operations or 5,000,000 operands and "
-        "attributes, those of functions and bodies included; expected fewer; --max-nodes raises both "
+        "attributes, functions and bodies included; expected fewer; --max-nodes raises both "
         "limits\n",
     )
     with pytest.raises(SystemExit) as caught:

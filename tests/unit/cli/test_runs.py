@@ -186,7 +186,7 @@ def test_a_question_in_gib_is_answered_in_gib(capsys: pytest.CaptureFixture[str]
         (("--where", "memory.peak>much"), "--where memory.peak>much: 'much' is no number; memory.peak is one, such as 1.89 GB"),
         (("--where", "memory.peak>2s"), "--where memory.peak>2s: 's' is no unit of memory.peak; expected one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"),
         (("--where", "model>a"), "--where model>a: model is a text, such as bert; expected model=... or model!=..."),
-        (("--where", "when>now"), "--where when>now: 'now' is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless it says otherwise"),
+        (("--where", "when>now"), "--where when>now: 'now' is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless it has an offset"),
         (("--where", "memry.peak>1"), "--where memry.peak>1: no run has 'memry.peak'; expected a column of the list (model, status, memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"),
         (("--sort", "peak"), "--sort peak: no run has 'peak'; expected a column of the list (model, status, memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"),
         (("--value", "status"), "--value status: 'ended' is no figure; expected a name such as memory.peak or duration"),

@@ -67,7 +67,7 @@ GPU = ModelResult(
     kind="torch",
     latency=_call(0.001, 0.001, ratio=0.05, is_apart=True),
     memory=MemoryUse(900_000_000, 700_000_000, gpu=2_240_000_000),
-    accuracy=Accuracy(problem="its inputs are not those of fp32"),
+    accuracy=Accuracy(problem="it has other inputs than fp32"),
 )
 FAILED = ModelResult("compiled", "its first call failed: InductorError: no compiler", kind="torch")
 RESULT = InferenceResult(
@@ -107,7 +107,7 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_the_command() -> Non
         "compiled       -  -                 -     -       -               -        -            -           -      -                   -  its first call failed: InductorError: no compiler",
         "",
         "again: its error is not known of all outputs: only one of the two has an output 'more'",
-        "on a GPU: its error is not known: its inputs are not those of fp32",
+        "on a GPU: its error is not known: it has other inputs than fp32",
         "",
         "measured",
         "baseline  fp32",
@@ -136,7 +136,7 @@ def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
         "fp32,0.0201,0.01809,0.02211,0.004,600000000,14200000,0.012,0,,,torch,,",
         "int8,0.0099,0.00891,0.01089,0.005,450000000,3630000,3.25,12.5,47.31,0.0203,torch,2,",
         "again,0.0202,0.01818,0.02222,0.0061,600000000,14200000,,,,0,torch,,only one of the two has an output 'more'",
-        "on a GPU,0.001,0.0009,0.0011,0.001,2240000000,,,,,,torch,20,its inputs are not those of fp32",
+        "on a GPU,0.001,0.0009,0.0011,0.001,2240000000,,,,,,torch,20,it has other inputs than fp32",
         "compiled,,,,,,,,,,,torch,,its first call failed: InductorError: no compiler",
     ]
 

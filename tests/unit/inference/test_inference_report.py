@@ -63,7 +63,7 @@ INT8 = ModelResult(
     ran=RAN,
     findings=(
         Finding("unfused", "conv", "c was not fused", "", 20.0, 0.2, ("c_q", "c"), "a.cc", "Conv"),
-        Finding("inserted", "conv", "t was put in", "", 9.5, 0.095, ("token_7",), "b.cc", "T"),
+        Finding("inserted", "conv", "t was inserted", "", 9.5, 0.095, ("token_7",), "b.cc", "T"),
     ),
     accuracy=Accuracy(
         (OutputError("y", 30.25, 0.999, 0.125), OutputError("z", None, 1.0, 0.0)),
@@ -138,7 +138,7 @@ def test_the_report_has_the_answer_then_models_and_nodes_then_all_measurements()
         "",
         "int8.onnx: what went wrong",
         "- c was not fused",
-        "- t was put in",
+        "- t was inserted",
         "",
         "model       peak until the first run",
         "----------  ------------------------",
@@ -260,7 +260,7 @@ def test_csv_has_each_kernel_with_its_findings() -> None:
         "model,kernel,operator,provider,node,micros,share,calls,macs,macs_per_second,inputs,outputs,findings,allocated",
         "int8.onnx,c,QLinearConv,CPU,conv,50,0.5,1,5000000,100000000000,uint8 8x64,float32 8,c was not fused,",
         "int8.onnx,c_q,QuantizeLinear,CPU,conv,20,0.2,1,,,float32 8x64,float32 8,c was not fused,",
-        "int8.onnx,token_7,Transpose,CUDA,,9.5,0.095,1,,,float32 8x64,float32 8,t was put in,",
+        "int8.onnx,token_7,Transpose,CUDA,,9.5,0.095,1,,,float32 8x64,float32 8,t was inserted,",
         "int8.onnx,r,Relu,CPU,relu,0.5,0.005,1,,,,,,",
     ]
 
@@ -287,7 +287,7 @@ def test_the_page_begins_with_the_answer_and_has_the_same_tables_with_bars() -> 
     assert bars[:3] == [("12.5", "99.2"), ("5.00", "39.7"), ("12.6", "100.0")]
     assert bars[3:6] == [("80.0", "100.0"), ("70.0", "87.5"), ("9.5", "11.9")]
     points = re.findall(r"<li>(.*)</li>", page)
-    assert points == ["nothing", "c was not fused (a.cc)", "t was put in (b.cc)", "nothing"]
+    assert points == ["nothing", "c was not fused (a.cc)", "t was inserted (b.cc)", "nothing"]
     assert "cannot be opened" in page
     assert ">SQNR <small>dB</small>" in page
     assert "<h2>How it was measured</h2>" in page

@@ -146,7 +146,7 @@ def test_the_names_of_variables_are_those_of_the_settings() -> None:
         (0, "no Python was started, or one with -S, -E or -I, which keep otel-quant out of it"),
         (1, "/a/python has no otel-quant: install it in that environment"),
         (2, "/o/python is older than Python 3.11"),
-        (3, "automatic instrumentation failed, as the program's output says"),
+        (3, "automatic instrumentation failed, as the program's output shows"),
         (4, NOT_CALLED),
         (5, NOT_CALLED),
     ],

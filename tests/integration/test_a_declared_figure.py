@@ -161,7 +161,7 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
     assert found == dict.fromkeys(found, True)
 
 
-def test_a_renamed_attribute_is_found_in_old_recordings_under_its_new_name(tmp_path: Path) -> None:
+def test_a_renamed_attribute_of_an_old_recording_is_read_under_its_new_name(tmp_path: Path) -> None:
     before = Copied(tmp_path / "before", {})
     after = Copied(
         tmp_path / "after",

@@ -155,7 +155,7 @@ ModelQuantizer(config).quantize_model("float.onnx", "bf16.onnx", Reader())
 @pytest.mark.parametrize(
     ("library", "more"), [("quark.onnx", BFLOAT16), ("onnxruntime.quantization", "")]
 )
-def test_lengths_that_a_model_leaves_open_are_those_of_the_samples(
+def test_open_lengths_of_a_model_are_taken_from_the_samples(
     library: str, more: str, tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
     """Also for a format that is not calibrated, as BF16 is not."""
@@ -173,9 +173,7 @@ def test_lengths_that_a_model_leaves_open_are_those_of_the_samples(
         assert prefix + "assumed" not in span.attributes
 
 
-def test_lengths_are_assumed_where_there_is_no_calibration(
-    tmp_path: Path, otlp: OtlpReceiver
-) -> None:
+def test_open_lengths_are_assumed_without_a_calibration(tmp_path: Path, otlp: OtlpReceiver) -> None:
     quantize(tmp_path, otlp, model=DYNAMIC, script=WITHOUT_CALIBRATION)
 
     for span, role, _ in models_costed(otlp, ""):
@@ -187,7 +185,7 @@ def test_lengths_are_assumed_where_there_is_no_calibration(
     assert [entry["assumed"] for entry in section] == [["N=1"], ["N=1"]]
 
 
-def test_models_that_cannot_be_costed_are_warnings_and_the_script_goes_on(
+def test_models_that_cannot_be_costed_are_warnings_and_the_script_continues(
     tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
     off = {"OTEL_QUANT_COST_TIMEOUT": "0", "OTEL_QUANT_PATHS": "false"}

@@ -62,7 +62,7 @@ def test_the_wheel_records_a_program_in_an_environment_that_has_nothing_else(
     assert (tmp_path / "made" / "report.html").exists()
 
 
-def test_the_folder_of_the_instrumentation_image_instruments_a_program_that_has_it_on_its_path(
+def test_the_folder_of_the_instrumentation_image_instruments_a_program(
     made: Path, tmp_path: Path
 ) -> None:
     [install] = [

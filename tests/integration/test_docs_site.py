@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_site_has_every_page_and_no_link_leads_nowhere(tmp_path: Path) -> None:
+def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     shutil.copy(ROOT / "zensical.toml", tmp_path)
     zensical = Path(sys.executable).with_name("zensical")

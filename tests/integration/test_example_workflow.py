@@ -21,7 +21,7 @@ with otel_quant.step("Calibration"):
 """
 
 
-def test_the_example_workflow_fails_a_change_that_needs_more_memory(tmp_path: Path) -> None:
+def test_the_example_workflow_rejects_a_change_that_needs_more_memory(tmp_path: Path) -> None:
     for side, size in (("base", 100), ("new", 160)):
         (tmp_path / side).mkdir()
         (tmp_path / side / "quantize.py").write_text(PROGRAM.format(megabytes=size))

@@ -60,7 +60,7 @@ def test_the_table_has_the_memory_of_each_method(database: Any) -> None:
     ]
 
 
-def test_runs_that_did_not_end_well_and_steps_by_day_are_found(database: Any) -> None:
+def test_failed_runs_and_steps_by_day_are_found(database: Any) -> None:
     assert database.sql(UNWELL).fetchall() == [("runs/killed", "killed", "MinMSE", 7.5 * GB)]
     day = datetime(2023, 11, 14).date()
     assert database.sql(STEPS).fetchall() == [

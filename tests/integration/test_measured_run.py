@@ -79,7 +79,7 @@ def test_a_block_instruments_the_libraries_itself_and_needs_no_sdk_and_no_file(
     ]  # fmt: skip
 
 
-def test_a_block_has_the_figures_that_all_commands_have_of_its_recording(tmp_path: Path) -> None:
+def test_a_block_has_the_same_values_as_all_commands(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     code = QUANTIZING + NOTEBOOK_SNIPPET + FIGURES
     found = figures_of(run_script(tmp_path, code, OTEL_QUANT_RECORD=str(folder))[0])
@@ -96,7 +96,7 @@ def test_a_block_has_the_figures_that_all_commands_have_of_its_recording(tmp_pat
     assert {"memory_delta", "disk_read_chars", "cpu_wait", "page_faults_major"} <= known.keys()
 
 
-def test_each_of_two_blocks_has_its_own_steps_and_a_call_after_them_has_none_of_theirs(
+def test_each_of_two_blocks_has_its_own_steps_and_a_later_call_has_none(
     tmp_path: Path,
 ) -> None:
     out, err = run_script(
@@ -111,7 +111,7 @@ def test_each_of_two_blocks_has_its_own_steps_and_a_call_after_them_has_none_of_
     assert (out.splitlines()[-1], "otel_quant" in err) == ("[2, 2] True", False)
 
 
-def test_a_file_that_is_asked_for_shows_the_table_that_the_run_prints(tmp_path: Path) -> None:
+def test_a_requested_file_shows_the_same_table_as_the_run(tmp_path: Path) -> None:
     out, _ = run_script(
         tmp_path,
         QUANTIZING
@@ -136,7 +136,7 @@ def test_a_file_that_is_asked_for_shows_the_table_that_the_run_prints(tmp_path: 
     [("p.yaml", {}), ("p.yaml", {"OTEL_QUANT_YAML_STRICT": "true"}), ("/proc/none/p.yaml", {})],
     ids=["a file", "a strict file", "a file that cannot be written"],
 )
-def test_a_run_prints_its_table_whatever_becomes_of_the_file(
+def test_a_run_prints_its_table_if_the_file_is_lost(
     tmp_path: Path, path: str, environ: dict[str, str]
 ) -> None:
     out, _ = run_script(
@@ -295,7 +295,7 @@ print(otel_quant.Run())
     assert out.splitlines()[-2:] == ["None None None 1", "the run has recorded nothing"]
 
 
-def test_each_block_in_an_instrumented_program_has_a_trace_and_a_file_of_its_own(
+def test_each_block_in_an_instrumented_program_has_its_own_trace_and_file(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     script = """

@@ -35,7 +35,7 @@ def resolved(folder: Path, extra: str, *requirements: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("extra", ["otlp", "quark"])
 @pytest.mark.parametrize("release", [YEAR_AGO, {}], ids=["of a year ago", "of today"])
-def test_it_resolves_beside_common_instrumentations_and_the_opentelemetry(
+def test_the_package_installs_beside_common_instrumentations(
     tmp_path: Path, release: dict[str, str], extra: str
 ) -> None:
     others = [f"opentelemetry-instrumentation-{name}" for name in INSTRUMENTATIONS]

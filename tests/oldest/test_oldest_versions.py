@@ -96,7 +96,7 @@ def steps_in(path: Path) -> list[str]:
     return [record["step"] for record in yaml.safe_load(path.read_text())["memory_usage"]]
 
 
-def test_every_signal_is_there(tmp_path: Path) -> None:
+def test_every_signal_is_sent(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     assert yaml.safe_load(ran(tmp_path, "-c", SIGNALS, root)) == {
         "spans": [
@@ -127,7 +127,7 @@ def test_every_signal_is_there(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_file_and_children_work(tmp_path: Path) -> None:
+def test_the_file_and_children_work(tmp_path: Path) -> None:
     (tmp_path / "quantize.py").write_text(
         "import multiprocessing, otel_quant\n"
         "otel_quant.QuantInstrumentor().instrument()\n"
@@ -145,7 +145,7 @@ def test_file_and_children_work(tmp_path: Path) -> None:
     ]
 
 
-def test_opentelemetry_instrument_writes_the_file_and_says_nothing(tmp_path: Path) -> None:
+def test_opentelemetry_instrument_writes_the_file_without_output(tmp_path: Path) -> None:
     (tmp_path / "quantize.py").write_text("import otel_quant\nwith otel_quant.step('main'): pass\n")
     launcher = Path(sys.executable).with_name("opentelemetry-instrument")
     said = ran(tmp_path, launcher, sys.executable, "quantize.py", OTEL_QUANT_PROFILE="profile.yaml")
@@ -153,7 +153,7 @@ def test_opentelemetry_instrument_writes_the_file_and_says_nothing(tmp_path: Pat
     assert steps_in(tmp_path / "profile.yaml") == ["Start", "main Start", "main End", "End"]
 
 
-def test_profiles_are_said_to_need_newer_packages(tmp_path: Path) -> None:
+def test_a_log_line_explains_that_profiles_need_newer_packages(tmp_path: Path) -> None:
     (tmp_path / "quantize.py").write_text(
         "import otel_quant\nfor _ in range(2):\n    with otel_quant.run(), otel_quant.step('main'): pass\n"
     )
@@ -184,7 +184,7 @@ def test_a_recording_is_sent_later(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     not sys.prefix.endswith("-oldest"), reason="says which versions the oldest environment holds"
 )
-def test_environment_holds_the_lower_ends() -> None:
+def test_the_environment_has_the_oldest_supported_versions() -> None:
     pinned = {
         "opentelemetry-api": "1.38.0",
         "opentelemetry-distro": "0.59b0",

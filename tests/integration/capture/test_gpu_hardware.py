@@ -47,7 +47,7 @@ def printed_by(program: str) -> Any:
 
 
 @pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="this machine has no NVIDIA GPU")
-def test_an_allocation_of_the_process_shows_as_such() -> None:
+def test_an_allocation_is_attributed_to_its_process() -> None:
     result = printed_by(PROGRAM)
     (before, imported, allocated, after), untouched, uuid, child = result
     assert untouched
@@ -80,7 +80,7 @@ def test_the_real_torch_is_left_alone_until_it_starts_cuda() -> None:
 
 
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="the fake driver would hide the GPU")
-def test_the_page_of_a_machine_with_a_gpu_says_what_was_seen_and_what_was_not_run(
+def test_the_hardware_page_lists_what_was_seen_and_what_was_not_run(
     tmp_path: Path,
 ) -> None:
     gpu, part = FakeGpu(uuid="GPU-a", used=1 << 30, util=50), FakeMig(uuid="MIG-b", used=1 << 29)

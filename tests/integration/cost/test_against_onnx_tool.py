@@ -100,7 +100,7 @@ def ours(path: Path, given: dict[str, tuple[int, ...]] | dict[str, InputSpec]) -
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_totals_of_the_family_are_the_tools_and_there_where_it_aborts(
+def test_totals_of_the_family_equal_onnx_tools_and_exist_where_it_aborts(
     family: Callable[[str], Case], name: str
 ) -> None:
     case = family(name)
@@ -113,14 +113,14 @@ def test_totals_of_the_family_are_the_tools_and_there_where_it_aborts(
 
 
 @pytest.mark.parametrize("path", light_models(), ids=lambda path: path.stem)
-def test_totals_of_the_zoo_topologies_are_the_tools(path: Path) -> None:
+def test_totals_of_the_zoo_topologies_equal_onnx_tools(path: Path) -> None:
     tool, mine = totals(tool_graph(path, None)), ours(path, {})
     if path.stem in OLD_DROPOUT:
         assert mine.pop("memory_bytes") > tool.pop("memory_bytes")
     assert mine == tool
 
 
-def test_totals_of_the_backend_test_data_are_the_tools_unless_the_tool_is_wrong() -> None:
+def test_totals_of_the_backend_test_data_equal_onnx_tools_unless_it_is_wrong() -> None:
     same = 0
     unexplained = []
     named = set()
@@ -162,7 +162,7 @@ but the first become constants."""
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
-def test_totals_of_operators_missing_in_the_test_data_are_the_tools(
+def test_totals_of_operators_missing_in_the_test_data_equal_onnx_tools(
     name: str, tmp_path: Path
 ) -> None:
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 17]> g {LEFT_OUT[name]}')

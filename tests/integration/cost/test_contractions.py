@@ -21,7 +21,7 @@ WITH_BODIES = {
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_contractions_are_those_counted_on_real_shapes(
+def test_contractions_equal_the_count_on_real_shapes(
     family: Callable[[str], Case], name: str
 ) -> None:
     case = family(name)
@@ -50,7 +50,7 @@ def test_resnet50_has_4_089_million_macs() -> None:
         ("qdq", {"int8": 1.0}),
     ],
 )
-def test_the_precision_that_contractions_execute_in_is_seen(
+def test_the_execution_precision_of_contractions_is_found(
     family: Callable[[str], Case], name: str, expected: dict[str, float]
 ) -> None:
     case = family(name)
@@ -65,7 +65,7 @@ def test_the_precision_that_contractions_execute_in_is_seen(
         ("four_bit", "int4 weight-only", {"MatMulNBits"}),
     ],
 )
-def test_the_quantized_share_is_that_of_the_quantized_operators(
+def test_the_quantized_share_is_the_share_of_quantized_operators(
     family: Callable[[str], Case], name: str, kind: str, operators: set[str]
 ) -> None:
     case = family(name)

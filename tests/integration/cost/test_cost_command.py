@@ -73,7 +73,7 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_code_1(
     assert (done.returncode, done.stderr) == (1, f"otel-quant: standard output: {problem}\n")
 
 
-def test_the_documentation_shows_what_is_printed_of_the_demo_s_model(tmp_path: Path) -> None:
+def test_the_documentation_shows_the_output_for_the_demo_model(tmp_path: Path) -> None:
     write = "from pathlib import Path; from resnet50 import write_resnet50; "
     subprocess.run(
         [sys.executable, "-c", write + "write_resnet50(Path('resnet50.onnx'))"],

@@ -133,7 +133,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize("arm", [False, True])
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("net", NETS)
-def test_what_onnxruntime_quantizes_it_runs_as_the_fused_view_says(
+def test_onnxruntime_runs_models_that_it_quantized_as_the_fused_view_expects(
     net: str, settings: str, arm: bool, folder: Path
 ) -> None:
     path = folder / "qdq.onnx"
@@ -144,7 +144,7 @@ def test_what_onnxruntime_quantizes_it_runs_as_the_fused_view_says(
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_both_forms_of_a_quantized_model_have_one_peak_in_the_fused_view(
+def test_both_forms_of_a_quantized_model_have_the_same_peak_in_the_fused_view(
     net: str, folder: Path
 ) -> None:
     for form in (QuantFormat.QDQ, QuantFormat.QOperator):
@@ -314,7 +314,7 @@ POOL = "MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]>"
 
 @pytest.mark.parametrize("first", ["Sigmoid", "Tanh", "Neg"])
 @pytest.mark.parametrize("then", [("Relu", POOL), (POOL, "Relu")])
-def test_a_relu_beside_a_pooling_runs_as_the_fused_view_says(
+def test_a_relu_beside_a_pooling_runs_as_the_fused_view_expects(
     first: str, then: tuple[str, str], tmp_path: Path
 ) -> None:
     model = onnx.parser.parse_model(CHAIN.format(first, *then))
@@ -325,7 +325,7 @@ def test_a_relu_beside_a_pooling_runs_as_the_fused_view_says(
 
 
 @pytest.mark.parametrize("arm", [False, True])
-def test_contractions_run_as_the_rules_say_in_every_form(arm: bool) -> None:
+def test_contractions_run_as_the_rules_expect_in_every_form(arm: bool) -> None:
     runs = list(compared(runtime_here()._replace(arm=arm)))
     assert [(form.title, seen, said) for form, seen, said in runs if seen != said] == []
     assert {seen for _, seen, _ in runs} == {"integers", "weights", "float", "fails"}

@@ -63,7 +63,7 @@ def model_with_a_hole(path: Path, rows: int, columns: int) -> None:
         file.write(rest + varint(8 << 3 | 2) + b"\x02\x10\x15")
 
 
-def test_weights_are_streamed_where_their_zeros_are_asked_for(tmp_path: Path) -> None:
+def test_weights_are_streamed_when_sparsity_is_requested(tmp_path: Path) -> None:
     rows, columns = 6_000, 5_000
     path = tmp_path / "large.onnx"
     model_with_a_hole(path, rows, columns)

@@ -109,7 +109,7 @@ def test_a_decoder_that_torch_exports_with_named_lengths(tmp_path: Path) -> None
     check(analyze(path, inputs=shapes), path, shapes)
 
 
-def test_lengths_that_onnx_itself_has_named_are_no_obstacle(tmp_path: Path) -> None:
+def test_lengths_named_by_onnx_itself_are_accepted(tmp_path: Path) -> None:
     path = recognizer(tmp_path / "rec.onnx")
     onnx.save(onnx.shape_inference.infer_shapes(onnx.load(path)), path)
     names = {

@@ -14,7 +14,7 @@ from tests.unit.cost.operator_case import Case, model_of
 
 
 @pytest.mark.parametrize("case", MICROSOFT.values(), ids=MICROSOFT)
-def test_results_are_as_onnxruntime_makes_them(case: Case, tmp_path: Path) -> None:
+def test_results_equal_those_from_onnxruntime(case: Case, tmp_path: Path) -> None:
     model = model_of(case)
     first = case.operands[0]
     assert first is not None

@@ -79,7 +79,7 @@ def test_both_forms_of_4_bit_weights_have_the_same_parameters(symmetric: bool) -
         ),
     ],
 )  # fmt: skip
-def test_weights_count_and_not_the_bytes_that_hold_them(
+def test_parameters_count_weights_and_not_packed_bytes(
     kind: str, attributes: dict[str, Any], operands: dict[str, tuple[int, ...]], params: int
 ) -> None:
     types = {"u8": np.uint8, "i64": np.int64}
@@ -106,7 +106,7 @@ def test_weights_count_and_not_the_bytes_that_hold_them(
     assert cost.weight_bytes == sum(len(tensor.raw_data) for tensor in tensors)
 
 
-def test_lengths_that_the_bytes_cannot_hold_are_not_believed() -> None:
+def test_lengths_larger_than_the_stored_bytes_are_rejected() -> None:
     model = model_of_text(
         """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
         g (float[4, 100] x) => (float[M, N] y) {

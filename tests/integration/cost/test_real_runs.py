@@ -74,7 +74,7 @@ def test_a_probe_measures_two_samples_and_extrapolates_within_its_bounds(
     assert (real["probed_samples"], extrapolated["probed_samples"]) == (2, 2)
 
 
-def test_a_probe_that_fails_says_why_in_one_line(
+def test_a_failed_probe_prints_the_reason_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = onnx.parser.parse_model(

@@ -61,7 +61,7 @@ def same(value: Value, array: np.ndarray) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_every_tensor_of_the_family_is_as_onnxruntime_makes_it(
+def test_every_tensor_of_the_family_has_the_shape_that_onnxruntime_computes(
     family: Callable[[str], Case], name: str
 ) -> None:
     case = family(name)
@@ -75,7 +75,9 @@ def test_every_tensor_of_the_family_is_as_onnxruntime_makes_it(
 
 
 @pytest.mark.parametrize("path", light_models(), ids=lambda path: path.stem)
-def test_every_tensor_of_the_zoo_topologies_is_as_onnxruntime_makes_it(path: object) -> None:
+def test_every_tensor_of_the_zoo_topologies_has_the_shape_that_onnxruntime_computes(
+    path: object,
+) -> None:
     model = onnx.load(str(path))
     static = {tensor.name for tensor in model.graph.initializer}
     feeds = {
@@ -91,7 +93,7 @@ def test_every_tensor_of_the_zoo_topologies_is_as_onnxruntime_makes_it(path: obj
     assert [key for key in real if key in values and values[key].size is None] == []
 
 
-def test_every_result_of_the_backend_test_data_is_as_recorded() -> None:
+def test_every_result_of_the_backend_test_data_has_the_recorded_shape() -> None:
     wrong: list[str] = []
     exact = 0
     unknown: set[str] = set()

@@ -89,7 +89,7 @@ def check_recorded(profiles: list[Profile], otlp: OtlpReceiver, folder: Path) ->
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_each_step_has_a_profile_of_time_and_one_of_growth_and_send_sends_them_again(
+def test_each_step_has_a_time_and_a_growth_profile_and_send_sends_them_again(
     workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
 ) -> None:
     recording = workshop.folder / "recording"
@@ -107,7 +107,7 @@ def test_each_step_has_a_profile_of_time_and_one_of_growth_and_send_sends_them_a
     check_recorded(otlp.profiles, otlp, recording)
 
 
-def test_none_are_sent_and_nothing_of_them_is_loaded_unless_they_are_asked_for(
+def test_profiles_are_neither_sent_nor_loaded_by_default(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     done = workshop.script(PROGRAM).run(otlp.environment())
@@ -123,7 +123,7 @@ def test_none_are_sent_and_nothing_of_them_is_loaded_unless_they_are_asked_for(
         ("http/protobuf", "Failed to export profiles batch code: 404, reason: Not Found"),
     ],
 )
-def test_a_receiver_without_profiles_is_told_of_once_and_gets_all_else(
+def test_a_receiver_without_profiles_is_logged_once_and_gets_the_other_signals(
     workshop: Workshop, protocol: Protocol, words: str
 ) -> None:
     otlp = OtlpReceiver(takes_profiles=False).start()
@@ -144,7 +144,7 @@ def test_a_receiver_without_profiles_is_told_of_once_and_gets_all_else(
     otlp.stop()
 
 
-def test_a_recording_is_sent_but_for_profiles_that_the_receiver_refuses(
+def test_a_recording_is_sent_without_profiles_if_the_receiver_refuses_them(
     workshop: Workshop,
 ) -> None:
     otlp = OtlpReceiver(takes_profiles=False).start()
@@ -160,7 +160,7 @@ def test_a_recording_is_sent_but_for_profiles_that_the_receiver_refuses(
     otlp.stop()
 
 
-def test_their_own_settings_come_before_those_of_all_signals(
+def test_profile_settings_override_the_settings_for_all_signals(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     otlp.become(Mode.HANG)

@@ -64,7 +64,7 @@ assert not any("export" in vars(exporter) for exporter in exporters), "they are 
         ("after the first step", [("Second", [])]),
     ],
 )
-def test_what_begins_after_the_providers_are_set_is_reported_to_the_end_by_untouched_exporters(
+def test_untouched_exporters_report_steps_that_begin_after_the_providers_are_set(
     tmp_path: Path, otlp: OtlpReceiver, when: str, steps: list[object]
 ) -> None:
     _, errors = run_script(tmp_path, SCRIPT, when, **otlp.environment("http/protobuf"))

@@ -104,7 +104,7 @@ MODULES = ["", ".profiler", ".metrics", ".utils", ".cache_dir_disk_monitor"]
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_every_name_of_quarks_is_here_with_its_kind_and_its_parameters(
+def test_every_quark_name_exists_with_the_same_kind_and_parameters(
     described: tuple[dict[str, Any], dict[str, Any]], module: str
 ) -> None:
     quarks, ours = (each["modules"][module] for each in described)
@@ -128,7 +128,7 @@ def assert_same_parameters(mine: dict[str, Any], theirs: dict[str, Any], name: s
     assert required == [], name
 
 
-def test_every_attribute_of_quarks_objects_is_here_with_its_type(
+def test_every_attribute_of_quark_objects_exists_with_the_same_type(
     described: tuple[dict[str, Any], dict[str, Any]],
 ) -> None:
     quarks, ours = (each["instances"] for each in described)

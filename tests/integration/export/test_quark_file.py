@@ -184,7 +184,7 @@ def test_a_script_with_only_its_import_changed_gives_the_same_file(
     ]
 
 
-def test_beside_quarks_profiler_each_writes_the_same_figures_to_a_file_of_its_own(
+def test_our_profiler_and_quarks_write_the_same_figures_to_separate_files(
     tmp_path: Path,
 ) -> None:
     run(tmp_path, INSTRUMENT + SCRIPT.format(profiler=QUARKS, output="quark_profile.yaml"))
@@ -296,7 +296,7 @@ print()
 """
 
 
-def test_cache_directories_count_from_before_the_first_step_until_they_are_removed(
+def test_cache_directories_are_measured_before_the_first_step_and_until_removal(
     tmp_path: Path,
 ) -> None:
     run_script(tmp_path, INSTRUMENT + CACHES, OTEL_QUANT_PROFILE="ours.yaml")

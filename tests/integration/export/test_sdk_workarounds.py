@@ -210,7 +210,7 @@ def gone(name: str) -> str:
     return f"the fault is gone: delete the workaround {name!r} in sdk_workarounds.py, and this test"
 
 
-def test_every_record_has_its_fault_versions_report_and_remedy() -> None:
+def test_every_workaround_documents_its_fault_versions_report_and_remedy() -> None:
     for record in RECORDS:
         assert all((record.fault, record.versions, record.remedy)), record.name
         assert record.report.startswith(
@@ -227,7 +227,7 @@ def test_every_record_has_its_fault_versions_report_and_remedy() -> None:
         ("exit", EXIT),
     ],
 )
-def test_the_fault_of_the_sdk_is_still_there(tmp_path: Path, name: str, script: str) -> None:
+def test_the_sdk_still_has_the_fault(tmp_path: Path, name: str, script: str) -> None:
     said = run_script(tmp_path, script, OTEL_BSP_EXPORT_TIMEOUT="100")
     assert said[0] == "True\n", gone(name)
 
@@ -268,7 +268,7 @@ def test_a_forked_child_still_sends_over_its_parents_connection(tmp_path: Path) 
     assert ports[0] == ports[1], gone("connections")
 
 
-def test_what_a_run_replaces_is_put_back_by_uninstrument_and_replaced_again_by_the_next_run(
+def test_uninstrument_restores_what_a_run_replaced_and_the_next_run_replaces_it_again(
     tmp_path: Path,
 ) -> None:
     output, errors = run_script(tmp_path, REPLACED)

@@ -80,7 +80,7 @@ def services(otlp: OtlpReceiver) -> list[set[object]]:
         (["-c", STEP], "unknown_service:python"),
     ],
 )
-def test_unnamed_service_has_the_name_of_the_program(
+def test_a_service_without_a_name_is_named_after_the_program(
     workshop: Workshop, otlp: OtlpReceiver, command: list[str], name: str
 ) -> None:
     assert ran(workshop, otlp, *command) == " None None\n"
@@ -103,7 +103,7 @@ def test_unnamed_service_has_the_name_of_the_program(
         ),
     ],
 )  # fmt: skip
-def test_processes_of_a_run_have_its_service_and_the_name_of_service_model_and_start_or_the_users(
+def test_processes_share_the_service_and_the_generated_or_given_run_name(
     workshop: Workshop,
     otlp: OtlpReceiver,
     command: list[str],

@@ -38,7 +38,7 @@ def variants_of(folder: Path, *arguments: str, **keywords: Any) -> dict[str, dic
 
 
 @needs_torch
-def test_variants_of_torch_and_onnx_stand_side_by_side_and_one_that_fails_is_a_row(
+def test_torch_and_onnx_variants_are_compared_and_a_failed_one_has_a_row(
     tmp_path: Path,
 ) -> None:
     found = variants_of(tmp_path, f"{SCRIPT}:variants", "--threads", "1", code=1)
@@ -76,7 +76,7 @@ def test_variants_of_torch_and_onnx_stand_side_by_side_and_one_that_fails_is_a_r
 
 
 @needs_torch
-def test_without_a_compiler_a_compiled_variant_is_a_row_that_says_so(tmp_path: Path) -> None:
+def test_a_compiled_variant_without_a_compiler_has_a_row_with_the_reason(tmp_path: Path) -> None:
     found = variants_of(
         tmp_path, f"{SCRIPT}:without_a_compiler", code=1, CXX=str(tmp_path / "no-compiler")
     )
@@ -114,7 +114,7 @@ def test_onnx_files_are_variants_and_the_last_line_repeats_the_command(
 
 
 @needs_torch
-def test_a_variant_that_fails_in_a_later_process_is_a_row_and_the_others_go_on(
+def test_a_variant_that_fails_in_a_later_process_has_a_row_and_others_continue(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "script.py").write_text(
@@ -141,7 +141,7 @@ def test_a_variant_that_fails_in_a_later_process_is_a_row_and_the_others_go_on(
 
 
 @needs_torch
-def test_where_outputs_cannot_be_compared_all_else_is_measured(tmp_path: Path) -> None:
+def test_variants_with_incomparable_outputs_are_still_measured(tmp_path: Path) -> None:
     # What is compared is of the first processes; the inputs of later ones are others here.
     (tmp_path / "script.py").write_text(
         "import pathlib, torch\n"
@@ -169,7 +169,7 @@ def test_where_outputs_cannot_be_compared_all_else_is_measured(tmp_path: Path) -
 
 
 @needs_torch
-def test_nothing_that_was_compiled_before_is_used_again(tmp_path: Path) -> None:
+def test_compiled_code_is_not_reused_between_runs(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "def where():\n"
         "    from torch._inductor.runtime.cache_dir_utils import cache_dir\n"
@@ -184,7 +184,7 @@ def test_nothing_that_was_compiled_before_is_used_again(tmp_path: Path) -> None:
 
 
 @needs_torch
-def test_a_file_that_does_not_take_the_inputs_of_a_script_is_a_row_that_says_so(
+def test_a_file_that_rejects_the_scripts_inputs_has_a_row_with_the_reason(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "script.py").write_text(
@@ -196,7 +196,7 @@ def test_a_file_that_does_not_take_the_inputs_of_a_script_is_a_row_that_says_so(
     )
 
 
-def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on_into_a_recording(
+def test_unmeasurable_files_have_rows_and_the_others_are_recorded(
     files: tuple[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "damaged.onnx").write_bytes(b"\x00" * 64)
@@ -247,7 +247,7 @@ def test_files_that_cannot_be_measured_are_rows_and_the_others_go_on_into_a_reco
         ),
     ],
 )
-def test_what_makes_no_sense_is_said_in_one_line(
+def test_invalid_input_is_reported_in_one_line(
     files: tuple[str, str], arguments: tuple[str, ...], problem: str, code: int, tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text(
@@ -260,7 +260,7 @@ def test_what_makes_no_sense_is_said_in_one_line(
 
 
 @needs_torch
-def test_a_variant_that_hangs_or_dies_is_a_row_and_what_it_started_ends_with_it(
+def test_a_variant_that_hangs_or_dies_has_a_row_and_its_children_are_ended(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "script.py").write_text(
@@ -286,7 +286,7 @@ def test_a_variant_that_hangs_or_dies_is_a_row_and_what_it_started_ends_with_it(
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_what_is_finished_is_shown_when_the_command_is_stopped(
+def test_a_stopped_command_shows_the_finished_results(
     stop: signal.Signals, files: tuple[str, str], tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "otel_quant", "bench", *files, "--one-by-one", "--format=json"]
@@ -308,7 +308,7 @@ def test_what_is_finished_is_shown_when_the_command_is_stopped(
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("process", [1, pytest.param(2, marks=needs_torch)])
-def test_nothing_is_left_of_a_command_that_is_stopped(
+def test_a_stopped_command_leaves_no_processes_and_no_files(
     process: int, stop: signal.Signals, tmp_path: Path
 ) -> None:
     (tmp_path / "script.py").write_text(
@@ -338,7 +338,7 @@ def test_nothing_is_left_of_a_command_that_is_stopped(
     until(lambda: not list(temporary.iterdir()))
 
 
-def test_what_was_measured_is_sent_where_an_endpoint_is_configured(
+def test_results_are_sent_if_an_endpoint_is_configured(
     files: tuple[str, str], otlp: OtlpReceiver, tmp_path: Path
 ) -> None:
     arguments = (*files, "missing.onnx", "--baseline", "int8.onnx", "--format", "json")
@@ -378,7 +378,7 @@ def test_the_example_runs(tmp_path: Path) -> None:
 
 
 @needs_torch
-def test_on_a_gpu_the_mark_of_the_allocator_counts(tmp_path: Path) -> None:
+def test_gpu_memory_is_the_peak_of_the_allocator(tmp_path: Path) -> None:
     import torch
 
     if not torch.cuda.is_available():

@@ -31,7 +31,7 @@ def run(folder: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
     return run_command(folder, "inference", "--runs", "4", *arguments, code=code)
 
 
-def test_two_models_stand_side_by_side(files: tuple[str, str], tmp_path: Path) -> None:
+def test_two_models_are_printed_side_by_side(files: tuple[str, str], tmp_path: Path) -> None:
     out, err = run(tmp_path, *files, "--format", "json", "--threads", "1")
     assert err == ""
     result = json.loads(out)
@@ -118,7 +118,7 @@ def test_the_recording_gets_the_result_and_its_report_a_section(
     )
 
 
-def test_shapes_are_given_or_assumed_and_said(tmp_path: Path) -> None:
+def test_assumed_shapes_are_printed_and_given_ones_are_used(tmp_path: Path) -> None:
     dynamic_shape().save(tmp_path / "open.onnx")
     out, _ = run(tmp_path, "open.onnx", "--format", "json")
     [model] = json.loads(out)["models"]
@@ -134,7 +134,9 @@ def test_shapes_are_given_or_assumed_and_said(tmp_path: Path) -> None:
     assert accuracy["outputs"] == []
 
 
-def test_data_of_a_file_is_what_models_are_fed(files: tuple[str, str], tmp_path: Path) -> None:
+def test_models_are_fed_with_the_data_of_a_given_file(
+    files: tuple[str, str], tmp_path: Path
+) -> None:
     np.savez(tmp_path / "zeros.npz", x=np.zeros((8, 64), np.float32))
     out, _ = run(tmp_path, *files, "--format", "json", "--data", "zeros.npz")
     [error] = json.loads(out)["models"][1]["accuracy"]["outputs"]
@@ -153,7 +155,7 @@ def test_data_of_a_file_is_what_models_are_fed(files: tuple[str, str], tmp_path:
         assert err == f"otel-quant: float.onnx: loading it failed: {problem}\n"
 
 
-def test_what_is_wrong_with_a_model_is_one_line_and_the_others_go_on(
+def test_an_error_of_one_model_is_one_line_and_the_others_continue(
     files: tuple[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "text.onnx").write_text("no model")
@@ -187,7 +189,7 @@ def test_what_is_wrong_with_a_model_is_one_line_and_the_others_go_on(
     assert "my.domain" in lines[2]
 
 
-def test_an_unknown_provider_is_named_with_those_that_are_there(
+def test_an_error_for_an_unknown_provider_lists_the_available_ones(
     files: tuple[str, str], tmp_path: Path
 ) -> None:
     _, err = run(tmp_path, files[0], "--provider", "CPU", "--provider", "Moon:a=1", code=1)
@@ -201,7 +203,7 @@ def test_an_unknown_provider_is_named_with_those_that_are_there(
     )
 
 
-def test_a_crash_of_the_runtime_is_one_line_and_leaves_nothing_behind(
+def test_a_crash_of_the_runtime_is_one_line_and_leaves_no_files(
     files: tuple[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "crash.c").write_text(
@@ -216,7 +218,7 @@ def test_a_crash_of_the_runtime_is_one_line_and_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_is_left_of_a_command_that_is_stopped(
+def test_a_stopped_command_leaves_no_processes_and_no_files(
     stop: signal.Signals, files: tuple[str, str], tmp_path: Path
 ) -> None:
     temporary = tmp_path / "temporary"
@@ -234,7 +236,7 @@ def test_nothing_is_left_of_a_command_that_is_stopped(
     until(lambda: not any(Path("/proc", child).exists() for child in children))
 
 
-def test_layers_are_compared_by_the_debugger_of_onnxruntime(tmp_path: Path) -> None:
+def test_layers_are_compared_with_the_onnxruntime_debugger(tmp_path: Path) -> None:
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
     class Once(CalibrationDataReader):

@@ -71,7 +71,9 @@ def figures(model: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_all_three_signals_say_what_the_command_says(folder: Path, otlp: OtlpReceiver) -> None:
+def test_all_three_signals_have_the_results_of_the_command(
+    folder: Path, otlp: OtlpReceiver
+) -> None:
     environment = otlp.environment() | {
         "OTEL_QUANT_RUN_NAME": RUN,
         "TRACEPARENT": f"00-{TRACE}-{ABOVE}-01",
@@ -171,7 +173,7 @@ def test_all_three_signals_say_what_the_command_says(folder: Path, otlp: OtlpRec
     assert (record.body, record.severity, record.span_id) == (problem, "WARN", failed.span_id)
 
 
-def test_a_result_that_joins_a_recording_is_below_its_run(folder: Path, otlp: OtlpReceiver) -> None:
+def test_a_result_in_a_recording_is_a_child_of_its_run(folder: Path, otlp: OtlpReceiver) -> None:
     recorded = RecordedFolder(folder / "recording")
     process = recorded.process().begin(
         trace_id=TRACE, span_id=ABOVE, attributes={"quant.run.name": "quantize float"}
@@ -185,7 +187,7 @@ def test_a_result_that_joins_a_recording_is_below_its_run(folder: Path, otlp: Ot
     assert span.attributes["quant.run.name"] == "quantize float"
 
 
-def test_without_a_name_the_run_is_called_after_service_model_and_time(
+def test_a_run_without_a_name_is_named_after_service_model_and_time(
     folder: Path, otlp: OtlpReceiver
 ) -> None:
     environment = otlp.environment()
@@ -197,7 +199,7 @@ def test_without_a_name_the_run_is_called_after_service_model_and_time(
     assert span.resource["service.name"] == "otel-quant"
 
 
-def test_no_path_and_no_text_that_may_name_one_leaves_the_process_if_that_is_off(
+def test_no_text_that_may_contain_a_path_is_sent_if_paths_are_off(
     folder: Path, otlp: OtlpReceiver
 ) -> None:
     environment = otlp.environment() | {"OTEL_QUANT_PATHS": "false"}
@@ -207,7 +209,7 @@ def test_no_path_and_no_text_that_may_name_one_leaves_the_process_if_that_is_off
     assert ".onnx" not in str([otlp.spans, otlp.records, otlp.points])
 
 
-def test_of_a_trace_that_is_sampled_out_records_and_metrics_are_sent(
+def test_log_records_and_metrics_of_an_unsampled_trace_are_sent(
     folder: Path, otlp: OtlpReceiver
 ) -> None:
     environment = otlp.environment() | {"TRACEPARENT": f"00-{TRACE}-{ABOVE}-00"}
@@ -225,7 +227,7 @@ def test_of_a_trace_that_is_sampled_out_records_and_metrics_are_sent(
         (Mode.REFUSE, "http/protobuf"),
     ],
 )
-def test_what_an_endpoint_that_is_away_did_not_get_is_kept_and_sent_later(
+def test_telemetry_for_an_unreachable_endpoint_is_kept_and_sent_later(
     folder: Path, otlp: OtlpReceiver, protocol: Any, mode: Mode
 ) -> None:
     environment = otlp.environment(protocol) | {"OTEL_QUANT_EXIT_TIMEOUT": "1000"}
@@ -257,7 +259,7 @@ def test_what_an_endpoint_that_is_away_did_not_get_is_kept_and_sent_later(
     [{}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:1", "OTEL_SDK_DISABLED": "true"}],
     ids=["nothing is configured", "the SDK is switched off"],
 )
-def test_nothing_of_opentelemetry_is_loaded_where_nothing_is_sent(
+def test_opentelemetry_is_not_loaded_if_nothing_is_sent(
     folder: Path, environment: dict[str, str]
 ) -> None:
     code = (

@@ -29,7 +29,7 @@ def _printed(folder: Path, *arguments: str) -> str:
     return subprocess.run([*command, *asked], cwd=folder, check=True, stdout=-1, text=True).stdout
 
 
-def test_of_what_was_compiled_whole_it_is_said_what_cannot_be_told(folder: Path) -> None:
+def test_a_finding_explains_what_cannot_be_measured_in_a_compiled_model(folder: Path) -> None:
     builders = {f"{i}.onnx": build for i, build in enumerate(CLEAN.values())}
     builders |= {f"planted_{i}.onnx": each.build for i, each in enumerate(DEFECTS.values())}
     for name, build in builders.items():
@@ -49,7 +49,7 @@ def test_of_what_was_compiled_whole_it_is_said_what_cannot_be_told(folder: Path)
     assert "- nothing" not in _printed(folder, next(iter(builders)))
 
 
-def test_what_stayed_outside_is_named(folder: Path) -> None:
+def test_operators_outside_the_compiled_part_are_named(folder: Path) -> None:
     compiled_in_part().save(folder / "mixed.onnx")
     out = _printed(folder, "mixed.onnx")
     said = out.partition("what went wrong\n")[2]

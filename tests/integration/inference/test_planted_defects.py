@@ -63,7 +63,7 @@ def test_a_clean_model_has_no_findings(name: str, results: dict[str, ModelResult
     assert (results[name].problem, results[name].findings) == ("", ())
 
 
-def test_a_node_that_fell_back_from_the_provider_asked_for_is_named(tmp_path: Path) -> None:
+def test_a_node_that_fell_back_from_the_requested_provider_is_named(tmp_path: Path) -> None:
     path = float_matmuls().save(tmp_path / "float.onnx")
     options = Options(runs=2, providers=(("AzureExecutionProvider", {}),))
     [result] = _measured([path], options)
@@ -79,7 +79,7 @@ def test_a_node_that_fell_back_from_the_provider_asked_for_is_named(tmp_path: Pa
     assert said["m1"] == f"MatMul `m1` and `m2` {where} MatMul of the file"
 
 
-def test_below_the_level_that_fuses_the_level_is_the_reason(tmp_path: Path) -> None:
+def test_an_optimization_level_without_fusion_is_named_as_the_reason(tmp_path: Path) -> None:
     path = CLEAN["quantized MatMuls"]().save(tmp_path / "quantized.onnx")
     [result] = _measured([path], Options(runs=2, level="disable"))
     assert sorted((each.kind, each.node) for each in result.findings) == [
@@ -92,7 +92,7 @@ def test_below_the_level_that_fuses_the_level_is_the_reason(tmp_path: Path) -> N
     assert all(each.remedy == "level extended or all" for each in result.findings)
 
 
-def test_without_the_graph_of_onnxruntime_kernels_are_joined_by_their_names(
+def test_kernels_are_joined_by_name_without_the_optimized_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = DEFECTS["transpose"].build().save(tmp_path / "transpose.onnx")

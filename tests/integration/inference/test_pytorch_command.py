@@ -43,7 +43,7 @@ def _script(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(_MODELS)
 
 
-def test_models_of_a_script_stand_side_by_side_and_in_the_report(
+def test_models_of_a_script_are_printed_side_by_side_and_in_the_report(
     tmp_path: Path,
 ) -> None:
     RecordedFolder(tmp_path / "recording")
@@ -92,7 +92,7 @@ print(json.dumps([[each.name, names.get(each.parent and each.parent.span_id)] fo
 """
 
 
-def test_a_program_that_sends_telemetry_has_spans_of_what_it_measures(tmp_path: Path) -> None:
+def test_a_program_that_sends_telemetry_has_spans_for_its_measurements(tmp_path: Path) -> None:
     out, _ = run_script(tmp_path, _PROGRAM)
     assert json.loads(out) == [
         ["model inference", "inference"],
@@ -110,7 +110,7 @@ def test_a_program_that_sends_telemetry_has_spans_of_what_it_measures(tmp_path: 
         ("bad.py:three a.onnx", 2, "bad.py:three with a.onnx; expected a script alone: its function"),
     ],
 )  # fmt: skip
-def test_a_script_that_gives_no_models_is_one_line(
+def test_a_script_without_models_fails_with_one_line(
     reference: str, code: int, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.py").write_text(

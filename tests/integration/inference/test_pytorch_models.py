@@ -103,7 +103,7 @@ def test_operators_of_each_engine_belong_to_modules_and_have_types(
 
 
 @pytest.mark.skipif(not ON_X86, reason="oneDNN has other implementations elsewhere")
-def test_kernels_of_onednn_are_told_with_types_and_module(images: MeasuredInference) -> None:
+def test_onednn_kernels_have_types_and_module(images: MeasuredInference) -> None:
     model = named(images)["onednn"]
     ran = {(each.library, each.primitive, each.types, each.node) for each in model.backend}
     types = "src:u8 wei:s8 bia:f32 dst:u8"
@@ -117,7 +117,7 @@ def test_kernels_of_onednn_are_told_with_types_and_module(images: MeasuredInfere
     assert model.facts["oneDNN's instruction set"]
 
 
-def test_a_model_that_was_exported_and_not_lowered_runs_in_float(
+def test_an_exported_model_that_was_not_lowered_runs_in_float(
     images: MeasuredInference,
 ) -> None:
     model = named(images)["exported"]
@@ -147,7 +147,7 @@ def test_observers_that_still_run_are_named(images: MeasuredInference) -> None:
 
 
 @pytest.mark.parametrize("name", ["float", *BY_TORCHAO])
-def test_a_transformer_layer_runs_as_it_does_without_us(
+def test_a_transformer_layer_runs_unchanged_while_it_is_measured(
     name: str, texts: MeasuredInference
 ) -> None:
     """Hooks of modules would keep torch from the operator of the whole layer."""
@@ -157,7 +157,7 @@ def test_a_transformer_layer_runs_as_it_does_without_us(
     assert ("aten::_transformer_encoder_layer_fwd" in whole) == (name == "float")
 
 
-def test_what_torchao_quantizes_is_told_by_operators_and_types(texts: MeasuredInference) -> None:
+def test_torchao_quantization_is_detected_by_operators_and_types(texts: MeasuredInference) -> None:
     models = named(texts)
     linear = {"layer.linear1", "layer.linear2", "head"}
     assert found(models["float"]) == {}
@@ -203,7 +203,7 @@ def test_weights_packed_into_numbers_of_32_bits_are_quantized(name: str) -> None
     assert has_quantized_weights(nn.Sequential(indices)) is False
 
 
-def test_weights_and_memory_of_a_run_are_told(texts: MeasuredInference) -> None:
+def test_a_result_has_weights_and_memory(texts: MeasuredInference) -> None:
     models = named(texts)
     sizes = {name: each.memory for name, each in models.items()}
     for memory in sizes.values():
@@ -281,7 +281,7 @@ class _Waste(nn.Module):
         return x
 
 
-def test_the_mark_is_what_is_held_at_once_and_not_the_sum() -> None:
+def test_allocated_memory_is_the_peak_and_not_the_sum() -> None:
     [model] = named(measure_inference(_Waste(), torch.ones(1), runs=2)).values()
     assert model.memory is not None
     once = 32 << 20
@@ -368,7 +368,7 @@ class _Residual(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_quantized_function_of_a_graph_is_not_booked_on_the_module_behind_it() -> None:
+def test_a_quantized_function_of_a_graph_is_not_attributed_to_the_next_module() -> None:
     from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
 
     torch.backends.quantized.engine = ENGINES[-1]
@@ -384,7 +384,7 @@ def test_a_quantized_function_of_a_graph_is_not_booked_on_the_module_behind_it()
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\nb", "a\\q", "\u00e9"])
-def test_types_and_modules_are_told_whatever_the_modules_names_are(name: str) -> None:
+def test_types_and_modules_are_found_for_any_module_name(name: str) -> None:
     model = nn.Sequential()
     model.add_module(name, nn.Linear(8, 4))
     [result] = measure_inference(model, torch.ones(2, 8), runs=1).models
@@ -453,7 +453,7 @@ PLANTED: dict[str, tuple[Any, list[tuple[str, str]]]] = {
 }  # fmt: skip
 
 
-def test_planted_defects_are_named_and_no_others() -> None:
+def test_planted_defects_are_the_only_findings() -> None:
     models = {name: _Wrapped(forward) for name, (forward, _) in PLANTED.items()}
     for name, model in named(measure_inference(models, IMAGE, runs=1)).items():
         expected = PLANTED[name][1]

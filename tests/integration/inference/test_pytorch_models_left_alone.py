@@ -110,7 +110,7 @@ def _copy(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_is_after_it_as_it_was_before(name: str) -> None:
+def test_a_model_is_unchanged_after_a_measurement(name: str) -> None:
     make, inputs = MODELS[name]
     model = make()
     before = state(model)
@@ -119,7 +119,7 @@ def test_a_model_is_after_it_as_it_was_before(name: str) -> None:
     assert state(model) == before
 
 
-def test_the_engine_of_a_function_that_makes_a_model_is_in_force_for_it_alone() -> None:
+def test_the_quantized_engine_set_by_a_function_applies_only_to_its_model() -> None:
     torch.backends.quantized.engine = "fbgemm"
 
     def made() -> nn.Module:
@@ -131,7 +131,7 @@ def test_the_engine_of_a_function_that_makes_a_model_is_in_force_for_it_alone() 
     assert (engines, torch.backends.quantized.engine) == (["fbgemm", "onednn"], "fbgemm")
 
 
-def test_functions_that_make_random_weights_make_the_same() -> None:
+def test_functions_with_random_weights_make_the_same_weights_each_time() -> None:
     models = {name: lambda: nn.Linear(8, 8) for name in ("first", "second")}
     [of_second] = measure_inference(models, torch.ones(1, 8), runs=1).models[1].accuracy.outputs
     assert of_second.max_abs == 0
@@ -161,7 +161,7 @@ def _ends_the_program() -> nn.Module:
     sys.exit("no license")
 
 
-def test_a_model_that_fails_is_a_row_and_the_others_go_on(
+def test_a_failed_model_has_a_row_and_the_others_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -237,7 +237,7 @@ class _Elsewhere(nn.Module):
         (os.abort, "a copy of the process could not run the model"),
     ],
 )
-def test_a_copy_that_does_not_end_or_dies_leaves_figures_absent_and_no_process(
+def test_a_copy_that_hangs_or_dies_leaves_no_values_and_no_process(
     otherwise: Callable[[], object], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_copy, "_LEAST_SECONDS", 1.0)
@@ -250,7 +250,7 @@ def test_a_copy_that_does_not_end_or_dies_leaves_figures_absent_and_no_process(
     assert model.memory.alive == 2 * 3 * 32 * 32 * 4
 
 
-def test_what_other_threads_print_meanwhile_stays_whole(
+def test_output_of_other_threads_is_complete(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     stop = threading.Event()
@@ -278,7 +278,7 @@ class _Draws(nn.Module):
         return image + torch.randn_like(image)
 
 
-def test_what_models_draw_is_the_same_in_each_and_the_programs_own_goes_on() -> None:
+def test_models_draw_the_same_random_numbers_and_the_program_continues_its_own() -> None:
     before = torch.get_rng_state()
     _, other = measure_inference({"one": _Draws(), "other": _Draws()}, IMAGE, runs=1).models
     assert other.accuracy is not None
@@ -304,12 +304,12 @@ def test_a_profiler_of_the_program_is_left_to_it() -> None:
         ({"warmup": -1}, "runs=None, seconds=3.0, warmup=-1; expected at least one run"),
     ],
 )
-def test_what_makes_no_sense_is_said(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_raise_errors(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         measure_inference(**{"models": nn.Identity(), "inputs": IMAGE, **arguments})
 
 
-def test_a_result_is_saved_in_the_form_of_its_name(tmp_path: Path) -> None:
+def test_a_result_is_saved_in_the_format_of_its_file_name(tmp_path: Path) -> None:
     result = measure_inference({"one": nn.ReLU(), "other": nn.Flatten()}, IMAGE, runs=1)
     for suffix, begin in {
         ".json": '{"schema": 1',

@@ -68,7 +68,7 @@ def _quantized(path: Path, shape: tuple[int, ...]) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", _FLOAT)
-def test_models_by_real_quantizers_are_measured_whole(
+def test_models_from_real_quantizers_are_measured_completely(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # Quark writes reports into the current folder
@@ -96,7 +96,7 @@ def test_models_by_real_quantizers_are_measured_whole(
     assert any("the bias is int8" in each.sentence for each in by_name["XINT8"].findings)
 
 
-def test_standard_operators_in_place_of_quarks_are_fused(tmp_path: Path) -> None:
+def test_standard_operators_that_replace_quark_operators_are_fused(tmp_path: Path) -> None:
     def build(prefix: str, domain: str) -> Path:
         graph = Builder([1, 16, 16, 16])
         value = quantized_conv(graph, graph.quantized("x"), "c1", 16, 16)

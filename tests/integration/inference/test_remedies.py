@@ -67,7 +67,7 @@ def _of(finding: Finding) -> tuple[str, str]:
     return finding.kind, finding.node.partition("_")[0]
 
 
-def test_a_level_of_optimization_that_is_raised_removes_its_findings(tmp_path: Path) -> None:
+def test_a_higher_optimization_level_removes_its_findings(tmp_path: Path) -> None:
     path = str(quantized_matmuls().save(tmp_path / "model.onnx"))
     [low] = measure_files([path], Options(runs=2, level="basic")).models
     assert {each.remedy for each in low.findings} == {"level extended or all"}
@@ -75,7 +75,7 @@ def test_a_level_of_optimization_that_is_raised_removes_its_findings(tmp_path: P
         assert measure_files([path], Options(runs=2, level=level)).models[0].findings == ()
 
 
-def test_lengths_that_are_fixed_by_the_tool_that_is_named_are_computed_no_more(
+def test_the_recommended_tool_fixes_lengths_so_that_they_are_not_computed(
     tmp_path: Path,
 ) -> None:
     path, fixed = dynamic_shape().save(tmp_path / "open.onnx"), tmp_path / "fixed.onnx"
@@ -94,7 +94,7 @@ def _fixed(path: Path, to: Path) -> Path:
 
 
 @pytest.mark.parametrize("version", ["1.31.1", "1.32.0"])
-def test_beside_16_bits_a_convolution_wants_8_in_every_version(
+def test_the_remedy_for_a_16_bit_convolution_is_8_bits_in_every_version(
     version: str, tmp_path: Path
 ) -> None:
     onnx.save(built(Form("Conv", "uint16", y="uint16")), tmp_path / "model.onnx")

@@ -91,13 +91,13 @@ def test_a_current_folder_that_cannot_be_written(launched: Launched) -> None:
     assert ended.stderr.count("\n") == 1
 
 
-def test_options_of_the_program_are_its_own_with_and_without_dashes(launched: Launched) -> None:
+def test_the_programs_options_reach_it_with_and_without_dashes(launched: Launched) -> None:
     for command in (launcher("--quiet"), launcher("--quiet")[:-1]):
         ended = launched.run_bare([*command, "echo", "--quiet", "--out", "--", "x"])
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "--quiet --out -- x\n", "")
 
 
-def test_a_full_disk_leaves_the_program_as_it_is(launched: Launched) -> None:
+def test_a_full_disk_does_not_affect_the_program(launched: Launched) -> None:
     code = "import otel_quant\nwith otel_quant.step('A'): print('done')"
     limited = 'trap "" XFSZ; ulimit -f 0; exec "$@"'
     (launched.folder / "p.py").write_text(code)
@@ -110,7 +110,7 @@ def test_a_full_disk_leaves_the_program_as_it_is(launched: Launched) -> None:
     assert lost in ended.stderr
 
 
-def test_quiet_says_nothing_and_otherwise_it_is_said_after_the_program_on_standard_error(
+def test_quiet_prints_nothing_and_the_default_prints_on_standard_error_at_the_end(
     launched: Launched,
 ) -> None:
     code = "import otel_quant, sys\nwith otel_quant.step('A step'): print('out'); print('err', file=sys.stderr)"

@@ -135,7 +135,7 @@ def told_everywhere(launched: Launched, recording: Path, printed: str) -> list[s
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_limit_that_the_kernel_enforces_is_told_with_its_evidence(
+def test_a_limit_enforced_by_the_kernel_is_named_with_its_evidence(
     launched: Launched, program: Path, end: str
 ) -> None:
     before, does, code, how, cause, evidence = ENDS[end]
@@ -152,7 +152,7 @@ def test_a_limit_that_the_kernel_enforces_is_told_with_its_evidence(
         assert evidence.removeprefix("because: ") in text
 
 
-def test_a_leak_is_called_one(launched: Launched, program: Path) -> None:
+def test_a_leak_is_reported_as_a_leak(launched: Launched, program: Path) -> None:
     done = launched.run(["python", str(program), "leak"])
     for text in told_everywhere(launched, launched.recording, done.stderr):
         assert re.search(
@@ -169,7 +169,7 @@ def test_a_leak_is_called_one(launched: Launched, program: Path) -> None:
         ("mapped", -signal.SIGBUS, "was killed by SIGBUS"),
     ],
 )
-def test_a_disk_that_is_full_is_told_with_what_was_free(
+def test_a_full_disk_is_reported_with_its_free_space(
     launched: Launched, program: Path, full: Path, does: str, code: int, how: str
 ) -> None:
     command = [*launcher("--out", "../recorded"), "python", str(program), does]
@@ -180,7 +180,7 @@ def test_a_disk_that_is_full_is_told_with_what_was_free(
         assert "free when it had ended: 0 B of 4.19 MB (the current folder)" in text
 
 
-def test_a_recording_on_a_full_disk_says_why_it_ends_and_how_the_program_did(
+def test_a_recording_on_a_full_disk_has_its_reason_and_the_end_of_the_program(
     launched: Launched, program: Path, full: Path
 ) -> None:
     command = [*launcher("--out", "recorded"), "python", str(program), "filled"]
@@ -192,7 +192,7 @@ def test_a_recording_on_a_full_disk_says_why_it_ends_and_how_the_program_did(
     assert manifest["ending"]["exit_code"] == 0
 
 
-def test_of_a_recording_that_is_removed_the_end_is_told(launched: Launched, program: Path) -> None:
+def test_the_end_is_printed_if_the_recording_was_removed(launched: Launched, program: Path) -> None:
     done = launched.run(["python", str(program), "removed"], "--out", "gone")
     assert done.returncode == -signal.SIGKILL
     assert (

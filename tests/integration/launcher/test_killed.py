@@ -76,7 +76,7 @@ def run_within(
     return launched.run_bare(group.within([*launcher(*options), *command]))
 
 
-def test_a_killed_calibration_says_where_it_was_and_what_it_held_and_sends_nothing_unasked(
+def test_a_killed_calibration_names_its_step_and_memory_and_sends_nothing(
     launched: Launched,
 ) -> None:
     done = launched.run(program(launched.folder, 10 * MB, 512, last=120))
@@ -172,7 +172,7 @@ def test_a_kill_at_any_moment_names_the_step_and_the_sample(
     assert total == 10_000
 
 
-def test_an_endpoint_that_hangs_delays_the_end_by_the_time_that_it_has(launched: Launched) -> None:
+def test_an_endpoint_that_hangs_delays_the_end_by_its_timeout(launched: Launched) -> None:
     variables = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://192.0.2.1:4317",
         "OTEL_QUANT_EXIT_TIMEOUT": "300",

@@ -93,7 +93,7 @@ def test_a_run_is_recorded_with_its_steps_memory_and_end(
     assert (tmp_path / "r" / "report.html").stat().st_size > 10_000
 
 
-def test_the_commands_that_read_answer(elsewhere: Elsewhere, tmp_path: Path) -> None:
+def test_the_commands_that_read_recordings_work(elsewhere: Elsewhere, tmp_path: Path) -> None:
     for name in ("a", "b"):
         elsewhere("run", "--out", name, "--", sys.executable, "program.py", "returns")
     run([sys.executable, "-c", FLOAT_MODEL], tmp_path, clean_environment())
@@ -105,7 +105,9 @@ def test_the_commands_that_read_answer(elsewhere: Elsewhere, tmp_path: Path) -> 
         assert (ended.returncode, ended.stderr) == (0, ""), command
 
 
-def test_what_a_system_lacks_is_said(elsewhere: Elsewhere, system: str, tmp_path: Path) -> None:
+def test_missing_features_of_a_system_are_named(
+    elsewhere: Elsewhere, system: str, tmp_path: Path
+) -> None:
     run([sys.executable, "-c", FLOAT_MODEL], tmp_path, clean_environment())
     ended = elsewhere("inference", "float.onnx", "--runs", "3")
     if system == "win32":

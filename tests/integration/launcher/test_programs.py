@@ -115,7 +115,7 @@ def test_any_python_without_otel_quant_runs_unchanged(launched: Launched, versio
 
 
 @pytest.mark.parametrize("code", ["print(__name__)", "1 / 0", "import missing"])
-def test_the_programs_own_sitecustomize_runs_as_ever(launched: Launched, code: str) -> None:
+def test_the_programs_own_sitecustomize_still_runs(launched: Launched, code: str) -> None:
     own = launched.folder / "own"
     own.mkdir()
     # The launcher is a Python program too, and has it as any other has.
@@ -129,7 +129,7 @@ def test_the_programs_own_sitecustomize_runs_as_ever(launched: Launched, code: s
         assert (ours.stdout, ours.stderr) == (bare.stdout, bare.stderr)
 
 
-def test_without_an_endpoint_nothing_is_made_that_sends(launched: Launched) -> None:
+def test_no_exporter_is_made_without_an_endpoint(launched: Launched) -> None:
     code = """
         import multiprocessing, os, sys, threading
         before = {k: v for k, v in os.environ.items() if k.startswith("OTEL_")}
@@ -171,7 +171,7 @@ def test_an_endpoint_that_is_configured_is_used(launched: Launched, otlp: OtlpRe
     assert "quant.step.duration" in otlp.metric_names()
 
 
-def test_otlp_files_are_those_of_opentelemetrys_own_exporter(launched: Launched) -> None:
+def test_otlp_files_equal_those_of_opentelemetrys_exporter(launched: Launched) -> None:
     ours = launched.run([sys.executable, "-c", STEP], "--otlp-files", "--quiet")
     assert (ours.returncode, ours.stderr) == (0, "")
     found = {
@@ -208,7 +208,7 @@ with otel_quant.step("All"):
 """
 
 
-def test_of_many_steps_those_that_failed_and_the_longest_are_printed(launched: Launched) -> None:
+def test_failed_steps_and_the_longest_are_printed_if_there_are_many(launched: Launched) -> None:
     ours = launched.run([sys.executable, "-c", MANY])
     rows = [line.split() for line in ours.stderr.splitlines() if line.startswith("  Layer")]
     assert len(rows) == 49
@@ -220,7 +220,7 @@ def test_of_many_steps_those_that_failed_and_the_longest_are_printed(launched: L
     assert every.stdout.count("\n  Layer") == 60
 
 
-def test_a_report_is_made_at_the_end(launched: Launched) -> None:
+def test_a_report_is_written_at_the_end(launched: Launched) -> None:
     command = [command for command in launcher("--out", "made") if command != "--no-report"]
     ended = launched.run_bare([*command, sys.executable, "-c", STEP])
     assert ended.stderr.endswith(
@@ -229,7 +229,7 @@ def test_a_report_is_made_at_the_end(launched: Launched) -> None:
     assert "A step" in (launched.folder / "made" / "report.html").read_text()
 
 
-def test_a_call_that_fails_before_its_first_step_is_a_failed_step_of_a_run_that_did_not_end_well(
+def test_a_call_that_fails_before_its_first_step_is_a_failed_step_of_a_failed_run(
     launched: Launched,
 ) -> None:
     (launched.folder / "quantize.py").write_text(
@@ -255,7 +255,7 @@ STAGES = {
 }
 
 
-def test_each_stage_of_a_script_that_raises_stands_as_failed_wherever_the_run_is_shown(
+def test_each_stage_that_raises_is_shown_as_failed_by_every_command(
     launched: Launched, otlp: OtlpReceiver
 ) -> None:
     for name, code in STAGES.items():
@@ -312,7 +312,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("start", ["fork", "forkserver"])
-def test_workers_that_were_ended_on_purpose_are_no_failure_and_no_other_programs(
+def test_workers_that_were_ended_on_purpose_are_not_failures_or_other_programs(
     launched: Launched, start: str
 ) -> None:
     (launched.folder / "quantize.py").write_text(WORKERS)

@@ -170,7 +170,7 @@ def exemplars(points: Iterable[Point]) -> set[tuple[str, float, str, str]]:
     }
 
 
-def test_a_run_that_was_sent_arrives_again_as_it_was(
+def test_a_sent_run_arrives_unchanged_when_sent_again(
     launched: Launched, otlp: OtlpReceiver, quantization: list[str]
 ) -> None:
     environment = otlp.environment("http/protobuf")  # the other tests have gRPC
@@ -235,7 +235,7 @@ def outline(spans: Iterable[Span]) -> list[Any]:
     ]  # fmt: skip
 
 
-def test_a_run_without_an_endpoint_arrives_as_one_that_has_sent_itself(
+def test_a_run_sent_later_equals_a_run_that_sent_itself(
     launched: Launched, otlp: OtlpReceiver, quantization: list[str]
 ) -> None:
     variables = otlp.environment()
@@ -328,7 +328,7 @@ def test_a_killed_run_arrives_with_its_open_spans_ended_under_their_own_ids_and_
 
 
 @pytest.mark.parametrize("has_endpoint", [True, False])
-def test_workers_are_below_the_step_that_started_them_and_ranks_are_roots(
+def test_workers_are_children_of_the_step_that_started_them_and_ranks_are_roots(
     launched: Launched, otlp: OtlpReceiver, has_endpoint: bool
 ) -> None:
     (launched.folder / "workers.py").write_text(WORKERS)
@@ -355,7 +355,7 @@ def test_workers_are_below_the_step_that_started_them_and_ranks_are_roots(
     assert ranks == {0, 1, None}
 
 
-def test_what_an_endpoint_did_not_take_is_kept_and_can_be_sent_again(
+def test_telemetry_that_an_endpoint_rejected_is_kept_and_can_be_sent_again(
     launched: Launched, otlp: OtlpReceiver, quantization: list[str]
 ) -> None:
     launched.run(quantization)
@@ -388,7 +388,7 @@ def test_what_an_endpoint_did_not_take_is_kept_and_can_be_sent_again(
     assert len(otlp.spans) == 10
 
 
-def test_the_processes_of_a_pipeline_are_one_trace_below_a_span_of_the_whole_program(
+def test_the_processes_of_a_pipeline_are_one_trace_below_a_root_span(
     launched: Launched, otlp: OtlpReceiver
 ) -> None:
     (launched.folder / "stage.py").write_text(

@@ -132,11 +132,11 @@ def test_the_launcher_is_ended_by_the_signal_that_ended_the_program(
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 125, 126, 127, 137, 255])
-def test_the_exit_code_is_the_programs(launched: Launched, code: int) -> None:
+def test_the_exit_code_is_the_exit_code_of_the_program(launched: Launched, code: int) -> None:
     assert launched.run(["sh", "-c", f"exit {code}"], "--quiet").returncode == code
 
 
-def test_the_exit_code_is_the_programs_where_ends_of_children_are_ignored(
+def test_the_exit_code_is_kept_if_sigchld_is_ignored(
     launched: Launched,
 ) -> None:
     ended = launched.run_bare(
@@ -228,7 +228,7 @@ def test_the_launcher_ends_when_its_program_does_whatever_was_stopped_and_contin
     assert process.wait(20) == (-signal.SIGKILL if "kill" in orders else 0)
 
 
-def test_a_program_that_is_continued_alone_hears_of_it_once(launched: Launched) -> None:
+def test_a_program_that_is_continued_alone_gets_the_signal_once(launched: Launched) -> None:
     process, pid = start(launched, TELLING.format(numbers=[int(signal.SIGCONT)]))
 
     def stop_and_continue(number: int) -> None:

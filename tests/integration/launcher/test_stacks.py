@@ -55,7 +55,7 @@ with otel_quant.step("Outer"):
 """
 
 
-def test_growth_of_memory_and_time_are_at_the_functions_that_took_them(
+def test_memory_growth_and_time_are_attributed_to_the_right_functions(
     launched: Launched, workshop: Workshop
 ) -> None:
     script = workshop.script(PROGRAM)
@@ -91,7 +91,9 @@ def test_growth_of_memory_and_time_are_at_the_functions_that_took_them(
     assert "otel_quant/" not in text  # frames of ours are none of the program's
 
 
-def test_a_killed_program_says_the_line_it_was_at(launched: Launched, workshop: Workshop) -> None:
+def test_the_report_of_a_killed_program_names_its_last_line(
+    launched: Launched, workshop: Workshop
+) -> None:
     script = workshop.script(PROGRAM.replace("busy(1.0)", "busy(2.5)"))
     done = launched.run([sys.executable, str(script.path), "kill"])
     assert done.returncode == -signal.SIGKILL
@@ -102,7 +104,7 @@ def test_a_killed_program_says_the_line_it_was_at(launched: Launched, workshop: 
     check_recording(launched.recording)
 
 
-def test_a_killed_program_that_held_the_gil_says_since_when_its_line_was_not_seen(
+def test_the_report_of_a_program_killed_with_the_gil_gives_the_age_of_its_last_line(
     launched: Launched, workshop: Workshop
 ) -> None:
     script = workshop.script("""
@@ -124,7 +126,7 @@ def test_a_killed_program_that_held_the_gil_says_since_when_its_line_was_not_see
     assert 5 < float(said[1]) < 30
 
 
-def test_what_a_thread_ran_is_known_from_the_beginning_of_its_step(
+def test_the_stacks_of_a_thread_are_known_from_the_start_of_its_step(
     launched: Launched, workshop: Workshop
 ) -> None:
     script = workshop.script("""
@@ -150,7 +152,7 @@ def test_what_a_thread_ran_is_known_from_the_beginning_of_its_step(
 
 
 @pytest.mark.parametrize("utilization", [3, 90])
-def test_a_gpu_that_waits_for_python_and_its_lines_are_told_live_and_when_sent_later(
+def test_a_gpu_that_waits_for_python_is_reported_with_lines_live_and_later(
     launched: Launched, workshop: Workshop, otlp: OtlpReceiver, utilization: int
 ) -> None:
     gpu = FakeGpu(uuid="GPU-a", used=2 << 30, util=utilization)
@@ -195,7 +197,7 @@ def test_stacks_can_be_switched_off(launched: Launched, workshop: Workshop) -> N
     )
 
 
-def test_threads_without_a_step_are_seen_when_all_are_asked_for(
+def test_threads_without_a_step_are_recorded_if_all_threads_are_requested(
     launched: Launched, workshop: Workshop
 ) -> None:
     script = workshop.script("""
@@ -228,7 +230,9 @@ def test_threads_without_a_step_are_seen_when_all_are_asked_for(
     }
 
 
-def test_no_path_is_kept_where_paths_are_not_wanted(launched: Launched, workshop: Workshop) -> None:
+def test_paths_are_not_recorded_if_they_are_switched_off(
+    launched: Launched, workshop: Workshop
+) -> None:
     script = workshop.script(PROGRAM)
     launched.run([sys.executable, str(script.path)], variables={"OTEL_QUANT_PATHS": "false"})
     (path,) = launched.recording.glob("stacks.*")
@@ -253,7 +257,7 @@ def shown(launched: Launched, command: str, *options: str) -> str:
     return done.stdout
 
 
-def test_a_slow_loader_is_what_bounds_a_real_calibration(
+def test_a_real_calibration_with_a_slow_loader_is_bound_by_data_loading(
     launched: Launched, workshop: Workshop
 ) -> None:
     script = workshop.script("""
@@ -292,7 +296,7 @@ def test_a_slow_loader_is_what_bounds_a_real_calibration(
 
 
 @pytest.mark.parametrize("is_stalled", [True, False])
-def test_a_stall_in_the_data_reader_is_told_of_once_with_its_line_and_a_slow_sample_is_not(
+def test_a_data_reader_stall_is_reported_once_with_its_line_and_a_slow_sample_is_not(
     launched: Launched, workshop: Workshop, otlp: OtlpReceiver, is_stalled: bool
 ) -> None:
     # Fast samples, then one that takes forty times as long, or more than can be called slow.

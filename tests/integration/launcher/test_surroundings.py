@@ -55,7 +55,7 @@ def seen(launched: Launched, by_shell: str, *command: str) -> dict[str, Any]:
         "exec setsid --wait",
     ],
 )
-def test_all_that_a_program_can_see_is_the_same(launched: Launched, by_shell: str) -> None:
+def test_the_program_sees_the_same_environment(launched: Launched, by_shell: str) -> None:
     program = (*PYTHON, "-c", LOOK)
     bare = seen(launched, by_shell, *program)
     ours = seen(launched, by_shell, *launcher("--quiet"), *program)
@@ -77,7 +77,7 @@ def test_all_that_a_program_can_see_is_the_same(launched: Launched, by_shell: st
         ("head -c 500 /dev/zero > .git/index", None),
     ],
 )
-def test_uncommitted_changes_are_those_at_the_start_of_the_program(
+def test_uncommitted_changes_are_recorded_at_the_start_of_the_program(
     tmp_path: Path, change: str, is_dirty: bool | None
 ) -> None:
     repository = new_repository(tmp_path / "repository")
@@ -89,7 +89,9 @@ def test_uncommitted_changes_are_those_at_the_start_of_the_program(
 
 
 @pytest.mark.parametrize("programs", ["", None], ids=["without git", "outside of a repository"])
-def test_where_git_cannot_tell_nothing_is_noted(launched: Launched, programs: str | None) -> None:
+def test_no_git_attributes_are_recorded_if_git_fails(
+    launched: Launched, programs: str | None
+) -> None:
     if programs is not None:
         new_repository(launched.folder / "repository")
     variables = {} if programs is None else {"PATH": programs}

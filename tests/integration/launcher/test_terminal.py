@@ -99,7 +99,7 @@ def test_a_job_in_the_background_is_ended_by_the_shells_kill(
     shell.expect_exact("code 143")
 
 
-def test_a_program_learns_of_a_resized_window(shell: pexpect.spawn) -> None:
+def test_a_program_is_notified_of_a_resized_window(shell: pexpect.spawn) -> None:
     start(shell)
     for columns in (100, 132):
         shell.setwinsize(40, columns)

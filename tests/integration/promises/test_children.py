@@ -99,7 +99,7 @@ def run(
         ("http/protobuf", "subprocess", "-", 1),
     ],
 )
-def test_child_reports_below_the_step_that_started_it_and_writes_a_file_of_its_own(
+def test_a_childs_spans_are_below_the_step_that_started_it_and_it_writes_its_own_file(
     tmp_path: Path, otlp: OtlpReceiver, protocol: Protocol, mode: str, start: str, children: int
 ) -> None:
     run(tmp_path, otlp, protocol, mode, start, OTEL_QUANT_PROFILE="profile.yaml")
@@ -119,7 +119,7 @@ def test_child_reports_below_the_step_that_started_it_and_writes_a_file_of_its_o
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_worker_started_before_the_first_step_reports_below_the_run(
+def test_a_worker_started_before_the_first_step_is_below_the_run(
     tmp_path: Path, otlp: OtlpReceiver, start: str
 ) -> None:
     run(tmp_path, otlp, "grpc", "early pool", start)
@@ -172,7 +172,7 @@ if __name__ == "__main__":
         ("shell", "-"),
     ],
 )
-def test_child_continues_the_trace_of_the_programs_own_span(
+def test_a_child_continues_the_trace_of_the_programs_span(
     tmp_path: Path, otlp: OtlpReceiver, mode: str, start: str
 ) -> None:
     run(tmp_path, otlp, "http/protobuf", mode, start, script=SPAN_OF_THE_PROGRAM)
@@ -181,7 +181,7 @@ def test_child_continues_the_trace_of_the_programs_own_span(
     assert len({span.trace_id for span in otlp.spans}) == 1
 
 
-def test_child_without_a_current_span_gets_the_environment_that_the_program_gives_it(
+def test_a_child_without_a_current_span_gets_the_programs_environment(
     tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
     script = """
@@ -195,7 +195,7 @@ for env in (None, dict(os.environ)):
     assert result.stdout == f"{TRACEPARENT}\n{TRACEPARENT}\n"
 
 
-def test_run_continues_the_trace_of_its_environment(tmp_path: Path, otlp: OtlpReceiver) -> None:
+def test_a_run_continues_the_trace_from_its_environment(tmp_path: Path, otlp: OtlpReceiver) -> None:
     run(tmp_path, otlp, "grpc", "child", "-", TRACEPARENT=TRACEPARENT, TRACESTATE="team=quant")
 
     root = otlp.span("quantization")
@@ -229,7 +229,7 @@ with otel_quant.step("parent"):
 """
 
 
-def test_a_forked_child_has_a_run_and_a_sampler_of_its_own(ran: Ran, otlp: OtlpReceiver) -> None:
+def test_a_forked_child_has_its_own_run_and_sampler(ran: Ran, otlp: OtlpReceiver) -> None:
     printed = ran(FORKED, OTEL_QUANT_SAMPLE_INTERVAL="1")
     # A worker is one run, which lasts until it ends.
     assert json.loads(printed) == [[0, 1, 1]] * 20
@@ -239,7 +239,7 @@ def test_a_forked_child_has_a_run_and_a_sampler_of_its_own(ran: Ran, otlp: OtlpR
     assert run_of_parent not in runs
 
 
-def test_ranks_of_torchrun_are_roots_in_the_trace_with_files_of_their_own(
+def test_torchrun_ranks_are_root_spans_with_their_own_files(
     tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
     (tmp_path / "rank.py").write_text(

@@ -189,7 +189,7 @@ with otel_quant.step("from the cache"):
         assert steps[name]["read_chars"] == pytest.approx(SIZE, abs=TOLERANCE)
 
 
-def test_our_own_reading_of_proc_is_not_the_programs(run: Run) -> None:
+def test_our_reads_of_proc_are_not_counted_as_the_programs(run: Run) -> None:
     steps = run(
         """
 exporters_are_ready()

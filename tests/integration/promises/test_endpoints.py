@@ -62,7 +62,7 @@ def test_the_exit_takes_a_bounded_time_and_keeps_the_scripts_exit_code(
 @pytest.mark.parametrize(
     ("timeout", "protocol", "seconds"), [(None, "grpc", 5), ("0", "http/protobuf", 0)]
 )
-def test_the_exit_waits_for_5_seconds_by_default_and_not_at_all_if_that_is_set(
+def test_the_exit_waits_5_seconds_by_default_and_does_not_wait_if_configured(
     workshop: Workshop, otlp: OtlpReceiver, timeout: str | None, protocol: Protocol, seconds: int
 ) -> None:
     environment = otlp.environment(protocol)
@@ -169,7 +169,7 @@ def everything_came(otlp: OtlpReceiver, checkpoints: list[str]) -> bool:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("at_exit", [False, True], ids=["while the run goes on", "at the exit"])
-def test_what_an_endpoint_was_not_there_to_take_is_sent_once_it_is_back(
+def test_telemetry_of_an_outage_is_sent_when_the_endpoint_is_back(
     workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol, at_exit: bool
 ) -> None:
     variables = {**otlp.environment(protocol), **GIVES_UP_SOON}
@@ -210,7 +210,7 @@ else:
 """
 
 
-def test_a_child_that_is_forked_in_an_outage_does_not_send_what_its_parent_keeps(
+def test_a_child_forked_in_an_outage_does_not_send_its_parents_queue(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     variables = {**otlp.environment("http/protobuf"), **GIVES_UP_SOON}
@@ -245,7 +245,7 @@ send()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_sdk_alone_still_loses_what_an_endpoint_was_not_there_to_take(
+def test_the_sdk_alone_still_loses_telemetry_in_an_outage(
     workshop: Workshop, otlp: OtlpReceiver, protocol: Protocol
 ) -> None:
     variables = {**otlp.environment(protocol), **GIVES_UP_SOON}
@@ -259,7 +259,7 @@ def test_the_sdk_alone_still_loses_what_an_endpoint_was_not_there_to_take(
     assert otlp.span_names() == ["span"], "the fault is gone: delete Unsent in delivery.py"
 
 
-def test_if_an_endpoint_stops_answering_the_file_still_has_the_whole_run(
+def test_the_file_has_the_complete_run_if_the_endpoint_stops_answering(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     variables = {"OTEL_QUANT_EXIT_TIMEOUT": "1000", "OTEL_QUANT_PROFILE": "profile.yaml"}

@@ -103,7 +103,7 @@ with step("outer"):
 
 
 @pytest.mark.parametrize("length", [10, 5000])
-def test_of_a_long_stack_trace_the_innermost_frames_are_sent(
+def test_the_innermost_frames_of_a_long_stack_trace_are_sent(
     both: Both, otlp: OtlpReceiver, length: int
 ) -> None:
     calls = "\n".join(f"def f{n}(): f{n + 1}()  # {'~' * 60}" for n in range(60))
@@ -123,7 +123,7 @@ def test_of_a_long_stack_trace_the_innermost_frames_are_sent(
     assert len(event.attributes["exception.message"]) == len("no such value: ") + length
 
 
-def test_a_handled_exception_is_the_same_object_and_fails_only_the_step_or_the_function_that_is_one(
+def test_a_handled_exception_is_the_same_object_and_fails_only_its_step(
     both: Both, otlp: OtlpReceiver
 ) -> None:
     done = both(
@@ -171,7 +171,7 @@ EVERYTHING = ["Start", "step Start", "step End", "End"]
     ],
     ids=["exit", "exit with a code", "exit with a text", "SIGINT", "SIGTERM that is handled"],
 )  # fmt: skip
-def test_after_an_exit_all_telemetry_and_the_file_are_complete(
+def test_telemetry_and_the_file_are_complete_after_an_exit(
     both: Both,
     workshop: Workshop,
     otlp: OtlpReceiver,
@@ -199,7 +199,7 @@ def test_after_an_exit_all_telemetry_and_the_file_are_complete(
         ("os.abort()", -signal.SIGABRT),
     ],
 )
-def test_after_os_exit_or_a_deadly_signal_ended_spans_and_all_records_are_there(
+def test_ended_spans_and_all_records_survive_os_exit_and_fatal_signals(
     both: Both, workshop: Workshop, otlp: OtlpReceiver, code: str, returncode: int
 ) -> None:
     survivors = [
@@ -293,7 +293,7 @@ print(drawn, random.random())
 """
 
 
-def test_a_seeded_program_with_threads_draws_the_same_numbers_and_identifiers_are_unique_all_the_same(
+def test_a_seeded_program_draws_the_same_numbers_and_identifiers_stay_unique(
     workshop: Workshop, ran: Ran, otlp: OtlpReceiver
 ) -> None:
     source = PRELUDE + SEEDED

@@ -173,7 +173,7 @@ def test_the_last_reading_is_on_disk_and_at_the_endpoint_and_show_prints_it(
     assert start < SIZE / 2, "without the record, the start of the step would be what is known"
 
 
-def test_each_span_of_a_run_or_a_worker_has_the_record_of_its_start_with_what_was_known_then(
+def test_each_span_of_a_run_or_worker_has_a_start_record_with_its_attributes(
     ran: Ran, otlp: OtlpReceiver
 ) -> None:
     ran(

@@ -96,7 +96,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_file_that_cannot_be_written_is_said_in_one_line_and_the_program_goes_on(
+def test_an_unwritable_file_is_logged_in_one_line_and_the_program_continues(
     tmp_path: Path, fault: Fault
 ) -> None:
     script = SCRIPT.format(before=fault.before, first=fault.first, second=fault.second)
@@ -126,7 +126,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_on_a_full_disk_all_steps_still_reach_the_endpoint(
+def test_all_steps_reach_the_endpoint_if_the_disk_is_full(
     workshop: Workshop, otlp: OtlpReceiver, small_disk: Path
 ) -> None:
     path = small_disk / "profile.yaml"
@@ -161,7 +161,7 @@ STEPS = [
         ({"OTEL_QUANT_PROFILE": "out/"}, "out/quark_profile.yaml"),
     ],
 )
-def test_the_file_is_where_it_was_asked_for_and_its_folders_are_made(
+def test_the_file_is_at_the_requested_path_and_its_folders_are_created(
     workshop: Workshop, variables: dict[str, str], path: str
 ) -> None:
     done = workshop.script(NESTED).run(variables)
@@ -172,7 +172,7 @@ def test_the_file_is_where_it_was_asked_for_and_its_folders_are_made(
 
 
 @pytest.mark.parametrize(("sampler", "spans"), [("always_on", 3), ("always_off", 0)])
-def test_beside_otlp_the_file_does_not_depend_on_sampling(
+def test_the_file_does_not_depend_on_trace_sampling(
     workshop: Workshop, otlp: OtlpReceiver, sampler: str, spans: int
 ) -> None:
     variables = {"OTEL_TRACES_EXPORTER": "otlp,quark_yaml", "OTEL_TRACES_SAMPLER": sampler}

@@ -115,7 +115,7 @@ def rise_of(step: dict[str, object]) -> int:
     return peak_of(step) - start
 
 
-def test_memory_freed_before_the_next_checkpoint_is_in_the_peak_and_the_mark_is_not_reset(
+def test_memory_freed_before_the_next_checkpoint_is_in_the_peak_without_a_reset(
     run: Run,
 ) -> None:
     steps, facts = run(
@@ -137,7 +137,7 @@ print(json.dumps({"mark": status("VmHWM")}))
     assert process_peak == peak_of(steps["quantization"])
 
 
-def test_below_an_earlier_mark_the_sampler_sees_the_peak(run: Run) -> None:
+def test_the_sampler_finds_a_peak_below_an_earlier_kernel_peak(run: Run) -> None:
     steps, _ = run(
         """
 with otel_quant.step("high"):
@@ -226,7 +226,7 @@ def test_the_spike_of_a_child_is_in_the_peak(run: Run, script: str) -> None:
     assert "after" not in steps or rise_of(steps["after"]) < TOLERANCE
 
 
-def test_a_peak_with_a_child_that_no_reading_saw_is_not_said_to_be_the_kernels(run: Run) -> None:
+def test_a_peak_with_an_unseen_child_is_not_marked_as_the_kernels(run: Run) -> None:
     steps, facts = run(
         """
 with otel_quant.step("alone"):
@@ -272,7 +272,7 @@ print(json.dumps({"charged": resource.getrusage(resource.RUSAGE_CHILDREN).ru_max
     assert rise_of(steps["low"]) < TOLERANCE
 
 
-def test_exact_mode_shows_spikes_of_milliseconds_below_earlier_marks_of_a_childs_too(
+def test_exact_mode_finds_spikes_of_milliseconds_below_earlier_peaks_also_in_children(
     run: Run,
 ) -> None:
     steps, facts = run(

@@ -83,7 +83,7 @@ def profile_of(workshop: Workshop) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "broken", [("memory", "cache"), ("disk", "gpu"), ("cpu",), tuple(FIGURES)], ids=" ".join
 )
-def test_only_the_figures_of_a_probe_that_raises_are_missing(
+def test_a_probe_that_raises_loses_only_its_own_values(
     run: Run, workshop: Workshop, otlp: OtlpReceiver, broken: tuple[str, ...]
 ) -> None:
     lines = run(f"break_probes{broken}\n")
@@ -114,7 +114,7 @@ def test_a_sink_that_raises_does_not_affect_the_others(
         assert len(profile_of(workshop)) == 14
 
 
-def test_with_every_part_failing_the_script_runs_unchanged(run: Run) -> None:
+def test_the_script_runs_unchanged_if_every_part_fails(run: Run) -> None:
     lines = run(
         """
 break_probes("memory", "disk", "cpu", "gpu")
@@ -128,7 +128,7 @@ otel_quant.capture.runtime.Recorder._checkpoint = broken
 
 
 @pytest.mark.parametrize("part", ["new_run_info", "settings_from", "SpansSink", "Recorder.start"])
-def test_if_a_run_cannot_begin_nothing_is_sent_and_the_script_goes_on(
+def test_a_run_that_cannot_begin_sends_nothing_and_the_script_continues(
     run: Run, otlp: OtlpReceiver, part: str
 ) -> None:
     lines = run(f"otel_quant.capture.runtime.{part} = broken\n")

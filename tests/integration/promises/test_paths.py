@@ -103,7 +103,9 @@ def sent_by(workshop: Workshop, otlp: OtlpReceiver, **variables: str) -> dict[st
     }
 
 
-def test_no_path_is_in_any_signal_or_file(workshop: Workshop, otlp: OtlpReceiver) -> None:
+def test_signals_and_files_contain_no_path_if_paths_are_off(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
     sent = sent_by(workshop, otlp, OTEL_QUANT_PATHS="false")
     assert [where for where, text in sent.items() if ELEMENT in text] == []
     assert "site-packages" not in sent["spans"]
@@ -122,7 +124,7 @@ def test_no_path_is_in_any_signal_or_file(workshop: Workshop, otlp: OtlpReceiver
     )
 
 
-def test_paths_are_in_them_unless_switched_off(workshop: Workshop, otlp: OtlpReceiver) -> None:
+def test_signals_and_files_contain_paths_by_default(workshop: Workshop, otlp: OtlpReceiver) -> None:
     sent = sent_by(workshop, otlp)
     assert [where for where, text in sent.items() if ELEMENT in text] == [
         "spans", "log records", "local file"

@@ -94,7 +94,7 @@ with ThreadPoolExecutor(8) as pool:
     assert indexes == set(range(2 * 8 * 20))
 
 
-def test_tasks_nest_in_the_task_that_made_them_and_one_that_is_cancelled_ends_its_step_with_the_error(
+def test_tasks_nest_in_their_parent_task_and_a_cancelled_task_fails_its_step(
     run: Run, otlp: OtlpReceiver
 ) -> None:
     is_cancelled = run(
@@ -178,7 +178,7 @@ print(json.dumps(seen))
     assert {span.status for span in otlp.spans} == {"UNSET"}
 
 
-def test_generators_that_end_early_or_fail(run: Run, otlp: OtlpReceiver) -> None:
+def test_generators_that_end_early_or_fail_end_their_step(run: Run, otlp: OtlpReceiver) -> None:
     seen = run(
         """
 seen = []
@@ -241,7 +241,7 @@ print(json.dumps(seen))
     assert unfinished == "otel_quant.capture.recorder.recorder.UnfinishedStepError"
 
 
-def test_asynchronous_generators(run: Run, otlp: OtlpReceiver) -> None:
+def test_asynchronous_generators_are_steps(run: Run, otlp: OtlpReceiver) -> None:
     seen = run(
         """
 seen = []

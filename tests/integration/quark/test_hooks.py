@@ -18,7 +18,7 @@ pytestmark = [
 DYNAMIC = ["Model Caching", "Quantization (Dynamic)"]
 
 
-def test_a_late_instrument_reaches_aliases_once_and_uninstrument_puts_them_back(
+def test_a_late_instrument_hooks_aliases_once_and_uninstrument_restores_them(
     run: Run, float_models: FloatModels
 ) -> None:
     variables = {"OTEL_QUANT_PROFILE": "p.yaml"}

@@ -31,7 +31,7 @@ GROWTH = "peak_cache_dir_disk_usage_mb: AS IT IS"
 """Quark writes it if one of its looks, once a second, came in time; ours looks at checkpoints too."""
 
 
-def test_the_strict_file_is_quarks_line_by_line(pair: tuple[QuarkRun, QuarkRun]) -> None:
+def test_the_strict_file_equals_quarks_line_by_line(pair: tuple[QuarkRun, QuarkRun]) -> None:
     beside, alone = pair
     ours = shape(beside.cwd / "quark_profile.otel.yaml")
 
@@ -43,7 +43,7 @@ def test_the_strict_file_is_quarks_line_by_line(pair: tuple[QuarkRun, QuarkRun])
         assert ours == quarks
 
 
-def test_quarks_own_file_is_the_same_with_otel_quant(pair: tuple[QuarkRun, QuarkRun]) -> None:
+def test_otel_quant_does_not_change_quarks_own_file(pair: tuple[QuarkRun, QuarkRun]) -> None:
     beside, alone = pair
 
     def definitions(run: QuarkRun) -> str:
@@ -58,7 +58,7 @@ def test_quarks_own_file_is_the_same_with_otel_quant(pair: tuple[QuarkRun, Quark
     assert definitions(beside) == definitions(alone)
 
 
-def test_otel_quant_show_reads_all_of_quarks_own_file(onnx_quark_alone: QuarkRun) -> None:
+def test_otel_quant_show_reads_quarks_own_file_completely(onnx_quark_alone: QuarkRun) -> None:
     text = (onnx_quark_alone.cwd / "quark_profile.yaml").read_text()
 
     profile = parse(text)

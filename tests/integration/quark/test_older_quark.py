@@ -69,7 +69,7 @@ def older() -> Path:
 
 
 @pytest.mark.parametrize("program", ["onnx_all.py", "torch_all.py"])
-def test_the_release_before_reports_the_same_steps_and_the_file_holds_them(
+def test_the_previous_quark_release_reports_the_same_steps_also_in_the_file(
     run: Run, float_models: FloatModels, older: Path, program: str
 ) -> None:
     of_onnx = program == "onnx_all.py"

@@ -68,7 +68,7 @@ def test_the_spans_nest_as_the_steps_happened_with_their_arguments(case: Case) -
     }
 
 
-def test_each_step_has_what_it_used(case: Case) -> None:
+def test_each_step_has_its_resource_use(case: Case) -> None:
     otlp = case.run.otlp
     root = otlp.span("quantization").attributes
     spans = [span for span in otlp.by_start() if "quant.step.index" in span.attributes]
@@ -154,7 +154,7 @@ def test_one_log_record_for_each_checkpoint_points_at_its_step(case: Case) -> No
     assert records[1].arrived < root.end_ns
 
 
-def test_the_metrics_are_those_that_are_declared(case: Case) -> None:
+def test_the_metrics_are_the_declared_ones(case: Case) -> None:
     otlp = case.run.otlp
     names = {
         "quant.step.duration", "quant.step.memory.peak", "quant.step.memory.growth",

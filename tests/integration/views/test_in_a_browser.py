@@ -86,7 +86,7 @@ def with_stacks(folder: Path) -> Recording:
     ],
     ids=lambda each: getattr(each, "__name__", str(each)),
 )
-def test_a_report_has_no_error_asks_for_nothing_and_fits_its_window(
+def test_a_report_has_no_error_makes_no_request_and_fits_its_window(
     make: Callable[[Path], Recording], options: dict[str, Any], opened: Open, tmp_path: Path
 ) -> None:
     page = opened(render(make(tmp_path)), **options)
@@ -161,9 +161,7 @@ def test_a_step_of_the_table_opens_its_lines_and_a_page_without_javascript_has_a
     assert still.locator(".flame .outline :target").is_visible()
 
 
-def test_a_comparison_draws_what_differs_and_not_what_noise_explains(
-    opened: Open, tmp_path: Path
-) -> None:
+def test_a_comparison_draws_differences_and_leaves_out_noise(opened: Open, tmp_path: Path) -> None:
     main = Place("/a/quantize.py", "main", 12, "")
     load = Place("/a/quantize.py", "load", 30, "")
     collect = Place("onnxruntime/quantization/calibrate.py", "collect", 698, "onnxruntime")
@@ -263,7 +261,7 @@ HOVERED = [
 """Charts, seconds, and what is read there."""
 
 
-def test_what_is_hovered_is_what_was_recorded(opened: Open, tmp_path: Path) -> None:
+def test_the_hovered_value_is_the_recorded_value(opened: Open, tmp_path: Path) -> None:
     page = opened(render(stairs(tmp_path)))
     found = [(chart, at, page.hover(chart, at / 20)) for chart, at, _ in HOVERED]
     assert found == HOVERED
@@ -325,7 +323,7 @@ def test_tables_are_sorted_by_keyboard_and_back(opened: Open, tmp_path: Path) ->
     assert page.page.locator("#steps th[aria-sort]").count() == 1
 
 
-def test_figures_are_sorted_by_their_units_and_what_is_not_known_stands_last(opened: Open) -> None:
+def test_values_are_sorted_by_unit_and_unknown_ones_are_last(opened: Open) -> None:
     variants = tuple(
         ModelResult(name, kind="torch", memory=MemoryUse(peak, None))
         for name, peak in (
@@ -382,7 +380,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_page_is_well_in_both_themes_and_windows(
+def test_every_kind_of_page_passes_the_checks_in_both_themes_and_windows(
     kind: str,
     opened: Open,
     tmp_path: Path,
@@ -405,14 +403,14 @@ def test_every_kind_of_page_is_well_in_both_themes_and_windows(
 
 
 @pytest.mark.parametrize("has_touch", [True, False])
-def test_keys_are_named_where_there_may_be_a_keyboard(
+def test_keyboard_help_is_shown_only_with_a_keyboard(
     opened: Open, tmp_path: Path, has_touch: bool
 ) -> None:
     page = opened(render(built.good(tmp_path)), has_touch=has_touch)
     assert page.page.locator("#keys").is_visible() is not has_touch
 
 
-def test_without_javascript_the_outline_and_the_tables_are_there(
+def test_the_outline_and_the_tables_are_shown_without_javascript(
     opened: Open, tmp_path: Path
 ) -> None:
     page = opened(render(built.good(tmp_path)), java_script_enabled=False)
@@ -429,7 +427,7 @@ def test_without_javascript_the_outline_and_the_tables_are_there(
     assert not page.page.locator("#keys").is_visible()
 
 
-def test_a_print_of_a_dark_page_is_the_outlines_on_white(opened: Open, tmp_path: Path) -> None:
+def test_a_dark_page_is_printed_as_outlines_on_white(opened: Open, tmp_path: Path) -> None:
     page = opened(render(built.good(tmp_path)), color_scheme="dark")
     background = "getComputedStyle(document.body).backgroundColor"
     assert page.page.evaluate(background) == "rgb(21, 23, 26)"
@@ -439,9 +437,7 @@ def test_a_print_of_a_dark_page_is_the_outlines_on_white(opened: Open, tmp_path:
     assert not page.page.locator("#chart-memory canvas").is_visible()
 
 
-def test_a_process_that_has_ended_has_no_area_until_another_begins(
-    opened: Open, tmp_path: Path
-) -> None:
+def test_an_ended_process_has_no_area_until_another_begins(opened: Open, tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     folder.curve(
         (

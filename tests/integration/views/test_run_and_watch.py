@@ -65,7 +65,7 @@ def test_ctrl_z_gives_the_screen_back_and_fg_takes_it_again(
     shell.expect_exact("failed with exit code 7")
 
 
-def test_ctrl_c_is_the_programs(shell: pexpect.spawn) -> None:
+def test_ctrl_c_goes_to_the_program(shell: pexpect.spawn) -> None:
     shell.sendintr()
     shell.expect_exact("\x1b[?1049l")
     shell.expect_exact("killed by SIGINT")
@@ -99,7 +99,7 @@ def terminal(process: RecordedProcess, tmp_path: Path) -> Iterator[pexpect.spawn
     child.close(force=True)
 
 
-def test_steps_appear_and_the_last_state_stays_when_it_is_over(
+def test_steps_appear_and_the_last_state_stays_after_the_end(
     process: RecordedProcess, terminal: pexpect.spawn
 ) -> None:
     terminal.expect_exact("no step has begun")
@@ -128,7 +128,7 @@ def test_ctrl_c_detaches_and_the_recording_goes_on(
     process.end(10)
 
 
-def test_a_resized_window_is_filled(process: RecordedProcess, terminal: pexpect.spawn) -> None:
+def test_the_view_fills_a_resized_window(process: RecordedProcess, terminal: pexpect.spawn) -> None:
     process.step(
         "A step whose name is longer than a hundred columns have room for " + 6 * "beside ", 1
     )

@@ -38,7 +38,7 @@ def _no_warning_logged_yet() -> None:
         ({"OTEL_QUANT_RECORD": " out ", "OTEL_QUANT_LAUNCHER_PID": "17"}, Settings(record="out", launched=True)),
     ],
 )  # fmt: skip
-def test_what_each_variable_means(
+def test_each_variable_is_parsed_as_documented(
     environ: dict[str, str], expected: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert settings_from(environ) == expected
@@ -56,7 +56,9 @@ def test_what_each_variable_means(
         ("milliseconds", "1e300", 1e6),
     ],
 )  # fmt: skip
-def test_what_a_text_means_for_all_of_a_kind(kind: str, text: str, value: object) -> None:
+def test_each_kind_of_variable_parses_a_text_in_the_same_way(
+    kind: str, text: str, value: object
+) -> None:
     for each in SETTINGS:
         if each.kind == kind:
             assert getattr(settings_from({each.variable: text}), each.field) == value
@@ -115,7 +117,7 @@ def test_a_misspelt_variable_is_logged_once_with_the_name_that_is_meant(
 
 
 @pytest.mark.parametrize("name", ["OTEL_QUANT_NOTEBOOK", "OTEL_Q"])
-def test_an_unknown_variable_that_resembles_none_is_logged_with_all_that_there_are(
+def test_an_unknown_variable_is_logged_with_the_list_of_all_variables(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = ", ".join(variable for variable in VARIABLES if "QUANT" in variable)
@@ -141,7 +143,7 @@ def test_variables_and_exporters_of_opentelemetry_are_not_taken_for_misspelt_one
     assert warned({**dict.fromkeys(names, "1"), "OTEL_TRACES_EXPORTER": exporters}, caplog) == []
 
 
-def test_the_launcher_has_an_option_for_each_variable_that_is_ours_alone() -> None:
+def test_the_launcher_has_an_option_for_each_variable_of_otel_quant() -> None:
     options = {name for name in dir(launcher_options) if name.startswith("OTEL_")}
     assert options == {variable for variable in VARIABLES if "QUANT" in variable} - {
         "OTEL_QUANT_LAUNCHER_PID"  # that of another launcher, for the program alone

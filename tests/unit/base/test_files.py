@@ -16,7 +16,7 @@ from otel_quant.base.files import HeldFile, PageFile, is_held, open_apart
 from tests.fixtures.programs import child
 
 
-def test_a_file_is_held_while_its_process_lives_and_by_one_at_a_time(tmp_path: Path) -> None:
+def test_a_file_is_locked_by_one_process_while_it_lives(tmp_path: Path) -> None:
     file = HeldFile(tmp_path / "file")
     assert file.is_locked
     assert is_held(file.path)
@@ -28,7 +28,7 @@ def test_a_file_is_held_while_its_process_lives_and_by_one_at_a_time(tmp_path: P
     assert HeldFile(file.path, is_new=False).is_locked
 
 
-def test_without_locks_a_file_is_held_while_it_is_written_to(
+def test_a_file_without_locks_is_held_while_it_is_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "LOCKS_EXIST", False)  # as on Windows
@@ -41,7 +41,7 @@ def test_without_locks_a_file_is_held_while_it_is_written_to(
     assert not is_held(tmp_path / "missing")
 
 
-def test_a_file_that_is_replaced_whole_is_held_and_appended_to(tmp_path: Path) -> None:
+def test_a_replaced_file_stays_locked_and_can_be_appended_to(tmp_path: Path) -> None:
     file = HeldFile(tmp_path / "file")
     file.append(b"old\n")
     (tmp_path / ".file.new").write_text("of a process that was killed")
@@ -51,7 +51,7 @@ def test_a_file_that_is_replaced_whole_is_held_and_appended_to(tmp_path: Path) -
     assert is_held(file.path)
 
 
-def test_a_file_of_one_page_is_written_over_and_made_again_if_it_is_gone(tmp_path: Path) -> None:
+def test_a_page_file_is_overwritten_and_created_again_if_it_was_deleted(tmp_path: Path) -> None:
     file = PageFile(tmp_path / "file")
     file.write("a longer text")
     file.write("1 text")
@@ -63,7 +63,7 @@ def test_a_file_of_one_page_is_written_over_and_made_again_if_it_is_gone(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_descriptor_has_a_number_that_the_program_does_not_reach_and_is_not_inherited(
+def test_a_descriptor_has_a_high_number_and_is_not_inherited(
     tmp_path: Path,
 ) -> None:
     before = set(os.listdir("/proc/self/fd"))
@@ -105,7 +105,7 @@ except OSError as error:
 """
 
 
-def test_a_program_that_has_used_its_limit_up_keeps_the_last_number(tmp_path: Path) -> None:
+def test_a_program_at_its_descriptor_limit_keeps_the_last_number(tmp_path: Path) -> None:
     (tmp_path / "ours").touch()
     found = subprocess.run(
         [sys.executable, "-c", LAST_NUMBER], cwd=tmp_path, capture_output=True, text=True,

@@ -48,7 +48,7 @@ LINE = "sink quark_yaml failed and is skipped; the program goes on without it: O
         "python's last resort is off", "the level is above it",
     ],
 )  # fmt: skip
-def test_a_failure_is_printed_once_or_as_the_program_wants(
+def test_a_failure_is_logged_once_or_as_the_program_configured(
     tmp_path: Path, configured: str, printed: str
 ) -> None:
     script = f"import logging\n{configured}\n{FAILURE}{END}"

@@ -84,7 +84,7 @@ new   b
 """
 
 
-def test_two_runs_are_compared_in_total_and_step_by_step(
+def test_two_runs_are_compared_in_total_and_by_step(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     record(Path("a"), origin={"vcs.ref.head.revision": "c1"})
@@ -232,7 +232,7 @@ def test_a_third_run_is_compared_with_the_base_too(capsys: pytest.CaptureFixture
         ),
     ],
 )  # fmt: skip
-def test_the_gate_fails_over_a_limit_and_says_what_is_worse_or_cannot_be_compared(
+def test_the_gate_fails_over_a_limit_and_names_what_is_worse_or_incomparable(
     capsys: pytest.CaptureFixture[str], new: dict[str, Any], limits: list[str], code: int, said: str
 ) -> None:
     record(Path("base"))
@@ -295,7 +295,7 @@ def test_limits_of_the_repository_hold_beside_those_of_the_command_line(
         (["a", "b", "-o", "missing/c"], "missing/c: No such file or directory; expected a file"),
     ],
 )
-def test_an_invalid_command_line_is_an_error_of_its_own(
+def test_an_invalid_command_line_has_its_own_exit_code(
     capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     record(Path("a"))
@@ -391,7 +391,7 @@ def test_a_slower_single_run_may_be_a_busy_machine(
         ({"memory": 1100}, "; against base: 10.0 % more memory (most in Calibration); time equal"),
     ],
 )
-def test_a_run_that_failed_says_so_before_what_differs(
+def test_a_failed_run_is_named_before_the_differences(
     capsys: pytest.CaptureFixture[str], new: dict[str, Any], said: str
 ) -> None:
     record(Path("a"))
@@ -426,7 +426,7 @@ def test_a_file_that_is_missing_cannot_be_compared(
     )
 
 
-def test_profiles_of_quark_are_compared_by_what_they_have(
+def test_quark_profiles_are_compared_by_the_values_that_they_have(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path("a.yaml").write_text(PROFILE)
@@ -514,7 +514,7 @@ def test_figures_that_do_not_differ_are_named_below_the_table(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_profile_and_the_recording_of_its_run_are_compared_from_the_first_step_on_or_not_at_all(
+def test_a_profile_and_a_recording_are_compared_only_from_the_first_step(
     capsys: pytest.CaptureFixture[str], ranks: int
 ) -> None:
     folder = RecordedFolder(Path("recording"), by_launcher=True)
@@ -616,7 +616,7 @@ SCRIPTS = "script quantize.py in base, export.py in new (--force compares them a
         ({"quant.memory.limit": (16 << 30) - 4096}, "duration=20%", ""),
     ],
 )
-def test_unlike_runs_are_compared_only_in_what_the_difference_leaves_alone_unless_forced(
+def test_unlike_runs_are_compared_only_in_unaffected_values_unless_forced(
     capsys: pytest.CaptureFixture[str], origin: dict[str, Any], limit: str, said: str
 ) -> None:
     record(Path("base"), origin={"quant.memory.limit": 16 << 30})

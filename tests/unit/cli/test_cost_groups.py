@@ -38,7 +38,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, *capsys.readouterr()
 
 
-def test_modules_are_a_tree_with_the_sums_of_all_that_is_in_them(
+def test_modules_are_a_tree_with_the_sums_of_their_content(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(capsys, "m.onnx", "--by", "module") == (
@@ -93,7 +93,7 @@ def test_modules_are_sorted_among_their_siblings_and_have_paths_in_csv_and_json(
         ("/", ["(no module)"]),
     ],
 )
-def test_names_of_any_form_give_modules(
+def test_module_names_of_any_form_make_a_tree(
     name: str, modules: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(f"""
@@ -146,7 +146,7 @@ def test_names_in_a_shape_are_set_with_dim(capsys: pytest.CaptureFixture[str]) -
     )
 
 
-def test_an_excluded_operator_is_in_no_sum_and_named_at_the_beginning(
+def test_an_excluded_operator_is_left_out_of_sums_and_named_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, out, _ = run(capsys, "m.onnx", "--by", "op", "--exclude", "Relu")

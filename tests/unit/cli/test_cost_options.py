@@ -55,7 +55,7 @@ def macs(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[int]:
 
 
 @pytest.mark.parametrize("by", ["node", "op", "total"])
-def test_a_report_begins_with_what_was_assumed_and_options_that_set_it_and_make_it_strict(
+def test_a_report_begins_with_assumptions_and_the_options_that_replace_them(
     by: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model("m.onnx", ["batch", 3, "?", None], ["batch", 5])
@@ -74,7 +74,7 @@ def test_a_report_begins_with_what_was_assumed_and_options_that_set_it_and_make_
     assert again[1] == re.sub("assumed.*\n", "", out)
 
 
-def test_a_report_says_which_branch_of_an_if_it_takes_and_strict_refuses_it(
+def test_a_report_names_the_branch_of_an_if_and_strict_mode_rejects_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = (
@@ -160,14 +160,14 @@ def test_an_input_of_a_file_name_that_two_models_have_needs_the_path(
          "name:f32:1x3x224x224[:values]"),
     ],
 )  # fmt: skip
-def test_an_option_that_is_not_understood_exits_with_2(
+def test_an_unknown_option_exits_with_2(
     arguments: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model("a.onnx", ["N"])
     assert run(capsys, "a.onnx", *arguments) == (2, "", f"otel-quant: {error}\n")
 
 
-def test_nodes_without_macs_are_told_apart_by_what_they_lack(
+def test_nodes_without_macs_have_different_reasons(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     proto = onnx.parser.parse_model("""
@@ -215,7 +215,7 @@ def test_a_result_without_a_size_has_a_reason_though_all_macs_are_known(
     ]
 
 
-def test_an_assumed_length_that_does_not_fit_is_named_as_what_helps(
+def test_an_assumed_length_that_does_not_fit_is_named_with_the_option_that_sets_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     proto = onnx.parser.parse_model("""

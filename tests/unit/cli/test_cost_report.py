@@ -60,7 +60,7 @@ nodes                          4
 
 
 @pytest.mark.usefixtures("two_models")
-def test_a_model_is_ten_lines_or_a_table_that_is_asked_for(
+def test_a_model_is_printed_in_ten_lines_or_as_the_requested_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert printed(capsys, "float.onnx") == SUMMARY
@@ -111,7 +111,7 @@ def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.usefixtures("two_models")
-def test_memory_is_that_of_kernels_that_run_unless_that_of_the_file_is_asked_for(
+def test_memory_is_counted_for_fused_kernels_unless_the_file_view_is_requested(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     models = ("float.onnx", "quantized.onnx", "--format", "json")
@@ -124,7 +124,7 @@ def test_memory_is_that_of_kernels_that_run_unless_that_of_the_file_is_asked_for
 
 
 @pytest.mark.usefixtures("two_models")
-def test_the_documentation_shows_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_documentation_shows_the_printed_output(capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[3] / "docs" / "cost.md").read_text()
 
     example = page.partition("```json\n")[2].partition("```")[0]
@@ -206,7 +206,7 @@ def test_an_overridden_length_is_in_every_format(
 
 
 @pytest.mark.usefixtures("two_models")
-def test_shares_and_totals_are_those_of_all_nodes_whatever_is_shown(
+def test_shares_and_totals_include_nodes_that_are_not_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     whole = json.loads(printed(capsys, "float.onnx", "--format", "json"))["models"][0]

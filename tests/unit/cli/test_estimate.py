@@ -32,7 +32,7 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "net.onnx"
 
 
-def test_without_a_method_there_is_a_line_for_each(
+def test_an_estimate_without_a_method_has_a_line_for_each_method(
     net: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["estimate", net, "--dim", "N=1024", "--limit", "100MB"]) == 0
@@ -44,7 +44,7 @@ def test_without_a_method_there_is_a_line_for_each(
     assert table.splitlines()[2].split()[:2] == ["onnxruntime:MinMax", "perhaps"]
 
 
-def test_torch_that_may_be_imported_and_a_library_that_is_not_there_make_it_perhaps(
+def test_possible_torch_imports_and_missing_libraries_make_the_answer_perhaps(
     net: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -66,7 +66,7 @@ def test_torch_that_may_be_imported_and_a_library_that_is_not_there_make_it_perh
     assert answers("2GB", "onnxruntime") == (["yes", "perhaps"], [away])
 
 
-def test_the_table_says_of_each_figure_what_it_was_computed_from(
+def test_the_table_names_the_source_of_each_figure(
     net: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--dim", "N=1024", "--samples", "512", "--limit", "1.07GB")
@@ -199,7 +199,7 @@ def test_a_limit_has_binary_or_decimal_units(
         ),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_in_one_line(
+def test_invalid_arguments_are_rejected_in_one_line(
     net: str,
     capsys: pytest.CaptureFixture[str],
     options: tuple[str, ...],
@@ -217,7 +217,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(
         (("--samples", "0"), "'0' is not a number of samples from 1"),
     ],
 )
-def test_a_value_that_is_no_size_or_number_is_refused(
+def test_a_value_that_is_not_a_size_or_number_is_rejected(
     net: str, capsys: pytest.CaptureFixture[str], option: tuple[str, str], problem: str
 ) -> None:
     with pytest.raises(SystemExit) as end:
@@ -226,7 +226,7 @@ def test_a_value_that_is_no_size_or_number_is_refused(
     assert capsys.readouterr().err.endswith(f"argument {option[0]}: {problem}\n")
 
 
-def test_a_file_that_is_no_model_is_refused(
+def test_a_file_that_is_not_a_model_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "none.onnx"

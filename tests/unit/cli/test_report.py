@@ -10,7 +10,7 @@ from otel_quant.cli import main
 from tests.fixtures.recorded import CUT_PROFILE
 
 
-def test_a_profile_has_its_page_beside_it(
+def test_the_page_of_a_profile_is_written_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     profile = tmp_path / "quark_profile.yaml"
@@ -24,7 +24,7 @@ def test_a_profile_has_its_page_beside_it(
     assert capsys.readouterr().out == page.read_text()
 
 
-def test_a_page_that_cannot_be_written_is_one_line(
+def test_a_page_that_cannot_be_written_is_an_error_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

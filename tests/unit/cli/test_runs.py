@@ -40,7 +40,7 @@ def paths(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     return [run["path"].removeprefix("runs/") for run in runs]
 
 
-def test_each_run_has_a_row_the_newest_first_and_what_is_unreadable_is_named(
+def test_each_run_has_a_row_newest_first_and_unreadable_files_are_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert printed(capsys) == """\
@@ -55,7 +55,7 @@ resnet50  MinMax      XINT8   ended    102 MB       107 MB  1 min 00 s    2.00 G
 """  # fmt: skip
 
 
-def test_a_child_that_failed_is_beside_the_status_of_a_whole_that_ended_well(
+def test_a_failed_child_is_shown_beside_the_status_of_a_successful_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = RecordedFolder(tmp_path / "r", by_launcher=True)
@@ -117,7 +117,7 @@ memory.peak by model and calibration.method: the median where a cell has several
     }  # fmt: skip
 
 
-def test_runs_of_several_libraries_have_a_row_each_and_a_model_of_torch_its_name(
+def test_runs_of_each_library_have_a_row_and_torch_models_have_a_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for library, model in (
@@ -138,7 +138,7 @@ def test_runs_of_several_libraries_have_a_row_each_and_a_model_of_torch_its_name
     ]
 
 
-def test_any_two_names_make_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_two_fields_make_a_pivot_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "--rows", "host.name", "--columns", "config.name", "--value", "duration") == """\
 host.name  (none)       XINT8
 ---------  ------  ----------
@@ -165,14 +165,14 @@ duration by host.name and config.name: the median where a cell has several runs,
         (("gpu.memory.peak>1GB",), []),
     ],
 )  # fmt: skip
-def test_conditions_choose(
+def test_conditions_select_runs(
     conditions: tuple[str, ...], found: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = [part for condition in conditions for part in ("--where", condition)]
     assert paths(capsys, *options) == found
 
 
-def test_what_is_asked_in_gib_is_answered_in_gib(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_question_in_gib_is_answered_in_gib(capsys: pytest.CaptureFixture[str]) -> None:
     chosen = ("--where", "model=resnet50", "--where", "memory.peak>1GiB", "--value", "memory.peak")
     out = printed(capsys, *chosen, "--format", "markdown")
     assert "GiB" in out
@@ -192,7 +192,7 @@ def test_what_is_asked_in_gib_is_answered_in_gib(capsys: pytest.CaptureFixture[s
         (("--value", "status"), "--value status: 'ended' is no figure; expected a name such as memory.peak or duration"),
     ],
 )  # fmt: skip
-def test_a_name_or_a_value_that_cannot_be_is_an_error_of_use(
+def test_an_unknown_name_or_value_is_a_usage_error(
     options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["runs", "runs", *options]) == 2
@@ -200,7 +200,7 @@ def test_a_name_or_a_value_that_cannot_be_is_an_error_of_use(
     assert (shown.out, shown.err) == ("", f"otel-quant: {said}\n")
 
 
-def test_runs_are_sorted_by_any_name_and_those_without_it_come_last(
+def test_runs_are_sorted_by_any_field_and_runs_without_it_are_last(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     known = ["nightly/yolo", "nightly/resnet", "bert/quark_profile.yaml"]
@@ -210,7 +210,7 @@ def test_runs_are_sorted_by_any_name_and_those_without_it_come_last(
     assert paths(capsys, "--sort", "model.size", "--reverse")[:3] == known[::-1]
 
 
-def test_a_name_that_is_asked_for_is_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_requested_field_is_a_column(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "--format", "csv", "--where", "host.name=node7", "--sort", "cpu.time")
     first, *_ = csv.DictReader(io.StringIO(text))
     assert first == {
@@ -230,7 +230,7 @@ def test_a_name_that_is_asked_for_is_a_column(capsys: pytest.CaptureFixture[str]
     }
 
 
-def test_no_run_is_said_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_result_prints_that_there_are_no_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "--where", "status=running") == "no run below runs with status=running\n"
 
 

@@ -42,7 +42,7 @@ def test_a_local_file_cannot_be_sent(
     )
 
 
-def test_a_recording_that_is_being_made_is_not_sent(
+def test_a_recording_that_is_still_running_is_not_sent(
     recording: RecordedFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     going_on = recording.process(4712).begin(run="89abcdef01234567")
@@ -52,7 +52,7 @@ def test_a_recording_that_is_being_made_is_not_sent(
 
 
 @pytest.mark.parametrize("settings", [{}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}])
-def test_without_an_endpoint_it_says_which_setting_to_make(
+def test_the_error_without_an_endpoint_names_the_setting(
     recording: RecordedFolder,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -66,7 +66,7 @@ def test_without_an_endpoint_it_says_which_setting_to_make(
     )
 
 
-def test_without_the_sdk_it_says_what_to_install(
+def test_the_error_without_the_sdk_names_the_package_to_install(
     recording: RecordedFolder,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -51,7 +51,7 @@ def test_models_are_shown_side_by_side_with_units(
     assert show(capsys, complete).partition("\nModel ")[2] == COST_SHOWN.removeprefix("Model ")
 
 
-def test_several_files_are_headed_by_their_paths(
+def test_each_of_several_files_has_its_path_as_heading(
     complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = complete.with_name("q.yaml")
@@ -62,7 +62,7 @@ def test_several_files_are_headed_by_their_paths(
     )
 
 
-def test_a_file_says_how_near_the_limit_it_came_what_made_it_and_how_it_ended(
+def test_a_file_shows_its_distance_to_the_limit_its_source_and_its_end(
     complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     complete.write_text(DESCRIBED)
@@ -71,7 +71,7 @@ def test_a_file_says_how_near_the_limit_it_came_what_made_it_and_how_it_ended(
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
-def test_values_of_any_kind_in_what_made_the_run_are_printed(
+def test_run_attributes_of_any_type_are_printed(
     complete: Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     values = ["[1, {a: b}]", "{a: [1]}", "9" * 400, ".nan", "-.inf", '"\\e[2J"', "true", "null"]
@@ -85,7 +85,7 @@ def test_values_of_any_kind_in_what_made_the_run_are_printed(
         assert not [letter for letter in out if letter not in "\n\xa0" and not letter.isprintable()]
 
 
-def test_json_and_csv_have_what_the_file_says_of_its_run(
+def test_json_and_csv_have_the_run_attributes_of_the_file(
     complete: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     complete.write_text(DESCRIBED)
@@ -219,7 +219,7 @@ def test_a_file_truncated_at_any_byte_shows_its_complete_records(
         )
 
 
-def test_names_that_quark_does_not_escape_are_read_correctly() -> None:
+def test_names_not_escaped_by_quark_are_read_correctly() -> None:
     names = ['say "hi"', "back\\slash d", "a: b"]
     text = "# Quark Profiling Results\n\nmemory_usage:\n"
     for name in names:
@@ -268,7 +268,7 @@ def test_names_cannot_send_control_codes_to_the_terminal(
         ),
     ],
 )
-def test_a_file_that_is_no_profile_or_has_no_checkpoint_is_refused_with_its_path(
+def test_a_file_without_a_profile_or_checkpoint_is_rejected_with_its_path(
     content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "p.yaml"
@@ -287,7 +287,7 @@ def test_a_file_that_is_no_profile_or_has_no_checkpoint_is_refused_with_its_path
         (".", "has no manifest.json and no events.<pid>.jsonl"),
     ],
 )
-def test_every_command_refuses_a_path_at_which_no_recording_is(
+def test_every_command_rejects_a_path_without_a_recording(
     command: str, path: str, message: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -306,7 +306,7 @@ def test_an_invalid_command_line_exits_with_2(
     assert "usage: otel-quant" in capsys.readouterr().err
 
 
-def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_calling_without_a_command_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([])
     assert "record a program that quantizes, and print its steps" in capsys.readouterr().err
@@ -392,7 +392,7 @@ def test_the_last_reading_is_printed_with_its_age_and_the_samples(
     assert out.splitlines()[-2] == f"last reading  {age} ago: memory 423 MB"
 
 
-def test_a_step_that_was_open_is_as_large_as_the_last_reading_saw_it(
+def test_an_open_step_has_the_memory_of_the_last_reading(
     killed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     limit = 'run:\n  id: "0123456789abcdef"\n  memory_limit_mb: 8000.0\n\nmemory_usage:'

@@ -50,7 +50,7 @@ def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_a_child_that_was_killed_alone_says_where_it_was(
+def test_a_child_that_was_killed_alone_is_shown_with_its_open_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = RecordedFolder(tmp_path / "r", {"process.command_line": "x.py"})
@@ -69,7 +69,7 @@ def test_a_child_that_was_killed_alone_says_where_it_was(
     )
 
 
-def test_a_killed_run_says_where_it_was_what_it_held_and_how_it_ended(
+def test_a_killed_run_is_shown_with_its_open_step_memory_and_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = killed(tmp_path / "r")
@@ -118,7 +118,7 @@ def test_a_killed_run_says_where_it_was_what_it_held_and_how_it_ended(
     ]
 
 
-def test_items_of_calibrations_are_shown_if_every_sample_has_told(
+def test_items_of_calibrations_are_shown_if_every_sample_has_a_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = RecordedFolder(tmp_path / "r")
@@ -137,9 +137,7 @@ def test_items_of_calibrations_are_shown_if_every_sample_has_told(
     ]
 
 
-def test_programs_get_what_is_known_of_the_whole(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_the_totals_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = killed(tmp_path / "r")
     (document,) = json.loads(show(capsys, str(folder.path), "--format", "json"))
     assert document["file"] == f"{folder.path}: process 4711"
@@ -157,7 +155,7 @@ def test_programs_get_what_is_known_of_the_whole(
     ]
 
 
-def test_a_recording_without_a_run_says_so(
+def test_a_recording_without_a_run_prints_that_it_has_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = RecordedFolder(tmp_path / "r", by_launcher=True)
@@ -170,7 +168,7 @@ def test_a_recording_without_a_run_says_so(
     assert document["recording"]["state"] == "failed"
 
 
-def test_of_many_steps_people_get_a_thousand_that_tell_most_and_programs_all(
+def test_the_table_has_the_thousand_most_important_steps_and_json_has_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = RecordedFolder(tmp_path / "r")
@@ -199,7 +197,7 @@ def test_of_many_steps_people_get_a_thousand_that_tell_most_and_programs_all(
 
 
 @pytest.mark.parametrize("at", [0, 300, 511])
-def test_a_line_that_is_damaged_hides_none_of_those_that_are_read_with_it(
+def test_a_damaged_line_does_not_hide_its_neighbours(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], at: int
 ) -> None:
     folder = RecordedFolder(tmp_path / "r")

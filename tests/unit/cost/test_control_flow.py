@@ -19,7 +19,7 @@ def text_cost(text: str, **given: Any) -> ModelCost:
     ("trips", "condition", "times"),
     [("seven", "Identity (c)", 7), ("seven", "Less (k, n)", None), ("", "Identity (c)", None)],
 )
-def test_a_loop_is_costed_for_its_trip_count_if_nothing_else_ends_it(
+def test_a_loop_is_costed_for_its_trip_count_unless_a_condition_ends_it(
     trips: str, condition: str, times: int | None
 ) -> None:
     cost = text_cost(
@@ -70,7 +70,7 @@ def test_parameters_of_both_branches_count_whether_or_not_the_condition_is_known
     assert branches(None, inputs=parse_inputs(["flag:bool::1"])).macs == taken.macs
 
 
-def test_a_branch_that_is_taken_is_told_without_macs_that_are_not_known() -> None:
+def test_the_taken_branch_is_named_even_if_its_macs_are_unknown() -> None:
     in_a_loop = text_cost(
         """
         g (float[4] x, int64 trips, bool flag) => (float[4] y) <bool go = {1}> {
@@ -94,7 +94,7 @@ def test_a_branchs_result_is_in_memory_once() -> None:
     assert cost.peak_activation_bytes == 400 + 1 + 400
 
 
-def test_the_peak_is_that_of_the_branch_that_needs_more() -> None:
+def test_the_peak_is_taken_from_the_branch_that_needs_more() -> None:
     cost = text_cost(
         "g (float[100] x, bool flag) => (float[100] y) <int64[2] wide = {9, 100}> "
         "{ y = If (flag) <then_branch = t () => (float[100] p) "
@@ -105,7 +105,7 @@ def test_the_peak_is_that_of_the_branch_that_needs_more() -> None:
     assert cost.peak_activation_bytes == 400 + 1 + 3600 + 400
 
 
-def test_what_a_loop_reads_from_outside_lives_as_long_as_it_runs() -> None:
+def test_outer_tensors_that_a_loop_reads_stay_alive_during_the_loop() -> None:
     cost = text_cost(
         """
         g (float[3000] x) => (float[3000] y)
@@ -122,7 +122,7 @@ def test_what_a_loop_reads_from_outside_lives_as_long_as_it_runs() -> None:
     assert cost.peak_activation_bytes == 12_000 + 36_000 + 3 * 12_000 + 1
 
 
-def test_what_no_iteration_changes_is_in_memory_once() -> None:
+def test_values_that_no_iteration_changes_are_in_memory_once() -> None:
     cost = text_cost(
         """
         g (float[100] x, float[1000] same) => (float[100] y, float[1000] out)

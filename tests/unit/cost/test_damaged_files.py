@@ -101,7 +101,7 @@ def test_a_file_of_another_format_is_an_error_that_names_the_format(
         analyze(path)
 
 
-def test_graphs_nested_without_end_are_refused_and_not_followed(tmp_path: Path) -> None:
+def test_endlessly_nested_graphs_are_rejected(tmp_path: Path) -> None:
     graph = b""
     for _ in range(2000):
         attribute = message(1, b"body") + message(6, graph) + varint(20 << 3) + varint(5)
@@ -112,7 +112,7 @@ def test_graphs_nested_without_end_are_refused_and_not_followed(tmp_path: Path) 
         analyze(path)
 
 
-def test_nodes_that_wait_for_each_other_are_named() -> None:
+def test_nodes_in_a_cycle_are_named() -> None:
     model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
         g (float[1] x) => (float[1] b) { [first] a = Add (x, b) [second] b = Relu (a) }""")
     with pytest.raises(CostError, match="node first depends on its own result"):
@@ -163,7 +163,7 @@ def test_an_external_offset_that_is_not_a_number_is_an_error() -> None:
         analyze(message(7, message(5, tensor)))
 
 
-def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_file_that_is_not_regular_is_rejected_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.onnx")
     for path, problem in (
         (tmp_path / "pipe.onnx", "is not a regular file"),
@@ -185,7 +185,7 @@ def test_a_time_limit_ends_the_reading_of_a_file_of_many_fields() -> None:
         analyze(b"\x08\x01" * 10_000, time_limit=0.0)
 
 
-def test_an_object_that_is_not_a_model_is_refused() -> None:
+def test_an_object_that_is_not_a_model_is_rejected() -> None:
     with pytest.raises(CostError, match=r"<int>: is not a model; expected a path, bytes"):
         analyze(3)
 

@@ -33,7 +33,7 @@ def einsum(path: Path, labels: int) -> Path:
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
-def test_a_product_of_400_lengths_is_not_known_in_any_format(
+def test_a_product_of_400_lengths_is_unknown_in_every_format(
     form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = einsum(tmp_path / "m.onnx", 400)
@@ -81,7 +81,7 @@ def test_a_loop_in_a_loop_without_end_has_no_known_macs() -> None:
     )
 
 
-def test_a_figure_that_no_attribute_can_hold_is_not_on_the_trace(tmp_path: Path) -> None:
+def test_a_figure_too_large_for_an_attribute_is_not_on_the_trace(tmp_path: Path) -> None:
     figures = figures_of(analyze(save(tmp_path / "huge.onnx", RELU, [1 << 61])))
     assert figures["macs"] == 1 << 61
     assert {"memory", "peak_activation_bytes"}.isdisjoint(figures)

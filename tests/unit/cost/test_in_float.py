@@ -61,14 +61,14 @@ def in_float(body: str) -> tuple[int, tuple[InFloat, ...]]:
         ),
     ],
 )  # fmt: skip
-def test_what_keeps_a_quantized_contraction_from_running_on_integers_is_said(
+def test_the_obstacle_to_integer_execution_of_a_contraction_is_named(
     body: str, kind: str, reason: str, remedy: str
 ) -> None:
     assert analyze(model(body)).precision.keys() <= {"int8", "int16"}
     assert in_float(body) == (1, (InFloat({kind: 1}, "op", reason, remedy),))
 
 
-def test_contractions_that_run_on_integers_and_float_ones_are_not_said_to_run_in_float() -> None:
+def test_contractions_on_integers_and_unquantized_ones_are_not_reported_as_run_in_float() -> None:
     assert in_float(INT32_BIAS) == (1, ())
     assert in_float("y = Conv <pads = [1, 1, 2, 2]> (x, x)") == (0, ())
     without_contractions = analyze(model(f"{QUANTIZED} a = Sigmoid (d) {BEHIND}"))
@@ -112,7 +112,7 @@ def test_a_relu_without_a_result_is_no_error() -> None:
         (Form("Gemm", "float", y="int16", scales="channels"), "float", 32, "weights"),
     ],
 )
-def test_versions_of_onnxruntime_have_rules_of_their_own(
+def test_each_onnxruntime_version_has_its_own_rules(
     form: Form, before: str, since: int, then: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "form.onnx"
@@ -135,16 +135,18 @@ def test_versions_of_onnxruntime_have_rules_of_their_own(
         ),
     ],
 )
-def test_rules_are_said_to_be_of_a_version_and_a_processor(runtime: Runtime, title: str) -> None:
+def test_the_report_names_the_version_and_processor_of_its_rules(
+    runtime: Runtime, title: str
+) -> None:
     assert runtime.title == title
 
 
-def test_a_version_that_is_not_known_has_the_rules_of_the_nearest() -> None:
+def test_an_unknown_version_has_the_rules_of_the_nearest() -> None:
     assert Runtime("1.9.0").rules == Runtime("1.22.0").rules
     assert Runtime("9.0.0").rules == Runtime(NEWEST).rules
 
 
-def test_the_report_begins_with_it_and_json_has_it(
+def test_the_report_begins_with_operators_in_float_and_json_has_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, other = tmp_path / "int8_bias.onnx", tmp_path / "int32_bias.onnx"

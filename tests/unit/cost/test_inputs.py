@@ -137,7 +137,7 @@ def test_a_shape_for_an_input_that_is_not_a_tensor_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(("count", "expected"), [(0, "none"), (99, "one of 'i0', 'i1', 'i2', ")])
-def test_an_error_names_the_inputs_but_not_all_of_very_many(count: int, expected: str) -> None:
+def test_an_error_names_the_inputs_and_cuts_a_long_list(count: int, expected: str) -> None:
     inputs = [helper.make_tensor_value_info(f"i{k}", TensorProto.FLOAT, [1]) for k in range(count)]
     model = helper.make_model(helper.make_graph([], "g", inputs, []))
     with pytest.raises(CostError) as caught:
@@ -169,7 +169,7 @@ def test_a_length_that_the_model_fixes_may_be_overridden_and_is_listed() -> None
         ((1, 4, 8, 8), [(None,), (None,), (None,)], {"Conv": 1, "Gemm": 1}),
     ],
 )
-def test_what_does_not_fit_an_overridden_length_has_no_known_macs(
+def test_nodes_that_do_not_fit_an_overridden_length_have_unknown_macs(
     shape: tuple[int, ...], shapes: list[object], uncosted: dict[str, int]
 ) -> None:
     cost = analyze(fixed_model(), inputs={"image": shape})
@@ -177,7 +177,7 @@ def test_what_does_not_fit_an_overridden_length_has_no_known_macs(
     assert cost.uncosted_ops == uncosted
 
 
-def test_an_unknown_rule_set_is_an_error_that_names_those_there_are() -> None:
+def test_an_error_for_an_unknown_rule_set_lists_the_existing_ones() -> None:
     with pytest.raises(
         CostError, match="'fast' is not a rule set; expected corrected or onnx_tool"
     ):

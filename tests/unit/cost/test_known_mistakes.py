@@ -53,7 +53,7 @@ def test_two_operands_broadcast_against_each_other(op: str) -> None:
     assert cost.macs == 20 * (EXP if op == "Pow" else 2)
 
 
-def test_where_broadcasts_all_three() -> None:
+def test_the_operator_where_broadcasts_all_three_inputs() -> None:
     cost = one(
         "(bool[4,1,1] c, float[1,5,1] a, float[1,1,6] b) => (float[] y)", "y = Where (c, a, b)"
     )
@@ -100,7 +100,7 @@ GRU_STATE = 2 * EXP + TANH + 5 + 3
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("layout", [0, 1])
-def test_recurrent_layers_of_every_form(
+def test_recurrent_layers_of_every_form_are_costed(
     op: str, gates: int, state: int, directions: int, bias: bool, layout: int
 ) -> None:
     steps, batch, width, hidden = 7, 3, 5, 4
@@ -261,7 +261,7 @@ def test_a_weight_in_the_body_of_a_loop_counts_once_however_often_it_runs() -> N
     assert cost.macs == 7 * 2 * 4 * 4
 
 
-def test_nodes_of_one_name_are_two_nodes() -> None:
+def test_nodes_with_the_same_name_are_costed_separately() -> None:
     cost = text_cost(
         """<ir_version: 10, opset_import: ["": 21]>
         g (float[8] x) => (float[8] y) { [same] a = Relu (x) [same] y = Relu (a) }"""

@@ -27,7 +27,7 @@ def test_a_weight_that_two_nodes_share_counts_once() -> None:
     assert (cost.params, cost.weight_bytes, cost.memory_bytes) == (4, 16, 48)
 
 
-def test_the_peak_is_the_most_that_is_alive_and_not_the_sum() -> None:
+def test_the_peak_is_the_largest_live_memory_and_not_the_sum() -> None:
     cost = text_cost(
         HEAD + "g (float[100] x) => (float[100] y)"
         "{ a = Relu (x) b = Relu (a) c = Relu (b) y = Relu (c) }"
@@ -36,7 +36,7 @@ def test_the_peak_is_the_most_that_is_alive_and_not_the_sum() -> None:
     assert cost.memory_bytes == 4 * 400
 
 
-def test_a_tensor_lives_until_its_last_reader() -> None:
+def test_a_tensor_stays_alive_until_its_last_reader() -> None:
     cost = text_cost(
         HEAD + "g (float[100] x) => (float[100] y)"
         "{ a = Relu (x) b = Relu (a) c = Relu (b) y = Add (c, a) }"
@@ -44,7 +44,7 @@ def test_a_tensor_lives_until_its_last_reader() -> None:
     assert cost.peak_activation_bytes == 3 * 400
 
 
-def test_an_output_lives_to_the_end() -> None:
+def test_an_output_stays_alive_to_the_end() -> None:
     cost = text_cost(
         HEAD + "g (float[100] x) => (float[100] a, float[100] y)"
         "{ a = Relu (x) b = Relu (x) y = Relu (b) }"
@@ -89,7 +89,7 @@ def moved(model: ModelCost) -> dict[str, int | None]:
     return {node.name: node.moved_bytes for node in model.nodes}
 
 
-def test_operands_constants_and_results_are_moved_and_one_given_twice_is_read_once() -> None:
+def test_operands_constants_and_results_count_as_moved_bytes_and_a_repeated_one_once() -> None:
     model = text_cost("""
         <ir_version: 10, opset_import: ["": 17]> g (float[2, 3] x) => (float[2, 3] z)
         <float[3] c = {1, 2, 3}> { [add] y = Add (x, c)  [square] z = Mul (y, y) }
@@ -98,7 +98,7 @@ def test_operands_constants_and_results_are_moved_and_one_given_twice_is_read_on
     assert [node.intensity for node in model.nodes] == [6 / 60, 6 / 48]
 
 
-def test_what_is_not_known_has_no_intensity() -> None:
+def test_nodes_with_unknown_values_have_no_arithmetic_intensity() -> None:
     model = text_cost("""
         <ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (int64[] z)
         { [found] y = NonZero (x)  [neg] z = Neg (y) }

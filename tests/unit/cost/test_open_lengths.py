@@ -30,7 +30,7 @@ def results(cost: ModelCost) -> list[Shape | None]:
 
 
 @pytest.mark.parametrize("text", ["?", "None", "none", "-1", "*", "unknown", "??", "<>", "unk__7"])
-def test_a_text_that_names_nothing_is_a_length_for_itself_each_time(text: str) -> None:
+def test_a_text_without_a_name_is_a_separate_length_each_time(text: str) -> None:
     model = elementwise([text, 3, 48, text], [text, text])
 
     cost = analyze(model, inputs={"x0": (1, 3, 48, 192)})
@@ -100,13 +100,13 @@ def test_a_length_that_cannot_be_computed_is_unknown_and_not_1(text: str) -> Non
     assert results(analyze(elementwise(["seq"], [text]), inputs={"x1": (9,)})) == [(1,), (9,)]
 
 
-def test_what_is_assumed_of_names_holds_for_what_is_computed_from_them() -> None:
+def test_assumptions_about_names_apply_to_expressions_of_them() -> None:
     cost = analyze(elementwise(["past + seq"], ["past"], ["seq"]))
     assert results(cost) == [(2,), (1,), (1,)]
     assert cost.assumed == (Assumption("past", 1), Assumption("seq", 1))
 
 
-def test_an_expression_may_be_given_as_a_whole() -> None:
+def test_a_length_may_be_given_for_a_complete_expression() -> None:
     model = elementwise(["past + seq"], ["past + seq"])
     assert results(analyze(model, inputs={"x0": (9,)})) == [(9,), (9,)]
     assert results(analyze(model, dims={"past + seq": 9})) == [(9,), (9,)]
@@ -121,14 +121,14 @@ def test_a_length_that_contradicts_its_expression_is_an_error() -> None:
     )
 
 
-def test_a_name_with_a_hyphen_is_no_difference_unless_its_parts_are_names() -> None:
+def test_a_hyphen_is_a_subtraction_only_between_known_names() -> None:
     assert results(analyze(elementwise(["batch-size"]), dims={"batch-size": 3})) == [(3,)]
     assert analyze(elementwise(["batch-size"])).assumed == (Assumption("batch-size", 1),)
     computed = analyze(elementwise(["all-some"], ["all"], ["some"]), dims={"all": 9, "some": 4})
     assert results(computed)[0] == (5,)
 
 
-def test_a_given_dimension_holds_everywhere_and_one_that_is_nowhere_is_listed() -> None:
+def test_a_given_dimension_applies_everywhere_and_an_unused_one_is_listed() -> None:
     model = onnx.parser.parse_model("""
         <ir_version: 10, opset_import: ["": 21]>
         g (float[N, 6] x, float[N] z) => (float[M, 2] y)
@@ -164,7 +164,7 @@ def test_a_dimension_that_two_options_give_differently_is_an_error() -> None:
         ({"?": 3}, r"'\?' names no dimension; expected a name; a length without one is given with"),
     ],
 )
-def test_a_dimension_that_makes_no_sense_is_an_error(dims: dict[str, int], problem: str) -> None:
+def test_an_invalid_dimension_is_an_error(dims: dict[str, int], problem: str) -> None:
     with pytest.raises(CostError, match=problem):
         analyze(elementwise(["N"]), dims=dims)
 
@@ -187,7 +187,7 @@ def test_an_option_is_quoted_for_a_shell() -> None:
     assert [each.option for each in cost.assumed] == ["--dim '`id` b=1'", "--input x1=1x2"]
 
 
-def test_an_input_without_a_declared_shape_says_what_gives_it_one() -> None:
+def test_an_error_for_an_input_without_a_shape_names_the_option_that_sets_it() -> None:
     info = helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
     model = helper.make_model(
         helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [info], [])
@@ -202,14 +202,14 @@ def test_an_input_without_a_declared_shape_says_what_gives_it_one() -> None:
 @pytest.mark.parametrize(
     ("shape", "result"), [((4, 3), (4, 3)), ((4, 5), (1, 3)), ((4,), (1, 3)), ((4, 3, 1), (1, 3))]
 )
-def test_a_shape_that_is_given_if_it_fits_is_left_out_where_it_does_not(
+def test_an_optional_shape_is_ignored_if_it_does_not_fit(
     shape: tuple[int, ...], result: Shape
 ) -> None:
     inputs = {"x0": InputSpec(shape, if_fits=True), "other": InputSpec((1,), if_fits=True)}
     assert results(analyze(elementwise(["N", 3]), inputs=inputs)) == [result]
 
 
-def test_shapes_that_disagree_on_a_name_are_left_out_if_they_need_not_fit() -> None:
+def test_optional_shapes_that_disagree_on_a_name_are_ignored() -> None:
     inputs = {"x0": InputSpec((4,), if_fits=True), "x1": InputSpec((5, 2), if_fits=True)}
     assert results(analyze(elementwise(["N"], ["N", 2]), inputs=inputs)) == [(4,), (4, 2)]
 
@@ -242,14 +242,14 @@ def test_an_expression_is_computed_as_python_does(text: str, a: int, b: int) -> 
 @example(text="(" * 1000)
 @example(text="1" * 1000)
 @example(text="\u0663+a")
-def test_any_text_is_a_length_or_is_not_known(text: str) -> None:
+def test_any_text_is_parsed_as_a_length_or_is_unknown(text: str) -> None:
     length = Symbols({"a": 3, "b": 1 << 40}).length(text)
     assert length is None or 0 <= length < 1 << 63
     shapes = [node.outputs[0] for node in analyze(elementwise([text], ["a"])).nodes]
     assert shapes[1] == (1,)
 
 
-def test_a_symbol_is_looked_up_as_a_whole_before_it_is_computed() -> None:
+def test_a_symbol_is_looked_up_before_it_is_parsed_as_an_expression() -> None:
     symbols = Symbols({"a": 2, "a + a": 7})
     assert [symbols.length(dim) for dim in ("a", "a + a", "a*a", "b", 5, -1, None)] == [
         2, 7, 4, None, 5, None, None

@@ -82,7 +82,7 @@ X = "(uint8[1,4,4,4] x, float s, uint8 z, uint8[4,4,1,1] w) => (uint8[] y)"
         ),
     ],
 )
-def test_what_only_a_running_session_sets_is_not_costed(
+def test_nodes_that_need_a_running_session_are_not_costed(
     signature: str, call: str, attribute: str
 ) -> None:
     (node,) = text_cost(signature, f"y = com.microsoft.{call}").nodes
@@ -90,7 +90,7 @@ def test_what_only_a_running_session_sets_is_not_costed(
     assert str(node.unknown_reason).endswith(f": attribute '{attribute}' is 1; expected 0")
 
 
-def test_experts_whose_layers_have_bits_of_their_own_are_counted_by_them() -> None:
+def test_experts_with_a_bit_width_for_each_layer_are_counted_by_it() -> None:
     cost = text_cost(
         "(float[5,32] x, float[5,3] r, float[3,64] s, float[3,32] t) => (float[] y) "
         f"<uint8[3,64,32] v = {{{', '.join('0' * 3 * 64 * 32)}}}, "

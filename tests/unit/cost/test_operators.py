@@ -10,7 +10,7 @@ from otel_quant.cost import analyze
 from otel_quant.cost.operators import all_operators
 
 
-def test_every_operator_of_onnx_but_those_that_no_quantized_model_has_has_a_record() -> None:
+def test_every_onnx_operator_that_quantized_models_use_has_a_record() -> None:
     kinds = {each.name for each in defs.get_all_schemas_with_history() if not each.domain}
     assert len(kinds) > 150
     assert kinds - all_operators().keys() <= {
@@ -67,7 +67,7 @@ def test_every_cost_has_its_formula_in_words() -> None:
     assert [kind for kind, operator in all_operators().items() if not operator.words] == []
 
 
-def test_what_is_folded_has_a_shape_to_fold_into() -> None:
+def test_every_folded_operator_has_a_shape_rule() -> None:
     assert [
         kind
         for kind, operator in all_operators().items()

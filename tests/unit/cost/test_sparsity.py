@@ -153,7 +153,7 @@ def test_a_weight_with_fewer_bytes_than_its_shape_has_no_sparsity(size: int, zer
     assert [each.ratio for each in seen] == [1.0] * zeros
 
 
-def test_external_weights_are_read_from_their_place(tmp_path: Path) -> None:
+def test_external_weights_are_read_from_their_file(tmp_path: Path) -> None:
     weight = strewn(0.25, 512, 1024)  # two mebibytes: more than one piece
     path = with_external_weight(tmp_path, weight.shape, "sub/w.bin", offset=4096)
     (tmp_path / "sub").mkdir()

@@ -35,7 +35,7 @@ def test_a_function_takes_the_callers_attributes_and_its_own_defaults() -> None:
     assert [node.name.rpartition("/")[2] for node in cost.nodes] == ["ArgMax_0", "ArgMax_0"]
 
 
-def test_an_operand_that_a_call_leaves_out_is_left_out_inside() -> None:
+def test_an_operand_that_a_call_omits_is_missing_in_the_function() -> None:
     cost = text_cost(
         """
         g (float[2, 4] x, float[4, 3] w, float[3] v) => (float[] y, float[] z) {
@@ -158,7 +158,7 @@ def test_sequences_keep_the_shapes_of_their_members() -> None:
         ("int4", None, "int4 weight-only"),
     ],
 )
-def test_a_contraction_executes_in_what_its_operands_were_quantized_to(
+def test_a_contraction_executes_in_the_type_of_its_quantized_operands(
     weight: str, activation: str | None, precision: str
 ) -> None:
     zero = "" if activation is None else f", {activation} z = {{0}}"

@@ -92,7 +92,7 @@ def test_a_rule_that_fails_gives_a_reason(signature: str, body: str, reason: str
     assert found.unknown_reason == (None if reason is None else title + reason)
 
 
-def test_the_reason_is_the_first_cause_and_travels_down_the_graph() -> None:
+def test_the_reason_is_the_first_cause_also_for_later_nodes() -> None:
     odd = "node 'odd' (mine:Odd): no rule is known for this operator"
     assert reasons(
         """g (float[2, 8] x, float[8, 4] w) => (float[] z) {

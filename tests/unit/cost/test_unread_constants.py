@@ -29,7 +29,7 @@ def floats(*shape: int) -> np.ndarray:
     return np.ones(shape, np.float32)
 
 
-def test_what_no_node_reads_counts_for_itself() -> None:
+def test_constants_that_no_node_reads_are_counted_separately() -> None:
     cost = with_weights(
         "g (float[2, 3] x) => (float[2, 4] y) { k = Constant <value_floats = [1.0, 2.0]> () "
         "y = MatMul (x, w) }",
@@ -49,7 +49,7 @@ def test_what_no_node_reads_counts_for_itself() -> None:
     }
 
 
-def test_a_branch_that_is_not_taken_reads_too() -> None:
+def test_constants_of_a_branch_that_is_not_taken_count_as_read() -> None:
     cost = with_weights(
         "g (float[2, 3] x) => (float[2, 4] y) <bool yes = {1}> { y = If (yes) <"
         "then_branch = a () => (float[2, 4] p) { p = MatMul (x, w) }, "
@@ -61,7 +61,7 @@ def test_a_branch_that_is_not_taken_reads_too() -> None:
 
 @pytest.mark.parametrize(("length", "stored"), [(None, 1024), ("1024", 1024), ("1000", 1000),
                                                 ("0", 1024), ("9000000000000000000", 1024)])  # fmt: skip
-def test_an_external_length_beyond_what_the_shape_needs_is_not_believed(
+def test_an_external_length_larger_than_the_shape_is_ignored(
     length: str | None, stored: int, tmp_path: Path
 ) -> None:
     path = with_external_weight(tmp_path, (16, 16), length=length)

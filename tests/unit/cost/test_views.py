@@ -37,7 +37,7 @@ def test_a_kernel_on_integers_makes_integers_and_the_conversions_make_nothing() 
     }  # fmt: skip
 
 
-def test_both_views_are_there_and_only_memory_differs() -> None:
+def test_both_views_exist_and_differ_only_in_memory() -> None:
     fused, file = text_cost(SIGMOID), text_cost(SIGMOID, view="file")
     assert fused.views == file.views == {
         "fused": Memory(605, 500), "file": Memory(1405, 800),
@@ -49,7 +49,7 @@ def test_both_views_are_there_and_only_memory_differs() -> None:
     )  # fmt: skip
 
 
-def test_a_view_that_there_is_not_is_refused() -> None:
+def test_an_unknown_view_is_rejected() -> None:
     with pytest.raises(CostError, match=r"'both' is not a view.*fused or file"):
         text_cost(SIGMOID, view="both")
 
@@ -88,7 +88,7 @@ def test_a_view_that_there_is_not_is_refused() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_surrounds_an_operator_decides_whether_it_is_fused(
+def test_the_neighbours_of_an_operator_decide_whether_it_is_fused(
     body: str, outputs: str, made: dict[str, int]
 ) -> None:
     found = results(text_cost(body, outputs))

@@ -165,7 +165,7 @@ def test_variants_run_in_turn_and_each_is_the_first_of_a_round_in_its_turn(known
     assert known.took == ["make a", "make b", *in_turn, "finish a", "finish b", *again, *again]
 
 
-def test_one_by_one_a_variant_has_all_its_processes_before_the_next_one(known: Bench) -> None:
+def test_in_sequential_mode_a_variant_runs_all_its_processes_before_the_next(known: Bench) -> None:
     known.run(
         known.entry("a", spent=30.0), known.entry("b", spent=30.0), processes=3, one_by_one=True
     )
@@ -174,7 +174,7 @@ def test_one_by_one_a_variant_has_all_its_processes_before_the_next_one(known: B
     assert known.took == [each.format(name) for name in "ab" for each in wanted]
 
 
-def test_what_is_known_of_a_variant_comes_of_its_times_and_marks(known: Bench) -> None:
+def test_the_result_of_a_variant_follows_from_its_times_and_memory(known: Bench) -> None:
     base, other = known.entry("base"), known.entry("other", rounds=(0.02,))
     base.facts = {"torch": "2.9", "GPU": "", "threads of torch": "2"}
     other.facts = {"torch": "2.9", "GPU": "", "threads of torch": "4"}
@@ -209,7 +209,7 @@ def test_what_is_known_of_a_variant_comes_of_its_times_and_marks(known: Bench) -
     assert (result.baseline, result.command) == ("base", "otel-quant bench")
 
 
-def test_a_variant_of_fewer_processes_is_named_and_compared_by_those_that_it_has(
+def test_a_variant_with_fewer_processes_is_named_and_compared_with_them(
     known: Bench,
 ) -> None:
     slow = known.entry("slow", making=61.0, rounds=(0.02,))
@@ -220,7 +220,7 @@ def test_a_variant_of_fewer_processes_is_named_and_compared_by_those_that_it_has
     assert (found.speedup, found.is_apart, found.processes) == (pytest.approx(0.5), True, (0.02,))
 
 
-def test_without_its_baseline_a_variant_has_its_own_figures_alone(known: Bench) -> None:
+def test_a_variant_without_a_baseline_has_only_its_own_values(known: Bench) -> None:
     failed = known.entry("base", fails=(2, "time"))
     result = known.run(failed, known.entry("other"))
     base, other = result.models
@@ -243,7 +243,7 @@ def test_without_its_baseline_a_variant_has_its_own_figures_alone(known: Bench) 
         ({"outputs": {}}, {"no_outputs": "it is"}, "there are no outputs of other: it is"),
     ],
 )
-def test_why_an_error_is_not_known_is_said(
+def test_an_unknown_accuracy_has_a_reason(
     base: Mapping[str, Any], other: Mapping[str, Any], problem: str, known: Bench
 ) -> None:
     entries = known.entry("base"), known.entry("other")
@@ -254,7 +254,7 @@ def test_why_an_error_is_not_known_is_said(
     assert (accuracy.worst, accuracy.problem) == (None, problem)
 
 
-def test_without_any_variant_that_could_be_measured_little_is_to_be_said(known: Bench) -> None:
+def test_a_result_without_any_measured_variant_has_no_noise(known: Bench) -> None:
     result = known.run(known.entry("a", fails=(1, "make")))
     assert result.settings["processes"] == ""
     assert result.noise is None

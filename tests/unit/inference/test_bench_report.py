@@ -90,7 +90,7 @@ def _page(result: InferenceResult) -> str:
     return page_text(document(result))
 
 
-def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeats_it() -> None:
+def test_the_table_has_a_row_for_each_variant_and_ends_with_the_command() -> None:
     assert _text(RESULT, "table").splitlines() == [
         "int8 is 2.0 x faster than fp32: 9.90 ms, not 20.1 ms; SQNR 47.3 dB",
         "again takes 20.2 ms and fp32 20.1 ms, which cannot be told apart: rounds differ by 0.61 %",
@@ -120,7 +120,7 @@ def test_the_table_has_a_row_for_each_variant_and_ends_with_the_line_that_repeat
     ]
 
 
-def test_outputs_without_a_signal_to_compare_with_are_not_called_equal() -> None:
+def test_outputs_without_a_reference_signal_are_not_reported_as_equal() -> None:
     silent = replace(INT8, accuracy=Accuracy((OutputError("output", None, None, 0.5),)))
     [line] = [
         each
@@ -144,7 +144,7 @@ def test_csv_has_a_line_for_each_variant_and_no_speed_up_from_noise() -> None:
 @pytest.mark.parametrize(
     ("name", "title"), [("bench", "Variants side by side"), ("inference", "Inference")]
 )
-def test_the_page_and_the_report_of_a_recording_show_results_and_run_none_of_their_texts(
+def test_the_page_and_the_report_show_results_with_escaped_text(
     name: str, title: str, tmp_path: Path
 ) -> None:
     script = "<script>alert(1)</script>"
@@ -164,7 +164,7 @@ def test_the_page_and_the_report_of_a_recording_show_results_and_run_none_of_the
 
 @pytest.mark.parametrize("name", ["bench.json", "inference.json"])
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"schema": 9}', '{"schema": 1}'])
-def test_a_damaged_result_in_a_recording_is_said_to_be_damaged(
+def test_a_damaged_result_in_a_recording_is_reported_as_damaged(
     name: str, text: str, tmp_path: Path
 ) -> None:
     RecordedFolder(tmp_path / "recording")

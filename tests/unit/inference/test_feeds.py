@@ -40,7 +40,7 @@ def _fed(inputs: list[Any], **more: Any) -> Mapping[str, Any]:
         ("bool", "bool", False, True),
     ],
 )
-def test_integers_are_of_the_range_that_their_type_stands_for(
+def test_integers_are_in_the_range_of_their_meaning(
     kind: str, dtype: str, lowest: int, highest: int
 ) -> None:
     [array] = _fed(_inputs(x=kind)).values()
@@ -62,7 +62,7 @@ def test_floats_are_normal_and_the_same_for_an_input_of_the_same_name(
     assert 0.9 < float(found["x"].std()) < 1.1
 
 
-def test_given_values_count() -> None:
+def test_given_values_are_used() -> None:
     inputs = [SimpleNamespace(name="n", type="tensor(int64)", shape=[2, 1])]
     assert _fed(inputs, values={"n": (7, 9)})["n"].tolist() == [[7], [9]]
 
@@ -78,7 +78,7 @@ def test_given_values_count() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_said(
+def test_values_that_do_not_fit_raise_an_error(
     inputs: dict[str, str], arrays: dict[str, Any] | None, problem: str, tmp_path: Path
 ) -> None:
     path = None

@@ -89,7 +89,7 @@ def test_a_copy_and_the_node_that_caused_it_are_named(tmp_path: Path) -> None:
     ]
 
 
-def test_operands_that_a_kernel_has_packed_are_those_of_the_graph(tmp_path: Path) -> None:
+def test_packed_operands_of_a_kernel_are_joined_to_the_graph(tmp_path: Path) -> None:
     build = Builder([1, 4])
     taken = ["x", build.weights("w", 4, 8), build.constant("scale", np.float32(0.5))]
     build.node("Packs", [*taken, "", build.weights("bias", 8, dtype=np.float32)], "packs", "test")
@@ -105,7 +105,7 @@ def test_operands_that_a_kernel_has_packed_are_those_of_the_graph(tmp_path: Path
     assert operands(x, scale, bias, bias) == [x, scale, bias, bias]  # not this node's
 
 
-def test_kernels_without_a_name_have_nodes_only_where_all_of_them_are_of_the_graph(
+def test_unnamed_kernels_are_joined_only_if_all_of_them_are_in_the_graph(
     tmp_path: Path,
 ) -> None:
     ran = RanGraph(
@@ -125,7 +125,7 @@ def test_kernels_without_a_name_have_nodes_only_where_all_of_them_are_of_the_gra
     assert outputs("Exp_5", "Exp_2", "abs", "Exp_7") == [None, None, "a", None]  # one is of a body
 
 
-def test_of_what_a_provider_has_compiled_it_is_said_what_cannot_be_told(tmp_path: Path) -> None:
+def test_a_finding_explains_what_is_unknown_about_compiled_nodes(tmp_path: Path) -> None:
     file = FileGraph(str(compiled_in_part().save(tmp_path / "file.onnx")), {}, {})
     profile = read_profile(_OPENVINO / "profile.json")
     parts = [Part(*each) for each in json.loads((_OPENVINO / "assigned.json").read_text())]

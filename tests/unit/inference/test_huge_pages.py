@@ -29,7 +29,7 @@ ASKED = "glibc.malloc.hugetlb=1"
         (None, None, {}),
     ],
 )
-def test_huge_pages_are_asked_for_where_there_are_any_and_nobody_has_said_otherwise(
+def test_huge_pages_are_requested_if_available_and_not_configured_otherwise(
     given: str | None, setting: str | None, variables: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "enabled"

@@ -112,9 +112,7 @@ def _lines(result: InferenceResult, form: str, top: int) -> list[str]:
     return "".join(written(document(result, top), form)).splitlines()
 
 
-def test_the_answer_stands_first_then_models_and_nodes_side_by_side_then_all_that_was_measured() -> (
-    None
-):
+def test_the_report_has_the_answer_then_models_and_nodes_then_all_measurements() -> None:
     assert _lines(replace(RESULT, models=(FLOAT, INT8, FAILED)), "table", 2) == [
         "int8.onnx is 2.5 x faster than float.onnx: 5.00 ms, not 12.5 ms; SQNR 30.2 dB; 2 findings",
         "gone.onnx was not measured",
@@ -202,7 +200,7 @@ def test_the_answer_stands_first_then_models_and_nodes_side_by_side_then_all_tha
     ]
 
 
-def test_what_cannot_be_told_apart_is_neither_faster_nor_slower() -> None:
+def test_models_with_an_insignificant_difference_are_neither_faster_nor_slower() -> None:
     lines = _lines(replace(RESULT, models=(FLOAT, AGAIN)), "table", 2)
     assert lines[0] == (
         "again.onnx takes 12.6 ms and float.onnx 12.5 ms, which cannot be told apart: rounds differ by 1.0 %"
@@ -257,7 +255,7 @@ def test_a_model_of_pytorch_has_modules_changes_of_type_and_kernels_below_its_op
     ]
 
 
-def test_csv_has_each_kernel_with_what_was_found_of_it() -> None:
+def test_csv_has_each_kernel_with_its_findings() -> None:
     assert _lines(replace(RESULT, models=(INT8, FAILED)), "csv", 1) == [
         "model,kernel,operator,provider,node,micros,share,calls,macs,macs_per_second,inputs,outputs,findings,allocated",
         "int8.onnx,c,QLinearConv,CPU,conv,50,0.5,1,5000000,100000000000,uint8 8x64,float32 8,c was not fused,",
@@ -295,7 +293,7 @@ def test_the_page_begins_with_the_answer_and_has_the_same_tables_with_bars() -> 
     assert "<h2>How it was measured</h2>" in page
 
 
-def test_a_page_has_twenty_rows_of_a_table_and_the_others_in_one() -> None:
+def test_a_page_shows_twenty_rows_of_a_table_and_folds_the_rest() -> None:
     kernels = tuple(_kernel(f"k{i}", "Add", f"n{i}", 1.0) for i in range(103))
     layers = tuple(TensorError(f"t{i}", 1.0, None) for i in range(21))
     model = replace(INT8, ran=replace(RAN, kernels=kernels), accuracy=Accuracy(layers=layers))

@@ -47,7 +47,7 @@ def _run(begin: int, length: int, multiply: int) -> tuple[str, str]:
     )
 
 
-def test_the_faster_half_of_the_runs_after_the_first_counts(tmp_path: Path) -> None:
+def test_the_faster_half_of_the_runs_after_the_first_is_used(tmp_path: Path) -> None:
     path = _written(
         tmp_path,
         _line("session_initialization", 0, 90),
@@ -70,7 +70,7 @@ def test_the_faster_half_of_the_runs_after_the_first_counts(tmp_path: Path) -> N
     assert profile.run_micros == 22
 
 
-def test_the_time_of_a_loop_is_what_its_body_leaves(tmp_path: Path) -> None:
+def test_the_time_of_a_loop_excludes_its_body(tmp_path: Path) -> None:
     path = _written(
         tmp_path,
         _line("model_run", 0, 9),
@@ -84,7 +84,7 @@ def test_the_time_of_a_loop_is_what_its_body_leaves(tmp_path: Path) -> None:
     assert times == {"m1": (2, 45), "loop": (1, 15)}
 
 
-def test_nodes_of_one_name_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
+def test_nodes_with_the_same_name_are_distinguished_by_their_index(tmp_path: Path) -> None:
     path = _written(
         tmp_path,
         _line("model_run", 0, 9),
@@ -99,7 +99,7 @@ def test_nodes_of_one_name_are_told_apart_by_their_numbers(tmp_path: Path) -> No
     ]
 
 
-def test_a_file_that_ends_in_the_middle_of_a_line_has_the_runs_before_it(tmp_path: Path) -> None:
+def test_a_truncated_file_has_the_runs_before_the_cut(tmp_path: Path) -> None:
     path = _written(tmp_path, *_run(100, 20, 10), *_run(200, 20, 10))
     path.write_text(path.read_text()[:-60] + "\n")
     assert read_profile(path, warmup=0).runs == ((100, 20),)

@@ -68,7 +68,7 @@ def test_a_run_is_a_tree_with_own_times_modules_and_allocations() -> None:
     assert shown(second.operators[0].name) == "compiled code f1234567"
 
 
-def test_the_faster_half_of_the_runs_that_run_the_same_operators_counts(
+def test_the_faster_half_of_the_runs_with_the_same_operators_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def runs(*lengths: int, other: str = "aten::mm") -> list[Event]:
@@ -92,7 +92,7 @@ def test_the_faster_half_of_the_runs_that_run_the_same_operators_counts(
     )
 
 
-def test_on_a_gpu_operators_have_the_time_of_the_kernels_that_they_start() -> None:
+def test_operators_on_a_gpu_have_the_time_of_their_kernels() -> None:
     events = Events(
         [
             _event("otel-quant run", 0, 100),
@@ -105,7 +105,7 @@ def test_on_a_gpu_operators_have_the_time_of_the_kernels_that_they_start() -> No
     assert [(each.own, each.total) for each in run.operators] == [(0, 50), (50, 50)]
 
 
-def test_kernels_of_a_gpu_are_told_by_module() -> None:
+def test_gpu_kernels_have_their_module() -> None:
     kernels = (
         _kernel("aten::mm", [], [], on_device=("gemm", "bias")),
         _kernel("aten::mm", [], [], module="head", on_device=("gemm", "gemm")),
@@ -140,7 +140,7 @@ def _side(*tensors: tuple[int, str, list[int]]) -> dict[str, Any]:
     }
 
 
-def test_operands_are_those_of_the_operators_in_the_order_in_which_they_began(
+def test_operands_are_joined_to_operators_in_the_order_of_their_start(
     tmp_path: Path,
 ) -> None:
     listed = {
@@ -163,9 +163,7 @@ def test_operands_are_those_of_the_operators_in_the_order_in_which_they_began(
     assert read_operands(tmp_path / "gone.json", []) == ()
 
 
-def test_operators_that_do_the_same_in_a_module_are_one_kernel_with_what_is_allocated_for_them() -> (
-    None
-):
+def test_equal_operators_of_a_module_are_one_kernel_with_their_allocations() -> None:
     x, y = _tensor(1, "float32"), _tensor(2, "float32")
     kernels = (
         _kernel("aten::add", [x], [y], allocated=0, own=6_000),
@@ -196,7 +194,7 @@ def _found(*kernels: Kernel, engine: str = "x86", machine: str = "x86_64", **mor
     return [(each.kind, each.node, each.sentence, each.kernels) for each in found]
 
 
-def test_a_product_of_what_was_dequantized_on_the_way_is_named_with_what_dequantizes() -> None:
+def test_a_product_of_dequantized_weights_is_named_with_its_dequantizing_operator() -> None:
     found = _found(
         _kernel("aten::quantize_per_tensor", [_tensor(1, "float32")], [_tensor(2, "quint8")]),
         _kernel("aten::dequantize", [_tensor(2, "quint8")], [_tensor(3, "float32")]),
@@ -215,7 +213,7 @@ def test_a_product_of_what_was_dequantized_on_the_way_is_named_with_what_dequant
     ]
 
 
-def test_memory_that_was_written_again_is_not_taken_for_what_was_dequantized() -> None:
+def test_overwritten_memory_is_not_mistaken_for_dequantized_weights() -> None:
     assert not _found(
         _kernel("aten::dequantize", [_tensor(1, "quint8")], [_tensor(2, "float32")]),
         _kernel("aten::relu", [_tensor(7, "float32")], [_tensor(2, "float32")]),
@@ -223,7 +221,7 @@ def test_memory_that_was_written_again_is_not_taken_for_what_was_dequantized() -
     )
 
 
-def test_what_is_dequantized_once_is_the_time_of_one_product() -> None:
+def test_weights_dequantized_once_count_for_one_product() -> None:
     x = _tensor(2, "float32")
     found = _found(
         _kernel("aten::dequantize", [_tensor(1, "quint8")], [x], total=30_000),
@@ -237,7 +235,7 @@ def test_what_is_dequantized_once_is_the_time_of_one_product() -> None:
     ]
 
 
-def test_qnnpack_is_named_on_x86_alone() -> None:
+def test_qnnpack_is_a_finding_only_on_x86() -> None:
     linear = _kernel("quantized::linear", [_tensor(1, "quint8")], [_tensor(2, "quint8")])
     assert [kind for kind, *_ in _found(linear, engine="qnnpack")] == ["fallback"]
     assert _found(linear, engine="qnnpack", machine="aarch64") == []
@@ -257,7 +255,7 @@ onednn_verbose,v1,primitive,exec,cpu
 """
 
 
-def test_what_libraries_say_is_told_by_module() -> None:
+def test_log_lines_of_libraries_are_attributed_to_modules() -> None:
     assert read_verbose(_SAID) == (
         (
             BackendKernel("oneDNN", "matmul", "ref_int8:any", "src:u8 wei:s8", 1, "fc", 1),
@@ -267,7 +265,7 @@ def test_what_libraries_say_is_told_by_module() -> None:
     )
 
 
-def test_a_kernel_without_vector_instructions_is_named_with_its_operators_time() -> None:
+def test_a_finding_for_a_kernel_without_vector_instructions_has_the_operators_time() -> None:
     found = _found(
         _kernel("aten::matmul", [_tensor(1, "float32")], [_tensor(2, "float32")]),
         _kernel("aten::relu", [_tensor(2, "float32")], [_tensor(3, "float32")]),
@@ -284,7 +282,7 @@ def test_a_kernel_without_vector_instructions_is_named_with_its_operators_time()
     ]
 
 
-def test_slow_convolutions_are_named_unless_their_kernel_is_a_point() -> None:
+def test_slow_convolutions_are_named_unless_their_kernel_is_1x1() -> None:
     image, result = _tensor(1, "float32", 1, 8, 4, 4), _tensor(2, "float32", 1, 8, 4, 4)
 
     def convolution(*shape: int) -> Kernel:

@@ -80,7 +80,7 @@ def test_a_result_that_is_read_again_is_the_same() -> None:
     assert (operator["calls"], operator["micros"], operator["macs"]) == (3, 7.5, 21)
 
 
-def test_what_bench_wrote_until_november_2026_is_read() -> None:
+def test_results_written_by_bench_until_november_2026_are_readable() -> None:
     result = read_result(json.dumps({
         "schema": 1, "baseline": "fp32", "settings": {"torch": "2.9"}, "load": 0.5, "cores": 2, "command": "c",
         "variants": [{
@@ -103,7 +103,7 @@ def test_what_bench_wrote_until_november_2026_is_read() -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"schema": 2}', '{"schema": 1, "models": [{"path": 3}]}']
 )
-def test_what_is_no_result_is_refused(text: str) -> None:
+def test_a_file_that_is_not_a_result_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_result(text)
 
@@ -148,13 +148,13 @@ NO_ERROR = OutputError("y", None, None, None)
         ({"y": ONE, "z": ONE}, {"w": ONE}, [OutputError("w", None, 1.0, 0.0)], "only one of the two has an output 'z'"),
     ],
 )  # fmt: skip
-def test_outputs_are_compared_and_why_they_are_not_is_said(
+def test_outputs_are_compared_or_have_a_reason_why_not(
     first: dict[str, Any], other: dict[str, Any], errors: list[OutputError], problem: str
 ) -> None:
     assert compared_outputs(first, other) == Accuracy(tuple(errors), (), problem)
 
 
-def test_the_worst_tensor_stands_first() -> None:
+def test_the_worst_tensor_is_first() -> None:
     errors = {"a": {"own": 40.0, "all": 30.0}, "b": {"own": 35.0}, "c": {"own": 9.0}}
     assert tensor_errors(errors, {"a": "conv"}) == (
         TensorError("c", 9.0, None),
@@ -163,7 +163,7 @@ def test_the_worst_tensor_stands_first() -> None:
     )
 
 
-def test_findings_for_the_same_reason_are_one_sentence() -> None:
+def test_findings_with_the_same_reason_are_one_sentence() -> None:
     def finding(node: str, kind: str, alike: str, micros: float) -> Finding:
         return Finding(
             kind, node, f"{node} is bad", "", micros, micros / 100, (node,), "a.cc", alike
@@ -194,7 +194,7 @@ def _text(*models: ModelResult) -> str:
     return terminal_text(document(InferenceResult(models, "1.31.1", {}, 0.5, 2), 10))
 
 
-def test_what_a_provider_has_compiled_is_no_node_and_its_conversions_are_not_known() -> None:
+def test_compiled_kernels_are_not_nodes_and_have_unknown_conversions() -> None:
     cast = RanKernel("Cast", "Cast", "Cast", 1, "CPU", 2.0, 0.25, 1.0, (), ())
     compiled = replace(cast, name="subgraph_1", op_type="subgraph_1", node=None, is_compiled=True)
     model = ModelResult("a.onnx", ran=Ran(1, 4.0, (cast,)))
@@ -206,7 +206,7 @@ def test_what_a_provider_has_compiled_is_no_node_and_its_conversions_are_not_kno
         assert f"{words} subgraph_1" in _text(model)
 
 
-def test_slower_than_float_is_a_finding_only_where_the_two_can_be_told_apart() -> None:
+def test_slower_than_float_is_a_finding_only_if_the_difference_is_significant() -> None:
     first = ModelResult("float", latency=Latency(2e-3, noise=0.011), is_quantized=False)
 
     def found(is_apart: bool = True, ratio: float = 1.25, base: ModelResult = first) -> list[str]:

@@ -42,7 +42,7 @@ class Known(Subject):
             self.problem = "it crashed"
 
 
-def test_the_figures_are_the_median_and_the_tenths_of_all_runs() -> None:
+def test_the_latency_is_the_median_and_the_deciles_of_all_runs() -> None:
     found = latency(Known("a", [10, 11], [12, 13], [14]), None)
     assert found == Latency(
         median=12.5,
@@ -55,11 +55,11 @@ def test_the_figures_are_the_median_and_the_tenths_of_all_runs() -> None:
     )
 
 
-def test_of_a_single_run_every_figure_is_that_run() -> None:
+def test_every_figure_of_a_single_run_equals_that_run() -> None:
     assert latency(Known("a", [10]), None) == Latency(10, 10, 10, 1, 0.5, 0.0, processes=(10,))
 
 
-def test_two_rounds_have_a_noise_already() -> None:
+def test_two_rounds_are_enough_to_measure_noise() -> None:
     assert noise([1.0]) == 0.0
     assert noise([10.0, 14.0]) == pytest.approx(1 / 12)
 
@@ -88,14 +88,14 @@ def test_models_are_compared_round_by_round_so_that_a_slow_round_hits_both() -> 
         (QUIET, QUIET, (1.0, False)),
     ],
 )
-def test_a_difference_is_one_that_nearly_all_rounds_show_and_that_is_more_than_chance(
+def test_a_difference_is_significant_if_nearly_all_rounds_show_it(
     own: list[float], other: list[float], found: tuple[float, bool]
 ) -> None:
     ratio, is_apart = compared([own], [other])
     assert (ratio, is_apart) == (pytest.approx(found[0], rel=0.02), found[1])
 
 
-def test_a_clear_difference_is_told_even_where_each_round_is_noisy() -> None:
+def test_a_clear_difference_is_found_even_in_noisy_rounds() -> None:
     noisy = [8.0, 12.0, 9.0, 15.0, 10.0, 11.0, 9.5, 14.0, 10.0, 9.0]
     slower = [time * factor for time, factor in zip(noisy, [1.8, 2.3] * 5, strict=True)]
     assert compared([slower], [noisy]) == (pytest.approx(2.05, rel=0.02), True)
@@ -103,9 +103,7 @@ def test_a_clear_difference_is_told_even_where_each_round_is_noisy() -> None:
 
 @pytest.mark.parametrize("spread", [0.05, 0.3])
 @pytest.mark.parametrize("rounds", [3, 4, 5, 10, 20])
-def test_chance_makes_a_difference_in_one_of_370_comparisons_at_most(
-    rounds: int, spread: float
-) -> None:
+def test_at_most_one_of_370_comparisons_is_a_false_positive(rounds: int, spread: float) -> None:
     drawn = random.Random(3)
 
     def draw() -> list[list[float]]:
@@ -115,7 +113,7 @@ def test_chance_makes_a_difference_in_one_of_370_comparisons_at_most(
 
 
 @pytest.mark.parametrize("processes", [3, 5, 10, 30])
-def test_chance_makes_no_difference_of_few_processes_either(processes: int) -> None:
+def test_few_processes_do_not_cause_false_positives(processes: int) -> None:
     drawn = random.Random(3)
     draws = [[[drawn.lognormvariate(0, 0.3)] * 5 for _ in range(processes)] for _ in range(3700)]
     assert sum(compared(draw, [[1.0] * 5] * processes)[1] for draw in draws) <= 20
@@ -132,7 +130,7 @@ def test_chance_makes_no_difference_of_few_processes_either(processes: int) -> N
         (1.0, [1.0] * 5, False),
     ],
 )
-def test_processes_that_agree_show_smaller_differences_than_one_can(
+def test_several_processes_show_smaller_differences_than_one_process(
     factor: float, processes: list[float], is_apart: bool
 ) -> None:
     own = [[factor * process * time for time in QUIET] for process in processes]
@@ -140,12 +138,12 @@ def test_processes_that_agree_show_smaller_differences_than_one_can(
     assert found == (pytest.approx(factor, rel=1e-4), is_apart)
 
 
-def test_two_processes_are_judged_by_their_rounds() -> None:
+def test_two_processes_are_compared_by_their_rounds() -> None:
     assert compared([SLOWER, SLOWER], [QUIET, QUIET]) == (pytest.approx(2), True)
     assert compared([[10.0, 60.0, 3.0, 14.0, 2.0]] * 2, [[10.0] * 5] * 2)[1] is False
 
 
-def test_a_process_that_only_the_other_model_has_is_left_out() -> None:
+def test_a_process_without_a_counterpart_is_left_out() -> None:
     assert compared([[1.0] * 5], [[2.0] * 5, [9.0] * 5]) == (0.5, True)
 
 
@@ -159,13 +157,13 @@ def test_a_process_that_only_the_other_model_has_is_left_out() -> None:
         ([10.0], 10.0),
     ],
 )
-def test_a_process_that_is_slow_for_as_long_as_it_lives_does_not_count(
+def test_a_process_that_is_slow_for_its_lifetime_does_not_affect_the_result(
     processes: list[float], middle: float
 ) -> None:
     assert without_extremes(processes) == pytest.approx(middle)
 
 
-def test_quiet_rounds_are_enough_and_each_of_several_processes_needs_fewer() -> None:
+def test_a_quiet_machine_needs_fewer_rounds_and_several_processes_fewer_each() -> None:
     assert is_settled(QUIET, processes=1)
     assert not is_settled([10.0, 12.0, 9.0, 11.0, 10.5, 13.0, 9.5, 10.0, 12.5, 11.0], processes=1)
     assert is_settled([10.0, 10.5] * 50, processes=1)
@@ -185,7 +183,7 @@ def test_quiet_rounds_are_enough_and_each_of_several_processes_needs_fewer() -> 
         (None, 3.0, 2.0, 2.0, [1] * 5),  # five of a slow model, however long they take
     ],
 )
-def test_each_model_has_rounds_of_the_runs_that_are_asked_for_or_that_time_allows(
+def test_each_model_has_the_requested_runs_or_the_runs_that_time_allows(
     runs: int | None, seconds: float, warm: float, takes: float, turns: list[int]
 ) -> None:
     model, failed = Known("a", warm=warm, takes=takes), Known("b", fails_in=2)

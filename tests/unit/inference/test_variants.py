@@ -48,7 +48,7 @@ def test_the_function_gives_models_and_inputs_and_its_folder_is_importable(tmp_p
     assert load_variants(reference) == ({"int8": "int8.onnx"}, (1, 2))
 
 
-def test_a_script_that_reads_its_options_has_none(tmp_path: Path) -> None:
+def test_a_script_gets_no_command_line_options(tmp_path: Path) -> None:
     reference = script(
         tmp_path,
         "import argparse\n"
@@ -97,7 +97,7 @@ def test_random_numbers_are_the_same_in_each_process(
         ("/nowhere/script.py:variants", "no such file; expected path/to/script.py:function"),
     ],
 )  # fmt: skip
-def test_a_reference_to_nothing_is_said(reference: str, problem: str) -> None:
+def test_a_reference_to_a_missing_object_is_an_error(reference: str, problem: str) -> None:
     named = reference.removesuffix(":variants")
     with pytest.raises(VariantsError, match=f"^{re.escape(f'{named}: {problem}')}$"):
         load_variants(reference)
@@ -141,7 +141,7 @@ def test_a_reference_to_nothing_is_said(reference: str, problem: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_a_script_does_wrong_is_said_in_one_line(
+def test_an_error_of_a_script_is_reported_in_one_line(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     reference = script(tmp_path, text)
@@ -150,7 +150,7 @@ def test_what_a_script_does_wrong_is_said_in_one_line(
         load_variants(reference)
 
 
-def test_an_error_is_its_class_and_its_first_line_that_says_something() -> None:
+def test_an_error_is_its_class_and_its_first_meaningful_line() -> None:
     assert error_text(RuntimeError("\n  no compiler\nmore")) == "RuntimeError: no compiler"
     announced = RuntimeError("backend raised:\nNoCompiler: none\n\nmore")
     assert error_text(announced) == "RuntimeError: backend raised: NoCompiler: none"

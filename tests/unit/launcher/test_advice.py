@@ -102,7 +102,7 @@ def test_every_row_applies_to_some_situation_and_names_its_source() -> None:
         ("leak of samples", ["Give it more memory", "Use fewer", "Use smaller batches"]),
     ],
 )
-def test_what_would_help_depends_on_what_is_known(name: str, beginnings: list[str]) -> None:
+def test_advice_depends_on_the_known_facts(name: str, beginnings: list[str]) -> None:
     texts = [advice.text for advice in advice_for(SITUATIONS[name])]
     assert [
         text[: len(beginning)] for text, beginning in zip(texts, beginnings, strict=True)
@@ -113,12 +113,12 @@ def test_a_program_whose_memory_did_not_run_out_gets_no_advice() -> None:
     assert advice_for(situation(where=None, growth=GB, samples=1, expected_samples=9)) == ()
 
 
-def test_memory_that_does_not_grow_makes_no_forecast() -> None:
+def test_memory_that_does_not_grow_has_no_forecast() -> None:
     level = situation(samples=10, expected_samples=100, growth=-5)
     assert (level.expected, level.fitting) == (None, None)
 
 
-def test_more_samples_than_were_expected_need_what_is_held_now() -> None:
+def test_more_samples_than_expected_need_the_memory_held_now() -> None:
     assert situation(samples=12, expected_samples=10, growth=GB, memory=7 * GB).expected == 7 * GB
 
 
@@ -138,7 +138,7 @@ def test_more_samples_than_were_expected_need_what_is_held_now() -> None:
         (None, "MemoryError", None),
     ],
 )
-def test_an_exception_says_whose_memory_ran_out(
+def test_an_exception_identifies_the_memory_that_ran_out(
     error: str | None, message: str | None, where: str | None
 ) -> None:
     assert shortage_in(error, message) == where

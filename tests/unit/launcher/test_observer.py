@@ -54,7 +54,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> float:
     return highest(curve)
 
 
-def test_memory_at_a_kill_is_exact_even_if_it_was_reached_since_the_last_reading(
+def test_memory_at_a_kill_is_exact_even_if_it_grew_after_the_last_reading(
     tmp_path: Path, empty: float
 ) -> None:
     ending, curve = watched(tmp_path, HOLDS.format(300 * MB, 0.5) + "y = bytearray(10**9)\n" + DIES)
@@ -63,7 +63,7 @@ def test_memory_at_a_kill_is_exact_even_if_it_was_reached_since_the_last_reading
     assert highest(curve) == ending.memory
 
 
-def test_what_was_held_in_the_last_second_is_kept_beside_what_was_held_last(
+def test_the_peak_of_the_last_second_is_kept_beside_the_last_value(
     tmp_path: Path, empty: float
 ) -> None:
     code = HOLDS.format(300 * MB, 1) + "del x; time.sleep(0.2)\n" + DIES
@@ -75,7 +75,7 @@ def test_what_was_held_in_the_last_second_is_kept_beside_what_was_held_last(
     assert last.highest == pytest.approx(empty + 300 * MB, rel=CLOSE)
 
 
-def test_what_a_child_held_that_has_ended_before_is_not_what_the_program_held(
+def test_memory_of_an_ended_child_is_not_counted_as_the_programs(
     tmp_path: Path, empty: float
 ) -> None:
     child = HOLDS.format(400 * MB, 0.5)
@@ -92,7 +92,7 @@ def test_a_peak_between_two_readings_is_in_the_curve(tmp_path: Path, empty: floa
     assert (ending.exit_code, ending.signal, ending.memory) == (0, None, None)
 
 
-def test_child_processes_count_and_the_program_and_its_five_largest_have_series_of_their_own(
+def test_the_program_and_its_five_largest_children_have_their_own_series(
     tmp_path: Path, empty: float
 ) -> None:
     children = [
@@ -142,7 +142,7 @@ def test_the_memory_of_a_killed_child_of_a_shell_is_known(
     assert set(observer.summary()) == {"memory", *TOTALS}
 
 
-def test_a_child_that_nobody_has_waited_for_says_which_signal_ended_it(tmp_path: Path) -> None:
+def test_the_signal_that_ended_an_unreaped_child_is_known(tmp_path: Path) -> None:
     child = HOLDS.format(200 * MB, 0.5) + DIES
     code = f"""
 import pathlib, subprocess, sys, time
@@ -156,15 +156,13 @@ import os; os._exit(1)
     assert (ending.exit_code, ending.process_signal) == (1, "SIGKILL")
 
 
-def test_a_program_that_dies_at_once_leaves_a_curve_that_can_be_read(tmp_path: Path) -> None:
+def test_a_program_that_dies_at_once_leaves_a_readable_curve(tmp_path: Path) -> None:
     ending, curve = watched(tmp_path, "import os; os._exit(3)")
     assert (ending.exit_code, ending.signal) == (3, None)
     assert curve.curve.length == 50
 
 
-def test_where_a_folder_cannot_be_written_only_the_curve_is_missing(
-    tmp_path: Path, empty: float
-) -> None:
+def test_an_unwritable_folder_loses_only_the_curve(tmp_path: Path, empty: float) -> None:
     program = Program([sys.executable, "-c", HOLDS.format(100 * MB, 0.3) + DIES], os.environ)
     observer = Observer(tmp_path / "missing", program.pid)
     observer.start()
@@ -173,7 +171,7 @@ def test_where_a_folder_cannot_be_written_only_the_curve_is_missing(
     assert ending.memory == pytest.approx(empty + 100 * MB, rel=CLOSE)
 
 
-def test_a_process_that_is_gone_is_no_error(tmp_path: Path) -> None:
+def test_an_ended_process_is_not_an_error(tmp_path: Path) -> None:
     program = Program(["/bin/true"], os.environ)
     ended = program.wait()
     observer = Observer(tmp_path, program.pid)

@@ -39,7 +39,7 @@ def test_a_program_that_ended_well_has_no_post_mortem() -> None:
     )
 
 
-def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None:
+def test_an_out_of_memory_kill_in_a_calibration_is_described_completely() -> None:
     outer = step(name="Quantization (Static)", kind="Quantization (Static)")
     inner = calibration(
         parent=0,
@@ -93,7 +93,7 @@ def test_an_out_of_memory_kill_in_a_calibration_says_all_that_is_known() -> None
     )
 
 
-def test_a_process_that_left_no_run_is_described_by_what_held_most() -> None:
+def test_a_process_without_a_run_is_described_by_the_largest_process() -> None:
     held = {CHILD: last_seen(100 * MB), CHILD + 1: last_seen(7000 * MB), PROGRAM: last_seen(MB)}
     ending = ending_of(seen(exit_code=134, last_seen=held), recording())
     assert (ending.process, ending.process_signal) == ("a child process", "SIGABRT")
@@ -108,7 +108,7 @@ def test_a_small_child_is_described_by_the_memory_of_the_whole_program() -> None
     assert (ending.process, ending.memory) == ("process 200", 5 * MB)
 
 
-def test_a_sample_is_told_with_the_step_that_was_open_within_it() -> None:
+def test_a_sample_is_reported_with_the_step_open_within_it() -> None:
     inner = step(index=1, name="Inference", parent=0)
     killed = seen(signal=signal.SIGKILL)
     ending = ending_of(killed, recording(run(calibration(), inner)))
@@ -124,7 +124,7 @@ def test_a_step_without_samples_has_advice_too() -> None:
 
 
 @pytest.mark.parametrize(("number", "memory"), [(0, 5000 * MB), (1, 7000 * MB)])
-def test_the_kernel_kills_for_what_was_held_before_memory_fell(number: int, memory: int) -> None:
+def test_a_kill_is_explained_by_the_memory_before_it_fell(number: int, memory: int) -> None:
     last = LastSeen(BEGAN + 4_750_000_000, 5000 * MB, 7000 * MB, ())
     killed = seen(signal=signal.SIGKILL, oom_kills=kills(number), last_seen={PROGRAM: last})
     assert ending_of(killed, recording(run(step()))).memory == memory
@@ -142,12 +142,12 @@ def test_the_limit_is_the_smaller_of_memory_and_addresses(
     assert (ending.memory_limit, ending.memory_limit_source) == expected
 
 
-def test_a_signal_without_a_name_and_a_clock_that_was_set_back_are_no_error() -> None:
+def test_an_unnamed_signal_and_a_clock_set_back_are_not_errors() -> None:
     ending = ending_of(seen(signal=35, time_ns=BEGAN - 1), recording())
     assert (ending.signal, ending.time) == ("signal 35", 0)
 
 
-def test_the_growth_and_what_would_have_sufficed_are_those_of_the_newest_forecast() -> None:
+def test_memory_growth_and_the_advised_limit_come_from_the_newest_forecast() -> None:
     forecast = {
         "quant.forecast.memory.at_end": 20_000 * MB,
         "quant.forecast.memory.per_sample": 30 * MB,
@@ -269,7 +269,7 @@ CAUSES: dict[str, tuple[dict[str, Any], str | None, str | None]] = {
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_what_is_known_and_what_is_guessed_are_told_apart(cause: str) -> None:
+def test_known_and_assumed_causes_are_distinguished(cause: str) -> None:
     fields, name, evidence = CAUSES[cause]
     ending = ending_of(seen(**fields), recording(run(calibration())))
     assert (ending.out_of_memory or ending.cause, ending.evidence) == (name, evidence)
@@ -295,7 +295,7 @@ REACHED = "its addresses reached {} % of the limit of 4.00 GB (RLIMIT_AS, ulimit
         ("ValueError", "x", of_program(**NEAR), None, "", "cgroup"),
     ],
 )  # fmt: skip
-def test_an_exception_is_explained_by_what_the_kernel_knows(
+def test_an_exception_is_explained_by_kernel_counters(
     error: str, message: str, fields: dict[str, Any], cause: str | None, evidence: str, limit: str
 ) -> None:
     failed = calibration(end=4.8, error=error, error_message=message)
@@ -305,14 +305,14 @@ def test_an_exception_is_explained_by_what_the_kernel_knows(
     assert ending.evidence == "; ".join(filter(None, (f"{error}: {message}", evidence)))
 
 
-def test_of_a_process_that_nobody_knows_the_limits_are_those_of_the_one_that_used_most() -> None:
+def test_an_unknown_process_has_the_limits_of_the_largest_process() -> None:
     used = USE._replace(cpu_limit=10)
     uses = {PROGRAM: used._replace(cpu_time=0.1), CHILD: used}
     ending = ending_of(seen(exit_code=128 + signal.SIGXCPU, uses=uses), recording())
     assert (ending.cause, ending.process_signal) == ("limit of CPU time", "SIGXCPU")
 
 
-def test_a_leak_is_called_one_and_a_higher_limit_is_no_advice_for_it() -> None:
+def test_a_leak_is_reported_as_a_leak_without_advice_to_raise_the_limit() -> None:
     full = {"oom_kills": kills(1), "last_seen": {PROGRAM: last_seen(7900 * MB)}}
     killed = seen(signal=signal.SIGKILL, memory_of_others=700 * MB, **full)
     ending = ending_of(killed, recording(run(step(name="Train", kind="User-Defined"))))
@@ -322,7 +322,7 @@ def test_a_leak_is_called_one_and_a_higher_limit_is_no_advice_for_it() -> None:
 
 
 @pytest.mark.parametrize(("samples", "growth"), [(4, None), (5, 200 * MB)])
-def test_growth_is_told_from_five_samples_on(samples: int, growth: int | None) -> None:
+def test_growth_is_reported_after_five_samples(samples: int, growth: int | None) -> None:
     progress = tuple((1.0 + at / 10, at) for at in range(1, samples))
     short = step(samples=samples, expected_samples=64, progress=progress)
     killed = seen(signal=signal.SIGKILL, last_seen={PROGRAM: last_seen(4000 * MB)})
@@ -340,7 +340,7 @@ def test_growth_is_told_from_five_samples_on(samples: int, growth: int | None) -
         ("RuntimeError", "CUDA error: out of memory", 80_000 * MB, "gpu 1"),
     ],
 )
-def test_a_run_that_ran_out_of_memory_says_where_and_what_would_help(
+def test_a_run_that_ran_out_of_memory_has_its_place_and_advice(
     error: str, message: str, limit: int, source: str
 ) -> None:
     failed = calibration(end=4.8, error=error, error_message=message)
@@ -362,7 +362,7 @@ def test_a_run_that_ran_out_of_memory_says_where_and_what_would_help(
     assert ending.advice
 
 
-def test_what_the_program_has_reached_long_after_a_rank_was_killed_is_not_what_was_held() -> None:
+def test_memory_reached_long_after_a_kill_is_not_the_memory_at_the_kill() -> None:
     ending = ending_of(
         seen(
             exit_code=1,
@@ -375,7 +375,7 @@ def test_what_the_program_has_reached_long_after_a_rank_was_killed_is_not_what_w
     assert (ending.process, ending.memory) == ("rank 0 (process 200)", 5000 * MB)
 
 
-def test_a_program_that_ctrl_c_has_ended_says_where_it_was() -> None:
+def test_a_program_ended_by_ctrl_c_has_its_open_step() -> None:
     stopped = calibration(end=4.9, error="KeyboardInterrupt")
     ended = run(stopped, end=4.95, state="failed", error="KeyboardInterrupt")
     ending = ending_of(
@@ -385,7 +385,7 @@ def test_a_program_that_ctrl_c_has_ended_says_where_it_was() -> None:
     assert ending.evidence == "KeyboardInterrupt"
 
 
-def test_of_ranks_killed_between_two_readings_the_one_that_wrote_last_is_not_the_first() -> None:
+def test_the_rank_that_wrote_last_is_not_the_first_to_be_killed() -> None:
     ranks = [run(calibration(), id=str(n), pid=CHILD + n, rank=n, world_size=2) for n in range(2)]
     ending = ending_of(
         seen(
@@ -398,7 +398,7 @@ def test_of_ranks_killed_between_two_readings_the_one_that_wrote_last_is_not_the
     assert ending.process == "rank 1 (process 201)"
 
 
-def test_the_exception_of_one_rank_is_reported_and_not_the_ranks_that_are_stopped_for_it() -> None:
+def test_the_exception_of_a_rank_is_reported_and_not_the_stopped_ranks() -> None:
     failed = calibration(end=4.2, error="MemoryError")
     ending = ending_of(
         seen(exit_code=1, last_seen={CHILD: last_seen(5000 * MB, 4.5)}),
@@ -410,7 +410,7 @@ def test_the_exception_of_one_rank_is_reported_and_not_the_ranks_that_are_stoppe
     assert (ending.process, ending.error) == ("rank 1 (process 201)", "MemoryError")
 
 
-def test_a_program_that_a_shell_has_run_is_the_one_that_was_killed() -> None:
+def test_the_killed_program_is_the_child_of_the_shell() -> None:
     killed = seen(
         exit_code=137, oom_kills=kills(1), last_seen={CHILD: last_seen(7900 * MB)}, mark=7990 * MB
     )
@@ -420,7 +420,7 @@ def test_a_program_that_a_shell_has_run_is_the_one_that_was_killed() -> None:
     assert ending.memory == 7990 * MB
 
 
-def test_a_program_that_failed_by_itself_is_not_said_to_have_run_out_of_memory() -> None:
+def test_a_program_that_failed_by_itself_is_not_reported_as_out_of_memory() -> None:
     ending = ending_of(
         seen(exit_code=1, oom_kills=kills(1)),
         recording(
@@ -440,7 +440,7 @@ def test_a_program_that_failed_by_itself_is_not_said_to_have_run_out_of_memory()
     )
 
 
-def test_an_exception_that_the_program_has_survived_is_not_its_end() -> None:
+def test_a_handled_exception_is_not_the_end_of_the_program() -> None:
     ending = ending_of(
         seen(exit_code=3),
         recording(run(step(end=2.0, error="ValueError"), end=4.0, state="ended")),

@@ -53,7 +53,7 @@ def test_a_recording_is_named_after_the_script(command: str, name: str) -> None:
     assert script_name(command.split()) == name
 
 
-def test_two_recordings_of_one_second_have_folders_of_their_own(
+def test_two_recordings_of_the_same_second_have_separate_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -63,7 +63,7 @@ def test_two_recordings_of_one_second_have_folders_of_their_own(
     assert Path(made[0]).parent == tmp_path
 
 
-def test_a_chosen_folder_may_be_new_or_empty_and_nothing_else(
+def test_a_chosen_folder_must_be_new_or_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -105,7 +105,7 @@ def exporters(traces: str, metrics: str, logs: str) -> dict[str, str]:
          exporters("otel_quant_files,otlp", "otel_quant_files", "otel_quant_files,otlp") | INTERVAL),
     ],
 )  # fmt: skip
-def test_a_program_sends_what_is_configured_and_nothing_else(
+def test_a_program_sends_only_the_configured_signals(
     environ: dict[str, str], settings: dict[str, str]
 ) -> None:
     assert exporter_settings(environ) == settings
@@ -121,7 +121,7 @@ def test_a_program_sends_what_is_configured_and_nothing_else(
         (f"{ON_PYTHONPATH}:a", f"{ON_PYTHONPATH}:a"),
     ],
 )
-def test_the_path_of_python_gets_one_folder_and_keeps_its_own(
+def test_pythonpath_gets_one_folder_and_keeps_its_entries(
     monkeypatch: pytest.MonkeyPatch, before: str | None, after: str
 ) -> None:
     started_with = {"HOME": "/home/me"} | ({} if before is None else {"PYTHONPATH": before})
@@ -151,13 +151,13 @@ def test_the_names_of_variables_are_those_of_the_settings() -> None:
         (5, NOT_CALLED),
     ],
 )
-def test_of_several_pythons_the_one_that_came_furthest_says_why_there_is_no_step(
+def test_the_reason_for_a_missing_step_comes_from_the_python_that_came_furthest(
     count: int, reason: str
 ) -> None:
     assert why_no_step(NOTES[:count]) == reason
 
 
-def test_notes_are_no_part_of_the_recording(tmp_path: Path) -> None:
+def test_notes_are_removed_from_the_recording(tmp_path: Path) -> None:
     folder = make_folder(str(tmp_path / "recording"), ["ls"])
     (file,) = Path(folder).iterdir()
     file.write_text("old /o/python\n")

@@ -53,7 +53,7 @@ V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgr
     ],
     ids=["version 2", "version 2 before Linux 5.2", "version 1"],
 )
-def test_the_kernels_counter_is_read_in_the_processes_own_group(
+def test_oom_kills_are_read_from_the_cgroup_of_the_process(
     tmp_path: Path, group: str, mount: str, counter: str, text: str
 ) -> None:
     files = {"proc/77/cgroup": group, "proc/self/mountinfo": mount, counter: text}
@@ -64,13 +64,13 @@ def test_the_kernels_counter_is_read_in_the_processes_own_group(
     assert oom_counts(tmp_path / counter)["oom_kill"] == 2
 
 
-def test_a_kernel_without_the_counter_and_a_group_that_is_gone_have_none(tmp_path: Path) -> None:
+def test_a_kernel_without_the_counter_and_a_removed_cgroup_have_no_value(tmp_path: Path) -> None:
     old = tmp_path / "memory.oom_control"
     old.write_text("oom_kill_disable 0\nunder_oom 0\n")  # before Linux 4.13
     assert (oom_counts(old), oom_counts(tmp_path / "gone")) == ({}, {})
 
 
-def test_only_kills_since_the_program_began_count_in_whichever_of_its_groups(
+def test_only_kills_since_the_start_are_counted_in_any_of_the_cgroups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, childs, late, host = (tmp_path / name for name in ("a", "b", "c", "vmstat"))
@@ -109,7 +109,7 @@ def test_a_process_wrote_last_when_the_newest_of_its_files_was_written(tmp_path:
     assert last_words_ns(tmp_path) == {7: 50_000_000_000, 8: 20_000_000_000}
 
 
-def test_what_a_process_may_use_is_read_until_somebody_waits_for_it() -> None:
+def test_the_limits_of_a_process_are_readable_until_it_is_reaped() -> None:
     def limited() -> None:
         for name, most in (
             (resource.RLIMIT_AS, 2 << 30),
@@ -164,7 +164,7 @@ def test_what_a_process_may_use_is_read_until_somebody_waits_for_it() -> None:
     ],
     ids=["none", "Slurm", "PBS", "LSF", "no number"],
 )  # fmt: skip
-def test_what_a_batch_system_tells_of_its_limits(
+def test_limits_of_batch_systems_are_read_from_the_environment(
     environ: dict[str, str], expected: str | None
 ) -> None:
     now = time.time()
@@ -175,7 +175,7 @@ def test_what_a_batch_system_tells_of_its_limits(
     assert batch_job(known, 2.0) == expected
 
 
-def test_places_on_one_disk_are_told_together_and_what_has_no_size_is_no_disk(
+def test_folders_on_the_same_disk_are_joined_and_pseudo_disks_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -184,7 +184,7 @@ def test_places_on_one_disk_are_told_together_and_what_has_no_size_is_no_disk(
     assert not any("the recording" in disk.places for disk in found)
 
 
-def test_growth_of_cache_directories_is_what_the_processes_say(tmp_path: Path) -> None:
+def test_growth_of_cache_directories_comes_from_the_processes(tmp_path: Path) -> None:
     assert cache_growth(tmp_path) is None
     (tmp_path / "state.1.json").write_text(json.dumps({"attributes": {"quant.cache.disk.peak": 5}}))
     (tmp_path / "state.2.json").write_text(json.dumps({"attributes": {"quant.cache.disk.peak": 9}}))

@@ -145,7 +145,7 @@ def test_the_process_that_ended_first_by_itself_is_found(
         (LastSeen(0, 10, 10, ()), 5, 15),
     ],
 )
-def test_what_the_largest_process_has_grown_by_is_added_to_the_last_reading(
+def test_growth_of_the_largest_process_is_added_to_the_last_reading(
     last: LastSeen | None, mark: int | None, expected: int | None
 ) -> None:
     assert with_mark(last, mark) == expected

@@ -91,7 +91,7 @@ def test_every_module_is_in_a_known_room() -> None:
     assert {part_of(module) for module in MODULES} - set(FLOOR) == set()
 
 
-def test_of_cost_only_its_public_names_its_graph_and_estimates_are_used_elsewhere() -> None:
+def test_other_rooms_use_only_the_public_names_graph_and_estimates_of_cost() -> None:
     used = {
         target
         for module in MODULES
@@ -102,7 +102,7 @@ def test_of_cost_only_its_public_names_its_graph_and_estimates_are_used_elsewher
     assert used == {"cost", "cost.estimate", "cost.estimate.probe", "cost.graph"}
 
 
-def test_an_arrow_never_points_up() -> None:
+def test_a_room_never_imports_from_a_higher_floor() -> None:
     up = {
         (module, part_of(target))
         for module in MODULES
@@ -112,7 +112,7 @@ def test_an_arrow_never_points_up() -> None:
     assert up == set()
 
 
-def test_rooms_on_one_floor_do_not_know_each_other() -> None:
+def test_rooms_on_the_same_floor_do_not_import_each_other() -> None:
     met = {
         (part_of(module), part_of(target))
         for module in MODULES

@@ -32,7 +32,7 @@ def test_every_generated_file_is_up_to_date(path: Path) -> None:
     )
 
 
-def test_no_dashboard_is_left_that_the_generator_does_not_make() -> None:
+def test_every_dashboard_is_made_by_the_generator() -> None:
     folder = ROOT / "grafana" / "dashboards"
     assert set(folder.glob("*.json")) == {path for path in DOCUMENTS if path.parent == folder}
 
@@ -59,7 +59,7 @@ def test_every_rule_is_on_the_page_except_duplicates_of_another_domain() -> None
 HOOKS = [hook for library in libraries() for hook in library.hooks]
 
 
-def test_every_library_has_been_seen() -> None:
+def test_every_library_has_a_verified_version() -> None:
     assert [library.name for library in libraries() if not library.versions_seen] == []
 
 
@@ -118,7 +118,7 @@ def test_every_variable_that_the_package_reads_is_documented() -> None:
     }
 
 
-def test_what_may_change_says_so_of_every_name() -> None:
+def test_the_stability_page_names_every_attribute_metric_and_event() -> None:
     page = Path(environment.__file__).parents[2] / "docs" / "stability.md"
     section = page.read_text(encoding="utf-8").partition("## The local file")[0]
     patterns = re.findall(r"`([a-z][a-z_.*]*)`", section)

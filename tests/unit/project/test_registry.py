@@ -51,7 +51,7 @@ def test_the_registry_has_the_form_of_weaver_and_every_name_of_ours_once() -> No
     }
 
 
-def test_names_that_are_not_ours_are_in_the_conventions_of_the_schema_url() -> None:
+def test_names_of_others_are_in_the_conventions_of_the_schema_url() -> None:
     assert Schemas.V1_44_0.value == semconv.SCHEMA_URL
     known = {
         value

@@ -111,7 +111,7 @@ def test_an_argument_decides_what_runs(run: RunTests, arguments: list[str], ran:
     assert run(*arguments) == (0, ran)
 
 
-def test_every_other_python_runs_the_unit_tests_of_what_may_differ_there(run: RunTests) -> None:
+def test_every_other_python_runs_the_unit_tests_that_depend_on_it(run: RunTests) -> None:
     assert all((ROOT / "tests" / "unit" / name).is_dir() for name in ALIKE)  # they leave these out
     code, ran = run(pythons={version: version for version in OTHERS})
     assert (code, ran[0], ran[4:]) == (0, UNIT, EVERYTHING[2:])
@@ -138,7 +138,7 @@ def test_the_summary_names_each_part_and_the_missing_pythons(
     ]
 
 
-def test_servers_that_are_not_built_are_built_only_if_asked_for(
+def test_missing_servers_are_built_only_on_request(
     run: RunTests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -173,7 +173,7 @@ def test_a_failing_part_gives_the_exit_code(
     assert (code, [line for line in said if line != "build.py"]) == (3, ran)
 
 
-def test_the_interpreter_on_path_is_found_or_if_it_does_not_run_the_newest_of_pyenv(
+def test_the_interpreter_on_path_is_used_or_else_the_newest_from_pyenv(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def program(place: str, script: str = f'exec {sys.executable} "$@"') -> str:
@@ -199,7 +199,7 @@ def test_the_interpreter_on_path_is_found_or_if_it_does_not_run_the_newest_of_py
 @pytest.mark.parametrize(
     ("options", "passed"), [((), "1 passed, 1 deselected"), (("--slow",), "2 passed")]
 )
-def test_a_slow_test_runs_only_if_asked_for(
+def test_a_slow_test_runs_only_on_request(
     tmp_path: Path, options: tuple[str, ...], passed: str
 ) -> None:
     test = "import pytest\ndef test_1(): pass\n@pytest.mark.slow\ndef test_2(): pass\n"
@@ -244,7 +244,7 @@ def test_every_library_is_tested_every_week() -> None:
     assert matrix == "${{ fromJSON(needs.names.outputs.libraries) }}"
 
 
-def test_every_library_s_test_exists_and_installs_the_library() -> None:
+def test_the_test_of_every_library_exists_and_installs_it() -> None:
     for library in libraries():
         tested = TESTED[library.name]
         assert (ROOT / tested.tests).exists()

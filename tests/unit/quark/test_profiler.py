@@ -30,7 +30,7 @@ def read(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def test_without_the_variable_there_is_no_file_but_steps_are_spans(
+def test_steps_are_spans_without_a_file_if_the_variable_is_unset(
     tmp_path: Path,
 ) -> None:
     out = run(
@@ -237,7 +237,7 @@ def test_the_first_record_is_the_start_of_the_run_even_if_it_began_earlier(
     )
 
 
-def test_what_was_measured_can_be_read_from_the_profiler(tmp_path: Path) -> None:
+def test_the_profiler_returns_its_measurements(tmp_path: Path) -> None:
     out = run(
         tmp_path,
         """
@@ -270,7 +270,7 @@ print(off.baseline_disk_read, off.baseline_disk_write)
     ]  # fmt: skip
 
 
-def test_quarks_submodules_measure(tmp_path: Path) -> None:
+def test_functions_of_quarks_submodules_measure_steps(tmp_path: Path) -> None:
     run(
         tmp_path,
         """
@@ -303,7 +303,7 @@ assert (monitor.initial_mb, monitor.peak_mb) == (1.0, 3.0)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_child_process_has_a_file_of_its_own_with_the_same_metrics(
+def test_a_child_process_has_its_own_file_with_the_same_metrics(
     tmp_path: Path, method: str
 ) -> None:
     out = run(
@@ -363,7 +363,7 @@ for name, before, after in (("a", 5, 1), ("b", 1, 3)):
     assert read(tmp_path / "quark_profile.yaml")["peak_cache_dir_disk_usage_mb"] == 3.0
 
 
-def test_a_failing_block_fails_as_without_otel_quant(tmp_path: Path) -> None:
+def test_a_failing_block_raises_the_same_error(tmp_path: Path) -> None:
     _, err = run_script(
         tmp_path,
         """

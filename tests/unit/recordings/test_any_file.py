@@ -120,7 +120,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("name", MADE_OF_JSON)
-def test_one_value_of_another_type_or_size_ends_no_command(
+def test_a_value_of_a_wrong_type_or_size_stops_no_command(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = a_recording(tmp_path / "r") / name
@@ -159,7 +159,7 @@ onnx_model_cost:
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_one_value_of_a_profile_of_another_type_or_size_ends_no_command(
+def test_a_profile_value_of_a_wrong_type_or_size_stops_no_command(
     value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a_recording(tmp_path / "good")
@@ -197,7 +197,7 @@ def put(path: Path, junk: bytes | str) -> None:
 
 
 @pytest.mark.parametrize("junk", [*JUNK, "FIFO", "folder", "/dev/zero", "/nowhere"], ids=str)
-def test_what_stands_in_place_of_a_file_ends_no_command_and_hides_no_other_recording(
+def test_a_folder_or_device_instead_of_a_file_stops_no_command_and_hides_no_recording(
     junk: bytes | str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in (*MADE_OF_JSON, "quark_profile.yaml", "output.log", "inference.json"):
@@ -214,7 +214,7 @@ def test_what_stands_in_place_of_a_file_ends_no_command_and_hides_no_other_recor
         assert str(damaged) in {*rows, *(each["path"] for each in shown["unreadable"])}
 
 
-def test_what_is_left_out_is_said_once_by_every_command(
+def test_every_command_names_omitted_values_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = a_recording(tmp_path / "r")
@@ -249,7 +249,7 @@ def test_what_is_left_out_is_said_once_by_every_command(
     assert main(["compare", str(path), str(path), "--fail-over", "memory.peak=10%"]) == 1
 
 
-def test_runs_shows_a_recording_whose_lines_another_program_has_written_anew(
+def test_runs_shows_a_recording_rewritten_by_another_program(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = a_recording(tmp_path / "r")
@@ -279,7 +279,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_is_read_is_what_the_published_schema_says(name: str) -> None:
+def test_the_reader_reads_the_fields_of_the_published_schema(name: str) -> None:
     valid = Draft202012Validator(KINDS[name].schema)
     for probe in PROBES:
         left_out = LeftOut()

@@ -113,12 +113,12 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_verdict_and_what_says_so(case: str) -> None:
+def test_a_bound_is_found_with_its_evidence(case: str) -> None:
     found, name, text = CASES[case]
     assert bound_of(found) == Bound(name, text)
 
 
-def test_every_verdict_has_a_case_and_words() -> None:
+def test_every_bound_has_a_test_case_and_a_text() -> None:
     names = [verdict.name for verdict in VERDICTS]
     assert {name for _, name, _ in CASES.values()} == {*names, MIXED}
     (brief,) = (each.brief for each in semconv.ATTRIBUTES if each.name == semconv.STEP_BOUND_BY)
@@ -136,7 +136,7 @@ def test_every_verdict_has_a_case_and_words() -> None:
     assert words_of("of a later version") == "bound by of a later version"
 
 
-def test_only_a_method_that_keeps_activations_is_to_be_replaced() -> None:
+def test_another_method_is_advised_only_if_the_current_one_keeps_activations() -> None:
     assert remedy_of("memory_growth", "CalibrationMethod.Entropy") == (
         "calibrate with MinMax instead of CalibrationMethod.Entropy, which keeps every activation"
     )
@@ -144,5 +144,5 @@ def test_only_a_method_that_keeps_activations_is_to_be_replaced() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "duration"), [(0.9, 1.0), (4.0, 10.0)], ids=["short", "part"])
-def test_of_what_was_hardly_seen_nothing_is_said(seconds: float, duration: float) -> None:
+def test_a_step_with_little_evidence_has_no_bound(seconds: float, duration: float) -> None:
     assert bound_of(evidence(work(seconds), duration=duration)) is None

@@ -81,7 +81,7 @@ def test_a_declared_figure_is_in_every_command_also_under_its_former_name(
         assert said in compared
 
 
-def test_a_declared_series_counts_for_the_whole_and_is_in_the_live_view(tmp_path: Path) -> None:
+def test_a_declared_series_is_in_the_totals_and_the_live_view(tmp_path: Path) -> None:
     folder = RecordedFolder(record(tmp_path / "r", 1), by_launcher=True)
     folder.curve([(1, {"memory": 5}, {"example.received": 3_000_000})])
     arguments = ("runs", "r", "--sort", "example.received", "--format", "json")

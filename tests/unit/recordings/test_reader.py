@@ -41,7 +41,7 @@ def in_calibration(folder: RecordedFolder) -> RecordedProcess:
     return process
 
 
-def test_a_killed_run_says_what_it_was_doing_and_using(tmp_path: Path) -> None:
+def test_a_killed_run_has_its_open_steps_and_last_readings(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r", {"process.command_line": "x.py"}, by_launcher=True)
     in_calibration(folder).gone()
     ending = Ending(
@@ -123,7 +123,7 @@ def test_a_killed_run_says_what_it_was_doing_and_using(tmp_path: Path) -> None:
     )
 
 
-def test_a_run_that_has_ended_has_what_its_spans_have(tmp_path: Path) -> None:
+def test_an_ended_run_has_the_values_of_its_spans(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(attributes={"quant.run.id": "0123456789abcdef"})
     step = process.step("Calibration", 1, attributes={"quant.calibration.method": "MinMax"})
@@ -166,7 +166,7 @@ def test_a_run_that_has_ended_has_what_its_spans_have(tmp_path: Path) -> None:
     assert [checkpoint.name for checkpoint in run.checkpoints] == names
 
 
-def test_a_run_goes_on_while_its_process_holds_its_file_and_is_lost_after(tmp_path: Path) -> None:
+def test_a_run_is_running_while_its_file_is_locked_and_lost_afterwards(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = in_calibration(folder)
     assert {read(folder.path).state, read(folder.path).runs[0].state} == {"running"}
@@ -184,7 +184,7 @@ def test_a_run_goes_on_while_its_process_holds_its_file_and_is_lost_after(tmp_pa
         (Ending(time=50, signal="SIGTERM"), "killed", "killed"),
     ],
 )
-def test_a_run_that_did_not_say_how_it_ended_ends_as_the_launcher_saw_the_program_end(
+def test_a_run_without_an_end_record_ends_as_the_launcher_observed(
     tmp_path: Path, ending: Ending, whole: str, run: str
 ) -> None:
     folder = RecordedFolder(tmp_path / "r", by_launcher=True)
@@ -200,7 +200,7 @@ def test_a_full_disk_does_not_hide_how_the_program_ended(tmp_path: Path) -> None
     assert read(tmp_path / "r", Ending(time=1.0, exit_code=0)).state == "ended"
 
 
-def test_a_recording_opens_wherever_a_kill_has_cut_it(tmp_path: Path) -> None:
+def test_a_recording_cut_anywhere_by_a_kill_is_readable(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = in_calibration(folder)
     process.close(1, 41, samples=512)
@@ -217,7 +217,7 @@ def test_a_recording_opens_wherever_a_kill_has_cut_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "state.4711.json", "curve.4711.jsonl"])
-def test_a_file_that_a_kill_has_cut_leaves_the_others_readable(tmp_path: Path, name: str) -> None:
+def test_a_file_cut_by_a_kill_leaves_the_others_readable(tmp_path: Path, name: str) -> None:
     folder = RecordedFolder(tmp_path / "r")
     in_calibration(folder).gone()
     folder.curve([(0, {"memory": 5}, {}), (1, {"memory": 7}, {"cpu": 1})], "4711")
@@ -233,7 +233,7 @@ def test_a_file_that_a_kill_has_cut_leaves_the_others_readable(tmp_path: Path, n
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "events.4711.jsonl", "state.4711.json"])
-def test_a_file_that_is_missing_leaves_what_the_others_say(tmp_path: Path, name: str) -> None:
+def test_a_missing_file_loses_only_its_own_values(tmp_path: Path, name: str) -> None:
     folder = RecordedFolder(tmp_path / "r")
     in_calibration(folder).gone()
     (folder.path / name).unlink()
@@ -251,7 +251,7 @@ def test_a_file_that_is_missing_leaves_what_the_others_say(tmp_path: Path, name:
 
 @pytest.mark.parametrize("name", ["manifest.json", "events.4711.jsonl", "state.4711.json",
                                   "curve.4711.jsonl"])  # fmt: skip
-def test_a_newer_schema_is_an_error_that_says_what_to_do(tmp_path: Path, name: str) -> None:
+def test_the_error_for_a_newer_schema_names_the_remedy(tmp_path: Path, name: str) -> None:
     folder = RecordedFolder(tmp_path / "r")
     in_calibration(folder).gone()
     folder.curve([(0, {"memory": 5}, {})], "4711")
@@ -262,7 +262,7 @@ def test_a_newer_schema_is_an_error_that_says_what_to_do(tmp_path: Path, name: s
         read(folder.path)
 
 
-def test_a_kind_of_event_and_a_field_that_are_not_known_are_left_out(tmp_path: Path) -> None:
+def test_unknown_events_and_fields_are_ignored(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = in_calibration(folder)
     process._event("planet.aligned", 3, index=1)
@@ -275,7 +275,7 @@ def test_a_kind_of_event_and_a_field_that_are_not_known_are_left_out(tmp_path: P
     )
 
 
-def test_runs_of_all_processes_are_in_the_order_of_their_starts(tmp_path: Path) -> None:
+def test_runs_of_all_processes_are_sorted_by_start(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     for pid, at in ((20, 3.0), (3, 1.0), ("20-1", 2.0)):
         process = folder.process(pid).begin(at, run=f"run of {pid}")
@@ -377,7 +377,7 @@ def test_a_profile_of_a_killed_run_is_a_recording(tmp_path: Path) -> None:
     )
 
 
-def test_a_profile_that_has_ended_has_the_totals_of_its_summary(tmp_path: Path) -> None:
+def test_a_complete_profile_has_the_totals_of_its_summary(tmp_path: Path) -> None:
     path = tmp_path / "quark_profile.yaml"
     end = '- step: "End"\n  timestamp: 1700000009.5\n  relative_time_secs: 9.0\n'
     figures = "peak_memory_mb: 512.0\npeak_gpu_memory_mb: 64.0\ntotal_disk_read_mb: 1.5\n"
@@ -395,7 +395,7 @@ def test_a_profile_that_has_ended_has_the_totals_of_its_summary(tmp_path: Path) 
     }
 
 
-def test_a_copied_recording_is_read_like_the_one_that_it_was_copied_from(tmp_path: Path) -> None:
+def test_a_copied_recording_is_read_like_the_original(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     in_calibration(folder).gone()
     shutil.copytree(folder.path, tmp_path / "copy")

@@ -64,7 +64,7 @@ def recorded(folder: Path, every: Sequence[Seen] = SEEN, seconds: float = 1.0) -
     return Recording(path=folder, began_ns=0, state="ended", duration=seconds, runs=(run,))
 
 
-def test_what_was_seen_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_stacks_are_read_as_they_were_written(tmp_path: Path) -> None:
     found = stacks_in(recorded(tmp_path))
     run = Amounts(500, 300, 50, 5000, 50)
     assert {
@@ -84,7 +84,7 @@ def test_what_was_seen_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert by_call(found) == {MAIN: Amounts(710, 509, 51, 76000, 50), LOADER: SEEN[4][2]}
 
 
-def test_other_tools_get_stacks_with_their_steps(tmp_path: Path) -> None:
+def test_exported_stacks_include_their_steps(tmp_path: Path) -> None:
     found = stacks_in(recorded(tmp_path))
     main, run = "main (/home/a/quantize.py:12)", "Session.run (onnxruntime/capi/session.py:395)"
     merge = "Collector.merge (onnxruntime/quantization/calibrate.py:983)"
@@ -138,7 +138,7 @@ def test_rare_branches_are_folded_with_their_sums_and_a_file_stays_below_1_mb() 
     assert len(as_json(to_lists(stacks))) < 1_000_000
 
 
-def test_all_that_was_seen_is_read_also_of_steps_that_were_folded_whole(tmp_path: Path) -> None:
+def test_all_stacks_are_read_also_for_completely_folded_steps(tmp_path: Path) -> None:
     other_steps = (-1, (), Amounts(7000, 6, 5, 40, 3))
     found = stacks_in(recorded(tmp_path, (*SEEN, other_steps)))
     assert [(each.where, each.lines, each.seen) for each in found if each.step is None] == [
@@ -178,7 +178,7 @@ def test_a_comparison_names_the_lines_that_make_a_step_longer(tmp_path: Path) ->
     assert lines(sides[0], sides[0]) == []
 
 
-def test_short_steps_of_a_name_share_a_tree_and_long_ones_have_their_own() -> None:
+def test_short_steps_with_the_same_name_share_a_tree_and_long_ones_do_not() -> None:
     stacks = Stacks()
     short, long = Amounts(time=300_000_000, grown=2), Amounts(time=2_000_000_000)
     for step in range(1000):
@@ -220,7 +220,7 @@ def test_a_deep_tree_is_walked_while_the_sampler_adds_to_it() -> None:
     ],
     ids=str,
 )
-def test_nothing_is_taken_of_a_damaged_file(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_damaged_file_has_no_stacks(tmp_path: Path, change: dict[str, Any]) -> None:
     recording = recorded(tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_text(as_json({**json.loads(path.read_text()), **change}))

@@ -59,7 +59,7 @@ LEAK: Final = "Memory kept growing in Train, by {}; the limit of 8.00 GB would b
         (lambda at: 1000 + 1000 * min(at, 10), None, None),
     ],
 )  # fmt: skip
-def test_memory_that_goes_on_growing_within_a_step_is_called_a_leak_unless_modules_are_imported(
+def test_memory_that_keeps_growing_in_a_step_is_a_leak_unless_modules_are_imported(
     memory: Callable[[float], float],
     samples: int | None,
     said: str | None,
@@ -85,7 +85,7 @@ def test_memory_that_goes_on_growing_within_a_step_is_called_a_leak_unless_modul
 @pytest.mark.parametrize(
     ("waited", "used", "is_busy"), [(110, 20, True), (5, 20, False), (110, 250, False)]
 )
-def test_a_run_that_waited_for_a_processor_that_others_had_says_so_once(
+def test_a_run_that_waited_for_a_busy_cpu_has_one_line_about_it(
     waited: int, used: int, is_busy: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = RecordedFolder(tmp_path / "r", {"quant.host.cpu_limit": 2.0}, by_launcher=True)
@@ -267,7 +267,7 @@ def recorded(
         ({"reading": {"quant.reading.memory": 8}, "launcher": 7, "ending": 9}, "ending", None, None),
     ],
 )  # fmt: skip
-def test_the_highest_of_all_that_is_known_is_the_peak(
+def test_the_peak_is_the_highest_known_value(
     tmp_path: Path, known: dict[str, Any], source: str, where: str | None, time: float | None
 ) -> None:
     peak = summary.peak(recorded(tmp_path, **known))
@@ -276,7 +276,7 @@ def test_the_highest_of_all_that_is_known_is_the_peak(
     assert (peak.step.name if peak.step is not None else None) == where
 
 
-def test_a_run_that_ended_has_said_what_its_curve_has_and_a_recording_without_figures_has_none(
+def test_the_end_record_is_used_before_the_curve_and_missing_values_stay_missing(
     tmp_path: Path,
 ) -> None:
     peak = summary.peak(recorded(tmp_path, run={PEAK: 8}, own=9))
@@ -297,7 +297,7 @@ def test_a_run_that_ended_has_said_what_its_curve_has_and_a_recording_without_fi
     ],
     ids=["the program", "below it", "open"],
 )
-def test_the_launchers_curve_counts_for_a_step_of_the_program(
+def test_the_launchers_curve_is_used_for_steps_of_the_program(
     tmp_path: Path, parent: int, end: float | None, expected: int
 ) -> None:
     folder = RecordedFolder(tmp_path / "r", by_launcher=True)
@@ -324,7 +324,7 @@ def test_the_launchers_curve_counts_for_a_step_of_the_program(
         ({}, {}, None, None),
     ],
 )  # fmt: skip
-def test_the_smallest_limit_that_is_known_is_in_force(
+def test_the_limit_is_the_smallest_known_limit(
     tmp_path: Path,
     origin: dict[str, Any],
     run: dict[str, Any],

@@ -34,9 +34,7 @@ def load(name: str) -> dict[str, Any]:
     return yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
 
 
-def test_the_manifest_holds_the_components_of_the_configurations_and_no_others_of_one_release() -> (
-    None
-):
+def test_the_manifest_has_exactly_the_configured_components_of_one_release() -> None:
     named = {
         (section, MODULES[component.split("/")[0]])
         for name in NAMES
@@ -74,7 +72,7 @@ def test_memory_is_limited_first_and_every_exporter_queues_on_disk_in_batches_an
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_has_no_authentication_listens_on_this_host_only(name: str) -> None:
+def test_servers_without_authentication_listen_only_on_this_host(name: str) -> None:
     config = load(name)
     text = (CONFIGS / f"{name}.yaml").read_text()
     listeners = {
@@ -126,7 +124,7 @@ def required(server: str, module: str) -> str:
     return version
 
 
-def test_tested_and_composed_versions_are_the_same(compose: dict[str, Any]) -> None:
+def test_compose_uses_the_tested_versions(compose: dict[str, Any]) -> None:
     manifest = yaml.safe_load((ROOT / "collector" / "builder.yaml").read_text())
     package = json.loads((SERVERS / "grafana" / "package.json").read_text())
     # Prometheus' module has the version 0.XYY.Z for the release X.YY.Z.
@@ -147,7 +145,7 @@ def test_tested_and_composed_versions_are_the_same(compose: dict[str, Any]) -> N
     assert sources["prometheus"]["jsonData"]["prometheusVersion"] == prometheus
 
 
-def test_the_collector_and_grafana_alone_have_ports_and_those_of_this_host(
+def test_only_the_collector_and_grafana_have_ports_on_this_host(
     compose: dict[str, Any],
 ) -> None:
     ports = {name: each["ports"] for name, each in compose["services"].items() if "ports" in each}
@@ -175,7 +173,7 @@ def test_every_mounted_path_exists_and_every_volume_is_named(compose: dict[str, 
     assert [m for m in mounts if m[0].startswith(".") and m[-1] != "ro"] == []
 
 
-def test_every_server_restarts_has_limits_and_no_more_rights_than_it_needs(
+def test_every_server_restarts_and_has_limits_and_minimal_rights(
     compose: dict[str, Any],
 ) -> None:
     for name, service in compose["services"].items():
@@ -188,7 +186,7 @@ def test_every_server_restarts_has_limits_and_no_more_rights_than_it_needs(
         assert ("healthcheck" in service) == (name != "otelcol"), name
 
 
-def test_profiles_are_taken_and_stored_only_where_they_are_asked_for(
+def test_profiles_are_received_and_stored_only_on_request(
     compose: dict[str, Any],
 ) -> None:
     services = compose["services"]

@@ -61,7 +61,7 @@ def promql(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield panel["title"], target["expr"]
 
 
-def test_data_sources_are_those_of_the_provisioning_chosen_by_variables_named_for_them(
+def test_data_sources_are_provisioned_and_chosen_by_variables(
     dashboard: dict[str, Any],
 ) -> None:
     uids = {source["type"]: source["uid"] for source in SOURCES}
@@ -95,7 +95,7 @@ def test_job_run_and_process_can_be_chosen(dashboard: dict[str, Any]) -> None:
     assert {name: v["refresh"] for name, v in chosen.items()} == dict.fromkeys(chosen, 2)
 
 
-def test_a_part_of_a_name_finds_runs_in_the_menu_and_on_the_page(
+def test_runs_are_found_by_a_part_of_their_name_in_the_menu_and_on_the_page(
     dashboard: dict[str, Any],
 ) -> None:
     assert variables(dashboard, "textbox")["search"]["query"] == ""
@@ -108,7 +108,7 @@ def test_a_part_of_a_name_finds_runs_in_the_menu_and_on_the_page(
     assert all(searched in query for query in of_runs)
 
 
-def test_every_panel_has_a_title_a_description_a_unit_and_words_for_when_it_is_empty(
+def test_every_panel_has_a_title_description_unit_and_text_for_no_data(
     dashboard: dict[str, Any],
 ) -> None:
     assert dashboard["editable"] is False
@@ -130,7 +130,7 @@ def test_every_query_uses_the_chosen_job_and_instance(dashboard: dict[str, Any])
                 assert [s for s in selectors if matcher not in s] == [], title
 
 
-def test_ranges_are_grafanas_and_counters_are_only_shown_over_one(
+def test_ranges_come_from_grafana_and_counters_are_shown_only_over_a_range(
     dashboard: dict[str, Any],
 ) -> None:
     for title, query in promql(dashboard):
@@ -160,7 +160,7 @@ def test_variables_are_queries_for_label_values(dashboard: dict[str, Any]) -> No
             assert re.fullmatch(r"label_values\(\w+(\{[^}]*\})?, \w+\)", query), name
 
 
-def test_no_panel_names_a_run_by_the_id_of_a_process(dashboard: dict[str, Any]) -> None:
+def test_no_panel_identifies_a_run_by_process_id(dashboard: dict[str, Any]) -> None:
     for query in QUERIES:
         if query.place[0] == dashboard["title"] and query.ref != "variable":
             shown = re.findall(r"\bby \(([^)]*)\)", query.text)
@@ -307,7 +307,7 @@ def test_every_alert_is_tested_firing_and_not_firing() -> None:
     assert set(cases) == {(alert, fires) for alert in alerts for fires in (True, False)}
 
 
-def test_every_alert_says_what_to_do_and_links_to_the_page_that_has_a_section_for_it() -> None:
+def test_every_alert_has_instructions_and_a_link_to_its_section() -> None:
     page = (ROOT / "docs" / "alerts.md").read_text()
     sections = {part.partition("\n")[0]: part for part in page.split("\n## ")[1:]}
     help_page = load(GRAFANA / "dashboards" / "help" / "alerts.json")

@@ -79,7 +79,7 @@ def test_the_runs_of_a_day_follow_from_the_memory_of_their_series() -> None:
     assert number("# for each run a day, in 3 hours") == pytest.approx(SERIES / 8, rel=0.02)
 
 
-def test_the_series_of_an_inference_are_those_of_the_contract() -> None:
+def test_the_documented_series_of_an_inference_follow_from_the_contract() -> None:
     of_a_model = [each for each in catalog.METRICS if semconv.MODEL_NAME in each.attributes]
     against_the_first = {semconv.INFERENCE_SPEEDUP, semconv.INFERENCE_SQNR}
     of_the_first = [each for each in of_a_model if each.name not in against_the_first]
@@ -90,7 +90,7 @@ def test_the_series_of_an_inference_are_those_of_the_contract() -> None:
     assert f"{MOST_OPERATORS * 2} records of operators and {MOST_FINDINGS} of findings" in TEXT
 
 
-def test_the_settings_for_other_stores_are_those_of_the_files() -> None:
+def test_the_documented_settings_for_other_stores_equal_the_files() -> None:
     backends = {
         name: yaml.safe_load((ROOT / "collector" / "backends" / f"{name}.yaml").read_text())
         for name in ("prometheus", "tempo")
@@ -116,7 +116,7 @@ def test_the_settings_for_other_stores_are_those_of_the_files() -> None:
         assert tempo[section] == backends["tempo"][section]
 
 
-def test_what_the_queues_and_the_gateways_hold_follows_from_the_configurations() -> None:
+def test_the_documented_capacity_of_queues_and_gateways_follows_from_the_configurations() -> None:
     configs = {
         name: yaml.safe_load((ROOT / "collector" / f"{name}.yaml").read_text())
         for name in ("config", "agent", "gateway")

@@ -28,7 +28,7 @@ def curve(memory: list[int | None], *, late: float = 0.0, written: int = 0) -> R
     return RecordedCurve(built.BEGAN_NS + round(late * 1e9), 0, made)
 
 
-def test_the_curves_of_processes_are_added_up_and_what_all_of_them_read_is_not() -> None:
+def test_curves_of_processes_are_added_up_except_for_shared_values() -> None:
     curves = {"1": curve([1, 5, 2], written=7), "2": curve([10, 20, None, 40], late=1.0, written=1)}
     grid = grid_of(curves, built.BEGAN_NS)
     assert grid is not None
@@ -64,7 +64,7 @@ def test_the_rate_of_a_total_is_even_where_readings_are_evenly_spaced() -> None:
     assert rates[16:] == pytest.approx([1.5] * 84, rel=0.05)
 
 
-def test_a_worker_does_not_count_beside_the_process_whose_tree_it_is_in() -> None:
+def test_a_worker_is_not_counted_twice_with_its_parent() -> None:
     run = RecordedRun(id="1", process="1", pid=1, start=0.0, end=2.0, state="ended")
     recording = Recording(
         path=Path("r"),
@@ -86,11 +86,11 @@ def test_a_curve_that_begins_before_its_recording_has_rates() -> None:
 
 
 @pytest.mark.parametrize("curves", [{}, {"1": RecordedCurve(0, 0, Curve(1000))}])
-def test_without_a_reading_there_is_no_grid(curves: dict[str, RecordedCurve]) -> None:
+def test_no_readings_make_no_grid(curves: dict[str, RecordedCurve]) -> None:
     assert grid_of(curves, built.BEGAN_NS) is None
 
 
-def test_nested_and_simultaneous_steps_have_rows_of_their_own() -> None:
+def test_nested_and_simultaneous_steps_have_their_own_rows() -> None:
     steps = (
         built.step(0, "outer", 0.0, 10.0),
         built.step(1, "inner", 1.0, 5.0, parent=0),
@@ -134,7 +134,7 @@ def recorded(path: Path, first_step: float) -> ComparedRun:
     return compared_run(path.name, read(path))
 
 
-def test_the_shorter_step_waits_with_its_own_memory_until_both_begin_the_next(
+def test_the_curve_of_a_shorter_step_stays_constant_until_both_begin_the_next(
     tmp_path: Path,
 ) -> None:
     base, new = recorded(tmp_path / "base", 2.3), recorded(tmp_path / "new", 4.3)

@@ -68,7 +68,7 @@ def test_each_figure_of_a_step_has_one_column(tmp_path: Path) -> None:
     ]
 
 
-def test_a_good_run_says_how_it_ended_what_peaked_how_long_and_what_it_wrote(
+def test_the_page_of_a_successful_run_has_its_end_peak_duration_and_output(
     tmp_path: Path,
 ) -> None:
     assert answer(render(built.good(tmp_path))) == [
@@ -82,7 +82,7 @@ def test_a_good_run_says_how_it_ended_what_peaked_how_long_and_what_it_wrote(
     ]
 
 
-def test_a_run_that_was_killed_is_not_said_to_have_written_its_model(tmp_path: Path) -> None:
+def test_the_page_of_a_killed_run_does_not_list_its_model_as_written(tmp_path: Path) -> None:
     whole = built.good(tmp_path)
     killed = replace(
         whole, state="killed", runs=(replace(whole.runs[0], state="killed", end=None),)
@@ -91,14 +91,14 @@ def test_a_run_that_was_killed_is_not_said_to_have_written_its_model(tmp_path: P
     assert "Models written" not in render(killed)
 
 
-def test_a_failed_run_says_its_error_first(tmp_path: Path) -> None:
+def test_the_page_of_a_failed_run_has_the_error_first(tmp_path: Path) -> None:
     assert answer(render(built.failed(tmp_path)))[:2] == [
         "quantize.py failed with exit code 1 after 28.0 s in Calibration",
         "RuntimeError: shapes (8, 3) and (4,) not aligned.",
     ]
 
 
-def test_a_killed_run_says_signal_step_and_sample_and_what_would_help(tmp_path: Path) -> None:
+def test_the_page_of_a_killed_run_has_signal_step_sample_and_advice(tmp_path: Path) -> None:
     html = render(built.killed(tmp_path))
     assert answer(html)[:2] == [
         "quantize.py was killed by SIGKILL after 6 min 36 s in Calibration, sample 37 of 512: "
@@ -126,7 +126,7 @@ def test_a_killed_run_says_signal_step_and_sample_and_what_would_help(tmp_path: 
     ]
 
 
-def test_what_is_guessed_is_not_said_as_if_it_were_known(tmp_path: Path) -> None:
+def test_assumed_causes_are_marked_as_assumed(tmp_path: Path) -> None:
     killed = built.killed(tmp_path)
     assert killed.ending is not None
     html = render(replace(killed, ending=replace(killed.ending, out_of_memory="guessed")))
@@ -134,7 +134,7 @@ def test_what_is_guessed_is_not_said_as_if_it_were_known(tmp_path: Path) -> None
     assert "<dt>guessed from</dt>" in html
 
 
-def test_the_time_of_steps_of_one_name_is_added_up(tmp_path: Path) -> None:
+def test_times_of_steps_with_the_same_name_are_added_up(tmp_path: Path) -> None:
     process = RecordedFolder(tmp_path / "r").process().begin(0)
     for name, start, end in (("Export", 0, 3), ("Layer", 3, 5), ("Layer", 5, 7), ("Layer", 7, 10)):
         process.close(process.step(name, start), end)
@@ -144,7 +144,9 @@ def test_the_time_of_steps_of_one_name_is_added_up(tmp_path: Path) -> None:
     ]
 
 
-def test_many_ranks_say_which_is_slowest_and_how_far_each_step_is_apart(tmp_path: Path) -> None:
+def test_the_page_of_many_ranks_names_the_slowest_and_the_spread_of_each_step(
+    tmp_path: Path,
+) -> None:
     html = render(built.ranks(tmp_path))
     assert answer(html) == [
         "train.py finished in 2 min 20 s",
@@ -191,7 +193,7 @@ def test_the_models_are_compared_and_their_heaviest_layers_named(tmp_path: Path)
     assert rows(html, "layers-float")[0][4] == "17.0"
 
 
-def test_a_local_file_gives_what_there_is(tmp_path: Path) -> None:
+def test_a_local_file_makes_a_page_of_its_values(tmp_path: Path) -> None:
     html = render(built.from_a_profile(tmp_path))
     assert answer(html)[0] == "quark_profile.yaml finished in 1 min 00 s"
     assert [chart["id"] for chart in data(html)["charts"]] == ["memory"]
@@ -199,7 +201,7 @@ def test_a_local_file_gives_what_there_is(tmp_path: Path) -> None:
     assert len(rows(html, "steps")) == 21
 
 
-def test_nothing_recorded_is_a_page_that_says_so(tmp_path: Path) -> None:
+def test_the_page_of_an_empty_recording_states_that_it_is_empty(tmp_path: Path) -> None:
     html = render(built.nothing(tmp_path))
     assert answer(html) == [
         "empty stopped without an end record after 0 ms",
@@ -241,7 +243,7 @@ def unknown_limit(folder: Path) -> Recording:
         (unknown_limit, "quantize.py finished in 10 min 00 s", ("7.52 GB", "limit not known")),
     ],
 )
-def test_what_is_missing_is_left_out(
+def test_missing_values_are_left_out(
     make: Callable[[Path], Recording], outcome: str, meter: tuple[str, str], tmp_path: Path
 ) -> None:
     html = render(make(tmp_path))
@@ -341,7 +343,7 @@ def test_names_that_come_from_programs_are_escaped_everywhere(tmp_path: Path) ->
     assert "49" not in answer(html)[0]
 
 
-def test_a_page_names_nothing_outside_of_itself(tmp_path: Path) -> None:
+def test_a_page_refers_to_no_other_file(tmp_path: Path) -> None:
     html = render(built.killed(tmp_path))
     assert re.findall(r"<link|<img|<iframe|\bsrc=|@import|url\(", html) == []
     assert re.findall(r'\bhref="(?!#)', html) == []
@@ -384,7 +386,7 @@ def test_processes_that_a_script_starts_one_after_another_have_their_steps_in_on
     assert "2 processes: process 11 took longest with 3.00 s." in html
 
 
-def test_processes_that_are_said_to_have_started_each_other_are_shown(tmp_path: Path) -> None:
+def test_processes_that_name_each_other_as_parent_are_shown(tmp_path: Path) -> None:
     """An id may recur: in another container, or after its process has ended."""
     folder = RecordedFolder(tmp_path / "r")
     for pid, parent in ((11, 1), (12, 13), (13, 12), (14, 14)):

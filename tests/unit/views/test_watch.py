@@ -56,7 +56,7 @@ def shown(folder: Path, width: int = 120, height: int = 30, log: tuple[str, ...]
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
-def test_a_terminal_shows_the_steps_the_curve_and_what_is_used(tmp_path: Path) -> None:
+def test_a_terminal_shows_the_steps_the_curve_and_the_resource_use(tmp_path: Path) -> None:
     _, process, inner = begun(tmp_path / "r")
     exceeds = {"quant.forecast.memory.at_end": 20 * GB, "quant.forecast.memory.limit": 16 * GB}
     go_on(process, inner, 137, **exceeds)
@@ -87,7 +87,7 @@ def test_a_terminal_shows_the_steps_the_curve_and_what_is_used(tmp_path: Path) -
     ]
 
 
-def test_a_step_without_progress_and_one_that_is_not_seen_any_more_say_so(tmp_path: Path) -> None:
+def test_a_step_without_progress_and_a_stale_step_are_marked(tmp_path: Path) -> None:
     _, process, inner = begun(tmp_path / "r")
     line = ["/a/quantize.py", "Reader.get_next", 17, ""]
     steps = [{"index": 0}, {"index": inner, "samples": 137, "expected": 512, "line": line}]
@@ -114,7 +114,7 @@ def test_a_small_terminal_keeps_the_open_steps(tmp_path: Path) -> None:
     ]
 
 
-def test_lines_tell_each_step_once_and_how_it_goes_every_half_minute(tmp_path: Path) -> None:
+def test_each_step_is_printed_once_and_its_progress_every_half_minute(tmp_path: Path) -> None:
     recording, process, inner = begun(tmp_path / "r")
     view = PlainView()
     assert list(view.lines(read(tmp_path / "r"))) == [
@@ -136,7 +136,7 @@ def test_lines_tell_each_step_once_and_how_it_goes_every_half_minute(tmp_path: P
     assert list(view.lines(read(tmp_path / "r"))) == ["22:20:11 killed by SIGKILL after 6 min 51 s"]
 
 
-def test_a_run_that_was_killed_shows_where_and_what_would_help(tmp_path: Path) -> None:
+def test_a_killed_run_is_shown_with_its_open_step_and_advice(tmp_path: Path) -> None:
     recording, process, _ = begun(tmp_path / "r")
     process.gone()
     advice = Advice(text="Fewer samples.", source="here")
@@ -153,7 +153,7 @@ def test_a_run_that_was_killed_shows_where_and_what_would_help(tmp_path: Path) -
     ]
 
 
-def test_ranks_are_told_apart_and_the_largest_peak_counts(tmp_path: Path) -> None:
+def test_ranks_are_distinguished_and_the_largest_peak_is_used(tmp_path: Path) -> None:
     recording = RecordedFolder(tmp_path / "r", ORIGIN)
     for rank in range(2):
         process = recording.process(100 + rank).begin(0, run=f"run-{rank}", rank=rank)
@@ -165,7 +165,7 @@ def test_ranks_are_told_apart_and_the_largest_peak_counts(tmp_path: Path) -> Non
     assert Looked(read(tmp_path / "r")).memory().peak == 6
 
 
-def test_what_is_not_known_is_not_shown(tmp_path: Path) -> None:
+def test_unknown_values_are_not_shown(tmp_path: Path) -> None:
     RecordedFolder(tmp_path / "r", ORIGIN).process().begin(0).gone()
     assert shown(tmp_path / "r") == [
         "? stopped without an end record  0 ms  python quantize.py",
@@ -175,7 +175,7 @@ def test_what_is_not_known_is_not_shown(tmp_path: Path) -> None:
     ]
 
 
-def test_the_output_is_shown_as_the_terminal_would_after_a_progress_bar(tmp_path: Path) -> None:
+def test_output_after_a_progress_bar_is_shown_as_in_a_terminal(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
     assert last_lines(log) == []
     log.write_bytes(b"x" * 9000 + b"\nfirst\n 1%\r 50%\r100%\nlast\n")
@@ -193,7 +193,7 @@ def test_the_command_shows_the_last_state_of_the_newest_recording(
     assert capsys.readouterr().out.splitlines()[0] == "22:13:20 otel-quant-a-20260102-000000"
 
 
-def test_where_there_is_no_recording_that_is_said(
+def test_a_missing_recording_is_an_error_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -69,7 +69,7 @@ def in_form(form: str, document: Document) -> str:
     return "".join(written(document, form))
 
 
-def test_a_terminal_has_tables_with_units_in_cells_or_below_headings() -> None:
+def test_terminal_tables_have_units_in_cells_or_below_headings() -> None:
     assert (
         terminal_text(DOCUMENT)
         == """\
@@ -105,7 +105,7 @@ def test_a_narrow_terminal_leaves_out_spare_columns_until_the_table_fits() -> No
     assert terminal_text(Document((table,)), 84) == terminal_text(Document((table,)))
 
 
-def test_control_characters_are_shown_and_wide_letters_take_two_columns() -> None:
+def test_control_characters_are_escaped_and_wide_letters_take_two_columns() -> None:
     table = Table((Column("name"), Column("n", "")), (("a\x1b[31m", 1), ("模型", 2)))
     assert (
         terminal_text(Document((table, Facts((("a\nb", "\x07"),), "t\r"))))
@@ -121,7 +121,7 @@ a\\nb  \\x07
     )
 
 
-def test_markdown_has_headings_units_behind_names_and_nothing_that_is_markup() -> None:
+def test_markdown_has_headings_and_units_and_escapes_markup() -> None:
     assert (
         in_form("markdown", DOCUMENT)
         == """\
@@ -153,7 +153,7 @@ second \\<line\\>
     )
 
 
-def test_csv_has_raw_values_and_no_formula_of_a_spreadsheet() -> None:
+def test_csv_has_raw_values_and_no_spreadsheet_formula() -> None:
     assert (
         in_form("csv", DOCUMENT)
         == """\
@@ -181,7 +181,7 @@ Missing
         ("/model/a-b+c=d@e", "/model/a-b+c=d@e"),
     ],
 )
-def test_no_text_is_read_as_a_formula_of_a_spreadsheet(text: str, cell: str) -> None:
+def test_no_text_is_read_as_a_spreadsheet_formula(text: str, cell: str) -> None:
     _, row = csv.reader(
         in_form("csv", Document((Table((Column("name"),), ((text,),)),))).splitlines()
     )
@@ -217,7 +217,7 @@ def test_any_text_stays_in_its_line_and_its_cell(text: str) -> None:
     assert json.loads(in_form("json", document))["rows"] == [{"name": text, "n": 1}]
 
 
-def test_csv_of_a_sheet_of_its_own_is_that() -> None:
+def test_csv_of_a_document_with_a_sheet_is_the_sheet() -> None:
     columns = (Column("=text"), Column("at", "time"), Column("is", ""))
     rows = (("a, -b", 0.0, True), ("@x", 1_700_000_000.5, 0.123456789))
     sheet = Table(columns, rows)
@@ -226,7 +226,7 @@ def test_csv_of_a_sheet_of_its_own_is_that() -> None:
     )
 
 
-def test_json_has_the_parts_by_name_without_what_is_not_known() -> None:
+def test_json_has_the_parts_by_name_without_unknown_values() -> None:
     assert (
         in_form("json", DOCUMENT)
         == """\
@@ -247,7 +247,7 @@ def test_json_has_the_parts_by_name_without_what_is_not_known() -> None:
     )
 
 
-def test_json_of_a_document_with_data_is_that_and_has_no_nan() -> None:
+def test_json_of_a_document_with_data_is_the_data_without_nan() -> None:
     data = {
         "schema": 1,
         "rows": iter(()),
@@ -259,7 +259,7 @@ def test_json_of_a_document_with_data_is_that_and_has_no_nan() -> None:
     assert '"list": []' in text
 
 
-def test_a_page_has_one_unit_a_column_and_marks_what_did_not_end_well() -> None:
+def test_a_page_has_one_unit_per_column_and_marks_failures() -> None:
     page = page_text(DOCUMENT)
     body = page[page.index("<header") : page.index("<footer")]
     assert [line for line in body.splitlines() if line.strip()] == EXPECTED_PAGE.splitlines()
@@ -314,7 +314,7 @@ EXPECTED_PAGE = """\
 """
 
 
-def test_a_notebook_has_a_piece_of_html() -> None:
+def test_a_notebook_gets_an_html_fragment() -> None:
     assert fragment(Document((Facts((("a", "<b>"),)), Table((Column("n", ""),), ((1,),))))) == (
         '<div><table><tbody><tr><th scope="row" style="text-align: left; white-space: pre-wrap">a</th>'
         '<td style="text-align: left; white-space: pre-wrap">&lt;b&gt;</td></tr></tbody></table>'

@@ -69,7 +69,7 @@ def estimated(path: Path, method: str, samples: int) -> Estimate:
     return estimate(read(path, dims={"N": 1}), found, samples)
 
 
-def test_the_histograms_of_onnxruntime_keep_the_calibrated_tensors_of_all_samples(
+def test_onnxruntime_histogram_methods_keep_the_tensors_of_all_samples(
     net: Path,
 ) -> None:
     kept = 100 * (IMAGE + C + B + F + SCORES)
@@ -120,7 +120,7 @@ def sizes(found: tuple[Figure, ...]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("samples", "runs"), [(1, 1), (2, 2), (512, 2)])
-def test_minmax_of_onnxruntime_holds_two_runs_however_many_samples_there_are(
+def test_onnxruntime_minmax_holds_two_runs_for_any_number_of_samples(
     net: Path, samples: int, runs: int
 ) -> None:
     found = estimated(net, "onnxruntime:MinMax", samples)
@@ -152,7 +152,7 @@ def test_quark_keeps_one_sample_all_inputs_and_a_cache_on_disk(net: Path) -> Non
     assert sizes(wide.disk) == {"model files": 2 * WEIGHTS, "activation cache": 16 * kept}
 
 
-def test_the_largest_layer_is_found_by_quarks_arithmetic_and_by_ours(net: Path) -> None:
+def test_quarks_formula_and_ours_find_the_same_largest_layer(net: Path) -> None:
     assert read(net, dims={"N": 1}).layers == {
         "quark": Layer(
             "head",
@@ -165,7 +165,7 @@ def test_the_largest_layer_is_found_by_quarks_arithmetic_and_by_ours(net: Path) 
     }  # fmt: skip
 
 
-def test_a_probe_gives_the_measured_peak_and_what_the_arithmetic_adds(net: Path) -> None:
+def test_an_estimate_from_a_probe_adds_the_formula_to_the_measured_peak(net: Path) -> None:
     few, many = (estimated(net, "onnxruntime:Percentile", samples) for samples in (2, 10))
     further = 8 * (IMAGE + C + B + F + SCORES + 2 * IMAGE)
     assert extrapolated(many, few, 90_000_000, 7) == Estimate(
@@ -196,7 +196,7 @@ def test_a_limit_is_answered_with_yes_no_or_perhaps() -> None:
     assert [unbounded.fits(limit) for limit in (79, 1 << 60)] == ["no", "perhaps"]
 
 
-def test_tensors_of_unknown_size_are_left_out_and_leave_the_peak_without_a_bound(
+def test_tensors_of_unknown_size_are_left_out_and_make_the_peak_unbounded(
     tmp_path: Path,
 ) -> None:
     model = onnx.parser.parse_model(
@@ -209,7 +209,7 @@ def test_tensors_of_unknown_size_are_left_out_and_leave_the_peak_without_a_bound
     assert (sizes(found.memory), found.highest) == ({"libraries": 84_000_000, "session": 64}, None)
 
 
-def test_shapes_of_inputs_count_as_they_are_given(net: Path) -> None:
+def test_given_input_shapes_are_used(net: Path) -> None:
     model = read(net, parse_inputs(["image=4x3x8x8"]))
     assert (model.input_bytes, model.inputs[0].shape) == (4 * IMAGE, (4, 3, 8, 8))
 
@@ -225,7 +225,7 @@ def test_methods_are_found_by_library_by_name_and_by_both() -> None:
         methods(["MinMax", "Median"])
 
 
-def test_the_page_shows_what_is_printed(
+def test_the_page_shows_the_printed_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (Path(__file__).parents[4] / "docs" / "estimate.md").read_text()

@@ -37,7 +37,7 @@ def spelled_out(name: str) -> set[str]:
     return names
 
 
-def test_no_name_is_a_namespace_of_others() -> None:
+def test_no_name_is_also_a_namespace() -> None:
     names = set().union(*map(spelled_out, [*ATTRIBUTES, *METRICS, *EVENTS]))
     assert [
         (name, other) for name in names for other in names if other.startswith(f"{name}.")
@@ -78,11 +78,11 @@ def test_a_metric_of_a_model_is_the_attribute_of_its_name() -> None:
     }
 
 
-def test_there_are_26_names_of_steps() -> None:
+def test_there_are_26_step_names() -> None:
     assert len(ALL_STEPS) == 26
 
 
-def test_a_metric_that_shows_a_part_which_its_figure_lacks_is_refused() -> None:
+def test_a_metric_for_a_part_that_its_figure_lacks_is_rejected() -> None:
     with pytest.raises(ValueError, match="shows the part 'peak'") as refused:
         Figure(
             "example.sent",
@@ -107,14 +107,14 @@ def repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def test_no_two_resources_figures_or_columns_have_one_name() -> None:
+def test_resources_figures_and_columns_have_unique_names() -> None:
     assert repeated(resource.name for resource in RESOURCES) == []
     assert repeated(figure.name for figure in FIGURES) == []
     assert repeated(figure.checkpoint for figure in FIGURES if figure.checkpoint) == []
     assert repeated(figure.column.key for figure in FIGURES if figure.column) == []
 
 
-def test_quarks_columns_are_those_that_the_figures_declare() -> None:
+def test_quark_columns_are_the_columns_declared_by_figures() -> None:
     declared = {f.column.key for f in FIGURES if f.column is not None and f.column.in_quark}
     assert declared == {str(metric.name) for metric in CHECKPOINT_METRICS} - NOT_MEASURED
 

@@ -62,7 +62,7 @@ def sent(*given: Mapping[str, object]) -> dict[str, Any]:
     return found
 
 
-def test_a_name_that_opentelemetry_refuses_is_made_valid_and_said_once(
+def test_a_name_invalid_in_opentelemetry_is_corrected_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     values = {"layer 3 (fp8)": 1, "depth": 2, "größe": 3, "x" * 300: 4, "": 5, "a/b-c.d_e": 6}
@@ -151,7 +151,7 @@ def spans_of() -> dict[str, Any]:
     return signals.spans()
 
 
-def test_no_attribute_of_ours_is_dropped_for_those_of_the_program(
+def test_the_programs_attributes_do_not_displace_ours(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     attributes_module._warn_of_attributes.cache_clear()

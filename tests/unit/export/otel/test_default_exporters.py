@@ -67,7 +67,7 @@ STEPS = ["Start", "step Start", "step End", "End"]
         ({"QUARK_PROFILING": "1"}, "quark_profile"),
     ],
 )
-def test_a_file_without_an_endpoint_is_written_in_silence_by_child_processes_too(
+def test_a_file_without_an_endpoint_is_written_without_logs_also_by_children(
     workshop: Workshop, variables: Mapping[str, str], file: str
 ) -> None:
     finished = run(workshop, PARENT_AND_CHILD, variables=variables)
@@ -92,7 +92,7 @@ def test_a_file_without_an_endpoint_is_written_in_silence_by_child_processes_too
         {"OTEL_QUANT_PROFILE": "p.yaml", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"},
     ],
 )
-def test_without_a_file_or_with_an_exporter_or_an_endpoint_telemetry_is_sent(
+def test_telemetry_is_sent_without_a_file_or_with_an_exporter_or_an_endpoint(
     workshop: Workshop, variables: Mapping[str, str]
 ) -> None:
     finished = run(workshop, AUTOMATIC, variables=variables)
@@ -100,7 +100,7 @@ def test_without_a_file_or_with_an_exporter_or_an_endpoint_telemetry_is_sent(
     assert (finished.stdout, finished.stderr) == ("logs traces metrics\n", "")
 
 
-def test_an_exporter_of_the_program_sends_all_the_same(
+def test_an_exporter_configured_by_the_program_still_sends(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     variables = {"OTEL_QUANT_PROFILE": "profile.yaml"}
@@ -163,7 +163,7 @@ IGNORED = (
 """What the SDK says of each file."""
 
 
-def test_all_signals_and_the_file_come_as_the_configuration_says_and_settings_from_the_environment(
+def test_a_configuration_file_sets_the_signals_and_the_environment_our_settings(
     workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
     (workshop.folder / "otel.yaml").write_text(
@@ -180,7 +180,7 @@ def test_all_signals_and_the_file_come_as_the_configuration_says_and_settings_fr
     assert steps_in(workshop.folder / "declared.yaml") == STEPS
 
 
-def test_a_setting_in_the_configuration_is_refused_with_the_place_where_it_belongs(
+def test_a_misplaced_setting_in_the_configuration_is_rejected_with_the_right_place(
     workshop: Workshop,
 ) -> None:
     (workshop.folder / "otel.yaml").write_text('file_format: "1.0"\n' + OPTIONS)

@@ -178,7 +178,7 @@ def call_line_by_line(code: CodeType, calls: list[Callable[[], object]]) -> None
         thread.join()
 
 
-def test_threads_that_send_first_begin_one_thread_for_delivery(
+def test_concurrent_first_senders_start_one_delivery_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun: list[str] = []

@@ -73,7 +73,7 @@ def test_nothing_goes_to_them_after_uninstrument() -> None:
     assert other.span_names() == ["after", "quantization"]
 
 
-def test_a_run_that_is_under_way_ends_before_the_providers_change() -> None:
+def test_an_active_run_ends_before_the_providers_change() -> None:
     backend, other = Backend(), Backend()
     backend.instrument()
     with step("open"):
@@ -110,7 +110,7 @@ def test_a_point_of_a_counter_names_the_span_of_the_last_step() -> None:
     assert set(exemplars) == {last.span_id}
 
 
-def test_what_the_last_steps_wrote_is_in_the_metrics_of_the_providers_that_go() -> None:
+def test_the_last_steps_are_in_the_metrics_of_the_replaced_providers() -> None:
     backend = Backend()
     backend.instrument()
     for seconds in (0.0, 0.1):

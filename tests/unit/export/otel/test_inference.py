@@ -71,7 +71,7 @@ class Program(Signals):
         return [(name, value, labels) for (name, _), found in points for labels, value in found]
 
 
-def test_the_ten_slowest_operators_and_kernels_and_twenty_findings_are_told() -> None:
+def test_ten_slowest_operators_and_kernels_and_twenty_findings_are_sent() -> None:
     program = Program()
     others = tuple(_kernel(f"Op{i}", None, micros=1.0) for i in range(12))
     many = replace(RAN, kernels=(*KERNELS, *others))
@@ -88,14 +88,14 @@ def test_the_ten_slowest_operators_and_kernels_and_twenty_findings_are_told() ->
     assert values["quant.inference.speedup"] == 4.0
 
 
-def test_what_a_model_is_and_who_ran_it_is_known_by_what_ran() -> None:
+def test_the_main_provider_the_role_and_conversions_follow_from_the_kernels() -> None:
     assert INT8.main_provider == "CPU"  # 4.5 us; 4 us on the other
     assert (INT8.role, FP32.role) == ("quantized", "float")
     conversions = [each.node for each in KERNELS if each.is_conversion]
     assert conversions == ["q", None]
 
 
-def test_variants_are_told_with_the_baseline_first_and_no_speedup_that_the_noise_hides() -> None:
+def test_variants_are_sent_baseline_first_and_without_insignificant_speedups() -> None:
     program = Program()
     hidden = Latency(0.25, noise=0.03, ratio=0.99, is_apart=False)
     memory = MemoryUse(500, 700, gpu=9000)
@@ -146,7 +146,7 @@ def test_a_program_that_measures_again_has_new_values_and_no_new_series() -> Non
     assert 3e-8 in [value for _, value, _ in after]
 
 
-def test_models_of_one_name_are_told_apart() -> None:
+def test_models_with_the_same_name_are_distinguished() -> None:
     program = Program()
     models = tuple(ModelResult(path, "failed") for path in ("a/model.onnx", "b/model.onnx", ""))
     report(InferenceResult(models, "", {}, 0.5, 2), 10, 20, None, program.providers)

@@ -76,7 +76,7 @@ def test_live_metrics_end_with_the_run_and_the_others_stay() -> None:
     }
 
 
-def test_counters_and_gauges_have_what_all_steps_wrote_and_begin_with_the_first_of_them() -> None:
+def test_counters_and_gauges_cover_all_steps_and_start_with_the_first_step() -> None:
     # The SDK gets it at a collection.
     signals = Signals()
     run = SentRun(RUN, START, signals.metrics_sink())
@@ -163,7 +163,7 @@ def test_the_progress_of_a_calibration_is_shown_until_the_next_one_starts() -> N
     assert shown() == []
 
 
-def test_there_is_no_progress_without_the_readers_length() -> None:
+def test_progress_needs_the_length_of_the_data_reader() -> None:
     signals = Signals()
     sink = signals.metrics_sink()
     run = SentRun(RUN, START, sink)
@@ -179,7 +179,7 @@ def test_there_is_no_progress_without_the_readers_length() -> None:
     }
 
 
-def test_steps_with_names_of_the_programs_own_share_the_points_of_their_kind() -> None:
+def test_steps_named_by_the_program_share_the_metric_points_of_their_kind() -> None:
     signals = Signals()
     recorder = recorder_of([signals.metrics_sink()])
     for number in range(50):

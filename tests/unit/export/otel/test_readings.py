@@ -98,7 +98,7 @@ def test_a_reading_is_a_log_record_with_memory_and_the_open_steps(run: Run) -> N
     ]  # fmt: skip
 
 
-def test_a_reading_between_steps_says_so_by_having_none(run: Run) -> None:
+def test_a_reading_between_steps_has_no_open_step(run: Run) -> None:
     run.go_on(29, 1200)
     ((_, body, _, _, attributes),) = run.records()
     assert body == "quantization"

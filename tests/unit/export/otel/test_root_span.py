@@ -121,7 +121,7 @@ def test_threads_that_open_steps_after_a_report_of_a_worker_start_one_root(
     assert len(traces) == 6, "the steps of one task are in one trace"
 
 
-def test_a_late_provider_gets_the_root_also_where_the_run_continues_a_trace(
+def test_a_late_provider_gets_the_root_span_even_if_the_run_continues_a_trace(
     spans: Spans, set_provider: Callable[[], None]
 ) -> None:
     recorder = recorder_of([SpansSink()], info=new_run_info({}, CARRIER))

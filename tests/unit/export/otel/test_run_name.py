@@ -50,7 +50,7 @@ def test_a_name_that_was_given_stays(service: str) -> None:
     assert described(replace(BARE, name="mine"), {}, BEGAN).name == "mine"
 
 
-def test_a_name_has_one_line_and_no_backtick_and_keeps_all_else(service: str) -> None:
+def test_a_name_loses_only_line_breaks_and_backticks(service: str) -> None:
     given = '50% of `R&D` #3:\n\ta+b = "$c" \\d.*'
     name = described(replace(BARE, name=given), {}, BEGAN).name
     assert name == "50% of 'R&D' #3: a+b = \"$c\" \\d.*"
@@ -59,7 +59,7 @@ def test_a_name_has_one_line_and_no_backtick_and_keeps_all_else(service: str) ->
     )
 
 
-def test_ranks_of_one_launcher_have_one_name(service: str) -> None:
+def test_ranks_of_the_same_launcher_share_a_name(service: str) -> None:
     ranks = [new_run_info({"RANK": str(rank), "WORLD_SIZE": "2"}) for rank in range(2)]
     began = psutil.Process(os.getppid()).create_time()
     assert [rank.launched_ns for rank in ranks] == [int(began * 1e9)] * 2

@@ -40,7 +40,7 @@ def _applied() -> Iterator[None]:
     WORKAROUNDS.undo()
 
 
-def test_what_was_kept_is_sent_in_order_before_what_is_new() -> None:
+def test_queued_batches_are_sent_in_order_before_new_ones() -> None:
     exporter = Exporter()
     kept = Unsent(exporter)
     exporter.takes = lambda batch: False
@@ -53,7 +53,7 @@ def test_what_was_kept_is_sent_in_order_before_what_is_new() -> None:
     assert not kept.is_waiting
 
 
-def test_a_batch_that_is_refused_for_itself_holds_up_no_other_and_is_given_up(
+def test_an_invalid_batch_is_dropped_without_blocking_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     exporter = Exporter()
@@ -70,7 +70,7 @@ def test_a_batch_that_is_refused_for_itself_holds_up_no_other_and_is_given_up(
     assert caplog.messages == [LOST]
 
 
-def test_no_outage_is_too_long_for_a_batch_and_none_is_lost_as_the_endpoint_comes_back() -> None:
+def test_batches_survive_outages_of_any_length() -> None:
     exporter = Exporter()
     kept = Unsent(exporter)
     exporter.takes = lambda batch: False
@@ -83,7 +83,7 @@ def test_no_outage_is_too_long_for_a_batch_and_none_is_lost_as_the_endpoint_come
     assert exporter.arrived == [["second"], ["first"]]
 
 
-def test_the_oldest_are_given_up_where_there_are_too_many(
+def test_a_full_queue_drops_the_oldest_batches(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     exporter = Exporter()
@@ -102,7 +102,7 @@ def test_the_oldest_are_given_up_where_there_are_too_many(
     assert delivery.MOST == 8 * 512
 
 
-def test_a_batch_is_kept_too_if_the_exporter_raises_that_nothing_listens() -> None:
+def test_a_batch_is_kept_if_the_exporter_raises_a_connection_error() -> None:
     exporter = Exporter()
     kept = Unsent(exporter)
 
@@ -131,7 +131,7 @@ def test_a_batch_that_the_exporter_cannot_handle_is_not_kept() -> None:
     assert not kept.is_waiting
 
 
-def test_what_is_sent_again_is_no_request_that_instrumentations_see() -> None:
+def test_retries_are_invisible_to_http_instrumentations() -> None:
     exporter = Exporter()
     kept = Unsent(exporter)
     exporter.takes = lambda batch: False
@@ -141,7 +141,7 @@ def test_what_is_sent_again_is_no_request_that_instrumentations_see() -> None:
     assert exporter.arrived == [["kept"]]
 
 
-def test_a_forked_child_has_nothing_of_its_parents() -> None:
+def test_a_forked_child_does_not_inherit_queued_batches() -> None:
     exporter = Exporter()
     kept = Unsent(exporter)
     exporter.takes = lambda batch: False
@@ -152,7 +152,7 @@ def test_a_forked_child_has_nothing_of_its_parents() -> None:
     assert exporter.arrived == [["child's"]]
 
 
-def test_after_uninstrument_the_exporter_is_as_before() -> None:
+def test_uninstrument_restores_the_exporter() -> None:
     exporter = Exporter()
     kept = Unsent(exporter)
     WORKAROUNDS.undo()

@@ -120,7 +120,7 @@ def test_the_summary_has_the_keys_order_units_and_rounding_of_quark() -> None:
     assert custom == {}
 
 
-def test_what_was_not_measured_is_absent_and_never_zero() -> None:
+def test_unmeasured_values_are_absent_and_never_zero() -> None:
     nothing = Reading(time_ns=1_700_000_000_000_000_000, clock_ns=0)
 
     assert at_checkpoint(ProgramMetrics(OF_QUARK), "Start", nothing, nothing)[0] == {
@@ -227,7 +227,7 @@ def test_a_metric_that_raises_is_logged_once_and_the_others_are_kept(
     ]
 
 
-def test_a_metric_needs_no_base_class_of_ours() -> None:
+def test_a_metric_does_not_need_our_base_class() -> None:
     class Duck:
         name = "duck"
 
@@ -245,7 +245,7 @@ def test_a_metric_needs_no_base_class_of_ours() -> None:
     assert custom == {"duck": [120 * MIB, True]}
 
 
-def test_of_two_metrics_with_the_same_name_the_last_one_counts() -> None:
+def test_the_last_of_two_metrics_with_the_same_name_is_used() -> None:
     class Other(Accuracy):
         def collect(self, context: MetricContext) -> float:
             return 0.5

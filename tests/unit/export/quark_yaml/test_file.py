@@ -58,7 +58,7 @@ def header(length: int) -> str:
     return "#" * (length - len(text)) + text
 
 
-def test_a_new_file_is_at_its_path_and_no_other_file_is_made(
+def test_a_new_file_is_created_at_its_path_without_other_files(
     tmp_path: Path,
 ) -> None:
     file = create(tmp_path / "p.yaml", "one\n")
@@ -73,7 +73,7 @@ def laid_out(text: str) -> str:
     return re.sub("(?m)^ +\n", "", text)
 
 
-def test_the_file_is_its_pieces_and_no_line_lies_across_two_pages(tmp_path: Path) -> None:
+def test_the_file_has_all_pieces_and_no_line_crosses_two_pages(tmp_path: Path) -> None:
     pieces = [RECORD.format(name="量" * (37 * n % 300)) for n in range(200)]
     pieces.append("".join(RECORD.format(name=f"of a long piece {n}") for n in range(300)))
     pieces.append("\n# Summary\ntotal: 1.0\n")
@@ -89,7 +89,7 @@ def test_the_file_is_its_pieces_and_no_line_lies_across_two_pages(tmp_path: Path
     assert yaml.load(data, yaml.CSafeLoader) == yaml.load(whole, yaml.CSafeLoader)
 
 
-def test_a_write_that_is_cut_between_two_pages_leaves_valid_yaml(tmp_path: Path) -> None:
+def test_a_write_cut_between_two_pages_leaves_valid_yaml(tmp_path: Path) -> None:
     piece = RECORD.format(name="Next ä")
     for in_first_page in range(1, len(piece.encode())):
         file = create(tmp_path / str(in_first_page), header(4096 - in_first_page))
@@ -109,7 +109,7 @@ def test_a_write_that_is_cut_between_two_pages_leaves_valid_yaml(tmp_path: Path)
         assert rest or part is not data
 
 
-def test_a_line_that_is_longer_than_a_page_comes_with_a_file_of_its_own(tmp_path: Path) -> None:
+def test_a_line_longer_than_a_page_starts_a_new_file(tmp_path: Path) -> None:
     file = create(tmp_path / "p.yaml", header(4000))
     with file.path.open("rb") as before:
         file.append(RECORD.format(name="x" * 10_000))
@@ -122,7 +122,7 @@ def test_a_line_that_is_longer_than_a_page_comes_with_a_file_of_its_own(tmp_path
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_piece_for_which_there_is_no_room_is_lost_and_the_next_is_tried(tmp_path: Path) -> None:
+def test_a_piece_without_disk_space_is_lost_and_the_next_is_tried(tmp_path: Path) -> None:
     file = create(tmp_path / "p.yaml", "one\n")
 
     with limit_on_file_size(10):
@@ -197,7 +197,7 @@ def test_a_character_device_is_written_to_directly() -> None:
     ],
     ids=["folder", "pipe", "no folder"],
 )
-def test_a_path_that_cannot_be_written_is_refused_and_nothing_changes(
+def test_an_unwritable_path_is_rejected_and_nothing_changes(
     tmp_path: Path, make: Callable[[Path], None], error: str
 ) -> None:
     make(tmp_path / "p.yaml")
@@ -208,7 +208,7 @@ def test_a_path_that_cannot_be_written_is_refused_and_nothing_changes(
     assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]
 
 
-def test_no_space_for_the_first_piece_keeps_what_was_there(tmp_path: Path) -> None:
+def test_a_full_disk_at_the_first_piece_keeps_the_existing_file(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("old\n")
 
     with limit_on_file_size(2), pytest.raises(OSError, match="File too large"):
@@ -217,7 +217,7 @@ def test_no_space_for_the_first_piece_keeps_what_was_there(tmp_path: Path) -> No
     assert names(tmp_path) == {"p.1.yaml": "old\n"}
 
 
-def test_a_forked_child_that_forgets_the_file_leaves_the_parents_open_and_locked(
+def test_a_forked_child_leaves_its_parents_file_open_and_locked(
     tmp_path: Path,
 ) -> None:
     file = create(tmp_path / "p.yaml", "one\n")
@@ -271,7 +271,7 @@ def test_older_files_are_kept_by_number_the_oldest_has_the_number_1(tmp_path: Pa
     }
 
 
-def test_whatever_has_a_number_stays_there(tmp_path: Path) -> None:
+def test_files_that_have_a_number_keep_it(tmp_path: Path) -> None:
     (tmp_path / "p.1").mkdir()
     (tmp_path / "p.2").write_text("two\n")
     living = create(tmp_path / "p.3", "living\n")
@@ -370,9 +370,7 @@ def test_many_runs_that_start_at_once_lose_no_file(tmp_path: Path) -> None:
         assert "p.yaml" in runs
 
 
-def test_without_locks_no_file_is_replaced_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_is_replaced_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "LOCKS_EXIST", False)  # as on Windows
     for run in ("first\n", "second\n", "third\n"):
         create(tmp_path / "p.yaml", run).close()

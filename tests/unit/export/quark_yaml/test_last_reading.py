@@ -193,7 +193,7 @@ for number in range(1, 10_000_000):
 """
 
 
-def test_a_kill_at_any_moment_leaves_a_whole_record(tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_leaves_a_complete_record(tmp_path: Path) -> None:
     chance = random.Random(4711)
     for trial in range(12):
         folder = tmp_path / str(trial)
@@ -222,9 +222,7 @@ def profile(path: Path, *seconds: int, end: str = "") -> Path:
     return path
 
 
-def test_a_reading_is_found_beside_its_profile_also_under_another_name(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_reading_is_found_beside_a_renamed_profile(run: Run, tmp_path: Path) -> None:
     run.sink.reading_taken(progress(5, 200))
     (tmp_path / "profile.a.last_reading.json").write_text("{")
     (tmp_path / "profile.b.last_reading.json").write_text('["began"]')
@@ -236,7 +234,7 @@ def test_a_reading_is_found_beside_its_profile_also_under_another_name(
     assert (last.time, last.attributes["quant.reading.memory"]) == (5, 200 * MIB)
 
 
-def test_a_reading_is_not_shown_for_a_profile_that_is_newer_or_complete_or_another(
+def test_a_reading_is_not_shown_for_a_newer_complete_or_different_profile(
     run: Run, tmp_path: Path
 ) -> None:
     run.sink.reading_taken(progress(5, 200))

@@ -38,7 +38,7 @@ from otel_quant.schema.settings import Settings
         ("a/../quark_profile.yaml", None, False, "quark_profile.yaml", "a/../quark_profile.otel.yaml"),
     ],
 )  # fmt: skip
-def test_each_process_has_a_path_of_its_own(
+def test_each_process_has_its_own_path(
     named: str | None, rank: int | None, is_child: bool, quarks: str | None, expected: str
 ) -> None:
     path = expected.replace("<pid>", str(os.getpid()))
@@ -54,7 +54,7 @@ def test_an_exact_path_is_used_unchanged() -> None:
 ENVIRONMENT = Settings(profile_path="env.yaml", yaml_strict=True)
 
 
-def test_the_programs_request_is_used_before_the_environments() -> None:
+def test_a_path_from_the_program_overrides_the_environment() -> None:
     program = ProgramRequest()
     program.ask()
     assert requested_by(ENVIRONMENT, program.latest) == ProfileRequest("env.yaml", True, True)

@@ -205,7 +205,7 @@ def test_a_run_is_written_as_quark_writes_it(tmp_path: Path) -> None:
     )
 
 
-def test_a_strict_file_is_quarks_alone(tmp_path: Path) -> None:
+def test_a_strict_file_has_only_quarks_content(tmp_path: Path) -> None:
     script = Script(tmp_path / "p.yaml", strict=True)
     script.start()
     script.open("Calibration", library="amd-quark", method="MinMax")
@@ -216,7 +216,7 @@ def test_a_strict_file_is_quarks_alone(tmp_path: Path) -> None:
     assert text == HEADER + CALIBRATION + CALIBRATION_ENDED + RUN_ENDED + DEFINED
 
 
-def test_what_steps_say_of_the_run_is_in_the_file_as_soon_as_it_is_known(tmp_path: Path) -> None:
+def test_run_attributes_are_in_the_file_as_soon_as_steps_set_them(tmp_path: Path) -> None:
     script = Script(tmp_path / "p.yaml")
     script.start()
     script.open("Calibration", library="amd-quark", method="MinMax")
@@ -258,7 +258,7 @@ def test_what_steps_say_of_the_run_is_in_the_file_as_soon_as_it_is_known(tmp_pat
     }
 
 
-def test_the_fullest_gpu_says_how_near_the_limit_the_gpus_came(tmp_path: Path) -> None:
+def test_the_distance_to_the_gpu_limit_is_taken_from_the_fullest_gpu(tmp_path: Path) -> None:
     gpus = tuple(GpuReading(index, f"GPU-{index}", "MI300X", 0, 100 * MIB) for index in range(2))
     first = Reading(0, 0, {"gpu": gpus})
     peaks = Peaks(devices={"gpu": {0: {"memory": 25 * MIB}, 1: {"memory": 90 * MIB}}})

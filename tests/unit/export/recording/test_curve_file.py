@@ -83,7 +83,7 @@ def test_a_kill_loses_a_second_at_most(tmp_path: Path) -> None:
             assert curve.buckets[max(curve.buckets)].levels["memory"].last > number - 21
 
 
-def test_a_curve_opens_wherever_a_kill_has_cut_it(tmp_path: Path) -> None:
+def test_a_curve_cut_anywhere_by_a_kill_is_readable(tmp_path: Path) -> None:
     path = tmp_path / "curve.1.jsonl"
     file = CurveFile(path, BEGAN_NS, CLOCK_NS, 0.05)
     for number in range(40):
@@ -99,7 +99,7 @@ def test_a_curve_opens_wherever_a_kill_has_cut_it(tmp_path: Path) -> None:
     assert counts[-1] == 40
 
 
-def test_a_series_that_begins_later_is_absent_before(tmp_path: Path) -> None:
+def test_a_series_has_no_values_before_its_start(tmp_path: Path) -> None:
     path = tmp_path / "curve.1.jsonl"
     file = CurveFile(path, BEGAN_NS, CLOCK_NS, 0.05)
     file.add(clock_ns(0), {"memory": 1}, {})
@@ -112,7 +112,7 @@ def test_a_series_that_begins_later_is_absent_before(tmp_path: Path) -> None:
     }
 
 
-def test_a_disk_that_was_full_while_the_curve_was_halved_leaves_a_curve_that_can_be_read(
+def test_a_full_disk_during_halving_leaves_a_readable_curve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "curve.1.jsonl"

@@ -171,7 +171,7 @@ def as_json(attributes: Mapping[str, object]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("count", [1, 37, 300])
-def test_the_sample_is_known_after_a_kill(tmp_path: Path, count: int) -> None:
+def test_the_current_sample_is_known_after_a_kill(tmp_path: Path, count: int) -> None:
     folder = tmp_path / "r"
     code = f"""
 ended = []
@@ -221,7 +221,7 @@ for step in calibrate(512, 3):
     assert bucket.levels["memory"].last > 200 << 20
 
 
-def test_a_run_that_still_runs_is_read_as_one(tmp_path: Path) -> None:
+def test_a_running_run_is_read_as_running(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     code = "for step in calibrate(512, 5):\n    print('there', flush=True)\n    time.sleep(60)"
     with subprocess.Popen(
@@ -273,7 +273,7 @@ if __name__ == "__main__":
     assert not (tmp_path / "r-1").exists()
 
 
-def test_runs_of_one_process_one_after_the_other_are_in_one_recording(tmp_path: Path) -> None:
+def test_consecutive_runs_of_a_process_are_in_one_recording(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     code = """
 for number in range(3):
@@ -300,7 +300,7 @@ def test_ranks_of_one_launcher_share_a_recording_although_one_has_ended(tmp_path
     ]  # fmt: skip
 
 
-def test_a_recording_that_is_there_is_kept_and_the_new_one_gets_a_number(tmp_path: Path) -> None:
+def test_an_existing_recording_is_kept_and_the_new_one_gets_a_number(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     for name in ("first", "second", "third"):
         done = run(f"with otel_quant.step('{name}'): pass", folder)
@@ -324,7 +324,7 @@ with otel_quant.step("S"):
     assert run_.process == f"{run_.pid}-1"
 
 
-def test_a_launcher_takes_the_curve_and_its_folder_is_used_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_made_by_the_launcher_is_used_without_writing_a_curve(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     folder.mkdir()
     (folder / "manifest.json").write_text(
@@ -337,9 +337,7 @@ def test_a_launcher_takes_the_curve_and_its_folder_is_used_as_it_is(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["a file", "not writable"])
-def test_a_folder_that_cannot_be_written_leaves_the_program_as_it_is(
-    tmp_path: Path, kind: str
-) -> None:
+def test_an_unwritable_folder_does_not_affect_the_program(tmp_path: Path, kind: str) -> None:
     folder = Path("/proc/nowhere") if kind == "not writable" else tmp_path / "f"
     if kind == "a file":
         folder.write_text("mine")
@@ -349,7 +347,7 @@ def test_a_folder_that_cannot_be_written_leaves_the_program_as_it_is(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_full_disk_leaves_the_program_as_it_is(tmp_path: Path) -> None:
+def test_a_full_disk_does_not_affect_the_program(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     code = """
 import resource
@@ -367,7 +365,7 @@ print("done")
     check_recording_lines(folder)
 
 
-def test_stacks_that_cannot_be_written_leave_the_rest_whole(tmp_path: Path) -> None:
+def test_unwritable_stacks_do_not_affect_the_other_files(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     code = """
 import json
@@ -398,7 +396,7 @@ def check_recording_lines(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("end", "recorded"), [(256, ["Model Quantization", "Calibration", "After"]), (5000, None)]
 )
-def test_a_program_that_closes_descriptors_keeps_its_files_and_as_daemons_do_it_its_recording(
+def test_a_program_that_closes_descriptors_keeps_its_files_and_recording(
     tmp_path: Path, end: int, recorded: list[str] | None
 ) -> None:
     folder, mine = tmp_path / "r", tmp_path / "mine"
@@ -423,7 +421,7 @@ for file in files:
         assert done.stderr == ""
 
 
-def test_values_that_json_does_not_have_are_recorded_as_text(tmp_path: Path) -> None:
+def test_values_without_a_json_type_are_recorded_as_text(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     code = """
 with otel_quant.step("S", attributes={"a": float("nan"), "b": "\\udc80é", "c": ("x", "y")}):
@@ -440,7 +438,7 @@ def test_without_a_folder_nothing_is_recorded(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_profile_that_has_a_path_of_its_own_is_not_in_the_recording(tmp_path: Path) -> None:
+def test_a_profile_with_its_own_path_is_not_in_the_recording(tmp_path: Path) -> None:
     folder, path = tmp_path / "r", tmp_path / "p.yaml"
     run("with otel_quant.step('S'): pass", folder, OTEL_QUANT_PROFILE=str(path))
     assert path.exists()

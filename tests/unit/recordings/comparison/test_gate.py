@@ -66,7 +66,7 @@ def several(*values: float) -> Sample:
         ("calibration.sample_rate>=15", several(20), several(16, 14), "worse"),
     ],
 )  # fmt: skip
-def test_a_figure_is_worse_only_if_no_noise_can_be_all_of_it(
+def test_a_figure_is_worse_only_if_noise_cannot_explain_the_difference(
     limit: str, base: Sample, new: Sample, outcome: str
 ) -> None:
     asked = parse(limit)
@@ -93,7 +93,7 @@ def test_a_figure_is_worse_only_if_no_noise_can_be_all_of_it(
         ((64_000 * MIB,), (65_000 * MIB,), "not comparable"),
     ],
 )
-def test_of_several_sides_those_that_are_known_to_differ_from_the_base_are_not_comparable(
+def test_sides_that_differ_from_the_base_in_a_fact_are_not_comparable(
     base: tuple[Value, ...], new: tuple[Value, ...], outcome: str
 ) -> None:
     fact = FactDifference("machine", (base, new, ("m3",)), frozenset({"time"}))
@@ -138,7 +138,7 @@ LIKELY = (12.5, 20, 21, 22, 23)  # p = 0.032
         (None, [(11.5, 5000, 5001, 5002, 5003), *[BASE] * 6], []),  # and not by that alone
     ],
 )
-def test_the_more_steps_are_tested_the_rarer_a_difference_has_to_be(
+def test_more_tested_steps_need_stronger_evidence(
     total: tuple[float, ...] | None, steps: list[tuple[float, ...]], expected: list[int | str]
 ) -> None:
     rows = {((str(at), 1),): (BASE, new) for at, new in enumerate(steps)}
@@ -158,7 +158,7 @@ def test_the_more_steps_are_tested_the_rarer_a_difference_has_to_be(
     ],
 )
 @pytest.mark.parametrize("runs", [5, 10])
-def test_of_gates_of_like_runs_one_of_twenty_fails_at_most_however_many_steps_they_have(
+def test_the_gate_fails_at_most_one_of_twenty_equal_comparisons(
     runs: int, steps: int, gates: int
 ) -> None:
     chance = random.Random(22)
@@ -169,7 +169,7 @@ def test_of_gates_of_like_runs_one_of_twenty_fails_at_most_however_many_steps_th
 
 
 @pytest.mark.parametrize(("runs", "factor"), [(5, 2.2), (10, 1.6)])
-def test_a_regression_of_one_step_of_twenty_is_found(runs: int, factor: float) -> None:
+def test_a_regression_in_one_of_twenty_steps_is_found(runs: int, factor: float) -> None:
     chance = random.Random(22)
     found = [
         worse(chance, runs=runs, steps=20, limit="duration=10%", noise=0.15, factor=factor)

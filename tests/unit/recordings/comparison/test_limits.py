@@ -64,7 +64,7 @@ def test_a_limit_has_a_step_a_figure_and_an_amount(
         ),
     ],
 )
-def test_what_is_no_limit_is_an_error_that_says_what_is(text: str, said: str) -> None:
+def test_an_error_for_an_invalid_limit_shows_a_valid_one(text: str, said: str) -> None:
     with pytest.raises(LimitError) as caught:
         parse(text)
     assert str(caught.value) == said
@@ -103,7 +103,7 @@ def test_the_file_is_found_from_a_folder_of_the_repository_and_not_above_it(
         ("[compare]\nfail-over = [1]", "fail-over: '1' is no limit; expected"),
     ],
 )
-def test_a_file_with_something_else_is_an_error_that_names_it(
+def test_an_error_for_an_unknown_entry_of_the_file_names_it(
     tmp_path: Path, text: str, said: str
 ) -> None:
     file = tmp_path / "otel-quant.toml"

@@ -31,7 +31,7 @@ VALUES = st.lists(st.integers(0, 6).map(float), min_size=2, max_size=9)
         ([7] * 30, [7] * 30, 1.0),
     ],
 )
-def test_p_is_the_share_of_all_orders_that_are_as_far_apart(
+def test_p_is_the_share_of_permutations_with_at_least_this_difference(
     first: list[float], second: list[float], p: float
 ) -> None:
     assert mann_whitney(first, second) == pytest.approx(p)
@@ -39,7 +39,7 @@ def test_p_is_the_share_of_all_orders_that_are_as_far_apart(
 
 @settings(max_examples=60)
 @given(VALUES, VALUES)
-def test_p_is_that_of_scipy_with_equal_values_too(first: list[float], second: list[float]) -> None:
+def test_p_equals_scipys_also_with_equal_values(first: list[float], second: list[float]) -> None:
     stats = pytest.importorskip("scipy.stats")
     every_order = stats.PermutationMethod(n_resamples=10**6)
     if len(first) + len(second) <= 8:
@@ -54,7 +54,7 @@ def test_p_is_that_of_scipy_with_equal_values_too(first: list[float], second: li
     st.lists(st.integers(0, 40).map(float), min_size=11, max_size=30),
     st.lists(st.integers(20, 60).map(float), min_size=11, max_size=30),
 )
-def test_p_of_many_values_is_the_approximation_of_scipy(
+def test_p_of_many_values_equals_scipys_approximation(
     first: list[float], second: list[float]
 ) -> None:
     stats = pytest.importorskip("scipy.stats")
@@ -66,7 +66,7 @@ def test_p_of_many_values_is_the_approximation_of_scipy(
     st.lists(st.integers(0, 999).map(float), min_size=2, max_size=9),
     st.lists(st.integers(0, 999).map(float), min_size=2, max_size=9),
 )
-def test_the_p_of_students_test_is_that_of_scipy(first: list[float], second: list[float]) -> None:
+def test_the_p_of_students_test_equals_scipys(first: list[float], second: list[float]) -> None:
     stats = pytest.importorskip("scipy.stats")
     if len({*first}) == len({*second}) == 1:
         assert student(first, second) == float(first[0] == second[0])
@@ -106,7 +106,7 @@ def test_a_sample_has_a_median_and_a_spread() -> None:
         (one(20, 5, 5), one(20, 8, 8), Difference(0, 1.0, None, False)),
     ],
 )
-def test_a_difference_counts_if_chance_makes_it_rarely_or_no_runs_overlap(
+def test_a_difference_is_significant_if_p_is_small_or_no_runs_overlap(
     base: Sample, new: Sample, expected: Difference
 ) -> None:
     found = difference(base, new)

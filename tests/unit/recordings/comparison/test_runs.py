@@ -27,7 +27,7 @@ from tests.unit.recordings.comparison.recorded_runs import MIB, record
 LINE = Place("/a/quantize.py", "main", 12, "")
 
 
-def test_a_recording_has_figures_of_the_whole(tmp_path: Path) -> None:
+def test_a_recording_has_totals(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r", by_launcher=True)
     process = folder.process().begin(0)
     outer = process.step("Model Quantization", 1)
@@ -73,7 +73,7 @@ def test_a_recording_has_figures_of_the_whole(tmp_path: Path) -> None:
     }
 
 
-def test_without_a_launcher_the_outermost_processes_say_what_the_whole_has_used(
+def test_totals_without_a_launcher_come_from_the_outermost_processes(
     tmp_path: Path,
 ) -> None:
     folder = RecordedFolder(tmp_path / "r")
@@ -94,7 +94,7 @@ def test_without_a_launcher_the_outermost_processes_say_what_the_whole_has_used(
     }  # fmt: skip
 
 
-def test_of_a_killed_run_the_last_reading_and_the_launcher_say_what_it_has_used(
+def test_totals_of_a_killed_run_come_from_the_last_reading_and_the_launcher(
     tmp_path: Path,
 ) -> None:
     folder = RecordedFolder(tmp_path / "r")
@@ -108,7 +108,7 @@ def test_of_a_killed_run_the_last_reading_and_the_launcher_say_what_it_has_used(
     assert values(read(tmp_path / "r"))["memory.peak"] == 900
 
 
-def test_memory_that_was_seen_in_a_step_was_seen_in_those_around_it(tmp_path: Path) -> None:
+def test_memory_seen_in_a_step_counts_for_its_parent_steps(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(0)
     seen = [{"checkpoint": {"quant.checkpoint.memory": memory}} for memory in range(10)]
@@ -124,7 +124,7 @@ def test_memory_that_was_seen_in_a_step_was_seen_in_those_around_it(tmp_path: Pa
     assert [step.figures["memory.seen"] for step in found] == [9, 9, 9, 7]
 
 
-def test_steps_are_named_by_their_place_and_how_often_it_was_there_before(tmp_path: Path) -> None:
+def test_steps_are_identified_by_path_and_repetition(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     for pid, rank in ((4711, 0), (4712, 1)):
         process = folder.process(pid).begin(pid - 4711, run=f"{pid:016x}", rank=rank)
@@ -148,7 +148,7 @@ def test_steps_are_named_by_their_place_and_how_often_it_was_there_before(tmp_pa
     assert list(map(path_text, found.steps)) == [*places, *(f"rank 1 > {each}" for each in places)]
 
 
-def test_of_very_many_steps_those_of_one_name_count_as_one(
+def test_many_steps_with_the_same_name_are_merged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, blocks, peak in (("few", 2, 9), ("many", 101, 7)):
@@ -182,7 +182,7 @@ def test_of_very_many_steps_those_of_one_name_count_as_one(
         assert by_line(of_step(stacks_in(run.recording), name))[LINE].time == 101 * 10**9
 
 
-def test_when_memory_was_read_is_known_of_steps_that_count_as_one(tmp_path: Path) -> None:
+def test_merged_steps_keep_the_times_of_their_memory_readings(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(0)
     process.close(process.step("A", 1, checkpoint={"quant.checkpoint.memory": MIB}), 2)
@@ -197,7 +197,7 @@ def test_when_memory_was_read_is_known_of_steps_that_count_as_one(tmp_path: Path
     )  # fmt: skip
 
 
-def test_a_step_of_one_side_stands_after_the_one_before_it(tmp_path: Path) -> None:
+def test_a_step_of_only_one_side_is_placed_after_its_predecessor(tmp_path: Path) -> None:
     sides = [
         Side(name, (compared_run(name, read(record(tmp_path / name, steps=steps))),))
         for name, steps in (("base", ("A", "B", "C")), ("new", ("A", "X", "C")))
@@ -213,7 +213,7 @@ def test_a_step_of_one_side_stands_after_the_one_before_it(tmp_path: Path) -> No
     assert comparison.rows[3].figures["duration"].samples == (Sample((10.0,)), None)
 
 
-def test_on_the_common_axis_a_step_begins_where_both_have_reached_it(tmp_path: Path) -> None:
+def test_a_step_begins_on_the_common_axis_when_both_runs_have_reached_it(tmp_path: Path) -> None:
     base, new = (
         compared_run(name, read(record(tmp_path / name, seconds=seconds)))
         for name, seconds in (("base", 10), ("new", 4))
@@ -238,5 +238,5 @@ def test_on_the_common_axis_a_step_begins_where_both_have_reached_it(tmp_path: P
         ("", None),
     ],
 )
-def test_a_command_line_says_which_program_it_runs(command: str, script: str | None) -> None:
+def test_the_program_is_found_in_a_command_line(command: str, script: str | None) -> None:
     assert script_of(command) == script

@@ -48,7 +48,7 @@ CALIBRATION = (("Model Quantization", 1), ("Calibration", 1))
         ("memory.peak", {"memory.peak": 7, "duration": 10, "cpu.wait": 2}, (7, 7)),
     ],
 )
-def test_a_time_lies_between_itself_without_a_wait_for_others_and_without_twice_all_waits(
+def test_the_duration_without_contention_is_bounded_by_the_measured_waits(
     name: str, figures: dict[str, float], expected: tuple[float, float]
 ) -> None:
     assert alone(name, figures, 4) == pytest.approx(expected)
@@ -75,7 +75,7 @@ READINGS = {
         ("no curve", ((0, 2),), [None]),
     ],
 )
-def test_the_waits_of_a_step_are_at_most_those_between_the_readings_around_it(
+def test_the_waits_of_a_step_are_bounded_by_the_readings_around_it(
     tmp_path: Path,
     readings: str,
     steps: tuple[tuple[float, float], ...],
@@ -101,7 +101,7 @@ def test_the_waits_of_a_step_are_at_most_those_between_the_readings_around_it(
         ({}, [{LIMIT: 8}, {LIMIT: 2}, {LIMIT: 0}], 2),
     ],
 )
-def test_processors_are_the_fewest_that_a_process_may_use(
+def test_the_cpu_count_is_the_smallest_of_all_processes(
     tmp_path: Path,
     of_launcher: dict[str, float],
     of_processes: list[dict[str, float]],
@@ -135,7 +135,7 @@ def judged(comparison: Comparison, *, force: bool = False) -> Verdict:
         (13, None, "worse", True),
     ],
 )
-def test_a_longer_time_of_one_run_counts_unless_waits_may_be_all_of_it(
+def test_a_longer_time_of_a_single_run_is_worse_unless_waits_explain_it(
     tmp_path: Path,
     seconds: float,
     waited: tuple[float, float] | None,
@@ -152,14 +152,14 @@ def test_a_longer_time_of_one_run_counts_unless_waits_may_be_all_of_it(
     assert difference.is_clear is is_clear
 
 
-def test_waits_that_are_known_of_one_side_alone_change_nothing(tmp_path: Path) -> None:
+def test_waits_known_for_only_one_side_are_ignored(tmp_path: Path) -> None:
     base = record(tmp_path / "base", seconds=20, waited=(9, 9))
     new = record(tmp_path / "new", seconds=20)
     assert judged(compared(tmp_path, [base], [new])).outcome == "within"
     assert judged(compared(tmp_path, [new], [base])).outcome == "within"
 
 
-def test_what_waits_may_explain_is_said_and_can_be_forced(tmp_path: Path) -> None:
+def test_differences_explained_by_waits_are_marked_and_can_be_forced(tmp_path: Path) -> None:
     base = record(tmp_path / "base", waited=(0, 0))
     new = record(tmp_path / "new", seconds=20, waited=(5, 8))
     comparison = compared(tmp_path, [base], [new])
@@ -174,7 +174,7 @@ def test_what_waits_may_explain_is_said_and_can_be_forced(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("more", "outcome"), [(0, "within"), (3, "worse")])
-def test_four_busy_runs_on_each_side_are_judged_without_the_wait_of_the_main_thread(
+def test_four_busy_runs_per_side_are_judged_without_main_thread_waits(
     tmp_path: Path, more: float, outcome: str
 ) -> None:
     def recorded(name: str, computed: float, waits: tuple[float, ...]) -> list[Path]:

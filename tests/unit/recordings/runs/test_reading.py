@@ -86,7 +86,7 @@ def test_more_runs_than_one_process_reads_are_read_in_order(tmp_path: Path) -> N
     ]
 
 
-def test_the_page_lists_a_thousand_runs_and_says_how_many_more_there_are(tmp_path: Path) -> None:
+def test_the_page_lists_a_thousand_runs_and_the_number_of_others(tmp_path: Path) -> None:
     row = row_of(read(write_recording(tmp_path / "one")), NAMES)
     rows = [{**row, "path": f"run {number}"} for number in range(1003)]
     table = pivot(rows, "model", "status", "duration")
@@ -129,7 +129,7 @@ def recorded(folder: Path) -> Path:
     return folder / "r"
 
 
-def test_the_end_of_a_run_and_the_manifest_have_what_a_list_of_runs_shows(tmp_path: Path) -> None:
+def test_the_list_of_runs_needs_only_the_end_record_and_the_manifest(tmp_path: Path) -> None:
     folder = recorded(tmp_path)
     (events,) = folder.glob("events.*.jsonl")
     last = json.loads(events.read_bytes().splitlines()[-1])

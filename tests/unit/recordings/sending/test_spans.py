@@ -39,7 +39,7 @@ def told(span: ReadableSpan) -> dict[str, Any]:
     }
 
 
-def test_a_process_that_is_gone_without_having_said_why_ends_with_what_is_known_last(
+def test_a_process_without_an_end_record_ends_with_its_last_known_values(
     tmp_path: Path,
 ) -> None:
     folder = RecordedFolder(tmp_path / "recording")

@@ -61,7 +61,7 @@ def dashboard() -> builders.Dashboard:
         .with_variable(
             panels.choice("model", "Model", f'label_values({names.prometheus(semconv.INFERENCE_MEDIAN)[0]}{{{names.OF_JOB}, {names.CHOSEN}}}, {MODEL})', "Models of the chosen runs, by the names of their files.")
         )
-        .with_panel(_by_role("Latency", "min", semconv.INFERENCE_MEDIAN, "s", "Median time of a run, of the fastest model of each role. Quantized is no faster: see what went wrong, and how much of its time only converts."))
+        .with_panel(_by_role("Latency", "min", semconv.INFERENCE_MEDIAN, "s", "Median time of a run, of the fastest model of each role. Quantized is no faster: see the findings, and how much of its time only converts."))
         .with_panel(_by_role("Peak memory", "min", semconv.INFERENCE_MEMORY_PEAK, "bytes", "Highest memory of the model's process while it ran, of the smallest model of each role. Python and the runtime are part of it: of small models it is nearly all."))
         .with_panel(_by_role("Time in conversions", "max", semconv.INFERENCE_CONVERSIONS, "percentunit", "Share of the time of all kernels in those that only quantize, dequantize, cast, reorder or copy. Above a tenth, see between which nodes they stand."))
         .with_panel(_side_by_side())
@@ -167,12 +167,12 @@ def _findings() -> panels.Panel:
     )
     return panels.transformed(
         panels.grid(
-            "What went wrong",
+            "Findings",
             "What each model promises and the runtime did not do, with the node and what would change it, what takes longest first. docs/inference.md explains each kind.",
             panels.TEXT,
             panels.logql_table(query),
         ).no_value("Nothing went wrong, or nobody has looked").height(9),
-        panels.columns({RUN: "Run", MODEL: "Model", KIND: "Kind", FINDING: "What went wrong", "Value #A": "Share of time"}),
+        panels.columns({RUN: "Run", MODEL: "Model", KIND: "Kind", FINDING: "Finding", "Value #A": "Share of time"}),
     ).with_transformation(
         panels.transform("sortBy", fields={}, sort=[{"field": "Share of time", "desc": True}])
     ).override_by_name("Share of time", panels.looks("percentunit"))  # fmt: skip

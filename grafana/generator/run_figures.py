@@ -43,7 +43,7 @@ BEGAN = (
 """Milliseconds since the epoch, with what is known of the run when it begins."""
 
 DURATION = f"1e9 * (max by ({RUN}) ({_SEEN} or {_END}) - min by ({RUN}) ({_START}))"
-"""Nanoseconds: to its end, or to when it was last heard of."""
+"""Nanoseconds: to its end, or to when it was last seen."""
 
 
 def of_ranks(values: str, by: str = f"{RUN}, {HOST}") -> str:

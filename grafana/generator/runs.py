@@ -94,7 +94,7 @@ def dashboard() -> builders.Dashboard:
         .with_panel(
             panels.chart(
                 "Error rate",
-                "Share of the steps that ended then with an exception, by job; 0 while runs are heard of and none has. One failure among a few runs is an accident; a rate that stays is the job's configuration or its host.",
+                "Share of the steps that ended then with an exception, by job; 0 while there are runs and none has. One failure among a few runs is an accident; a rate that stays is the job's configuration or its host.",
                 "percentunit",
                 panels.promql(
                     # The 0 is of another metric: the one of all steps is the most expensive query of this page.

@@ -104,7 +104,7 @@ def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Par
     for model in measured:
         if model.ran is not None or model.findings:
             points = _findings(model, with_sources=is_page)
-            yield Section(f"{model.path}: what went wrong", (Lines(points, is_list=True),))
+            yield Section(f"{model.path}: findings", (Lines(points, is_list=True),))
     if any(model.ran is not None for model in measured):
         yield _table(_MEMORY, measured, "memory", "Memory")
     errors = [
@@ -475,7 +475,7 @@ _BACKEND: Final[Sequence[Column[BackendKernel]]] = (
 
 
 def _findings(model: ModelResult, *, with_sources: bool) -> Sequence[str]:
-    """Returns what went wrong, what took longest first."""
+    """Returns the findings, what took longest first."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for each in model.findings:
         groups.setdefault((each.kind, each.alike), []).append(each)

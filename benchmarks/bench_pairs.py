@@ -4,7 +4,7 @@
 
 Prints for each variant the medians of both calls, how far they differ, and the noise that the second
 call has told. Before and after each call, the same numbers are read from memory and the same small
-matrices multiplied: where that took longer, the machine was slower, as that of a virtual machine is
+matrices multiplied: where that took longer, the machine was slower, as a virtual machine is
 whose host does other work. Below, the largest difference and the load of the machine before each call.
 """
 

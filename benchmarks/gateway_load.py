@@ -137,7 +137,7 @@ def as_another_run(kind: str, request: Any) -> bytes:
 
 
 def whole_export(kept: dict[str, list[bytes]]) -> bytes:
-    """Returns the export with every metric; the last one lacks those of the run as it was."""
+    """Returns the export with every metric; the last one lacks the metrics of the run as it was."""
     return max(kept["metrics"], key=len)
 
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 def compiled_into(folder: Path) -> dict[str, str]:
     """Returns the environment in which Python keeps its compiled modules in a folder.
 
-    As they are after ``pip install``, whatever this environment says (containers often
+    As they are after ``pip install``, whatever this environment sets (containers often
     forbid it): a process that compiles its modules anew spends its time on that.
     """
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder)}
@@ -40,7 +40,7 @@ def take_turns(rounds: int, candidates: Mapping[str, Callable[[], T]]) -> dict[s
 
 
 class _Forgetful(BaseHTTPRequestHandler):
-    """Accepts every POST, and says what an empty response is in protobuf."""
+    """Accepts every POST, and answers with an empty response in protobuf."""
 
     protocol_version = "HTTP/1.1"
 

@@ -46,7 +46,7 @@ def rss() -> int:
 
 
 def program(milliseconds: float, below: bool, profile: Path | None) -> None:
-    """Has its spike within a step, or without any step for mprof; says when it was."""
+    """Has its spike within a step, or without any step for mprof; prints when it was."""
     if profile is None:
         if below:
             spike(EARLIER, 300)

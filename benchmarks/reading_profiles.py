@@ -2,7 +2,7 @@
 
     python benchmarks/reading_profiles.py [EVENTS]
 
-The events of onnxruntime are those of a real session, repeated with later times.
+The events of onnxruntime come from a real session, repeated with later times.
 """
 
 from __future__ import annotations

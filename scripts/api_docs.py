@@ -58,7 +58,7 @@ def _modules() -> Iterator[str]:
 
 
 def _described(name: str, value: Any) -> Iterator[str]:
-    """Yields what is said of a function or a class, without its heading."""
+    """Yields the text on a function or a class, without its heading."""
     if not inspect.isclass(value):
         yield _code(_signature(name, value))
         yield prose(_documentation(value))
@@ -78,7 +78,7 @@ def _described(name: str, value: Any) -> Iterator[str]:
 
 
 def _member(name: str, member: Any) -> Iterator[str]:
-    """Yields what is said of a method or a property that has a docstring of its own."""
+    """Yields the text on a method or a property that has a docstring of its own."""
     if isinstance(member, property) and member.__doc__:
         yield f"#### `{name}`\n"
         getter = member.fget

@@ -25,7 +25,7 @@ OUT = ROOT / "out"
 
 
 def main() -> int:
-    """Runs the demo; the exit code is that of what fails first."""
+    """Runs the demo; the exit code comes from what fails first."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -47,7 +47,7 @@ def main() -> int:
               "--folder", str(OUT), "--samples", arguments.samples]  # fmt: skip
     options = ["otel-quant", "run", "--out", str(recording), "--"]
     print("$", " ".join([*options, *script]).replace(f"{ROOT}{os.sep}", ""))
-    print(f"  (Quark says a lot; it goes to {log.relative_to(ROOT)})", flush=True)
+    print(f"  (Quark prints a lot; it goes to {log.relative_to(ROOT)})", flush=True)
     # In OUT, because Quark writes a table of its own into the current folder.
     quietly = ["sh", "-c", f'cd {shlex.quote(str(OUT))} && exec "$@" >{log.name} 2>&1', "-"]
     code = subprocess.run(

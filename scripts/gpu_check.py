@@ -4,7 +4,7 @@ python3 scripts/gpu_check.py              makes an environment of its own (.venv
 python3 scripts/gpu_check.py --here       checks with this Python, which has otel-quant (torch, onnxruntime-gpu)
 python3 scripts/gpu_check.py --out PAGE   where the page goes (default: out/gpu-check.md)
 
-Needs no network but the package index. What this machine or environment lacks is not run, and the page says so.
+Needs no network but the package index. What this machine or environment lacks is not run, and the page lists it.
 The exit code is 1 if something is not as expected.
 """
 

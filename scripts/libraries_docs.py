@@ -63,10 +63,10 @@ def _rows(library: Library) -> Iterator[str]:
 def _effects(hook: Hook) -> Iterator[str]:
     """Yields what a call becomes: the fields of a hook in words, the first lines of functions."""
     if hook.wrapper not in (STEP, ENTRY_POINT, OBSERVED):
-        yield _said_by(hook.wrapper, hook)
+        yield _first_line(hook.wrapper, hook)
         return
     if hook.choose:
-        yield _said_by(hook.choose, hook)
+        yield _first_line(hook.choose, hook)
     elif hook.wrapper == STEP:
         yield f"step **{hook.step}**" + (f", if called with `{hook.needs}`" if hook.needs else "")
     elif hook.wrapper == ENTRY_POINT:
@@ -80,9 +80,9 @@ def _effects(hook: Hook) -> Iterator[str]:
     if hook.counts:
         yield f"each item of its `{hook.counts}` is one calibration sample"
     if hook.after:
-        yield _said_by(hook.after, hook)
+        yield _first_line(hook.after, hook)
 
 
-def _said_by(reference: str, hook: Hook) -> str:
-    said = (load(reference).__doc__ or "").partition("\n")[0].removesuffix(".")
-    return (said[0].lower() + said[1:]).format(step=hook.step, counts=hook.counts)
+def _first_line(reference: str, hook: Hook) -> str:
+    text = (load(reference).__doc__ or "").partition("\n")[0].removesuffix(".")
+    return (text[0].lower() + text[1:]).format(step=hook.step, counts=hook.counts)

@@ -1,4 +1,4 @@
-"""Compares what onnxruntime runs on integers with what otel_quant/cost/runtimes.py says.
+"""Compares what onnxruntime runs on integers with the rules in otel_quant/cost/runtimes.py.
 
     .venv/bin/python scripts/onnxruntime_rules.py         the onnxruntime that is installed there
     python3 scripts/onnxruntime_rules.py 1.31.1 1.32.0    each in an environment of its own
@@ -254,9 +254,9 @@ def main(versions: list[str]) -> int:
     different = 0
     for runtime in (runtime_here()._replace(arm=arm) for arm in (False, True)):
         print(f"\n{runtime.title}")
-        for form, found, said in compared(runtime):
-            different += found != said
-            print(f"{form.title:60} {found}{f'  EXPECTED: {said}' * (found != said)}")
+        for form, found, expected in compared(runtime):
+            different += found != expected
+            print(f"{form.title:60} {found}{f'  EXPECTED: {expected}' * (found != expected)}")
     print(f"\n{different} of the forms were not run as expected")
     return int(different > 0)
 

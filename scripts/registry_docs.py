@@ -102,7 +102,7 @@ def manifest() -> str:
     """Returns what the registry is called, and what it refers to."""
     url = "https://github.com/open-telemetry/semantic-conventions"
     made = {
-        "description": "Names of otel-quant, beside those of OpenTelemetry's semantic conventions.",
+        "description": "Names of otel-quant, beside OpenTelemetry's semantic conventions.",
         "schema_url": f"https://otel-quant.invalid/schemas/{VERSION}",  # it is published nowhere yet
         "dependencies": [
             {

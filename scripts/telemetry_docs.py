@@ -57,7 +57,7 @@ A service that has a name neither in `OTEL_SERVICE_NAME` nor in `OTEL_RESOURCE_A
 `opentelemetry-instrument`, the name of the program: `quantize` for `python quantize.py`,
 `package.tool` for `python -m package.tool`. Code in no file (`python -c`) stays
 `unknown_service:python`. There the resource has the process and its machine too, so that ranks on two
-hosts with one Collector can be told apart; what `OTEL_RESOURCE_ATTRIBUTES` says of the machine is kept. A
+hosts with one Collector can be told apart; what `OTEL_RESOURCE_ATTRIBUTES` has on the machine is kept. A
 program that makes its providers itself chooses its resource.
 
 What is known of the memory of a run that is killed is at most 30 s old at the backend, and 2 s in the
@@ -71,7 +71,7 @@ form of OpenTelemetry's weaver.
 
 A span keeps a limited number of attributes (`OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT`, 128 by default). What
 may be many is therefore not on spans: figures by GPU are metrics and log records. Of a step's
-attributes the first {most_of_step} are shown, of custom metrics the first {most_custom}; a warning says once if
+attributes the first {most_of_step} are shown, of custom metrics the first {most_custom}; a warning reports once if
 there are more. With a lower limit the SDK drops the attributes that were set first, which identify the step or
 the run.
 
@@ -170,7 +170,7 @@ def _metrics() -> Iterator[tuple[str, list[str]]]:
             metric.brief,
             "",
             f"- instrument: {metric.instrument.replace('_', ' ')}",
-            f"- unit: {f'`{metric.unit}`' if metric.unit else 'that of the custom metric'}",
+            f"- unit: {f'`{metric.unit}`' if metric.unit else 'the unit of the custom metric'}",
             f"- attributes: {labels}",
         ]
         if metric.former:

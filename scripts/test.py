@@ -42,7 +42,7 @@ OLDEST = (
 """The lower ends of the ranges that the library asks for."""
 LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
 TWO = ("-n", "2", "--no-loadscope-reorder")
-"""tests/fixtures/selection.py says which tests stay together and which begin first."""
+"""tests/fixtures/selection.py defines which tests stay together and which begin first."""
 THREE = ("-n", "3", "--no-loadscope-reorder")
 """On two cores: a third of the tests' time is waiting, for a server, a network or a timeout."""
 ALIKE = ("cost", "project", "recordings/comparison", "recordings/runs", "stack", "views")
@@ -174,7 +174,7 @@ def _unit_tests(version: str, python: str, slow: list[str]) -> Command:
 
 
 def _side_by_side(started: dict[str, Callable[[], Command]]) -> int:
-    """Runs several commands at once, and prints what each said in turn."""
+    """Runs several commands at once, and prints the output of each in turn."""
     with ExitStack() as stack:
         running: dict[str, tuple[subprocess.Popen[Any], IO[bytes]]] = {}
         for name, command in started.items():

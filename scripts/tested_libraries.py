@@ -46,7 +46,7 @@ _SEVERAL_PROGRAMS: Final = {
     # It loads a model that torchao quantizes.
     "transformers": Tested(("transformers", "torch", "torchao"), f"{_FOLDER}/test_torchao.py"),
 }
-"""Any other library has a test and one program, which says what it needs (as PEP 723 has it)."""
+"""Any other library has a test and one program, which declares what it needs (as PEP 723 has it)."""
 
 _METADATA: Final = re.compile(r"(?m)^# /// script\n((?:#.*\n)+?)# ///$")
 

@@ -61,7 +61,7 @@ def dashboard() -> builders.Dashboard:
         .with_variable(
             panels.choice("model", "Model", f'label_values({names.prometheus(semconv.INFERENCE_MEDIAN)[0]}{{{names.OF_JOB}, {names.CHOSEN}}}, {MODEL})', "Models of the chosen runs, by the names of their files.")
         )
-        .with_panel(_by_role("Latency", "min", semconv.INFERENCE_MEDIAN, "s", "Median time of a run, of the fastest model of each role. Quantized is no faster: see what went wrong, and how much of its time only converts."))
+        .with_panel(_by_role("Latency", "min", semconv.INFERENCE_MEDIAN, "s", "Median time of a run, of the fastest model of each role. Quantized is no faster: see the findings, and how much of its time only converts."))
         .with_panel(_by_role("Peak memory", "min", semconv.INFERENCE_MEMORY_PEAK, "bytes", "Highest memory of the model's process while it ran, of the smallest model of each role. Python and the runtime are part of it: of small models it is nearly all."))
         .with_panel(_by_role("Time in conversions", "max", semconv.INFERENCE_CONVERSIONS, "percentunit", "Share of the time of all kernels in those that only quantize, dequantize, cast, reorder or copy. Above a tenth, see between which nodes they stand."))
         .with_panel(_side_by_side())
@@ -70,7 +70,7 @@ def dashboard() -> builders.Dashboard:
         .with_panel(_findings())
         .with_panel(_over_time("Latency over time", semconv.INFERENCE_MEDIAN, "s", "Median time of each model whenever it was measured. A step that only one model has is that model; one that all have is the machine or the runtime."))
         .with_panel(_over_time("Peak memory over time", semconv.INFERENCE_MEMORY_PEAK, "bytes", "Highest memory of each model's process whenever it was measured. Growth without another model is the runtime's."))
-        .with_panel(_over_time("Error over time", semconv.INFERENCE_SQNR, "dB", "Signal to quantization noise of the outputs against the first model's, the worst output. A fall is a change of the calibration or of the configuration: compare the runs that made the models."))
+        .with_panel(_over_time("Error over time", semconv.INFERENCE_SQNR, "dB", "Signal to quantization noise of the outputs, compared with the first model, of the worst output. A fall is a change of the calibration or of the configuration: compare the runs that made the models."))
         .with_panel(_over_time("Findings over time", semconv.INFERENCE_FINDINGS, "none", "How many things went wrong in each model whenever it was measured. A rise with another version of the runtime is a kernel that it has lost."))
         .with_panel(_measured())
     )  # fmt: skip
@@ -105,7 +105,7 @@ def _side_by_side() -> panels.Panel:
     table = panels.merged(
         panels.grid(
             "Models side by side",
-            f"One row for each model of each run, newest first, {MOST_ROWS} at most. Speed-up and SQNR are against the first model of the run; a speed-up that the noise of the machine hides is absent, and so is the SQNR of equal outputs.",
+            f"One row for each model of each run, newest first, {MOST_ROWS} at most. Speed-up and SQNR are relative to the first model of the run; a speed-up that the noise of the machine hides is absent, and so is the SQNR of equal outputs.",
             panels.TEXT,
             *(panels.promql_table(f"topk({MOST_ROWS}, {query})", ref) for ref, query in queries.items()),
         ),
@@ -167,12 +167,12 @@ def _findings() -> panels.Panel:
     )
     return panels.transformed(
         panels.grid(
-            "What went wrong",
-            "What each model promises and the runtime did not do, with the node and what would change it, what takes longest first. docs/inference.md says what each kind is.",
+            "Findings",
+            "What each model promises and the runtime did not do, with the node and what would change it, what takes longest first. docs/inference.md explains each kind.",
             panels.TEXT,
             panels.logql_table(query),
         ).no_value("Nothing went wrong, or nobody has looked").height(9),
-        panels.columns({RUN: "Run", MODEL: "Model", KIND: "Kind", FINDING: "What went wrong", "Value #A": "Share of time"}),
+        panels.columns({RUN: "Run", MODEL: "Model", KIND: "Kind", FINDING: "Finding", "Value #A": "Share of time"}),
     ).with_transformation(
         panels.transform("sortBy", fields={}, sort=[{"field": "Share of time", "desc": True}])
     ).override_by_name("Share of time", panels.looks("percentunit"))  # fmt: skip
@@ -197,7 +197,7 @@ def _measured() -> panels.Panel:
     table = panels.transformed(
         panels.grid(
             "Measured models",
-            f"What the spans say besides: file, runtime, how many runs were timed, and why a model could not be measured. The newest {panels.MOST_SPANS}; the trace has them below the span of the whole measurement.",
+            f"What else the spans have: file, runtime, how many runs were timed, and why a model could not be measured. The newest {panels.MOST_SPANS}; the trace has them below the span of the measurement.",
             panels.TEXT,
             panels.traceql(query),
         )

@@ -33,7 +33,7 @@ SEARCHED = f"{RUN_NAME}=~`(?i).*${{search:regex}}.*`"
 """Runs whose names have what is searched for."""
 CHOSEN = f"{RUN_NAME}=~`${{run:regex}}`, {SEARCHED}"
 """The runs that they choose: children and ranks have the name of their run. A name may have any
-characters; the data sources escape those of regular expressions only where several can be chosen."""
+characters; the data sources escape characters of regular expressions only where several can be chosen."""
 
 
 def prometheus(metric: str) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ MOST_SPANS = 1000
 def each_by(*attributes: str) -> str:
     """Returns stages of a search for spans that no two spans of a trace have the same values of.
 
-    The spans of a run come over hours, and are in many blocks of Tempo's. Of a trace it returns those of one
+    The spans of a run come over hours, and are in many blocks of Tempo's. Of a trace it returns the spans of one
     block, until it has compacted them into one; but of each group.
     """
     return "".join(f" | by({names.span(attribute)})" for attribute in attributes)
@@ -170,7 +170,7 @@ TEXT = "string"
 
 
 def grid(title: str, description: str, unit: str, *targets: Any) -> table.Panel:
-    """Returns a table. What `no_value` says of it is for when it has no row; an empty cell has a dash."""
+    """Returns a table. `no_value` is its text for when it has no row; an empty cell has a dash."""
     panel = (
         table.Panel().title(title).description(description).unit(unit).filterable(True)
         .no_value("-").datasource(_datasource(targets)).span(24).height(10)
@@ -209,7 +209,7 @@ def _legend() -> Any:
 
 
 def _datasource(targets: Sequence[Any]) -> DataSourceRef:
-    """Returns the targets' data source, or Grafana's way to say that they have several."""
+    """Returns the targets' data source, or Grafana's name for several."""
     found: dict[str, DataSourceRef] = {
         target.build().datasource.uid: target.build().datasource for target in targets
     }
@@ -390,7 +390,7 @@ def board(
 ) -> dashboard.Dashboard:
     """Returns a dashboard with the variables that all have.
 
-    Processes of many runs are nothing to choose from; `start` is the metric that says when each run began.
+    Processes of many runs are nothing to choose from; `start` is the metric that has each run's start.
     """
     made = (
         dashboard.Dashboard(title).uid(uid).description(description).tags(["quantization"])

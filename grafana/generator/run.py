@@ -193,19 +193,19 @@ def _now() -> panels.Panel:
 def _progress() -> panels.Panel:
     return panels.figure(
         "Calibration done",
-        "Share of the data reader's batches that the calibration has consumed. If it does not change, see which step is open and whether memory is at its limit. Empty where the reader does not say how many it has: give it a length, or compare the batches with what earlier runs took.",
+        "Share of the data reader's batches that the calibration has consumed. If it does not change, see which step is open and whether memory is at its limit. Empty where the reader has no length: give it one, or compare the batches with what earlier runs took.",
         "percentunit",
         panels.promql(f"max by ({STEP}) ({names.named(PROGRESS)})", f"{{{{{STEP}}}}}"),
-    ).no_value("the reader does not say")  # fmt: skip
+    ).no_value("the reader has no length")  # fmt: skip
 
 
 def _time_left() -> panels.Panel:
     return panels.figure(
         "Time left",
-        "Estimate of the time until the last calibration sample, from how long the newest ones took. Empty where the reader does not say how many it has.",
+        "Estimate of the time until the last calibration sample, from how long the newest ones took. Empty where the reader has no length.",
         "s",
         panels.promql(f"max by ({STEP}) ({names.named(TIME_LEFT)})", f"{{{{{STEP}}}}}"),
-    ).no_value("no calibration is open, or the reader does not say")  # fmt: skip
+    ).no_value("no calibration is open, or the reader has no length")  # fmt: skip
 
 
 def _samples() -> panels.Panel:
@@ -248,7 +248,7 @@ def _memory() -> panels.Panel:
     return (
         panels.chart(
             "Memory",
-            "Memory of the process tree, of each rank where there are several, with its limit; the forecast is what it would be after the last calibration sample if it goes on growing as it does (estimated; only where it grows); the marks are the steps and their checkpoints. The step under the peak is the one to make smaller. Points are the readings in log records, at checkpoints and, in long steps, between them: they are there even where the run was too short for the chart, and the last one says how big a run was that was killed.",
+            "Memory of the process tree, of each rank where there are several, with its limit; the forecast is what it would be after the last calibration sample if it goes on growing as it does (estimated; only where it grows); the marks are the steps and their checkpoints. The step under the peak is the one to make smaller. Points are the readings in log records, at checkpoints and, in long steps, between them: they are there even where the run was too short for the chart, and the last one shows how big a run was that was killed.",
             "bytes",
             panels.promql(f"max by ({RANK}) ({names.named(MEMORY, labels=(RANK,))})", f"memory {{{{{RANK}}}}}", "memory"),
             panels.promql(f"max ({names.named(LIMIT)})", "limit", "limit"),
@@ -402,7 +402,7 @@ def _trace() -> panels.Panel:
 def _log() -> panels.Panel:
     return (
         logs.Panel().title("Checkpoints")
-        .description("What the run said at each step's start and end, sent at once: after a kill the last line is the last thing it did, with its size. Open a line for all its figures.")
+        .description("The run's log records at each step's start and end, sent at once: after a kill the last line is the last thing it did, with its size. Open a line for all its figures.")
         .datasource(panels.LOKI).with_target(panels.logql(panels.LOGS_OF_RUNS))
         .show_time(True).wrap_log_message(True).enable_log_details(True).span(24).height(12)
     )  # fmt: skip

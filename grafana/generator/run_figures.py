@@ -20,7 +20,7 @@ MOST_RUNS = 1000
 MOST_LINES = 50
 """Lines of a chart of runs."""
 MOST_POINTS = 150
-"""Points of a chart of runs. What a store does for it grows with their number and that of all runs; a run
+"""Points of a chart of runs. What a store does for it grows with their number and the number of all runs; a run
 sends metrics once a minute."""
 
 _START = f"max_over_time({names.series(semconv.RUN_START, names.CHOSEN)}[$__range])"
@@ -43,7 +43,7 @@ BEGAN = (
 """Milliseconds since the epoch, with what is known of the run when it begins."""
 
 DURATION = f"1e9 * (max by ({RUN}) ({_SEEN} or {_END}) - min by ({RUN}) ({_START}))"
-"""Nanoseconds: to its end, or to when it was last heard of."""
+"""Nanoseconds: to its end, or to when it was last seen."""
 
 
 def of_ranks(values: str, by: str = f"{RUN}, {HOST}") -> str:
@@ -67,7 +67,7 @@ PEAK = f"max by ({RUN}) ({_PEAKS})"
 
 
 def of_the_highest(values: str) -> str:
-    """Returns series of runs over time, of those alone whose peak in the whole range is among the highest."""
+    """Returns series of runs over time, only of runs whose peak in the time range is among the highest."""
     return f"{values} and on ({RUN}) topk({MOST_LINES}, {PEAK.replace('[$__range]', '[$__range] @ end()')})"
 
 
@@ -100,4 +100,4 @@ _PROCESS = (
 STATE = (
     f"(({FAILED}) * 0 + 2) or max by ({RUN}) ({_FIRST} * 0 + on (job, instance, {RUN}) {_PROCESS})"
 )
-"""0 ended, 1 running, 2 failed, 3 vanished. That of the process that began it."""
+"""0 ended, 1 running, 2 failed, 3 vanished. Of the process that began it."""

@@ -94,10 +94,10 @@ def dashboard() -> builders.Dashboard:
         .with_panel(
             panels.chart(
                 "Error rate",
-                "Share of the steps that ended then with an exception, by job; 0 while runs are heard of and none has. One failure among a few runs is an accident; a rate that stays is the job's configuration or its host.",
+                "Share of the steps that ended then with an exception, by job; 0 while there are runs and none has. One failure among a few runs is an accident; a rate that stays is the job's configuration or its host.",
                 "percentunit",
                 panels.promql(
-                    # The 0 is of another metric: that of all steps is the dearest of this page.
+                    # The 0 is of another metric: the one of all steps is the most expensive query of this page.
                     f"sum by (job) (increase({FAILURES}[$__rate_interval])) / (sum by (job) (increase({ENDED}[$__rate_interval])) > 0)"
                     f" or 0 * count by (job) (max_over_time({SEEN}[$__rate_interval]))",
                     "{{job}}",
@@ -119,7 +119,7 @@ def _alerts() -> panels.Panel:
     labels = f"alertname, severity, job, {figures.RUN}, {STEP}"
     table = panels.grid(
         "Alerts that fire",
-        "What the rules of grafana/alerts say of the chosen jobs now, newest first; click a run to open it. What to do about each is in its message and in grafana/alerts/quant.yaml.",
+        "Alerts of the rules in grafana/alerts for the chosen jobs, newest first; click a run to open it. What to do about each is in its message and in grafana/alerts/quant.yaml.",
         panels.TEXT,
         panels.promql_table(f'1000 * max by ({labels}) (ALERTS_FOR_STATE{{{names.OF_JOB}}} and ignoring (alertstate) ALERTS{{{names.OF_JOB}, alertstate="firing"}})'),
     ).no_value("No alert fires").height(6)  # fmt: skip

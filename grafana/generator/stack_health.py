@@ -37,7 +37,7 @@ def row() -> dashboard.Row:
         ),
         panels.chart(
             "Dropped by the Collector",
-            "What a store refused for good, or what found the queue full: it is lost. The Collector's own log says why.",
+            "What a store refused for good, or what found the queue full: it is lost. The Collector's own log has the reason.",
             "cps",
             *(
                 panels.promql(
@@ -49,5 +49,5 @@ def row() -> dashboard.Row:
                 )
                 for signal in _SIGNALS
             ),
-        ).no_value("The Collector says nothing of itself"),
+        ).no_value("No metrics of the Collector"),
     )  # fmt: skip

@@ -185,7 +185,7 @@ class Run:
 
     @property
     def total(self) -> RunFigures | None:
-        """Figures of the whole run; None until it has ended."""
+        """Figures of the run; None until it has ended."""
         return self._kept.total
 
     @property

@@ -45,7 +45,7 @@ _INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{o
 
 @dataclass(slots=True)
 class _Beside:
-    """What samples tell of a step beside its stacks."""
+    """What samples show of a step beside its stacks."""
 
     growth: Growth = field(default_factory=Growth)  # Memory, by calibration samples
     busy: float = 0.0  # Sum of the shares of the time that the program's GPUs computed

@@ -150,7 +150,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _report_fault(end: LastResort, *, with_traceback: bool) -> int:
-    """Says in one line what went wrong in otel-quant, and how to report it."""
+    """Prints in one line what went wrong in otel-quant, and how to report it."""
     from otel_quant.views.text import printable
 
     if with_traceback:

@@ -109,7 +109,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number("nodes", _MAX_NODES),
         default=200_000,
         metavar="N",
-        help="give up on a model with more nodes, those of functions and bodies included "
+        help="give up on a model with more nodes, functions and bodies included "
         "(default: %(default)s)",
     )
     parser.add_argument(
@@ -213,7 +213,7 @@ def _inputs(texts: Sequence[str], models: Sequence[str]) -> Mapping[str, dict[st
 def _of_no_model(
     dims: Mapping[str, int], operators: Sequence[str], costs: Sequence[ModelCost]
 ) -> list[str]:
-    """What to say of dimensions and operators that no model has."""
+    """Messages on dimensions and operators that no model has."""
     return [
         f"--exclude: no model has an operator {printable(repr(name))}; expected one that --by op "
         "lists"
@@ -221,7 +221,7 @@ def _of_no_model(
         if costs and not any(cost.excluded.get(name) for cost in costs)
     ] + [
         f"--dim: no model has a dimension {printable(repr(name))}; expected a name from a model's "
-        "inputs or results, as the report lists those of inputs that were assumed"
+        "inputs or results; the report lists the dimensions that were assumed"
         for name in dims
         if costs and all(name in cost.unused_dims for cost in costs)
     ]

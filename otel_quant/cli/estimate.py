@@ -52,7 +52,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit",
         type=_limit,
         metavar="SIZE",
-        help="say whether it fits into so much memory, as in 16GiB: yes, no or perhaps",
+        help="answer whether it fits into so much memory, as in 16GiB: yes, no or perhaps",
     )
     parser.add_argument(
         "--probe",

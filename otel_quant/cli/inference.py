@@ -135,7 +135,7 @@ COMMAND: Final = Command(
     brief="benchmark models: latency, memory, kernels, findings",
     description=(
         "Runs ONNX models with onnxruntime, each in a process of its own, and shows side by side how "
-        "fast they are, in how much memory, which kernels ran, what went wrong, and how far off "
+        "fast they are, in how much memory, which kernels ran, findings, and how far off "
         "their outputs are from the first model's. script.py:function does the same for the PyTorch "
         "models that a function of a script returns with their inputs. Exit codes: 0 all were "
         f"measured, {FAILED} one could not be, {MISUSED} the command line makes no sense."

@@ -139,7 +139,7 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.launcher.recording import LaunchedRecording
 
     folder = Path(made)
-    # What we have to say waits for the end, not to stand within the program's output.
+    # Our messages wait for the end, not to stand within the program's output.
     held: list[logging.LogRecord] = []
 
     def hold(record: logging.LogRecord) -> bool:
@@ -298,7 +298,7 @@ def _require_exporter() -> None:
 
 
 def _not_started(name: str, error: OSError) -> UserError:
-    """Returns what to say, with the exit code that a shell has for it."""
+    """Returns the error for the user, with the exit code that a shell has for it."""
     from pathlib import Path
 
     from otel_quant.views.text import printable

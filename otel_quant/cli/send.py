@@ -89,7 +89,7 @@ COMMAND: Final = Command(
     brief="send a recording's telemetry to an OTLP endpoint",
     description=(
         "Sends the spans, log records and metrics of a recording under their own times and ids to "
-        "where OTEL_EXPORTER_OTLP_ENDPOINT and OpenTelemetry's other variables say. What has arrived "
+        "the endpoint that OTEL_EXPORTER_OTLP_ENDPOINT and its like configure. What has arrived "
         "before, from the program or from this command, arrives once more under the same ids: a "
         "store may then show it twice. Exits with 1 if the endpoint did not take it all; the "
         "recording is as it was and can be sent again."

@@ -57,18 +57,18 @@ class Findings(Generic[_Evidence]):
         return add
 
     def of(self, evidence: _Evidence, whole: float) -> tuple[Finding, ...]:
-        """Returns what went wrong in a run, what took longest first, with its share of the time."""
+        """Returns the findings of a run, what took longest first, with its share of the time."""
         made = []
         for kind, source, find in self._rows:
             for found in find(evidence):
                 micros = sum(kernel.time for kernel in found.kernels)
                 share = micros / (whole or 1.0)
-                wanted = f"; wanted: {found.remedy}" if found.remedy else ""
+                fix = f"; fix: {found.remedy}" if found.remedy else ""
                 made.append(
                     Finding(
                         kind,
                         printable(found.place, _LONGEST),
-                        f"{found.text} ({share_text(share)} of the time){wanted}",
+                        f"{found.text} ({share_text(share)} of the time){fix}",
                         found.remedy,
                         micros,
                         share,

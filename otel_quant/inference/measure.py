@@ -49,7 +49,7 @@ STOPPED: Final = "stopped"
 
 
 def measure_files(paths: Sequence[str], options: Options) -> InferenceResult:
-    """Measures ONNX files beside each other, and looks at what ran and what went wrong."""
+    """Measures ONNX files beside each other, and finds what ran and what is slow or wrong."""
     load = machine.load()
     with ExitStack() as kept:
         models = [OnnxModel(path, path, options, is_profiled=True) for path in paths]

@@ -393,7 +393,7 @@ def _compiled(evidence: Evidence) -> Iterator[Found]:
         nodes = f"{count:,} of {counted(every, 'node')}" if count else "an unknown number of nodes"
         text = (
             f"{provider} has compiled {nodes} of the file into {counted(len(kernels), 'kernel')}: "
-            "which types they ran in and what was fused there cannot be told"
+            "which types they ran in and what was fused there is not known"
         )
         yield Found(kernels[0].place, kernels, text)
 

@@ -284,7 +284,7 @@ class ModelResult:
     latency: Latency | None = None  # None where it was not measured; so the others
     memory: MemoryUse | None = None  # Its memory
     ran: Ran | None = None  # What ran; None of variants
-    findings: tuple[Finding, ...] = ()  # What went wrong, what took longest first
+    findings: tuple[Finding, ...] = ()  # What took longest first
     accuracy: Accuracy | None = None  # How far it is off; None for the first model
     # What quantizes, dequantizes and converts; of PyTorch models alone, as the next
     conversions: tuple[Conversion, ...] = ()

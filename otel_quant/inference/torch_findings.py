@@ -1,4 +1,4 @@
-"""What went wrong in a PyTorch model: where numbers are dequantized for operators, and the table of findings."""
+"""Findings in a PyTorch model: where numbers are dequantized for operators, and the table of findings."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ _OF_MODELS: Final = tuple(
         (INFERENCE_MEMORY_PEAK, "By", "Highest RSS of the model's process while the model ran; on a GPU, the most that its allocator held.", "183500800"),
         (INFERENCE_SPEEDUP, "1", "How many times as fast as the first model, the baseline; absent where the machine was too noisy to tell.", "2.7"),
         (INFERENCE_SQNR, "dB", "Signal to quantization noise of the outputs compared with the first model's outputs, of the worst output; absent where they are equal.", "31.4"),
-        (INFERENCE_FINDINGS, "{finding}", "What went wrong: kernels and conversions that ran otherwise than the model promises.", "3"),
+        (INFERENCE_FINDINGS, "{finding}", "Findings: kernels and conversions that ran otherwise than the model promises.", "3"),
         (INFERENCE_CONVERSIONS, "1", "Share of the time of all kernels in those that only convert: quantize, dequantize, cast, reorder or copy.", "0.12"),
     )
 )
@@ -265,7 +265,7 @@ OPERATOR_DURATION: Final = _attribute("quant.inference.operator.duration", "doub
 OPERATOR_SHARE: Final = _attribute("quant.inference.operator.share", "double", "1", "Their share of the time of all kernels.", ("operator",), "0.68")
 OPERATOR_TYPES: Final = _attribute("quant.inference.operator.types", "string", "", "Types and shapes of the kernel's operands, without scalars, and of its results.", ("operator",), "uint8 1x64x56x56 -> uint8 1x64x56x56")
 OPERATOR_MAC_RATE: Final = _attribute("quant.inference.operator.mac_rate", "double", "{mac}/s", "MACs per second.", ("operator",), "145000000000")
-FINDING_KIND: Final = _attribute("quant.inference.finding.kind", "string", "", "Kind of what went wrong: see [inference](inference.md).", ("finding",), "unfused")
+FINDING_KIND: Final = _attribute("quant.inference.finding.kind", "string", "", "Kind of the finding: see [inference](inference.md).", ("finding",), "unfused")
 FINDING_NODE: Final = _attribute("quant.inference.finding.node", "string", "", "Node of the model.", ("finding",), "/layer1/exp/Exp")
 FINDING_SHARE: Final = _attribute("quant.inference.finding.share", "double", "1", "Share of the time of all kernels.", ("finding",), "0.13")
 _attribute(CUSTOM_PREFIX + "<name>", "double", "", _CUSTOM, ("run", "step", "checkpoint"), "97.8")
@@ -336,7 +336,7 @@ DURATION_BUCKETS: Final[tuple[float, ...]] = (
 STEP_DURATION: Final = _metric("quant.step.duration", "histogram", "s", "Time from a step's start to its end.", (*STEP_LABELS, ERROR_TYPE), DURATION_BUCKETS)
 STEP_ACTIVE: Final = _metric("quant.step.active", "observable_gauge", "{step}", "Steps of that kind that are open now; 0 after the last of them has ended.", STEP_LABELS)
 RUN_START: Final = _metric("quant.run.start", "observable_gauge", "s", "When the run began, in seconds since the epoch. Its attributes name the run that a process belongs to: other metrics are joined with it by process.", (RUN_NAME, RUN_RANK, PROCESS_PID, RUN_TRACE_ID, INPUT_NAME, CALIBRATION_METHOD, CONFIG_NAME))
-RUN_LAST_SEEN: Final = _metric("quant.run.last_seen", "observable_gauge", "s", "When the run was last heard of, in seconds since the epoch: when its metrics were collected, or when it ended.", (RUN_NAME,))
+RUN_LAST_SEEN: Final = _metric("quant.run.last_seen", "observable_gauge", "s", "When the run was last seen, in seconds since the epoch: when its metrics were collected, or when it ended.", (RUN_NAME,))
 RUN_MEMORY_PEAK: Final = _metric("quant.run.memory.peak", "observable_gauge", "By", "Highest RSS of the process tree since the run began.", (RUN_NAME,))
 RUN_END: Final = _metric("quant.run.end", "observable_gauge", "s", "When the run ended, in seconds since the epoch; absent while it goes on, and for ever if it is killed.", (RUN_NAME,))
 RUN_MEMORY_LIMIT: Final = _metric("quant.run.memory.limit", "observable_gauge", "By", "Memory the process may use.", ())

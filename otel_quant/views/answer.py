@@ -1,4 +1,4 @@
-"""What is said of a recording first: how it ended, its peak, where its time went, what would help."""
+"""The first lines on a recording: how it ended, its peak, where its time went, what would help."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _WORTH: Final = 0.05
 
 
 def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
-    """Yields what is to be said after how it ended, the most important sentence first."""
+    """Yields the sentences that follow how it ended, the most important first."""
     yield from _error(recording, subject)
     yield from _peak_sentence(recording, subject, summary.peak(recording))
     growing = list(_growing(recording, subject))
@@ -149,8 +149,8 @@ def _error(recording: Recording, subject: Subject) -> Iterator[str]:
 
 
 def _error_text(error: str, message: str | None) -> str:
-    said = f": {cut(message, _LONGEST_MESSAGE)}" if message else ""
-    return f"{cut(error, _LONGEST_NAME)}{said}".rstrip(".")
+    text = f": {cut(message, _LONGEST_MESSAGE)}" if message else ""
+    return f"{cut(error, _LONGEST_NAME)}{text}".rstrip(".")
 
 
 def _path(names: Sequence[str]) -> str:
@@ -250,13 +250,13 @@ def _waited(recording: Recording) -> Iterator[str]:
         yield f"For {duration_text(waited)} of {whole} its main thread waited for a processor: a busy machine."
 
 
-def _bounds(recording: Recording, subject: Subject, said: Sequence[str]) -> Iterator[str]:
-    """Yields what bounds the steps that matter, longest first, and what to try; not what was said already."""
+def _bounds(recording: Recording, subject: Subject, named: Sequence[str]) -> Iterator[str]:
+    """Yields what bounds the steps that matter, longest first, and what to try; not what was named already."""
     peak = summary.peak(recording)
     known = [
         each
         for each in subject.steps
-        if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *said)
+        if each.step.attributes.get(semconv.STEP_BOUND_BY) not in (None, *named)
         and (
             each.own >= _WORTH * recording.duration or (peak is not None and each.step is peak.step)
         )
@@ -318,7 +318,7 @@ def ended_as(recording: Recording) -> str:
 
 
 def ending_lines(ending: Ending | None) -> list[str]:
-    """Returns what is to be said of an ending; nothing of a program that ended well."""
+    """Returns the lines on an ending; none for a program that ended well."""
     if ending is None or not _is_worth_telling(ending):
         return []
     facts = [*ending_facts(ending), *(("would help", each) for each in _advice(ending))]
@@ -342,7 +342,7 @@ def _advice(ending: Ending) -> list[str]:
 
 
 def _is_worth_telling(ending: Ending) -> bool:
-    """Returns whether there is more to say than an exit code."""
+    """Returns whether there is more to report than an exit code."""
     return bool(ending.signal or ending.process or ending.open_steps or ending.error)
 
 
@@ -460,5 +460,5 @@ def forecast_lines(recording: Recording) -> list[str]:
         for step in run.steps
         if step.end is None or step.samples is not None
     ]
-    said = ((each[1].name, [*filter(None, (time_left(*each), exceeded(*each)))]) for each in steps)
-    return [printable(f"{name}: {', '.join(texts)}") for name, texts in said if texts]
+    named = ((each[1].name, [*filter(None, (time_left(*each), exceeded(*each)))]) for each in steps)
+    return [printable(f"{name}: {', '.join(texts)}") for name, texts in named if texts]

@@ -62,7 +62,7 @@ _MOSTLY: Final = 0.9
 
 _LONGEST_NAME: Final = 80
 
-_TOGETHER: Final = "of more than 10,000 steps those of one name count as one: times are added up"
+_TOGETHER: Final = "of more than 10,000 steps, steps of one name count as one: times are added up"
 _SEEN: Final = 0.01
 """Part of a time that a wait makes at least where it is shown."""
 
@@ -203,7 +203,7 @@ def _where_most(comparison: Comparison, name: str, at: int, total: float) -> Ste
 
 
 def _figures(comparison: Comparison) -> Table | Lines:
-    """Returns the figures that differ, those of the total first, then the most important; and a note of the others."""
+    """Returns the figures that differ, the total's first, then the most important; and a note of the others."""
     shown: list[tuple[StepRow, FigureRow]] = []
     equal: list[FigureRow] = []
     unclear: list[FigureRow] = []
@@ -268,7 +268,7 @@ def _told_within(comparison: Comparison) -> Iterator[tuple[StepPath, str]]:
 
 
 def _names_text(rows: Sequence[FigureRow]) -> str:
-    """Returns the names of figures, of the main ones with their values; those of a model count as one."""
+    """Returns the names of figures, of the main ones with their values; figures of a model count as one."""
     found: dict[str, list[str]] = {}
     for each in sorted(rows, key=lambda row: row.figure.name not in _HEADLINED):
         name, of = each.figure.name, each.figure

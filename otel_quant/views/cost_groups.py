@@ -16,7 +16,7 @@ _NO_MODULE: Final = "(no module)"
 
 
 class GroupCost(NamedTuple):
-    """What several nodes cost together: those of one operator, or of one module."""
+    """What several nodes cost together: all of one operator, or of one module."""
 
     name: str  # The operator, or the module's path with slashes
     nodes: int  # How many there are

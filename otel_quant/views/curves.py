@@ -1,4 +1,4 @@
-"""The charts of a recording, and those of two that are compared.
+"""The charts of a recording, and of two recordings that are compared.
 
 About a thousand points are drawn of any number of readings, each the highest of its stretch, and the
 exact peak is a mark of its own.
@@ -29,7 +29,7 @@ _LEAST_BEFORE: Final = 0.01
 # --- curves as columns --------------------------------------------------------------------
 
 _SMOOTHED: Final = 4
-"""Buckets over which a rate is taken, or those of a second if these are more."""
+"""Buckets over which a rate is taken, or the buckets of a second if these are more."""
 
 _CELLS: Final = 10_000
 _FEWEST, _MOST = 200, 1_200
@@ -211,7 +211,7 @@ def charts_of(recording: Recording, subject: Subject) -> list[Chart]:
 
 
 def _outermost(recording: Recording) -> Mapping[str, RecordedCurve]:
-    """Returns the curves without those of processes that are in the curve of one above them."""
+    """Returns the curves without processes that are in the curve of one above them."""
     curves = recording.curves
     watched = {run.pid for run in recording.runs if run.pid is not None and run.process in curves}
     below = {run.process for run in recording.runs if run.parent_pid in watched}

@@ -77,7 +77,7 @@ class Column(NamedTuple, Generic[Item_contra]):
     longest: int = 0  # Characters of a text that are shown; 0: all
     spare: int = 0  # A narrow terminal leaves out those with 1 first, then 2, ..; 0: never
     is_bar: bool = False  # Whether a page draws a bar in its cells, of one scale for the table
-    title: str = ""  # What it means, where the heading does not say it
+    title: str = ""  # What it means, where the heading does not explain it
 
     @property
     def is_text(self) -> bool:
@@ -93,10 +93,10 @@ class Column(NamedTuple, Generic[Item_contra]):
 class Row(NamedTuple):
     """A row that has more to it than its cells."""
 
-    cells: Sequence[Cell]  # As many as there are columns, or only the first, with ``said``
+    cells: Sequence[Cell]  # As many as there are columns, or only the first, with ``remark``
     depth: int = 0  # How far its first cell is indented
     state: State = "ended"  # How the thing stands that it is about; a page marks what is not ended
-    said: str = ""  # A remark behind the cells; on a page instead of those that are missing
+    remark: str = ""  # A text behind the cells; on a page instead of those that are missing
     link: str = ""  # Where its first cell leads to on a page
 
 
@@ -197,7 +197,7 @@ class Box(NamedTuple):
     width: float
     depth: int  # Boxes above it
     text: str
-    row: int  # That of the flame, where the box is a step; else -1
+    row: int  # The flame's row, where the box is a step; else -1
     is_own: bool  # Whether it is the program's own code, or a step
 
 
@@ -207,7 +207,7 @@ class Flame(NamedTuple):
     title: str
     places: Sequence[tuple[str, str]]  # Text of a line, and its library
     # Row of the caller, -1 for none; place; microseconds and bytes of growth of the line itself. Of two sides these
-    # are of the new one, then follow those of the base, and which differ clearly with all below: 1 time, 2 growth
+    # are of the new one, then follow the base's, and which differ clearly with all below: 1 time, 2 growth
     rows: Sequence[Sequence[int]]
     outline: Sequence[Box] = ()  # What is shown without the page's script: time, libraries folded
     sides: tuple[

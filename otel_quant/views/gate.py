@@ -32,7 +32,7 @@ def check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str
 
 
 def is_doubtful(check: Check) -> bool:
-    """Whether a single run is said to be slower than another, and nothing is known of waits."""
+    """Whether a single run is judged slower than another, and nothing is known of waits."""
     is_single = check.difference is not None and check.difference.p is None
     is_time = check.limit is not None and check.limit.figure.kind == "time"
     return is_time and is_single and check.new is not None and check.new.bounds == check.new.values

@@ -154,8 +154,8 @@ class _Page:
         for row in given:
             cells = list(texts.of(row.cells))
             missing = len(texts.columns) - len(cells)
-            if row.said and not missing:
-                cells[0] = f"{cells[0]} ({row.said})"
+            if row.remark and not missing:
+                cells[0] = f"{cells[0]} ({row.remark})"
             titles = [cell.title if isinstance(cell, Quantity) else "" for cell in row.cells]
             shares = [
                 100 * cell / longest

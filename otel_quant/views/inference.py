@@ -103,8 +103,8 @@ def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Par
             yield beside._replace(id=f"inference-layers-{number}")
     for model in measured:
         if model.ran is not None or model.findings:
-            said = _said(model, with_sources=is_page)
-            yield Section(f"{model.path}: what went wrong", (Lines(said, is_list=True),))
+            points = _findings(model, with_sources=is_page)
+            yield Section(f"{model.path}: findings", (Lines(points, is_list=True),))
     if any(model.ran is not None for model in measured):
         yield _table(_MEMORY, measured, "memory", "Memory")
     errors = [
@@ -208,7 +208,7 @@ def _ratio(model: ModelResult) -> Cell:
 def _with_problem(model: ModelResult, cells: Sequence[Cell]) -> Row:
     if not model.problem:
         return Row(cells)
-    return Row(cells[:1], said=shortened(model.problem, _LONGEST_PROBLEM))
+    return Row(cells[:1], remark=shortened(model.problem, _LONGEST_PROBLEM))
 
 
 def _error(model: ModelResult) -> OutputError | None:
@@ -282,7 +282,7 @@ _TENSORS: Final[Sequence[Column[TensorError]]] = (
 
 
 def _notes(result: InferenceResult) -> Sequence[str]:
-    """Returns what numbers cannot say."""
+    """Returns what numbers cannot show."""
     notes = []
     for each in result.models:
         if each.accuracy is not None and each.accuracy.problem:
@@ -474,8 +474,8 @@ _BACKEND: Final[Sequence[Column[BackendKernel]]] = (
 )
 
 
-def _said(model: ModelResult, *, with_sources: bool) -> Sequence[str]:
-    """Returns what went wrong, what took longest first."""
+def _findings(model: ModelResult, *, with_sources: bool) -> Sequence[str]:
+    """Returns the findings, what took longest first."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for each in model.findings:
         groups.setdefault((each.kind, each.alike), []).append(each)

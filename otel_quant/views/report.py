@@ -214,7 +214,7 @@ def _processes_of(recording: Recording) -> tuple[str, list[Table]]:
 
 
 def _families(recording: Recording) -> dict[int | None, list[_Process]]:
-    """Returns the processes that one has started, by its id, slowest first; first those of none here."""
+    """Returns the processes that one has started, by its id, slowest first; processes that none here started come first."""
     every = by_process(recording)
     pids = {runs[0].pid for runs in every.values()}
     families: dict[int | None, list[_Process]] = {None: []}
@@ -239,7 +239,7 @@ def _families(recording: Recording) -> dict[int | None, list[_Process]]:
 
 
 def _in_order(families: Mapping[int | None, Sequence[_Process]]) -> Iterator[_Process]:
-    """Yields each process before those that it has started; those of a circle, as a file may have it, last."""
+    """Yields each process before the ones that it has started; a circle, as a file may have it, last."""
     left = dict(families)
     while left:
         waiting = list(reversed(left.pop(None if None in left else next(iter(left)))))
@@ -251,7 +251,7 @@ def _in_order(families: Mapping[int | None, Sequence[_Process]]) -> Iterator[_Pr
 
 
 class _Step(NamedTuple):
-    """A step as the processes took it: those of one process that have its name are one."""
+    """A step as the processes took it: steps of one process with the same name are one."""
 
     name: str
     seconds: dict[str, float]  # By process

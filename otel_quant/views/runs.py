@@ -114,13 +114,13 @@ def _page_parts(
     table = _list(runs, names, (path, *columns))._replace(caption="Runs")
     yield Section("Runs", (table.first(_MOST_ROWS, "run"),))
     if unreadable:
-        said, *lines = unreadable_lines(unreadable)
-        yield Lines((said,))
+        heading, *lines = unreadable_lines(unreadable)
+        yield Lines((heading,))
         yield Lines(lines, is_bad=True).first(_MOST_PROBLEMS)
 
 
 def _fields(names: Sequence[str]) -> tuple[Field, ...]:
-    """Returns the columns of the list, and those of further names before the path."""
+    """Returns the columns of the list, and columns of further names before the path."""
     *before, path = LISTED
     more = [name for name in dict.fromkeys(names) if name not in NAMES]
     return (*before, *(Field(name, name, unit_of(name), "") for name in more), path)

@@ -149,7 +149,7 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "host": {"host": "{}", "system": "{}"},
     "Python": {"python": "{}", "otel_quant": "otel-quant {}"},
 }
-"""Name -> keys whose values are shown there, each with how it is said."""
+"""Name -> keys whose values are shown there, each with its text."""
 
 
 def _run_data(recording: Recording, run: RecordedRun, peak: summary.Known | None) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def _run(model: Model) -> str:
 
 
 def _change(before: float | None, after: float | None) -> str:
-    if not before or after is None or max(before, after) > 1e300:  # a profile may say anything
+    if not before or after is None or max(before, after) > 1e300:  # a profile may have any
         return ""
     ratio = f"{after / before:.3g}"
     return f"x {ratio}" if ratio != "1" else "the same" if before == after else "nearly the same"
@@ -301,7 +301,7 @@ def _layers(role: str, model: Model) -> Table:
     return Table.of(columns, nodes, id=f"layers-{role}", caption=caption, known_only=True)
 
 
-_SAID: Final = {
+_MORE: Final = {
     "input_shapes": "for inputs of",
     "assumed": "assumed",
     "uncosted_ops": "without known costs",
@@ -310,15 +310,15 @@ _SAID: Final = {
 
 def _notes(role: str, model: Model) -> Iterator[str]:
     figures = _figures(model)
-    said = [str(model["path"])] if model.get("path") else []
+    facts = [str(model["path"])] if model.get("path") else []
     if figures.get("runtime"):
         stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
         reasons = [listed(figures.get("in_float", ()))] if figures.get("in_float") else []
         text = precision_text(stored, expected, str(figures["runtime"]), reasons)
-        said.append(f"contractions {text}")
-    said += [f"{words} {listed(figures[key])}" for key, words in _SAID.items() if figures.get(key)]
-    if said:
-        yield f"{role.capitalize()} model: {'; '.join(cut(each, _LONGEST_FACT) for each in said)}."
+        facts.append(f"contractions {text}")
+    facts += [f"{words} {listed(figures[key])}" for key, words in _MORE.items() if figures.get(key)]
+    if facts:
+        yield f"{role.capitalize()} model: {'; '.join(cut(each, _LONGEST_FACT) for each in facts)}."
     if model.get("error"):
         yield f"The {role} model could not be costed: {cut(str(model['error']), _LONGEST_FACT)}"
 
@@ -327,7 +327,7 @@ _RATIOS: Final = {"size": "size_ratio", "weight_bytes": "weight_bytes_ratio"}
 
 
 def _costs(run: RecordedRun) -> Iterator[dict[str, Any]]:
-    """Yields models by the keys of a profile, with the ratio of sizes to those of the float model."""
+    """Yields models by the keys of a profile, with the ratio of sizes to the float model's."""
     before: dict[str, Any] = {}
     for model in run.models:
         cost = {key: model[key] for key in ("role", "path") if key in model}

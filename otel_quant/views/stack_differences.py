@@ -1,7 +1,7 @@
 """Which lines of code make two sides of a comparison differ: a table for a step, and a graph for all.
 
 Times are without waits for a processor. The sampler sees a line about 20 times a second: what is less than three times the root of
-the number of samples, less than a hundredth of the whole, or differs within a side as well, is noise.
+the number of samples, less than a hundredth of the total, or differs within a side as well, is noise.
 """
 
 from __future__ import annotations

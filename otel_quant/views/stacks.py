@@ -63,7 +63,7 @@ def answer(stacks: Sequence[SeenStack], measure: Measure) -> str:
 
 
 def parts(stacks: Sequence[SeenStack], measure: Measure) -> list[Part]:
-    """Returns the lines of the program, and those of all code, with the most time or memory growth."""
+    """Returns the lines of the program, and the lines of all code, with the most time or memory growth."""
     return [
         Lines([f"{answer(stacks, measure)}."]),
         _calls(stacks, measure),
@@ -99,7 +99,7 @@ def flame(stacks: Sequence[SeenStack]) -> Flame:
 
 
 class Tree:
-    """Stacks as rows, each below that of its caller; the first is the root."""
+    """Stacks as rows, each below its caller's row; the first is the root."""
 
     def __init__(self, stacks: Iterable[SeenStack]) -> None:
         self.places: dict[tuple[str, str], int] = {("all steps", ""): 0}  # Text and library
@@ -217,7 +217,7 @@ def speedscope(stacks: Sequence[SeenStack], name: str) -> str:
 def pprof(stacks: Sequence[SeenStack]) -> bytes:
     """Returns a profile of `go tool pprof` (protobuf, compressed): time and memory growth, by step.
 
-    The fields are those of github.com/google/pprof/blob/main/proto/profile.proto.
+    The fields are defined in github.com/google/pprof/blob/main/proto/profile.proto.
     """
     texts: dict[str, int] = {"": 0}
     frames: dict[Place, int] = {}

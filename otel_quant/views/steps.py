@@ -311,7 +311,7 @@ COLUMNS: Final = (
 
 
 def columns_of(run: ShownRun) -> list[Column[StepRow]]:
-    """Returns the columns in which a row has a value; those of the program's own metrics come last."""
+    """Returns the columns in which a row has a value; columns of the program's own metrics come last."""
     return _known((*COLUMNS, *_custom_columns(run)), run.rows, with_seen=True)
 
 
@@ -427,7 +427,7 @@ def _state_text(row: StepRow) -> str | None:
         return None
     state, error = STATES[row.step.state].cell, row.step.error
     if row.step.state == "lost" and not row.of.recording.path.is_dir():
-        return "open"  # a file does not say whether its process is alive
+        return "open"  # a file does not show whether its process is alive
     if error is None:
         return state
     return f"{state}: {error}{f': {row.step.error_message}' if row.step.error_message else ''}"

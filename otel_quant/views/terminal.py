@@ -72,9 +72,9 @@ def _table(table: Table, width: int | None) -> Iterator[str]:
     shown: dict[tuple[Sequence[Cell], str], tuple[str, ...]] = {}
     rows: list[tuple[str, tuple[str, ...]]] = []
     for row in map(row_of, table.rows):
-        alike = (tuple(row.cells[1:]), row.said)
+        alike = (tuple(row.cells[1:]), row.remark)
         if alike not in shown:
-            known = (*texts.whole((None, *row.cells[1:]))[1:], row.said)
+            known = (*texts.whole((None, *row.cells[1:]))[1:], row.remark)
             shown[alike] = rest = tuple(map(printable, known))
             others = list(map(max, others, map(width_of, rest)))
         name = "  " * row.depth + printable(texts.of(row.cells[:1])[0])

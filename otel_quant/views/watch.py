@@ -112,7 +112,7 @@ class Looked:
 
 
 _SILENT: Final = 5.0
-"""Seconds after which a reading is said to be old; there is one each second."""
+"""Seconds after which a reading is shown as old; there is one each second."""
 
 
 def _progress(each: PlacedStep) -> list[str]:

@@ -92,13 +92,13 @@ def _markdown_lines(lines: Sequence[str], *, is_list: bool) -> str:
 
 def _markdown_table(table: Table) -> Iterator[str]:
     texts = Texts(table)
-    said = any(isinstance(row, Row) and row.said for row in table.rows)
-    headings = [*texts.headings_with_units, *([""] if said else [])]
+    has_remarks = any(isinstance(row, Row) and row.remark for row in table.rows)
+    headings = [*texts.headings_with_units, *([""] if has_remarks else [])]
     yield f"| {' | '.join(map(_escaped, headings))} |\n"
     rule = ["---" if each.is_text else "---:" for each in texts.columns]
-    yield f"| {' | '.join([*rule, *(['---'] if said else [])])} |\n"
+    yield f"| {' | '.join([*rule, *(['---'] if has_remarks else [])])} |\n"
     for row in map(row_of, table.rows):
         shown = list(map(_escaped, texts.whole(row.cells)))
         shown[0] = "\u00a0" * 2 * row.depth + shown[0]
-        shown += [_escaped(row.said)] if said else []
+        shown += [_escaped(row.remark)] if has_remarks else []
         yield f"| {' | '.join(shown)} |\n"

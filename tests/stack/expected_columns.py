@@ -64,9 +64,7 @@ COLUMNS = {
         "Model, Node, Operator, Time [s], Share [percentunit], MACs per second [short], Types, "
         "Provider"
     ),
-    ("Inference", "What went wrong"): (
-        "Run, Model, Kind, What went wrong, Share of time [percentunit]"
-    ),
+    ("Inference", "Findings"): ("Run, Model, Kind, Finding, Share of time [percentunit]"),
     ("Inference", "Measured models"): (
         "Began, Run, Model, File, Runtime, Version, Runs [short], Weights [bytes], Time in kernels "
         "[s], Not measured"

@@ -30,7 +30,7 @@ SHOWN: Final[dict[str, tuple[str, ...]]] = {
     "Latency: Run": (MEASURED,),
     "Peak memory: Run": (MEASURED,),
     "Time in conversions: Run": (MEASURED,),
-    "What went wrong: Run, Model, Kind": (f"{MEASURED}, exp, unfused",),
+    "Findings: Run, Model, Kind": (f"{MEASURED}, exp, unfused",),
     "Measured models: Model, File, Runtime, Not measured": (
         "exp, exp.onnx, onnxruntime, -",
         "float, float.onnx, onnxruntime, -",

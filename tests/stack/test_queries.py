@@ -514,7 +514,7 @@ def test_every_panel_shows_data_or_a_reason(
     # Only a run that something slows has time for a forecast.
     has_forecast = bool(world.metric(f"last_over_time({left}[1h])"))
     unsaid = {
-        ("Quantization run", "Time left"): "no calibration is open, or the reader does not say"
+        ("Quantization run", "Time left"): "no calibration is open, or the reader has no length"
     }
     assert {
         (dashboard, title): each.panel["fieldConfig"]["defaults"]["noValue"]

@@ -62,7 +62,7 @@ def plain(value: Any, within: tuple[int, ...] = ()) -> Any:
     if isinstance(value, Sequence) and not hasattr(value, "_asdict"):
         return [plain(each, within) for each in value]
     if isinstance(value, functools.partial):
-        # With defaults: the type of an observer's values is often that of its class.
+        # With defaults: the type of an observer's values is often its class's type.
         kind = value.func.__qualname__
         values = Arguments(value.func).bound(value.args, value.keywords, is_whole=False)
     else:
@@ -196,7 +196,7 @@ def _of_values(role: str, data: Any) -> list[tuple[str, AttributeValue]]:
 
 
 def _attributes(attribute: str, value: Any) -> Iterator[tuple[str, AttributeValue]]:
-    """Yields what a value under a usual name makes; nothing of one that is not what the name says."""
+    """Yields what a value under a usual name makes; nothing where the value does not fit the name."""
     if attribute == semconv.GRANULARITY:
         if isinstance(value, list) and value:
             value = value[-1]  # of activations, of weights

@@ -22,7 +22,7 @@ from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.schema import semconv
 from otel_quant.schema.records import ProfileStep
 
-# Whether ``collect_data`` is running: that of MinMax calls ``compute_data`` itself.
+# Whether ``collect_data`` is running: MinMax's own calls ``compute_data`` itself.
 _COLLECTING: Final[ContextVar[bool]] = ContextVar("otel_quant_collecting", default=False)
 
 

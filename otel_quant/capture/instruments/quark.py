@@ -5,7 +5,7 @@ differently has fewer attributes.
 
 Quark marks its steps with a decorator, which opens a scope at each call: the function and its arguments are
 in the frame that does so. A step is opened and closed just after Quark's own checkpoint: metrics that the program
-has added to Quark's profiler are not asked a second time, their values are those of Quark's record.
+has added to Quark's profiler are not asked a second time, their values come from Quark's record.
 """
 
 from __future__ import annotations

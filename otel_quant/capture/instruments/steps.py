@@ -1,6 +1,6 @@
 """What wrappers make of calls: steps, and operations around them, with attributes and models.
 
-A call of an entry point is an operation: no step, and no span. It has the name of the library at work, so
+A call of an entry point is an operation: no step, and no span. It has the name of the library that runs, so
 that a library on which that one is built, and which it calls to do its own work, reports nothing between its
 steps either; it has the attributes for the steps within; it holds a step that several calls make up; and in a
 worker process its end is when telemetry is sent.
@@ -91,7 +91,7 @@ def around() -> tuple[Operation, ...]:
 def _within(
     outer: Mapping[str, AttributeValue], attributes: Mapping[str, AttributeValue]
 ) -> dict[str, AttributeValue]:
-    """Returns attributes with those around them; the configuration of the outermost call is the whole one."""
+    """Returns attributes with the outer call's; only the outermost call has the complete configuration."""
     found = {**outer, **attributes}
     if semconv.CONFIG_HASH in outer:
         found[semconv.CONFIG_HASH] = outer[semconv.CONFIG_HASH]
@@ -375,7 +375,7 @@ def _as_operation(
 
 @contextmanager
 def _failed_step_of(name: str, library: Library) -> Iterator[None]:
-    """Makes a call that raises before its first step a step: nothing else would tell of it."""
+    """Makes a call that raises before its first step a step: nothing else would report it."""
     began: Reading | None = None
     with FAULTS.kept_in(OPENING_A_STEP):
         if HOOKS.active and not is_reported_already(name, library):

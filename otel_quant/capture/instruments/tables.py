@@ -330,7 +330,7 @@ NEURAL_COMPRESSOR: Final = Library(
 
 # --- vLLM's LLM Compressor: a recipe applied to a language model in one shot --------------
 
-# A pipeline takes the samples through the whole model, or through one part of it after another, and the recipe's
+# A pipeline takes the samples through the complete model, or through one part of it after another, and the recipe's
 # modifiers quantize as they pass.
 
 _ONESHOT: Final = "llmcompressor.entrypoints.oneshot"

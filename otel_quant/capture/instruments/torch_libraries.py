@@ -340,7 +340,7 @@ def saving(function: Function, hook: Hook, library: Library) -> Function:
         with FAULTS.kept_in(f"hook {hook.target}"):
             given = vars(model).get("save_pretrained")
             if given is not None and given is not before:
-                # Its signature is that of the method of the class, which has `self` before it.
+                # Its signature is the same as the class's method has, behind `self`.
                 arguments = Arguments(given, ("save_directory",))
                 model.save_pretrained = as_library_step(
                     given, hook.step, library, arguments=arguments, sources=folder

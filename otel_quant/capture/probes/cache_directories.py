@@ -86,7 +86,7 @@ def _sizes(folder: Path) -> Iterator[int]:
 
 
 CACHE_DIRECTORIES: Final = CacheDirectories()
-"""Those of this process."""
+"""The cache directories of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=CACHE_DIRECTORIES.forget)

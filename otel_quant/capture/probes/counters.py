@@ -166,7 +166,7 @@ class ThreadWaits:
                     continue  # the thread has ended, or the system has no such file
                 if waited is not None:
                     found[thread] = waited
-                    # A lower figure is that of a new thread with the id of one that has ended.
+                    # A lower figure belongs to a new thread with the id of one that has ended.
                     self._sum += max(0, waited - self._last.get(thread, 0))
         if not found and not self._last:
             return None
@@ -175,7 +175,7 @@ class ThreadWaits:
 
 
 def _waited(schedstat: bytes) -> int | None:
-    """Returns nanoseconds; None of a kernel that does not count: it says that nothing ever ran."""
+    """Returns nanoseconds; None of a kernel that does not count: it reports that nothing ever ran."""
     _, waited, turns = schedstat.split()
     return int(waited) if turns != b"0" else None
 

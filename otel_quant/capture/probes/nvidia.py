@@ -45,7 +45,7 @@ _SLOWED_BY: Final = (
     (0x40, "heat (by hardware)"),
     (0x80, "power brake"),
 )
-"""Bits of NVML's clock event reasons that tell of trouble. Being idle, a limit of clocks that
+"""Bits of NVML's clock event reasons that mean trouble. Being idle, a limit of clocks that
 somebody has set and the power cap under load are not."""
 
 _CORE, _SM_CLOCK, _MEMORY_CLOCK, _UNCORRECTED, _SINCE_LOADED = 0, 1, 2, 1, 0

@@ -111,7 +111,7 @@ def _walk(pid: int, newest: int) -> tuple[int, ...]:
 
 
 def _with_new(known: tuple[int, ...], ancestor: int, ids: range) -> tuple[int, ...]:
-    """Returns the descendants with those of some new ids that are processes of the tree."""
+    """Returns the descendants with the new ids that are processes of the tree."""
     tree = {ancestor, *known}
     for new in ids:
         if new in tree:  # forked during the last walk, which found it
@@ -120,7 +120,7 @@ def _with_new(known: tuple[int, ...], ancestor: int, ids: range) -> tuple[int, .
             status = read_proc(f"/proc/{new}/status")
         except OSError:
             continue  # it has ended
-        # An id may be that of a thread, whose group has another.
+        # An id may belong to a thread, whose group has another.
         if number_in(status, b"\nTgid:") == new and number_in(status, b"\nPPid:") in tree:
             tree.add(new)
             known = (*known, new)
@@ -136,7 +136,7 @@ def _newest_pid() -> int:
 
 
 def _children_of(pid: int) -> list[int]:
-    """Returns the children of one process: those of each thread, as the kernel lists them."""
+    """Returns the children of one process: of each thread, as the kernel lists them."""
     children: list[int] = []
     for thread in threads_of(pid):
         try:

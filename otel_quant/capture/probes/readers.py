@@ -70,7 +70,7 @@ class Probes:
         self._serial = _sources([r for r in self.resources if r.reads_proc], probes)
         self._concurrent = _sources([r for r in self.resources if not r.reads_proc], probes)
         # One thread at a time reads `/proc`: the kernel counts the bytes that any thread reads there as the
-        # program's, and the disk probe can subtract only those of finished reads. Reentrant: a signal handler
+        # program's, and the disk probe can subtract only bytes of finished reads. Reentrant: a signal handler
         # may take a reading in the middle of one.
         self._turn = threading.RLock()
 
@@ -155,7 +155,7 @@ that wakes up may wait for a core."""
 
 _COMPARED: Final = 3
 """Samples of which the one with the middle cost is charged. A single one that took 50 times as
-long, as happens on a busy machine, says nothing about the next."""
+long, as happens on a busy machine, does not predict the next."""
 
 _LARGEST_CREDIT: Final = 1.0
 """Seconds by which sampling may be ahead of its budget, so that one expensive sample after

@@ -60,7 +60,7 @@ def run_identity_of(run: RunInfo) -> dict[str, AttributeValue]:
 
 
 def origin_of(run: RunInfo, first: Reading) -> dict[str, AttributeValue]:
-    """Returns the attributes that say what made a run."""
+    """Returns the attributes that describe what made a run."""
     names = tuple(gpu.name for gpu in first.gpus if gpu.name)
     return {**run.origin, semconv.GPU_NAMES: names} if run.origin and names else {**run.origin}
 

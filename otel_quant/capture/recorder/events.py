@@ -69,7 +69,7 @@ class EventMaker:
         return {}
 
     def custom_of_run(self, reading: Reading, peaks: Peaks) -> dict[str, object]:
-        """Asks for the values of the whole run."""
+        """Asks for the values of the run."""
         if self._metrics is not None:
             with self._boundary:
                 return self._metrics.at_end(reading, self.baseline, peaks)
@@ -236,7 +236,7 @@ class EventMaker:
         error: BaseException | None,
         taken: Event,
     ) -> Event:
-        """Completes the end of the run; `custom` are the values of the whole run."""
+        """Completes the end of the run; `custom` are the values of the run."""
         reading, peaks = taken.reading, whole.tracker.result()
         assert reading is not None
         taken.kind, taken.latest_custom = "run.ended", {**taken.latest_custom, **custom}

@@ -131,7 +131,7 @@ class OpenStep:
     warned_of: set[str | None] = field(default_factory=set)
     has_stalled: bool = False  # Whether that was so at the last reading
     closed: bool = False  # Whether its end has begun
-    # Whether it ends when what contains it does, without a failure: nothing else may tell of its end
+    # Whether it ends when what contains it does, without a failure: nothing else may report its end
     ends_with_parent: bool = False
     # Nanoseconds that its thread had run when it was opened
     thread_ns: int = field(default_factory=time.thread_time_ns)

@@ -134,8 +134,8 @@ SYSTEMS: Final[Mapping[str, Mapping[str, str]]] = {
         semconv.VCS_REPOSITORY: "{BUILD_REPOSITORY_URI}",
     },
 }
-"""By the variable that says which system it is, the attributes. One is left out if one of the
-variables in braces is unset. They are those that the systems document: GitHub Actions ("Variables
+"""By the variable that identifies the system, the attributes. One is left out if one of the
+variables in braces is unset. The systems document them: GitHub Actions ("Variables
 reference"), GitLab ("Predefined CI/CD variables reference"), Jenkins ("Using environment variables"),
 Azure Pipelines ("Predefined variables")."""
 

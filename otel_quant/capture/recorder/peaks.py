@@ -17,7 +17,7 @@ _MEMORY = "memory"
 
 
 _Tracked = Mapping[str, tuple[tuple[Figure, ...], tuple[Figure, ...]]]
-"""By the name of a resource: its figures that have a peak, and those of its devices."""
+"""By the name of a resource: its figures that have a peak, and its devices' figures."""
 
 
 def with_peaks(resources: Sequence[Resource]) -> _Tracked:

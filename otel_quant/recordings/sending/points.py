@@ -90,7 +90,7 @@ class RecordedMeters:
     create_observable_counter = create_observable_gauge
 
     def observe_run(self, *, has_ended: bool) -> None:
-        """Adds when the run began, was last heard of and ended, and its peak."""
+        """Adds when the run began, was last seen and ended, and its peak."""
         for name in _OF_RUN:
             for observation in self._observed[name](None):
                 is_now = name == semconv.RUN_LAST_SEEN and not has_ended

@@ -14,7 +14,7 @@
   };
   const share = (value, of) => `${((100 * value) / (of || 1)).toFixed(1)} %`;
 
-  // Rows are [parent, place, microseconds, bytes], of two sides those of the new one, then those of the base and
+  // Rows are [parent, place, microseconds, bytes], of two sides first the new side's, then the base's and
   // which of both differ clearly; a place is [text, library]. The root is the first.
   function treeOf({ places, rows, sides }, at, folds) {
     const nodes = rows.map((row, index) => {
@@ -63,7 +63,7 @@
 
   for (const figure of document.querySelectorAll(".flame")) {
     const data = JSON.parse(figure.querySelector("script").textContent);
-    const plot = figure.querySelector(".plot"), said = figure.querySelector(".reading");
+    const plot = figure.querySelector(".plot"), reading = figure.querySelector(".reading");
     const by = figure.querySelector("select"), folds = figure.querySelector("[type=checkbox]");
     const search = figure.querySelector("[type=search]"), lines = figure.querySelector(".lines");
     const [base, side] = data.sides;
@@ -103,8 +103,8 @@
         box.tabIndex = depth === 0 ? 0 : -1;
         box.className = isFound ? "found" : looks(node);
         Object.assign(box.style, { left: `${100 * left}%`, width: `${100 * width}%`, top: `${ROW * depth}px` });
-        box.addEventListener("focus", () => { said.textContent = words(node); });
-        box.addEventListener("mouseenter", () => { said.textContent = words(node); });
+        box.addEventListener("focus", () => { reading.textContent = words(node); });
+        box.addEventListener("mouseenter", () => { reading.textContent = words(node); });
         box.addEventListener("click", () => zoom(node));
         Object.assign(box, { node, depth, left });
         plot.append(box);
@@ -116,8 +116,8 @@
       };
       place(zoomed, 0, 0, false);
       plot.style.height = `${ROW * (deepest + 1)}px`;
-      if (wanted) said.textContent = `${share(found.width, zoomed.width)} is at lines with “${search.value}”`;
-      // Those of all steps stand below, with more columns.
+      if (wanted) reading.textContent = `${share(found.width, zoomed.width)} is at lines with “${search.value}”`;
+      // The lines of all steps stand below, with more columns.
       lines.replaceChildren(...(zoomed === root || side ? [] : Object.values(measures).flatMap(table)));
     }
 
@@ -161,7 +161,7 @@
       zoomed = root;
       path = [root];
       draw();
-      said.textContent = words(root);
+      reading.textContent = words(root);
     }
 
     // A step in the table above: the link names its row.

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the charts of a page from its data. The formats of values are those of units.py.
+// Draws the charts of a page from its data. The formats of values are the same as in units.py.
 (() => {
   const source = document.getElementById("data");
   if (source === null) return;

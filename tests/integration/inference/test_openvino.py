@@ -52,11 +52,11 @@ def test_a_finding_explains_what_cannot_be_measured_in_a_compiled_model(folder: 
 def test_operators_outside_the_compiled_part_are_named(folder: Path) -> None:
     compiled_in_part().save(folder / "mixed.onnx")
     out = _printed(folder, "mixed.onnx")
-    said = out.partition("what went wrong\n")[2]
+    said = out.partition(": findings\n")[2]
     assert [line.partition(" (")[0] for line in sorted(said.splitlines())] == [
         f"- Det `det` ran on CPUExecutionProvider and not on {_PROVIDER}, which took no Det of the file",
         f"- {_PROVIDER} has compiled 7 of 8 nodes of the file into 2 kernels: which types they ran in "
-        "and what was fused there cannot be told",
+        "and what was fused there is not known",
     ]
     assert "(6 nodes, compiled) OpenVINO-EP-subgraph" in out
     assert "(1 node, compiled) OpenVINO-EP-subgraph" in out

@@ -57,7 +57,7 @@ def test_a_remedy_that_is_applied_removes_its_finding(
     assert (defect.problem, mended.problem) == ("", "")
     before = [each for each in defect.findings if each.remedy == text]
     assert before, defect.findings
-    assert all(each.sentence.endswith(f"; wanted: {text}") for each in before)
+    assert all(each.sentence.endswith(f"; fix: {text}") for each in before)
     assert not {map(_of, before)} & {map(_of, mended.findings)}, mended.findings
     assert not any(each.remedy for each in mended.findings), mended.findings
 

@@ -123,7 +123,7 @@ def test_a_dimension_that_no_model_has_is_an_error(capsys: pytest.CaptureFixture
     assert (code, err) == (
         1,
         "otel-quant: --dim: no model has a dimension 'n'; expected a name from a model's inputs or "
-        "results, as the report lists those of inputs that were assumed\n",
+        "results; the report lists the dimensions that were assumed\n",
     )
 
 

@@ -144,7 +144,7 @@ def test_a_finding_explains_what_is_unknown_about_compiled_nodes(tmp_path: Path)
         return [(each.kind, each.node, each.sentence.partition(" (")[0]) for each in every]
 
     name = f"{compiler}_OpenVINO-EP-subgraph_5_0"
-    cannot = "which types they ran in and what was fused there cannot be told"
+    cannot = "which types they ran in and what was fused there is not known"
     outside = f"Det `det` ran on CPUExecutionProvider and not on {compiler}"
     assert found(parts) == [
         (

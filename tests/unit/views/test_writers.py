@@ -46,7 +46,7 @@ STEPS = Table(
             depth=1,
             state="failed",
         ),
-        Row(("Missing",), state="lost", said="the file is empty"),
+        Row(("Missing",), state="lost", remark="the file is empty"),
     ),
     id="steps",
     caption="Steps",

@@ -176,7 +176,7 @@ def test_many_steps_with_the_same_name_are_merged(
     assert main(["compare", few, many, "--fail-over", "Block:duration=10%"]) == 1
     shown = capsys.readouterr().out
     assert "worse: Block: Block:duration=10%: has failed" in shown
-    assert "of more than 10,000 steps those of one name count as one" in shown
+    assert "of more than 10,000 steps, steps of one name count as one" in shown
     (run,) = compared_runs([[many]], lambda name: read(Path(name)))[0]
     for name in ("Block", "Layer"):
         assert by_line(of_step(stacks_in(run.recording), name))[LINE].time == 101 * 10**9

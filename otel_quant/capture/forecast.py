@@ -11,7 +11,7 @@ from otel_quant.schema.stacks import Place
 
 _SEEN: Final = 0.35
 """Part of the growth up to the limit that has to be seen before a warning. A leak that reaches the
-limit after an hour is told of after 21 minutes; saw teeth that take less of the room are not told of
+limit after an hour is reported after 21 minutes; saw teeth that take less of the room are not reported
 in their first tooth."""
 
 _MOST_TIMES: Final = 256

@@ -235,7 +235,7 @@ def _of_quark() -> str:
 
 
 def text_of(error: Exception) -> str:
-    """Returns an error as its parent is told it."""
+    """Returns an error as it is sent to the parent."""
     text = str(error)
     if isinstance(error, MisfitError):
         return text

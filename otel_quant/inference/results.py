@@ -380,7 +380,7 @@ def is_of_few_bits(type_name: str) -> bool:
 
 
 def merged_facts(facts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Returns what is known of models as one list: what differs is told of each by its name."""
+    """Returns what is known of models as one list: what differs is listed for each by its name."""
     found: dict[str, str] = {}
     for fact in dict.fromkeys(fact for known in facts.values() for fact in known):
         texts = {name: known[fact] for name, known in facts.items() if known.get(fact)}

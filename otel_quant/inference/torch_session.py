@@ -344,5 +344,5 @@ def _gpus() -> Sequence[int]:
 
 
 def text_of(error: Exception) -> str:
-    """Returns an error as its parent is told it."""
+    """Returns an error as it is sent to the parent."""
     return str(error) if isinstance(error, VariantsError) else error_text(error)

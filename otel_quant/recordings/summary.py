@@ -467,7 +467,7 @@ class Windows:
 # --- growth -------------------------------------------------------------------------------
 
 _GROWTH_LASTS: Final = 3.0
-"""Seconds that a step takes at least of which it is told that memory goes on growing."""
+"""Shortest step, in seconds, that is reported when its memory goes on growing."""
 
 _GROWS: Final = 64 * 10**6
 """Bytes by which it grows at least."""

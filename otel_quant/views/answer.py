@@ -372,7 +372,7 @@ def _why(ending: Ending) -> str:
 
 def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
     """Yields what is known beside that, each with its name, without the advice."""
-    # Of a program that has failed by itself, the exception is told before.
+    # Of a program that has failed by itself, the exception is named before.
     is_known = (
         ending.signal or ending.process or ending.cause or ending.out_of_memory or ending.error
     )

@@ -17,7 +17,7 @@ from otel_quant.views.cells import cell_text, number_text
 _MOST_NAMED: Final = 3
 _LONGEST_FACT: Final = 200
 _SEEN: Final = 0.01
-"""Part of a time that a wait makes at least where it is told."""
+"""Part of a time that a wait makes at least where it is shown."""
 
 DOUBT: Final = (
     "With one run on each side a busy machine looks like a slower program; four on each side can tell "

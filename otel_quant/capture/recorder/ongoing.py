@@ -104,7 +104,7 @@ def _within(sink: Sink, method: _Receive) -> _Receive:
 
 
 _BETWEEN: Final = 1_000_000_000
-"""Nanoseconds between two readings that the sinks are told of. With the sampler's longest pause the
+"""Nanoseconds between two readings that the sinks receive. With the sampler's longest pause the
 last one of a run that is killed is less than 2 s old."""
 
 
@@ -209,7 +209,7 @@ class Ongoing:
 
     def __init__(self, resources: Sequence[Resource]) -> None:
         self._with_peaks = with_peaks(resources)
-        self._told_ns = 0  # monotonic clock of the last reading that sinks were told of
+        self._told_ns = 0  # monotonic clock of the last reading that the sinks received
         self.latest: Reading | None = None
         self.whole: Period | None = None
         self.unreported: Period | None = None  # The part that a worker has not reported yet
@@ -258,7 +258,7 @@ class Ongoing:
             period.failed += failed
 
     def is_due(self) -> bool:
-        """Returns whether the sinks are to be told of the next sample."""
+        """Returns whether the sinks are to receive the next sample."""
         return time.perf_counter_ns() - self._told_ns >= _BETWEEN
 
     def add_to_forecasts(self, reading: Reading) -> None:
@@ -268,7 +268,7 @@ class Ongoing:
                 step.forecast.add(step.samples, reading)
 
     def progress(self, reading: Reading) -> list[tuple[OpenStep, StepProgress]]:
-        """Returns how far the open steps are at a reading that the sinks are told of."""
+        """Returns how far the open steps are at a reading that the sinks receive."""
         self._told_ns = reading.clock_ns
         return [(step, step.progress(reading.clock_ns)) for step in self.open.values()]
 

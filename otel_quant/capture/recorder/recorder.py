@@ -315,7 +315,7 @@ class Recorder:
             step.attributes[attribute] = count + 1
 
     def expect_samples(self, step: OpenStep, total: int) -> None:
-        """Notes how many calibration samples a step will consume, the first time that it is told."""
+        """Notes how many calibration samples a step will consume, the first time that it is given."""
         with self._lock:  # a second thread counts nothing before the sinks know of the total
             if step.expected_samples is None:
                 step.expected_samples = total

@@ -37,7 +37,7 @@ LIBRARIES: Final[Mapping[str, str]] = {
     "openvino": "openvino",
     "optimum": "optimum",
 }
-"""The libraries whose versions are told beside those with hooks: module and distribution."""
+"""The libraries without hooks whose versions are reported, too: module and distribution."""
 
 
 def new_run_info(

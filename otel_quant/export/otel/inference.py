@@ -29,10 +29,10 @@ from otel_quant.schema.events import present
 from otel_quant.version import VERSION
 
 MOST_OPERATORS: Final = 10
-"""Operators, and kernels, of a model that are told: the slowest."""
+"""Operators, and kernels, of a model that are sent: the slowest."""
 
 MOST_FINDINGS: Final = 20
-"""Findings of a model that are told: those that take most time."""
+"""Findings of a model that are sent: the ones that take most time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RunContext:
     # Name of the run; empty for the run of the step that it is measured in; without one the name is
     # made of the service and the time of the first measurement
     run: str = ""
-    paths: bool = True  # Whether file paths may be told
+    paths: bool = True  # Whether file paths may be sent
 
 
 def report(

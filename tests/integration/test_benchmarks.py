@@ -1,4 +1,4 @@
-"""The benchmarks run and say their ratio. What it is belongs to the machine, not here."""
+"""The benchmarks run and print their ratio. Its value depends on the machine and is not tested."""
 
 from __future__ import annotations
 

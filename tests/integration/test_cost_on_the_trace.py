@@ -118,7 +118,7 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
         expected |= totals
     assert model_attributes(root.attributes) == expected
 
-    # Not a moment of it is charged to a step.
+    # No part of that time is charged to a step.
     for step in otlp.children(root):
         if step.name != "model cost":
             for span in spans:

@@ -83,7 +83,7 @@ def signals_of_one_run() -> dict[str, object]:
 
 
 def ran(folder: Path, *command: str | Path, **variables: str) -> str:
-    """Runs a Python command to a good end, in which it says nothing on standard error."""
+    """Runs a Python command, which exits with 0 and prints nothing on standard error."""
     done = subprocess.run(
         [sys.executable, *command], cwd=folder, env=variables, capture_output=True, text=True,
         timeout=120,

@@ -50,7 +50,7 @@ class Shown:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has nothing but the text that says so."""
+        """Whether it has only the text for no data."""
         nothing = self.panel.get("fieldConfig", {}).get("defaults", {}).get("noValue")
         return not any(
             value != nothing for frame in self.frames for one in frame for value in one.values

@@ -188,7 +188,7 @@ def prometheus_flags() -> list[str]:
 def alertmanager(
     binary: str, folder: Path, ports: Backends, webhook: str, kind: str = "webhook"
 ) -> Server:
-    """Returns an Alertmanager that tells a webhook of alerts after a second."""
+    """Returns an Alertmanager that sends alerts to a webhook after a second."""
     file = folder / "webhook"
     file.write_text(webhook)
     text = (CONFIGS / "backends" / f"alertmanager-{kind}.yaml").read_text()
@@ -248,7 +248,7 @@ def tempo(binary: str, folder: Path, ports: Backends) -> Server:
 
 @dataclass(frozen=True)
 class Secrets:
-    """What gateways ask for and agents have, made as docs/scaling.md says."""
+    """What gateways require and agents have, made as docs/scaling.md describes."""
 
     token: str
     certificate: Path
@@ -382,7 +382,7 @@ def send_run(environment: Mapping[str, str], *arguments: str) -> str:
 
 
 class Webhook:
-    """Somebody whom Alertmanager tells."""
+    """A webhook that receives the alerts of Alertmanager."""
 
     def __init__(self) -> None:
         told: set[tuple[str, str]] = set()

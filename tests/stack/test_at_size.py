@@ -54,7 +54,7 @@ def test_runs_opens_with_2400_runs_in_the_memory_that_loki_has(world: tuple[Worl
     assert len(shown["Memory"].frames) == 50
 
 
-def test_a_run_of_5500_steps_shows_what_was_open_when(world: tuple[World, Any]) -> None:
+def test_a_run_of_5500_steps_shows_its_open_steps_at_each_time(world: tuple[World, Any]) -> None:
     asked, made = world
     send(made.grpc, 1, steps=STEPS)
     eventually(lambda: records_of(asked, ".+") == 2 * (STEPS + 1), "the run in Loki")

@@ -122,7 +122,9 @@ def sample(ports: Backends, query: str) -> list[float]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_starting_logs_no_deprecation_and_no_error(name: str, start: StartCollector) -> None:
+def test_the_collector_starts_without_deprecations_and_errors(
+    name: str, start: StartCollector
+) -> None:
     made = start(name, OTELCOL_GATEWAY_HOST="127.0.0.1", OTELCOL_GATEWAY_PORT=str(free_port()))
     # The health check succeeds a moment before the log has the line.
     eventually(lambda: "Everything is ready" in made.server.log.read_text(), "the log's last line")
@@ -138,7 +140,7 @@ with otel_quant.step("Model Quantization"), otel_quant.step("Calibration"):
 """
 
 
-def test_a_run_over_http_arrives_whole_in_every_store_and_once_if_it_is_sent_again(
+def test_a_run_over_http_arrives_completely_and_only_once_in_every_store(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
@@ -181,7 +183,7 @@ def test_a_run_over_http_arrives_whole_in_every_store_and_once_if_it_is_sent_aga
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
-def test_profiles_pass_whole_where_the_collector_takes_them(
+def test_profiles_pass_through_a_collector_that_accepts_them(
     start: StartCollector, receiver: OtlpReceiver, workshop: Workshop, protocol: Protocol
 ) -> None:
     receiver.start()
@@ -201,7 +203,7 @@ def test_profiles_pass_whole_where_the_collector_takes_them(
     check_recorded(receiver.profiles, receiver, recording)
 
 
-def test_a_collector_without_profiles_takes_all_else_and_is_told_of_once(
+def test_a_collector_without_profiles_accepts_other_signals_and_is_logged_once(
     start: StartCollector, receiver: OtlpReceiver, workshop: Workshop
 ) -> None:
     receiver.start()
@@ -228,7 +230,7 @@ def wait_for_failures(made: Collector, config: str) -> None:
 
 
 @pytest.mark.parametrize(("config", "outcome"), [("config", "good"), ("gateway", "failed")])
-def test_stores_that_were_away_get_all_that_a_collector_has_accepted_although_it_is_killed(
+def test_stores_get_all_accepted_data_after_an_outage_and_a_killed_collector(
     start: StartCollector,
     stores: list[Server],
     ports: Backends,
@@ -337,7 +339,7 @@ def answer(channel: grpc.Channel, *headers: tuple[str, str]) -> grpc.StatusCode:
     return OK
 
 
-def test_a_gateway_takes_what_comes_with_its_token_over_tls_and_nothing_else(
+def test_a_gateway_accepts_only_requests_with_its_token_over_tls(
     start: StartCollector, secrets: Secrets
 ) -> None:
     gateway = start("gateway")
@@ -350,7 +352,7 @@ def test_a_gateway_takes_what_comes_with_its_token_over_tls_and_nothing_else(
         )
 
 
-def test_an_agent_with_a_wrong_token_is_refused_by_a_gateway(
+def test_a_gateway_rejects_an_agent_with_a_wrong_token(
     start: StartCollector, receiver: OtlpReceiver, tmp_path: Path
 ) -> None:
     wrong = tmp_path / "token"

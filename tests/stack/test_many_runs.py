@@ -43,7 +43,7 @@ def test_every_store_answers_with_all_runs_chosen(world: World, dashboard: str) 
     assert world.show(dashboard)  # a refusal of a store would raise
 
 
-def test_the_table_of_runs_has_every_one_with_its_model_and_method(world: World) -> None:
+def test_the_table_of_runs_has_each_run_with_its_model_and_method(world: World) -> None:
     shown = world.show("runs")
     expected: list[tuple[Any, ...]] = [
         (name, "ended", name.split()[0], name.split()[1], "Percentile", "500 ms", "800 MiB", "80%")
@@ -55,12 +55,12 @@ def test_the_table_of_runs_has_every_one_with_its_model_and_method(world: World)
     assert shown["Ended"].columns[-1].values == [str(RUNS)]
 
 
-def test_the_menu_has_every_run_the_newest_first(world: World) -> None:
+def test_the_menu_has_every_run_newest_first(world: World) -> None:
     (query,) = (query for query in QUERIES if query.place == ("Quantization runs", "run"))
     assert world.ask(query) == list(reversed(names(RUNS)))
 
 
-def test_ranks_that_share_an_id_leave_every_panel_an_answer(
+def test_every_panel_has_data_if_ranks_share_an_id(
     binaries: dict[str, str], tmp_path: Path
 ) -> None:
     with stores(binaries, tmp_path) as (world, made):
@@ -71,7 +71,7 @@ def test_ranks_that_share_an_id_leave_every_panel_an_answer(
 
 
 @pytest.mark.parametrize("store", ["loki", "tempo"])
-def test_a_range_may_be_as_long_as_what_is_kept(world: World, store: str) -> None:
+def test_a_time_range_may_be_as_long_as_the_retention(world: World, store: str) -> None:
     long = replace(world, began=time.time() - KEPT_DAYS * 24 * 3600)
     for query in QUERIES:
         if query.store == store and query.ref != "link" and query.text != "${trace}":

@@ -67,7 +67,7 @@ def start(made: Collector, name: str, seconds: float) -> subprocess.Popen[bytes]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("away", ["prometheus", "otelcol"])
-def test_no_run_has_vanished_that_was_well_while_a_server_was_away(
+def test_healthy_runs_are_not_reported_as_lost_after_an_outage(
     binaries: dict[str, str], tmp_path: Path, away: str
 ) -> None:
     ports = Backends()
@@ -123,7 +123,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow  # seconds as a rule; now and then the Collector takes minutes until it sends what it kept
-def test_a_full_disk_of_the_collector_is_an_alert_and_all_that_it_took_arrives(
+def test_a_full_collector_disk_raises_an_alert_and_loses_no_accepted_data(
     binaries: dict[str, str], tmp_path: Path, small_disk: Path
 ) -> None:
     ports = Backends()
@@ -160,7 +160,7 @@ def test_a_full_disk_of_the_collector_is_an_alert_and_all_that_it_took_arrives(
 
 
 @pytest.mark.parametrize("kind", ["webhook", "slack", "teams"])
-def test_a_message_says_what_to_do_and_links_to_the_dashboard(
+def test_an_alert_message_has_instructions_and_a_link_to_the_dashboard(
     binaries: dict[str, str], tmp_path: Path, kind: str
 ) -> None:
     ports, webhook = Backends(), Webhook()

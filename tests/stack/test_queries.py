@@ -157,7 +157,7 @@ def runs_by_end(world: World) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=str)
-def test_every_query_finds_what_the_runs_left(world: World, query: Query) -> None:
+def test_every_query_finds_data_of_the_runs(world: World, query: Query) -> None:
     if query.store == "tempo" and world.spans is not None:
         pytest.skip(NO_TEMPO)
     if query.place in RIGHTLY_EMPTY or query.place == ("alerts", "QuantizationRunVanished"):
@@ -180,7 +180,9 @@ def test_every_query_finds_what_the_runs_left(world: World, query: Query) -> Non
 
 
 @pytest.mark.parametrize("query", [q for q in QUERIES if q.store == "tempo"], ids=str)
-def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query: Query) -> None:
+def test_every_trace_query_uses_attributes_that_the_collector_sends(
+    world: World, query: Query
+) -> None:
     if world.spans is None:
         pytest.skip("Tempo runs and has answered the queries")
     text = world.filled(query, {})
@@ -202,7 +204,7 @@ def test_every_trace_query_asks_for_what_the_collector_sends(world: World, query
     assert missing() == []
 
 
-def test_the_store_has_no_memory_of_0_that_nobody_measured(world: World) -> None:
+def test_the_store_has_no_unmeasured_memory_of_0(world: World) -> None:
     samples = '{__name__=~"(quant_run|hw_gpu)_memory_(usage|limit)_bytes"}[1h]'
     found = {
         (series["metric"]["__name__"], float(value) > 0)
@@ -250,7 +252,7 @@ def test_alerts_fire_for_a_failed_step_and_a_run_near_its_limit(world: World) ->
     ]
 
 
-def test_alertmanager_tells_the_webhook_of_the_alerts_that_fire(world: World) -> None:
+def test_alertmanager_sends_firing_alerts_to_the_webhook(world: World) -> None:
     expected = {("QuantizationMemoryNearLimit", "artificial"), ("QuantizationStepFailed", JOB)}
     # No Tempo runs here as a rule, and that is an alert too after two minutes.
     eventually(
@@ -268,7 +270,7 @@ def test_alertmanager_tells_the_webhook_of_the_alerts_that_fire(world: World) ->
     ],
     ids=str,
 )  # fmt: skip
-def test_memory_of_a_run_is_that_of_its_readings_too(world: World, query: Query) -> None:
+def test_memory_of_a_run_includes_its_readings(world: World, query: Query) -> None:
     def highest() -> int:
         values = [
             float(value)
@@ -292,7 +294,7 @@ def test_the_lines_of_a_step_are_shown_as_a_table(world: World) -> None:
     ) in lines
 
 
-def test_last_step_of_a_killed_run_is_shown(world: World) -> None:
+def test_the_last_step_of_a_killed_run_is_shown(world: World) -> None:
     streams = world.records(f'{{service_name="{JOB}"}} | trace_id="{world.killed}"')
     found = [stream["stream"] for stream in streams]
     of_run = [
@@ -417,7 +419,7 @@ def test_tables_have_these_columns_in_this_order_and_unit(
     assert {place: ", ".join(headings) for place, headings in found.items()} == COLUMNS
 
 
-def test_the_table_of_runs_says_what_each_is_and_how_it_ended(
+def test_the_table_of_runs_describes_each_run_and_its_end(
     world: World, shown: dict[str, dict[str, Shown]]
 ) -> None:
     columns = ("Job", "Model", "Method", "Configuration", "State", "Failed steps")
@@ -438,7 +440,9 @@ def test_the_table_of_runs_says_what_each_is_and_how_it_ended(
     assert {name for (name,) in table.rows("Run")} == set(world.names.values())
 
 
-def test_alerts_that_fire_are_listed_and_none_that_may(shown: dict[str, dict[str, Shown]]) -> None:
+def test_firing_alerts_are_listed_and_pending_ones_are_not(
+    shown: dict[str, dict[str, Shown]],
+) -> None:
     # The artificial run would need more memory than it may; that alert waits five minutes.
     listed = shown["Quantization runs"]["Alerts that fire"].rows("Alert")
     assert sorted(listed) == [("QuantizationMemoryNearLimit",), ("QuantizationStepFailed",)]
@@ -453,7 +457,9 @@ def test_an_empty_cell_of_a_table_with_rows_has_a_dash(shown: dict[str, dict[str
                 assert nothing == "-" or nothing not in texts, title
 
 
-def test_models_at_work_stand_side_by_side(shown: dict[str, dict[str, Shown]]) -> None:
+def test_inference_results_of_models_are_shown_side_by_side(
+    shown: dict[str, dict[str, Shown]],
+) -> None:
     assert rows_in(shown["Inference"]) == SHOWN
 
 
@@ -499,7 +505,7 @@ def test_links_lead_to_the_run_and_to_the_trace_of_the_row(
     assert [step for (step,) in steps.rows("Name")] == STEPS_OF_A_RUN
 
 
-def test_every_panel_shows_data_or_says_why_not(
+def test_every_panel_shows_data_or_a_reason(
     world: World, shown: dict[str, dict[str, Shown]]
 ) -> None:
     name = run_named(world, JOB, "wide")
@@ -514,7 +520,7 @@ def test_every_panel_shows_data_or_says_why_not(
         (dashboard, title): each.panel["fieldConfig"]["defaults"]["noValue"]
         for dashboard, panels in shown.items()
         for title, each in panels.items()
-        # The first two are asked at set times above; of log records Grafana says itself that there are none.
+        # The first two are asked at set times above; Grafana reports itself that there are no log records.
         if each.is_empty and title not in ("Running", "Vanished") and each.panel["type"] != "logs"
     } == {
         ("Quantization run", "Open now"): "no step is open",
@@ -531,7 +537,7 @@ def test_every_panel_shows_data_or_says_why_not(
     }  # fmt: skip
 
 
-def test_compare_begins_with_the_run_before_on_the_same_model(world: World) -> None:
+def test_compare_preselects_the_previous_run_of_the_same_model(world: World) -> None:
     (query,) = (q for q in QUERIES if q.place == ("Quantization compared", "baseline"))
     newest = sorted(world.names.values(), key=lambda name: name.split()[-1])
     narrow = [name for name in newest if name.startswith(f"{JOB} narrow ")]

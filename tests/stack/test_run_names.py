@@ -37,7 +37,7 @@ RANKS = "ranks"
 
 
 def start_ranks(made: Collector, folder: Path) -> subprocess.Popen[bytes]:
-    """Starts a quantization in two processes, as the README says."""
+    """Starts a quantization in two processes, as in the README."""
     programs = Path(sys.executable).parent
     launcher = (programs / "torchrun", "--nproc-per-node", "2", "--master-port", "0")
     return subprocess.Popen(
@@ -117,7 +117,7 @@ OF_RUNS = [file for file in FILES if file.stem != "inference"]
 
 
 @pytest.mark.parametrize("file", OF_RUNS, ids=lambda file: file.stem)
-def test_the_menus_have_every_name_as_it_is(world: World, file: Path) -> None:
+def test_the_menus_show_every_name_unchanged(world: World, file: Path) -> None:
     title = load(file)["title"]
     menus = {q.place[1]: q for q in QUERIES if q.place[0] == title and q.ref == "variable"}
     assert sorted(world.ask(menus["job"])) == sorted([RANKS, SERVICE])
@@ -128,7 +128,7 @@ def test_the_menus_have_every_name_as_it_is(world: World, file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_link_opens_shows_that_run_alone(
+def test_a_link_opens_a_dashboard_of_only_its_run(
     world: World, links: dict[str, str], name: str
 ) -> None:
     chosen = {"job": SERVICE, "run": links[name]}
@@ -157,7 +157,7 @@ def test_ranks_are_one_run_with_two_processes(world: World) -> None:
         "rank 0, pid ",
         "rank 1, pid ",
     ]
-    assert len(world.ask(menus["trace"], **chosen)) == 1  # that of `otel-quant run`
+    assert len(world.ask(menus["trace"], **chosen)) == 1  # the trace of `otel-quant run`
     other = {"job": SERVICE, "run": NAMES[0]}
     ((text, _),) = world.options(world.filled(menus["instance"], other), menus["instance"].regex)
     assert re.fullmatch(r"pid \d+", text)

@@ -39,7 +39,7 @@ RUN, LABEL = semconv.ROOT_SPAN, "test.run"
 class Sent:
     """Runs in Tempo."""
 
-    url: str  # Where Tempo answers
+    url: str  # Address of Tempo
     at: float  # When they were sent, in seconds since the epoch
     of_12_hours: str  # Trace id of the run of 12 hours, a step of which was sent long before
 
@@ -136,7 +136,7 @@ def test_a_run_is_one_trace_though_its_steps_came_hours_before_its_own_span(sent
 
 
 def test_metrics_count_a_span_when_it_began_and_searches_while_it_lasted(sent: Sent) -> None:
-    """What docs/scaling.md says cannot be had: a run of 12 hours in metrics of the last hour."""
+    """What is impossible according to docs/scaling.md: a run of 12 hours in metrics of the last hour."""
     last_hour = sent.at - HOUR, sent.at + 5 * MINUTE
     began = {run for run, (began, _) in RUNS.items() if began < HOUR}
     lasted = {run for run, (_, ended) in RUNS.items() if ended < HOUR}

@@ -60,7 +60,7 @@ def test_the_tool_finds_no_error(command: tuple[str, ...], binaries: dict[str, s
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_grafanas_linter_finds_nothing_but_what_the_file_beside_them_gives_reasons_for(
+def test_grafanas_linter_finds_only_exceptions_with_a_reason(
     file: Path,
 ) -> None:
     linter = shutil.which("dashboard-linter")
@@ -72,7 +72,7 @@ def test_grafanas_linter_finds_nothing_but_what_the_file_beside_them_gives_reaso
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_compose_file_is_as_the_schema_of_docker_compose_says(binaries: dict[str, str]) -> None:
+def test_the_compose_file_matches_the_docker_compose_schema(binaries: dict[str, str]) -> None:
     schema = json.loads(Path(binaries["compose-spec.json"]).read_text())
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     found = jsonschema.validators.validator_for(schema)(schema).iter_errors(compose)

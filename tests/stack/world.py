@@ -55,8 +55,8 @@ def as_text(metric: Mapping[str, str], value: tuple[float, str]) -> str:
 class World:
     """What the queries are asked of."""
 
-    ports: Backends  # Where the stores listen
-    modules: str  # Where the library is that Grafana shows panels with
+    ports: Backends  # Addresses of the stores
+    modules: str  # Path of the library that Grafana shows panels with
     began: float  # Seconds since the epoch before the first run
     spans: list[Span] | None  # What the Collector sent where there is no Tempo; None where there is
     killed: str = ""  # The killed run's trace, from its first checkpoint
@@ -65,7 +65,7 @@ class World:
     instance: str = ""  # The good run's service.instance.id
     # Names of the runs, by service.instance.id
     names: Mapping[str, str] = field(default_factory=dict)
-    webhook: Webhook | None = None  # Whom Alertmanager tells; None without one
+    webhook: Webhook | None = None  # The webhook that Alertmanager calls; None without one
 
     def ask(self, query: Query, at: float | None = None, **variables: str) -> list[Any]:
         """Returns the rows or series that a query gives, as Grafana would ask it."""
@@ -117,7 +117,7 @@ class World:
 
     @property
     def step(self) -> int:
-        """Seconds between two points of a chart that has 300 of the whole time."""
+        """Seconds between two points of a chart that has 300 points for the complete time."""
         return max(5, int(time.time() - self.began) // 300)
 
     def filled(self, query: Query, variables: Mapping[str, str]) -> str:
@@ -129,7 +129,7 @@ class World:
             "$__rate_interval": f"{max(4 * EXPORTS, self.step + EXPORTS)}s",
             "$__interval": f"{self.step}s",
             "$__range": range_,
-            # Loki's is the whole range in a query for one moment.
+            # Loki's is the complete range in a query for one moment.
             "$__auto": range_ if query.instant else f"{max(60, self.step)}s",
             "${trace}": self.good,
             "${__trace.traceId}": self.good,

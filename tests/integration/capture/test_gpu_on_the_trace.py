@@ -1,4 +1,4 @@
-"""GPU memory the whole way: from the driver to the spans, the meter, the log records, the file.
+"""GPU memory from the driver to the spans, the meter, the log records and the file.
 
 The driver is the fake one; what it answers changes while the program runs.
 """
@@ -41,7 +41,7 @@ with otel_quant.step("Calibration"):
 
 
 def state(folder: Path, used: int, ours: int) -> FakeNvml:
-    """The first device in use by us among others; the second's driver does not say by whom."""
+    """The first device in use by us among others; the driver of the second does not report by whom."""
     folder.mkdir()
     devices = [
         FakeGpu(

@@ -1,4 +1,4 @@
-"""What onnxruntime runs of a model, and what the fused view says that a runtime runs."""
+"""What onnxruntime runs of a model, and what the fused view expects a runtime to run."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def run_by_the_fused_view(path: Path, *, arm: bool = False) -> dict[str, int]:
 
 
 def said_to_run_in_float(path: Path) -> dict[str, int]:
-    """Quantized contractions that the report says to run in float, by operator."""
+    """Quantized contractions that run in float according to the report, by operator."""
     found = Counter[str]()
     for each in analyze(path).in_float:
         found.update(each.ops)

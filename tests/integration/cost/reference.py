@@ -1,6 +1,6 @@
 """What onnxruntime really produces, and a count of contractions from first principles.
 
-Nothing here uses the code under test: shapes are those of the arrays that come out of a
+Nothing here uses the code under test: shapes are taken from the arrays that come out of a
 run with every node's results exposed and no optimization, and the count follows each
 operator's definition on them.
 """

@@ -1,7 +1,7 @@
 """``rules="onnx_tool"`` gives onnx_tool's own totals wherever that tool gives any.
 
-Where the totals differ, the tool has a tensor's shape or type wrong: `WRONG` names the models. That ours are
-those of a real run, test_shapes.py holds.
+Where the totals differ, the tool has a wrong shape or type of a tensor: `WRONG` names the models. test_shapes.py checks
+that our totals equal the totals of a real run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shapes, types and folded elements are those of a real run, or are unknown."""
+"""Shapes, types and folded elements equal the results of a real run, or are unknown."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_our_profiler_and_quarks_write_the_same_figures_to_separate_files(
     }  # fmt: skip
     assert steps_in(paths[1]) == STEPS
     pairs = list(zip(ours.pop("memory_usage"), quarks.pop("memory_usage"), strict=True))
-    # Of two clocks only the order is sure: between two readings a busy machine may do something else.
+    # Only the order of two clocks is certain: between two readings a busy machine may do something else.
     times = [sorted((mine["timestamp"], theirs.pop("timestamp"))) for mine, theirs in pairs]
     assert all(one[1] <= next_[0] for one, next_ in pairwise(times))
     began = pairs[0][0]["timestamp"]

@@ -310,5 +310,5 @@ def test_after_uninstrument_the_sdk_waits_for_its_exporters_at_exit_again(
         {**environment, "OTEL_QUANT_EXIT_TIMEOUT": "0", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
     )
     assert finished.returncode == 0
-    # The exporter says this when its own timeout is over, so the exit has waited for that.
+    # The exporter logs this when its own timeout is over, so the exit has waited for that.
     assert "Failed to export spans batch due to timeout" in finished.stderr

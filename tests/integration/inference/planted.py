@@ -19,7 +19,7 @@ PADS = [1, 1, 1, 1]
 
 
 class Planted(NamedTuple):
-    """A model and what is to be said of it."""
+    """A model and the finding expected for it."""
 
     build: Callable[[], Builder]  # Builds it
     kind: str  # Kind of the finding

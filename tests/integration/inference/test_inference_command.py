@@ -1,4 +1,4 @@
-"""`otel-quant inference`: what it prints and writes, and what it says of models that fail."""
+"""`otel-quant inference`: what it prints and writes, also for models that fail."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TRACE, ABOVE = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 def run(folder: Path, environment: dict[str, str], *arguments: str) -> Finished:
-    """Runs the command; what the environment of the tests says of OpenTelemetry is not passed on."""
+    """Runs the command without the OpenTelemetry variables of the environment of the tests."""
     command = [sys.executable, "-m", "otel_quant", "inference", "--runs", "4", *arguments]
     return run_command(command, folder, clean_environment(environment))
 

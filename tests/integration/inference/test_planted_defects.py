@@ -1,4 +1,4 @@
-"""Each planted defect is named with its node and share; of a clean model nothing is said."""
+"""Each planted defect is named with its node and share; a clean model has no findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`otel-quant inference script.py:function`: what it prints and writes, and what it says of scripts that fail."""
+"""`otel-quant inference script.py:function`: what it prints and writes, also for scripts that fail."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_observers_that_still_run_are_named(images: MeasuredInference) -> None:
 def test_a_transformer_layer_runs_unchanged_while_it_is_measured(
     name: str, texts: MeasuredInference
 ) -> None:
-    """Hooks of modules would keep torch from the operator of the whole layer."""
+    """Hooks of modules would keep torch from the operator for a complete layer."""
     model = named(texts)[name]
     assert model.ran is not None
     whole = {each.op_type for each in model.ran.kernels if each.node == "layer"}

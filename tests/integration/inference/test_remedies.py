@@ -1,4 +1,4 @@
-"""Every remedy that is printed is applied to a real model, and its finding is gone."""
+"""Every remedy that is printed is applied to a real model and removes its finding."""
 
 from __future__ import annotations
 

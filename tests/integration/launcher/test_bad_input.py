@@ -1,4 +1,4 @@
-"""What cannot be done is said in one line with what to do, before the program has run."""
+"""Invalid requests are rejected in one line with a remedy, before the program has run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that the kernel ends at a limit, or a full disk: the cause is told with its evidence, everywhere."""
+"""A program that the kernel ends at a limit, or a full disk: every output names the cause with its evidence."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ with otel_quant.step("Calibration"):
     globals()[sys.argv[1]]()
 """
 
-# What the shell does before, what the program does, and what is told of the end.
+# What the shell does before, what the program does, and the lines printed about the end.
 ENDS: Final[dict[str, tuple[str, str, int, str, str, str]]] = {
     "the last limit of CPU time": (
         "ulimit -t 2; exec", "cpu", -signal.SIGKILL,
@@ -86,7 +86,7 @@ ENDS: Final[dict[str, tuple[str, str, int, str, str, str]]] = {
     "of a shell's child": (
         "ulimit -t 3;", "cpu; exit $?", 128 + signal.SIGKILL,
         "failed with exit code 137", "limit of CPU time",
-        # What was used is that of the last reading, or of the end if the shell is late to ask for it.
+        # The value is from the last reading, or from the end if the shell is late to ask for it.
         ", the limit is 3 s (RLIMIT_CPU, ulimit -t)",
     ),
     "addresses": (
@@ -128,7 +128,7 @@ def full(launched: Launched) -> Iterator[Path]:
 
 
 def told_everywhere(launched: Launched, recording: Path, printed: str) -> list[str]:
-    """Returns what the terminal, `show` and the report say."""
+    """Returns the texts of the terminal, `show` and the report."""
     shown = launched.run_bare([str(PROGRAMS / "otel-quant"), "show", str(recording)]).stdout
     made = launched.run_bare([str(PROGRAMS / "otel-quant"), "report", str(recording), "-o", "-"])
     return [printed, shown, html.unescape(made.stdout)]

@@ -1,4 +1,4 @@
-"""A program that is killed: what the launcher says, records and sends."""
+"""A program that is killed: what the launcher prints, records and sends."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def started(launched: Launched, folder: Path, command: list[str]) -> subprocess.
         env=launched.environment(), cwd=launched.folder, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     given, deadline = launched.folder / "given", time.monotonic() + 60
-    # The reader says a number before it gives that sample away.
+    # The reader prints a number before it returns that sample.
     while time.monotonic() < deadline and not (given.exists() and int(given.read_text() or 0) > 1):
         time.sleep(0.01)
     return process

@@ -171,7 +171,7 @@ def test_an_endpoint_that_is_configured_is_used(launched: Launched, otlp: OtlpRe
     assert "quant.step.duration" in otlp.metric_names()
 
 
-def test_otlp_files_equal_those_of_opentelemetrys_exporter(launched: Launched) -> None:
+def test_otlp_files_equal_the_files_of_opentelemetrys_exporter(launched: Launched) -> None:
     ours = launched.run([sys.executable, "-c", STEP], "--otlp-files", "--quiet")
     assert (ours.returncode, ours.stderr) == (0, "")
     found = {

@@ -112,7 +112,7 @@ def received(otlp: OtlpReceiver) -> tuple[list[Span], list[Record], list[Point]]
 
 
 def without_stack_trace(span: Span) -> Span:
-    """Returns a span with the message of an exception on one line, and nothing else of it."""
+    """Returns a span with only the message of an exception, on one line."""
     kept = ("exception.type", "exception.message", "message")
     events = tuple(
         replace(

@@ -49,7 +49,7 @@ def start(launched: Launched, code: str) -> tuple[subprocess.Popen[str], int]:
 def told_of(
     process: subprocess.Popen[str], numbers: list[int], send: Callable[[int], None]
 ) -> list[int]:
-    """Sends signals one after the other; returns which the program has said that it took."""
+    """Sends signals one after the other; returns which of them the program has printed."""
     assert process.stdout is not None
     taken = []
     for number in numbers:

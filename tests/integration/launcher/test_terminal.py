@@ -80,7 +80,7 @@ def test_ctrl_z_stops_the_job_and_fg_continues_it(shell: pexpect.spawn) -> None:
         shell.sendline("fg")
         shell.expect_exact("continued")
         shell.sendline("again")
-        shell.expect(r"\A\s*read again")  # and was not told twice that it is continued
+        shell.expect(r"\A\s*read again")  # and was not continued twice
     shell.sendeof()
     shell.expect_exact("end of input")
 
@@ -88,7 +88,7 @@ def test_ctrl_z_stops_the_job_and_fg_continues_it(shell: pexpect.spawn) -> None:
 def test_a_job_in_the_background_is_ended_by_the_shells_kill(
     shell: pexpect.spawn, launched: Launched
 ) -> None:
-    # Not one that reads: the terminal stops that again, and a shell that has not heard of it yet sends
+    # Not one that reads: the terminal stops that again, and a shell that does not know it yet sends
     # no SIGCONT after the SIGTERM.
     (launched.folder / "program.py").write_text(WAITS)
     start(shell)

@@ -62,7 +62,7 @@ TWO_BLOCKS = {"quant.layer_count": 2}
 step = steps_by("auto-round", "auto_round.")
 
 
-def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
+def test_every_quantization_method_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
     program("auto_round_all.py", HF_HUB_OFFLINE="1")
 
     [root] = otlp.spans_named("quantization")

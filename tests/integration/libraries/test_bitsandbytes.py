@@ -20,7 +20,7 @@ INT8 = {"quant.bits": 8, "quant.weight.type": "int8"}
 NF3 = {"quant.bits": 3, "quant.weight.type": "nf3"}
 
 
-def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
+def test_every_quantization_method_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
     program("bitsandbytes_all.py")
 
     [root] = otlp.spans_named("quantization")

@@ -11,7 +11,7 @@ from tests.integration.libraries.conftest import Program
 pytest.importorskip("hqq")
 
 
-def test_layers_are_counted_and_are_not_steps(program: Program, otlp: OtlpReceiver) -> None:
+def test_layers_are_counted_but_are_not_steps(program: Program, otlp: OtlpReceiver) -> None:
     program("hqq_all.py")
 
     [root] = otlp.spans_named("quantization")

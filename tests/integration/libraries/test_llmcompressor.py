@@ -87,7 +87,7 @@ def export(known: dict[str, Any]) -> Any:
     return step(("Export HF Safetensors", ""), {"code.function.name": function, **known})
 
 
-def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
+def test_every_quantization_method_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
     program("llmcompressor_all.py", HF_HUB_OFFLINE="1")
 
     [root] = otlp.spans_named("quantization")

@@ -73,7 +73,7 @@ def calibration(function: str, known: dict[str, Any]) -> Any:
     return step(("Calibration", f"__main__.{function}"), known)
 
 
-def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
+def test_every_quantization_method_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
     program("neural_compressor_all.py", HF_HUB_OFFLINE="1")
 
     [root] = otlp.spans_named("quantization")

@@ -67,7 +67,7 @@ def onnx(method: str, named: str, collect: str) -> Any:
     )
 
 
-def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
+def test_every_quantization_method_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
     program("nvidia_modelopt_all.py", OTEL_QUANT_PATHS="off")
 
     [root] = otlp.spans_named("quantization")

@@ -119,7 +119,7 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
 """What is known of the steps of some of them."""
 
 
-def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
+def test_every_quantization_method_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
     program("ort.py")
 
     root, workers_run = otlp.spans_named("quantization")

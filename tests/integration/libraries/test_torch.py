@@ -42,7 +42,7 @@ FLOAT16 = {
 }  # fmt: skip
 
 
-def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
+def test_every_quantization_method_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
     program("torch_own.py")
 
     [root] = otlp.spans_named("quantization")

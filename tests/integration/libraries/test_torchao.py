@@ -20,7 +20,7 @@ PREPARE = ("Model Preparation", "pt2e.quantize_pt2e.prepare_pt2e")
 LOAD = ("Model Quantization", "transformers.modeling_utils.PreTrainedModel.from_pretrained")
 
 
-def test_every_way_to_quantize_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
+def test_every_quantization_method_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
     program("torchao_all.py")
 
     [root] = otlp.spans_named("quantization")

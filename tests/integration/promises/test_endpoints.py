@@ -33,14 +33,14 @@ sys.exit(5)
 
 
 def ended(workshop: Workshop, environment: dict[str, str]) -> str:
-    """Returns what the script says on standard error; it has ended as it would."""
+    """Returns the standard error of the script, whose exit code is the expected one."""
     finished = workshop.script(MANY).run({**environment, **WAITING})
     assert (finished.returncode, finished.stdout) == (5, "the steps are over\n")
     return finished.stderr
 
 
 def given_up_after(seconds: int) -> str:
-    """Returns what the script says when its exit has waited that long."""
+    """Returns the line that is logged when the exit has waited that long."""
     return f"telemetry could not be delivered within {seconds} s and is given up"
 
 
@@ -148,7 +148,7 @@ def wait_for_the_first_part(process: subprocess.Popen[str], otlp: OtlpReceiver) 
 
 
 def wait_until_given_up(process: subprocess.Popen[str]) -> None:
-    """Waits until the SDK has said of spans and of log records that it drops them."""
+    """Waits until the SDK has logged that it drops spans and log records."""
     assert process.stderr is not None
     missing = {"spans", "traces", "logs"}
     for line in process.stderr:

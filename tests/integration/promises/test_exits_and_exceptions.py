@@ -1,6 +1,6 @@
 """The script behaves as without us, and what survives each way to end.
 
-Each script runs twice where it says "as without us": with steps of ours under
+Scripts that are compared run twice: with steps of ours under
 ``opentelemetry-instrument``, and with steps that do nothing under plain Python.
 """
 

@@ -1,4 +1,4 @@
-"""The local file: asked for in several ways; where it cannot be written, one line says so."""
+"""The local file: requested in several ways; one line is logged if it cannot be written."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check(path: Path, expected: list[str] | None) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to the file before the steps and in the first two, and what is said of it."""
+    """What happens to the file before the steps and in the first two, and the log lines about it."""
 
     reason: str
     path: str = "profile.yaml"

@@ -1,6 +1,6 @@
-"""Peaks of memory, measured against what the processes themselves know of it.
+"""Peaks of memory, compared with the values that the processes know themselves.
 
-A peak is said to be the kernel's where it is certainly the highest: in a step without child
+A peak is marked as the kernel's if it is certainly the highest: in a step without child
 processes. Sizes are large against what an interpreter uses by the way, so 2 % is a strict bound.
 Most scripts switch the sampler off: what is shown then is the kernel's own figure.
 """

@@ -1,4 +1,4 @@
-"""Probes and sinks made to raise, malformed settings: said once each, and nothing else changes."""
+"""Probes and sinks made to raise, malformed settings: each is logged once, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """With ``OTEL_QUANT_PATHS=false`` no path leaves the process, wherever it comes from.
 
 One element is in every path of the program: its own folder, the working directory (a link), the
-models, the cache of the library, the local file, and what libraries say in their exceptions.
+models, the cache of the library, the local file, and the messages of exceptions of libraries.
 """
 
 from __future__ import annotations

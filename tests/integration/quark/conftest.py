@@ -1,7 +1,7 @@
 """Real runs of AMD Quark that the tests of this folder look at.
 
 Importing Quark takes up to a quarter of a minute, so a program is run once for all the
-tests that look at the same run of it.
+tests that look at the same run.
 """
 
 from __future__ import annotations

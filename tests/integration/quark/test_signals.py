@@ -1,4 +1,4 @@
-"""Untouched programs that quantize with AMD Quark: the whole of what reaches the receiver."""
+"""Unchanged programs that quantize with AMD Quark: everything that reaches the receiver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIGURES = set().union(*ATTRIBUTES.values())
 
 @dataclass(frozen=True)
 class Case:
-    """A run, what is below its span, and what the span says of it."""
+    """A run, the spans below its span, and the attributes of its span."""
 
     run: QuarkRun
     steps: list[Any]
@@ -136,7 +136,7 @@ def test_one_log_record_for_each_checkpoint_points_at_its_step(case: Case) -> No
         assert (record.trace_id, record.span_id) == (span.trace_id, span.span_id)
         assert attributes["quant.checkpoint.sequence"] == sequence
         assert attributes["quant.checkpoint.name"] == record.body
-        # Durations of spans are those of the monotonic clock, which differs a little from the wall clock.
+        # Durations of spans are from the monotonic clock, which differs a little from the wall clock.
         assert span.start_ns - 1e6 <= record.time_ns <= span.end_ns + 1e6
         assert (record.severity, record.severity_number) == ("INFO", 9)
         own = {

@@ -72,7 +72,7 @@ def test_ctrl_c_goes_to_the_program(shell: pexpect.spawn) -> None:
     shell.expect_exact(PROMPT)
 
 
-def test_without_a_terminal_each_step_is_a_line_on_standard_error(launched: Launched) -> None:
+def test_each_step_is_a_line_on_standard_error_without_a_terminal(launched: Launched) -> None:
     (launched.folder / "program.py").write_text(PROGRAM)
     (launched.folder / "go-on").touch()
     ended = launched.run(["python", "program.py"], "--watch", "--out", "r")

@@ -29,7 +29,7 @@ def reading(second: int) -> Reading:
     )
 
 
-def test_steps_have_their_figures_in_bytes_and_seconds_in_the_order_of_opening() -> None:
+def test_steps_have_bytes_and_seconds_and_are_sorted_by_opening() -> None:
     kept = KeptRun()
     run = SentRun(RunInfo("f00d", 1), reading(0), kept)
     run.began()
@@ -73,7 +73,7 @@ def test_steps_have_their_figures_in_bytes_and_seconds_in_the_order_of_opening()
     assert kept.total is None
 
 
-def test_the_total_covers_the_whole_run() -> None:
+def test_the_total_covers_the_complete_run() -> None:
     kept = KeptRun()
     run = SentRun(RunInfo("f00d", 1), reading(0), kept)
     run.began()

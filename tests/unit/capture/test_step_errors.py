@@ -54,7 +54,7 @@ with otel_quant.step("after"):
 
 
 @pytest.mark.parametrize("handler", ["function", "method", "object", "partial"])
-def test_an_exception_of_a_signal_handler_is_not_taken_for_a_failure_of_ours(
+def test_an_exception_of_a_signal_handler_is_not_treated_as_our_failure(
     tmp_path: Path, handler: str
 ) -> None:
     assert run_script(tmp_path, RAISING, handler) == ("reached the program\nafter {}\n", "")
@@ -118,13 +118,13 @@ for call, error in (
 """
 
 
-def test_a_librarys_call_that_fails_before_its_first_step_is_a_step_as_long_as_the_call(
+def test_a_library_call_that_fails_before_its_first_step_is_one_step(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "tool.py").write_text(TOOL)
     assert run_script(tmp_path, CALLING, OTEL_QUANT_RECORD="made") == ("", "")
     [run] = read(tmp_path / "made").runs
-    # Not those of a library that another is built on, unless the program calls it.
+    # Not the calls of a library that another is built on, unless the program calls it.
     assert [
         (step.attributes["quant.library.name"], step.name, step.error) for step in run.steps
     ] == [

@@ -1,4 +1,4 @@
-"""Forecasts from literal readings: what grows is told early, what does not is not told at all."""
+"""Forecasts from literal readings: growth is reported early, and constant memory is not reported."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ def test_memory_that_stays_below_the_limit_is_not_called_a_leak(
         ((1, 2, 3), 20.5, 20.5),
         ((3, 6, 9), 30, None),  # slow: ten times as long as the longest is 30 s
         ((3, 6, 9), 31, 31.0),
-        ((1, 2), 100, None),  # of one pause nothing is known of the others
+        ((1, 2), 100, None),  # one pause does not predict the others
         (range(1, SAMPLES + 1), 100, None),  # none is waited for
     ],
 )
-def test_a_step_has_stalled_that_waits_many_times_as_long_as_before(
+def test_a_step_that_waits_many_times_longer_than_before_has_stalled(
     seconds: Iterable[int], silent: float, stalled: float | None
 ) -> None:
     step = StepForecast(SAMPLES, Limits())
@@ -135,7 +135,7 @@ def test_a_step_has_stalled_that_waits_many_times_as_long_as_before(
         assert found.time_left is None
 
 
-def test_a_forecast_of_level_memory_has_the_time_left_alone() -> None:
+def test_a_forecast_for_constant_memory_has_only_the_time_left() -> None:
     step = StepForecast(100, Limits(LIMIT, "physical"))
     for sample in range(1, 41):
         step.add(sample, reading(2 * sample, 5_000_000_000))
@@ -144,7 +144,7 @@ def test_a_forecast_of_level_memory_has_the_time_left_alone() -> None:
     assert step.result(81_000_000_000) == Forecast(time_left=119.0)
 
 
-def test_memory_and_each_gpu_have_a_forecast_of_their_own() -> None:
+def test_memory_and_each_gpu_have_their_own_forecast() -> None:
     step = StepForecast(100, Limits(10_000, "cgroup"))
     for sample in range(1, 52):
         gpus = (
@@ -159,7 +159,7 @@ def test_memory_and_each_gpu_have_a_forecast_of_their_own() -> None:
     )
 
 
-def test_what_is_not_known_has_no_forecast() -> None:
+def test_an_unknown_value_has_no_forecast() -> None:
     step = StepForecast(100, Limits())
     assert step.result(0) == Forecast()
     step.add(1, Reading(0, 1_000_000_000))

@@ -1,4 +1,4 @@
-"""OpenTelemetry's own ways to switch telemetry off: nothing is measured, sent or written."""
+"""OpenTelemetry's own settings that switch telemetry off: they stop measuring, sending and writing."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_suppressed_step_is_in_no_signal_and_not_in_the_file(tmp_path: Path) -
     assert steps_in(tmp_path / "profile.yaml") == ["Start", "outer Start", "outer End", "End"]
 
 
-def test_a_run_with_nothing_but_suppressed_steps_has_none(tmp_path: Path) -> None:
+def test_a_run_with_only_suppressed_steps_has_no_steps(tmp_path: Path) -> None:
     output, errors = run_script(tmp_path, SUPPRESSED, "alone", OTEL_QUANT_PROFILE="profile.yaml")
 
     assert errors == ""
@@ -103,11 +103,11 @@ def test_a_suppressed_step_begins_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["true", " TRUE "])
-def test_a_disabled_sdk_leaves_nothing_to_run(tmp_path: Path, word: str) -> None:
+def test_a_disabled_sdk_runs_nothing(tmp_path: Path, word: str) -> None:
     assert run_script(tmp_path, DISABLED, OTEL_SDK_DISABLED=word) == ("[]\n[]\n", "")
 
 
-def test_a_disabled_sdk_leaves_the_file_that_was_asked_for(tmp_path: Path) -> None:
+def test_a_disabled_sdk_still_writes_a_requested_file(tmp_path: Path) -> None:
     output, errors = run_script(
         tmp_path, DISABLED, OTEL_SDK_DISABLED="true", OTEL_QUANT_PROFILE="profile.yaml"
     )

@@ -1,4 +1,4 @@
-"""What a library says of its caller, it says of the program, whatever we wrap around the library."""
+"""Messages of a library name the program as its caller, although we wrap the library."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ print(said)
 """
 
 
-def test_warnings_and_log_lines_name_the_same_caller_with_hooks_as_without(tmp_path: Path) -> None:
+def test_warnings_and_log_lines_name_the_same_caller_with_and_without_hooks(tmp_path: Path) -> None:
     (tmp_path / "tool.py").write_text(LIBRARY)
     plain, _ = run_script(tmp_path, PROGRAM)
     hooked, errors = run_script(tmp_path, PROGRAM, "hooked")
@@ -135,7 +135,7 @@ def test_a_traceback_names_files_that_can_be_opened(tmp_path: Path) -> None:
         assert Path(file).read_text().splitlines()[int(line) - 1].strip() == shown
 
 
-def test_every_wrapper_of_the_package_is_left_out() -> None:
+def test_no_module_uses_functools_wraps() -> None:
     package = Path(otel_quant.__file__).parent
     using = [path.name for path in package.rglob("*.py") if "functools.wraps(" in path.read_text()]
     assert using == []

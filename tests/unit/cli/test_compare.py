@@ -53,7 +53,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def larger(new: str, percent: str, side: str = "") -> str:
-    """Returns what is said of a step whose peak is that of the whole."""
+    """Returns the sentence about a step whose peak is the peak of the run."""
     figures = f"memory.peak {new}, base 1.05 GB ({percent} %, limit memory.peak=10%)"
     paths = ("Model Quantization > Calibration", "Model Quantization", "total")
     return "worse: " + "; ".join(f"{side}{path}: {figures}" for path in paths)
@@ -264,7 +264,7 @@ def test_gpu_memory_is_judged_by_what_is_allocated_not_by_what_is_reserved(
     )
 
 
-def test_limits_of_the_repository_hold_beside_those_of_the_command_line(
+def test_limits_of_the_repository_and_the_command_line_both_apply(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "otel-quant.toml").write_text('[compare]\nbudgets = ["memory.peak <= 900 MiB"]\n')
@@ -465,7 +465,7 @@ def timed(path: str, steps: dict[str, dict[str, float]], **attributes: float) ->
         # The innermost step is within the one that differs most.
         ({"A": {"": 10}, "B": {"C": 10}}, {"A": {"": 20}, "B": {"C": 16}}, "80.0 % more time (most in A)"),
         ({"A": {"": 9, "x": 1}}, {"A": {"": 18, "x": 2}}, "100.0 % more time (most in A)"),
-        # Of two that have half of it, it is the one that differs more.
+        # If two have half of the difference, the one that differs more is named.
         ({"A": {"x": 5, "y": 5, "z": 10}}, {"A": {"x": 15, "y": 16, "z": 5}}, "80.0 % more time (most in y)"),
         ({"A": {"x": 9, "y": 9, "z": 2}}, {"A": {"x": 6, "y": 6, "z": 2}}, "30.0 % less time (most in x)"),
         # A step that differs more makes up for others.

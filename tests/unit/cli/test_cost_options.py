@@ -1,4 +1,4 @@
-"""What the options of ``otel-quant cost`` say of lengths, limits, unknown figures and errors."""
+"""The options of ``otel-quant cost`` for lengths, limits, unknown figures and errors."""
 
 from __future__ import annotations
 

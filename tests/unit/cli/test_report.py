@@ -1,4 +1,4 @@
-"""``otel-quant report``: where the page goes, and what is said where there is none to make."""
+"""``otel-quant report``: where the page is written, and the error if there is nothing to report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``otel-quant send``: what is said in one line where nothing can be sent."""
+"""``otel-quant send``: the error in one line if nothing can be sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedFolder
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Returns the line that the command says on standard error, when it fails."""
+    """Returns the line that the command prints on standard error when it fails."""
     assert main(["send", *arguments]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""

@@ -1,4 +1,4 @@
-"""``otel-quant show`` of profiles: whole ones in each format, and those of killed runs, cut or hostile."""
+"""``otel-quant show`` of profiles: complete ones in each format, and ones that are cut, hostile or of killed runs."""
 
 from __future__ import annotations
 

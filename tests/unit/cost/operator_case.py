@@ -1,4 +1,4 @@
-"""One node of an operator, with what it costs, and the model of it."""
+"""One node of an operator with its cost, and a model with only this node."""
 
 from __future__ import annotations
 

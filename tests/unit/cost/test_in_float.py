@@ -1,4 +1,4 @@
-"""A report says which quantized operators are expected to run in float, why, and what to do."""
+"""A report names the quantized operators that are expected to run in float, with reason and remedy."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_the_report_begins_with_operators_in_float_and_json_has_them(
     assert printed[1:3] == [
         f"{other}: {runs} int8 100.00 % by {runtime_here().title}", f"{path}: {line}"
     ]  # fmt: skip
-    # Of both, where one has none too.
+    # Both are named, also if one has no reason.
     assert [re.split("  +", row) for row in printed if row.startswith("contractions in")] == [
         ["contractions in int8 (stored, run)", "100.00 %, 100.00 %", "100.00 %, 0.00 %",
          "+0.00, -100.00 points"],

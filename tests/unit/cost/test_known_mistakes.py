@@ -1,6 +1,6 @@
 """Each mistake that onnx_tool 1.0.1 makes, and the figure that is right.
 
-The list is that of the cost documentation; one test for each of its entries.
+The list is from the cost documentation; one test for each of its entries.
 """
 
 from __future__ import annotations

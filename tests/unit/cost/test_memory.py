@@ -1,4 +1,4 @@
-"""Memory of nodes, how much of it is alive at once, and the bytes that nodes move for their MACs."""
+"""Memory of nodes, the largest live memory, and the bytes that nodes move for their MACs."""
 
 from __future__ import annotations
 

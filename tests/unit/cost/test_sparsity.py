@@ -137,7 +137,7 @@ def test_bfloat16_and_four_bit_weights_are_read_as_they_are_stored() -> None:
 def test_uint8_zeros_are_at_the_zero_point_and_not_at_128(per_channel: bool) -> None:
     points = np.arange(60, 124, dtype=np.uint8) if per_channel else np.array(37, np.uint8)
     weight = RNG.integers(0, 256, (32, 64)).astype(np.uint8)
-    weight[:16] = points  # half of it, and a few that hit by chance
+    weight[:16] = points  # half of the elements, and a few by chance
     model = model_of_text(
         """<ir_version: 9, opset_import: ["": 17]> g (float[1, 32] x) => (float[1, 64] y) {
             f = DequantizeLinear <axis = 1> (w, s, z) y = MatMul (x, f) }""",
@@ -186,7 +186,7 @@ def test_nothing_outside_the_models_folder_is_opened(
         return real_open(path, *rest)
 
     path = with_external_weight(folder, weight.shape, location)
-    assert analyze(path).params == 64 * 64  # without asking for zeros nothing is opened at all
+    assert analyze(path).params == 64 * 64  # no file is opened unless sparsity is requested
     monkeypatch.setattr(os, "open", watched)
     with pytest.raises(CostError) as caught:
         analyze(path, sparsity=True)

@@ -1,4 +1,4 @@
-"""Constants that no node reads are told apart, and what an external tensor's length claims."""
+"""Constants that no node reads, and wrong lengths of external tensors."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def macs(signature: str, body: str, **settings: int) -> int:
 def with_external_weight(
     folder: Path, shape: Sequence[int], location: str = "w.bin", **entries: object
 ) -> Path:
-    """Writes a product whose weight of floats is said to lie elsewhere; writes no weight."""
+    """Writes a product whose float weight is declared as external; writes no weight."""
     rows, columns = shape
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 21]> '

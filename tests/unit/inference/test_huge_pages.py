@@ -1,4 +1,4 @@
-"""Processes of variants take huge pages where the kernel gives them and nobody has said otherwise."""
+"""Processes of variants use huge pages if the kernel has them and no setting forbids it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of the profiler's events, of operands, and of what libraries say, without torch."""
+"""The results from profiler events, operands and log lines of libraries, without torch."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _tensor(storage: int, dtype: str, *shape: int) -> Operand:
 def _kernel(
     name: str, inputs: list[Operand], outputs: list[Operand], parent: int | None = None, **more: Any
 ) -> Kernel:
-    """Returns an operator of 10 us, or of what ``own`` and ``total`` say in nanoseconds."""
+    """Returns an operator of 10 us, or of ``own`` and ``total`` nanoseconds."""
     values = {"module": "fc", "own": 10_000, "total": 10_000} | more
     return Kernel(name, parent=parent, inputs=tuple(inputs), outputs=tuple(outputs), **values)
 

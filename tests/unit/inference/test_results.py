@@ -1,4 +1,4 @@
-"""A result can be read again; outputs are compared, findings and roles told."""
+"""A result can be read again; outputs are compared; findings and roles are determined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models take turns in rounds; two are told apart only by what another call would show too."""
+"""Models take turns in rounds; two differ only if a repetition would show the difference, too."""
 
 from __future__ import annotations
 

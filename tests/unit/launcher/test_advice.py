@@ -1,4 +1,4 @@
-"""Each row of the advice applies to a program that it would have helped, and says where it is from."""
+"""Each row of the advice applies to a program that it would have helped, and names its source."""
 
 from __future__ import annotations
 

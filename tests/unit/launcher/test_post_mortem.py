@@ -1,4 +1,4 @@
-"""What is said of a program that was killed, from what the launcher has seen and what is recorded."""
+"""The post-mortem of a killed program, from the launcher's observations and the recording."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_process_without_a_run_is_described_by_the_largest_process() -> None:
     assert (ending.memory, ending.where) == (7000 * MB, None)
 
 
-def test_a_small_child_is_described_by_the_memory_of_the_whole_program() -> None:
+def test_a_small_child_is_described_by_the_memory_of_the_program() -> None:
     killed = seen(
         exit_code=1, signals={CHILD: signal.SIGKILL}, last_seen={PROGRAM: last_seen(5 * MB)}
     )

@@ -136,7 +136,7 @@ def test_pythonpath_gets_one_folder_and_keeps_its_entries(
     }
 
 
-def test_the_names_of_variables_are_those_of_the_settings() -> None:
+def test_environment_variables_are_named_after_the_settings() -> None:
     assert (RECORD, LAUNCHER_PID) == (OTEL_QUANT_RECORD, OTEL_QUANT_LAUNCHER_PID)
 
 

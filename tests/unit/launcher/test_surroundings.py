@@ -92,7 +92,7 @@ def test_only_kills_since_the_start_are_counted_in_any_of_the_cgroups(
     around.look(1, [2, 3])
     stood = around.oom_kills()
     assert stood in (OomKills(own, False, 0, 0), OomKills(childs, False, 0, 0))
-    childs.unlink()  # the group is gone with what it has counted
+    childs.unlink()  # the cgroup was removed with its counters
     assert around.oom_kills() == OomKills(host, True, 3, 0)
     count(own, 31)
     assert around.oom_kills() == OomKills(own, False, 1, 0)

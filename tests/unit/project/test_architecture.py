@@ -152,7 +152,7 @@ def test_no_module_has_the_name_of_a_public_function() -> None:
 
 
 def suppresses(node: ast.AST) -> bool:
-    """Says whether a node keeps exceptions of every kind from whoever is above."""
+    """Whether a node suppresses exceptions of every kind."""
     if isinstance(node, ast.ExceptHandler):
         kind = node.type
         types = kind.elts if isinstance(kind, ast.Tuple) else [kind] if kind else []

@@ -1,4 +1,4 @@
-"""What is made from the code is what the code makes; the other pages say what the code does."""
+"""Generated files are up to date, and the other pages describe what the code does."""
 
 from __future__ import annotations
 

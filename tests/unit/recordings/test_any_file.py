@@ -1,4 +1,4 @@
-"""Whatever stands in the files of a recording, every command that reads it ends, and says what it left out."""
+"""With any content in the files of a recording, every command that reads it ends and names what it left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One summary: what a recording comes to, and that every command says the same."""
+"""One summary: the totals of a recording, which are the same in every command."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_every_command_has_the_same_peak_and_limit(
     assert max(peak for peak, _ in sent) <= expected
     if len(sent) == 1:
         assert sent == [(expected, limit.value if limit else None)]
-    if recording.ending is not None:  # what the post-mortem tells
+    if recording.ending is not None:  # what the post-mortem reports
         told = dict(ending_facts(recording.ending))["memory"]
         assert limit is not None
         assert f"the limit of {size(limit.value)}" in told
@@ -293,7 +293,7 @@ def test_the_end_record_is_used_before_the_curve_and_missing_values_stay_missing
     [
         (os.getpid(), 3, 9),  # the program itself: the launcher may have seen more than it did
         (1, 3, 5),  # a process below it: the curve has others too
-        (1, None, 9),  # of an open step nothing else is known
+        (1, None, 9),  # an open step has no other values
     ],
     ids=["the program", "below it", "open"],
 )

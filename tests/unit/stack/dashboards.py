@@ -36,7 +36,7 @@ class Query:
     text: str  # The query
     instant: bool = False  # Whether it asks for one moment rather than a range
     exemplars: bool = False  # Whether it asks for exemplars as well
-    regex: str = ""  # What a variable takes of each result, between slashes; empty for all of it
+    regex: str = ""  # The part of each result that a variable uses, between slashes; empty for the complete result
 
     def __str__(self) -> str:
         return f"{' / '.join(self.place)} / {self.ref}"

@@ -1,4 +1,4 @@
-"""What the Collector's files and the compose file say agrees, is bound to this host and forgets nothing."""
+"""The Collector's files and the compose file agree, bind ports only to this host and lose no data."""
 
 from __future__ import annotations
 

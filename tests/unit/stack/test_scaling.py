@@ -1,4 +1,4 @@
-"""What docs/scaling.md works out follows from what it says was measured and configured."""
+"""The results in docs/scaling.md follow from its measurements and from the configurations."""
 
 from __future__ import annotations
 

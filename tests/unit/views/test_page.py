@@ -1,4 +1,4 @@
-"""What the page of each kind of recording says, without a browser."""
+"""The page of each kind of recording, without a browser."""
 
 from __future__ import annotations
 

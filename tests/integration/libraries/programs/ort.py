@@ -148,7 +148,7 @@ WAYS = (
 
 
 def quantized(way: Callable[[], None]) -> bytes:
-    """Quantizes in one way and returns what came of it."""
+    """Quantizes in one way and returns the result."""
     for left in Path().glob("out.onnx*"):
         left.unlink()
     way()

@@ -26,7 +26,7 @@ def in_every_way(
     is_same: Callable[[Any, Any], bool],
     quantized: Callable[[Callable[[], Any]], Any] = lambda way: way(),
 ) -> None:
-    """Quantizes in every way, first watched and then not: what comes of it has to be the same."""
+    """Quantizes in every way, first watched and then not: the results have to be equal."""
     watched = []
     for way in ways:
         with otel_quant.step(way.__name__):
@@ -37,7 +37,7 @@ def in_every_way(
 
 
 def same_weights(after: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Says whether two sets of named tensors are equal."""
+    """Whether two sets of named tensors are equal."""
     import torch
 
     def comparable(each: torch.Tensor) -> torch.Tensor:

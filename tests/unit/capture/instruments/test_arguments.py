@@ -32,7 +32,7 @@ def doubled(value: int | None) -> int | None:
         (("m",), {"loader": None}, (("m",), {"loader": None})),
     ],
 )
-def test_argument_is_replaced_where_it_is_passed(
+def test_an_argument_is_replaced_where_it_is_passed(
     args: tuple[Any, ...], kwargs: dict[str, Any], expected: tuple[Any, ...]
 ) -> None:
     before = dict(kwargs)
@@ -40,7 +40,7 @@ def test_argument_is_replaced_where_it_is_passed(
     assert kwargs == before
 
 
-def test_only_what_is_passed_or_is_a_default_is_replaced() -> None:
+def test_only_passed_or_default_arguments_are_replaced() -> None:
     read = Arguments(calibrate)
     assert read.replaced(("m", 1, 5, 6), {"seed": 7}, "seed", doubled) == (
         ("m", 1, 5, 6),
@@ -51,7 +51,7 @@ def test_only_what_is_passed_or_is_a_default_is_replaced() -> None:
     assert read.replacing(calibrate, "run_fn", doubled) is calibrate
 
 
-def test_parameters_are_those_of_the_table_where_a_decorator_hides_them() -> None:
+def test_parameters_hidden_by_a_decorator_come_from_the_table() -> None:
     def hidden(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
         return calibrate(*args, **kwargs)
 
@@ -62,7 +62,9 @@ def test_parameters_are_those_of_the_table_where_a_decorator_hides_them() -> Non
     assert read.bound(("m",), {"seed": 7})["model"] == "m"
 
 
-def test_call_goes_on_unchanged_if_the_change_fails(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_call_continues_unchanged_if_the_replacement_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def fails(value: object) -> object:
         raise ValueError("no such loader")
 
@@ -84,7 +86,7 @@ def test_call_goes_on_unchanged_if_the_change_fails(caplog: pytest.LogCaptureFix
         ("input_model_path", "output_model"),
     ],
 )
-def test_input_and_output_of_every_spelling_are_costed(
+def test_input_and_output_models_of_every_call_style_are_costed(
     model: Path, tmp_path: Path, before: str, after: str
 ) -> None:
     quantized = tmp_path / "quantized.onnx"
@@ -95,19 +97,19 @@ def test_input_and_output_of_every_spelling_are_costed(
     assert found == [("float", str(model)), ("quantized", quantized)]
 
 
-def test_result_is_the_quantized_model_where_no_file_was_asked_for(model: Path) -> None:
+def test_the_result_is_the_quantized_model_if_no_file_was_requested(model: Path) -> None:
     result = onnx.ModelProto()
     found = models_of({"model_input": model, "model_output": None}, result)
     assert found == [("float", model), ("quantized", result)]
 
 
-def test_model_that_was_quantized_in_place_is_costed_once(model: Path) -> None:
+def test_a_model_quantized_in_place_is_costed_once(model: Path) -> None:
     assert models_of({"model_input": str(model), "model_output": model}, None) == [
         ("quantized", model)
     ]
 
 
-def test_path_of_no_onnx_model_is_not_costed(tmp_path: Path) -> None:
+def test_a_path_that_is_not_an_onnx_model_is_not_costed(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.bin").write_bytes(b"weights")
     arguments = {
         "model_input": str(tmp_path / "checkpoint.bin"),

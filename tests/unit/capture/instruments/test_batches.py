@@ -1,4 +1,4 @@
-"""The items of a batch are counted where the first dimension of its arrays tells, and only there."""
+"""The items of a batch are counted only if the first dimension of its arrays shows their number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IMAGES, LABELS = np.zeros((8, 3, 4, 4)), np.zeros(8)
 
 
 class OrtValue:
-    """Says its shape by a method, as onnxruntime's does."""
+    """Returns its shape from a method, as onnxruntime's does."""
 
     def shape(self) -> list[int]:
         return [8, 3]
@@ -35,7 +35,7 @@ class OrtValue:
         ([IMAGES, ["a label"] * 8], 8),
     ],
 )
-def test_first_dimension_that_all_arrays_share_is_the_number_of_items(
+def test_the_number_of_items_is_the_shared_first_dimension_of_the_arrays(
     batch: Any, items: int
 ) -> None:
     assert items_in(batch) == items
@@ -60,5 +60,5 @@ def test_first_dimension_that_all_arrays_share_is_the_number_of_items(
         [1.5] * 100_000,
     ],
 )
-def test_batch_that_does_not_tell_has_no_number(batch: Any) -> None:
+def test_a_batch_without_a_clear_size_has_no_number_of_items(batch: Any) -> None:
     assert items_in(batch) is None

@@ -121,7 +121,7 @@ def test_a_hash_has_no_address_path_or_order_in_it(tmp_path: Path) -> None:
         ({}, {}),
     ],
 )
-def test_usual_names_make_the_same_attributes(
+def test_common_option_names_make_the_same_attributes(
     configuration: Any, attributes: dict[str, Any]
 ) -> None:
     found = described(configuration)
@@ -129,7 +129,7 @@ def test_usual_names_make_the_same_attributes(
     assert found == attributes
 
 
-def test_models_and_data_are_no_configuration() -> None:
+def test_models_and_data_are_not_configuration() -> None:
     def of_call(**arguments: Any) -> dict[str, Any]:
         return of_arguments(arguments, ALL)
 

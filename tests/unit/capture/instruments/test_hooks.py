@@ -70,7 +70,7 @@ def test_a_hook_waits_for_its_module_and_loads_nothing(hooks: Hooks) -> None:
     assert load().function() == ("test", "function")
 
 
-def test_wrapper_of_several_layers_refers_to_the_original_function(hooks: Hooks) -> None:
+def test_a_wrapper_of_several_layers_refers_to_the_original_function(hooks: Hooks) -> None:
     hook = Hook("hooked_here", "function", "test:wrapped_twice")
     hooks.set([Library("test", "test", (hook,))])
     function = load().function
@@ -80,7 +80,7 @@ def test_wrapper_of_several_layers_refers_to_the_original_function(hooks: Hooks)
     assert (original(), hasattr(original, "__wrapped__")) == ("function", False)
 
 
-def test_static_methods_and_class_methods_stay_what_they_are(hooks: Hooks) -> None:
+def test_static_methods_and_class_methods_keep_their_kind(hooks: Hooks) -> None:
     hooks.set([library("Tool.method", "Tool.static", "Tool.of_class")])
     tool = load().Tool
 
@@ -92,7 +92,7 @@ def test_static_methods_and_class_methods_stay_what_they_are(hooks: Hooks) -> No
 
 
 @pytest.mark.parametrize("target", ["gone", "Gone.method", "Tool.gone", "Tool.inherited"])
-def test_target_that_a_version_lacks_is_a_debug_log_and_no_error(
+def test_a_target_missing_in_a_version_is_a_debug_log_and_not_an_error(
     hooks: Hooks, caplog: pytest.LogCaptureFixture, target: str
 ) -> None:
     with caplog.at_level(logging.DEBUG, "otel_quant"):
@@ -106,7 +106,7 @@ def test_target_that_a_version_lacks_is_a_debug_log_and_no_error(
     assert module.Tool().inherited() == "base"
 
 
-def test_a_late_hook_reaches_aliases_and_removal_puts_the_same_objects_back(
+def test_a_late_hook_reaches_aliases_and_removal_restores_the_same_objects(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = load()
@@ -125,7 +125,7 @@ def test_a_late_hook_reaches_aliases_and_removal_puts_the_same_objects_back(
     assert user.alias is module.function
 
 
-def test_replacement_that_someone_else_set_later_is_left_alone(hooks: Hooks) -> None:
+def test_a_replacement_set_later_by_another_library_is_kept(hooks: Hooks) -> None:
     hooks.set([library("function")])
     module = load()
 

@@ -60,7 +60,7 @@ UNKNOWN = "environment variable OTEL_QUANT_LIBRARIES names 'quack'; expected nam
         ),
     ],
 )
-def test_a_name_that_is_none_is_logged_with_those_that_are_expected(
+def test_an_unknown_name_is_logged_with_the_expected_ones(
     libraries: str, warnings: list[str]
 ) -> None:
     finished = subprocess.run(

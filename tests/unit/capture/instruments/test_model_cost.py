@@ -15,7 +15,7 @@ from otel_quant.capture.instruments.steps import operating
 from otel_quant.schema.records import CostedModel
 
 
-def test_record_has_the_totals_and_the_heaviest_nodes(model: Path) -> None:
+def test_a_record_has_the_totals_and_the_heaviest_nodes(model: Path) -> None:
     [cost] = cost_models([("float", model)], time_limit=10, paths=True)
 
     assert cost == CostedModel(
@@ -64,7 +64,7 @@ def test_record_has_the_totals_and_the_heaviest_nodes(model: Path) -> None:
         ({}, 12, {"assumed": ("N=1",)}),
     ],
 )
-def test_shapes_of_a_calibration_decide_open_lengths_where_they_fit(
+def test_shapes_of_a_calibration_set_open_lengths_if_they_fit(
     shapes: dict[str, tuple[int, ...]], macs: int, seen: dict[str, tuple[str, ...]]
 ) -> None:
     proto = onnx.parser.parse_model(
@@ -98,7 +98,7 @@ class Untouched:
         raise AssertionError("asked")
 
 
-def test_shapes_are_kept_of_the_first_sample_that_has_some() -> None:
+def test_shapes_are_kept_from_the_first_sample_that_has_them() -> None:
     ragged: list[object] = [[1.0, 2.0], [3.0]]
     with operating("a library", {}, costs_models=True) as outer, operating("another", {}) as inner:
         note_shapes({"x": Untouched(), 7: np.ones(3)})
@@ -117,7 +117,7 @@ def test_a_file_is_hashed_on_request(model: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"PK\x03\x04 a zip", b"\x08\x08", b"", b"\x3a\x7f"])
-def test_a_file_that_cannot_be_costed_has_a_reason_without_its_name_where_paths_are_kept_out(
+def test_a_file_that_cannot_be_costed_has_a_reason_without_its_path_if_paths_are_off(
     tmp_path: Path, content: bytes
 ) -> None:
     path = tmp_path / "broken.onnx"

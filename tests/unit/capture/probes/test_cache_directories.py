@@ -35,7 +35,7 @@ def test_a_reading_is_the_growth_since_the_watch_began_and_never_negative(tmp_pa
     assert at_checkpoint(cache) == 0
 
 
-def test_the_largest_growth_of_one_directory_counts_and_not_their_sum(tmp_path: Path) -> None:
+def test_the_growth_is_the_largest_of_one_directory_and_not_the_sum(tmp_path: Path) -> None:
     cache = CacheDirectories()
     for name, size in (("a", 2), ("made later", 3)):
         cache.watch(tmp_path / name)
@@ -54,7 +54,7 @@ def test_nothing_is_measured_if_all_directories_were_removed(tmp_path: Path) -> 
     assert at_checkpoint(cache) is None
 
 
-def test_a_new_run_watches_what_exists_and_does_not_have_the_old_runs_peak(tmp_path: Path) -> None:
+def test_a_new_run_watches_existing_directories_without_the_old_peak(tmp_path: Path) -> None:
     cache = CacheDirectories()
     for name in ("gone", "kept"):
         (tmp_path / name).mkdir()

@@ -34,7 +34,7 @@ print(json.dumps([[asdict(gpu)["activity"] for gpu in read] for read in (first, 
 BUSY = {"util": 97, "power": 612_400, "temp": 71, "sm": 1755, "mem": 2619}
 
 
-def test_nvidia_gpus_tell_what_they_do_once_a_second(tmp_path: Path) -> None:
+def test_activity_of_nvidia_gpus_is_read_once_a_second(tmp_path: Path) -> None:
     env = FakeNvml(
         tmp_path, [FakeGpu("GPU-a", **BUSY, reasons=0x4 | 0x40 | 0x80, ecc=3), FakeGpu("GPU-b")]
     ).env
@@ -51,7 +51,7 @@ def test_nvidia_gpus_tell_what_they_do_once_a_second(tmp_path: Path) -> None:
         "memory_clock": 2_619_000_000,
     }  # fmt: skip
     slowed = {"slowed_by": ["heat (by hardware)", "power brake"], "memory_errors": 3}
-    # What a device does not tell is absent.
+    # Values that a device does not report are absent.
     assert first == soon == [{**known, **slowed}, None]
     assert last == [
         {**known, "slowed_by": [], "memory_errors": None},
@@ -59,7 +59,7 @@ def test_nvidia_gpus_tell_what_they_do_once_a_second(tmp_path: Path) -> None:
     ]
 
 
-def test_amd_gpus_tell_what_the_kernel_shows(
+def test_activity_of_amd_gpus_is_read_from_the_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_gpu(tmp_path, 0, "0000:03:00.0", 5, {"gpu_busy_percent": "97"})
@@ -80,7 +80,7 @@ def test_amd_gpus_tell_what_the_kernel_shows(
     ]
 
 
-def test_a_gpu_is_called_impaired_when_something_begins_to_slow_it_or_its_memory_fails() -> None:
+def test_a_gpu_is_impaired_when_it_is_throttled_or_its_memory_fails() -> None:
     impairments = Impairments()
 
     def told(slowed_by: tuple[str, ...] | None, errors: int | None) -> list[tuple[str, object]]:

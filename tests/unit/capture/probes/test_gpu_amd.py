@@ -56,7 +56,7 @@ def read(root: Path, *pids: int, **environ: str) -> tuple[GpuReading, ...]:
     return devices.read(pids)
 
 
-def test_where_no_device_is_visible_no_process_is_looked_at(
+def test_no_process_is_read_if_no_device_is_visible(
     three: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[object] = []
@@ -76,7 +76,7 @@ def test_devices_are_read_in_the_order_of_the_compute_runtime(three: Path) -> No
     )
 
 
-def test_without_the_compute_driver_devices_are_read_in_the_order_of_the_bus(
+def test_devices_without_the_compute_driver_are_read_in_bus_order(
     tmp_path: Path,
 ) -> None:
     add_gpu(tmp_path, 0, SECOND, 2)
@@ -98,7 +98,7 @@ def test_without_the_compute_driver_devices_are_read_in_the_order_of_the_bus(
         ({"HIP_VISIBLE_DEVICES": "-1"}, []),
     ],
 )
-def test_the_visible_devices_are_those_of_the_runtimes(
+def test_the_visible_devices_are_the_devices_of_the_runtime(
     three: Path, environ: dict[str, str], addresses: list[str]
 ) -> None:
     readings = read(three, **environ)
@@ -166,6 +166,6 @@ def test_a_compute_device_whose_memory_is_not_shown_keeps_its_position(tmp_path:
     assert read(tmp_path) == (reading(1, FIRST, 7),)
 
 
-def test_without_an_amd_gpu_nothing_is_opened(tmp_path: Path) -> None:
+def test_no_file_is_opened_without_an_amd_gpu(tmp_path: Path) -> None:
     (tmp_path / "sys/class/drm/card0/device").mkdir(parents=True)  # another vendor's
     assert open_amd({}, tmp_path) is None

@@ -121,7 +121,7 @@ def test_the_process_itself_belongs_to_its_tree(tmp_path: Path) -> None:
         ("-1", []),
     ],
 )
-def test_the_visible_devices_are_those_of_cuda_in_its_order(
+def test_the_visible_devices_are_the_devices_of_cuda_in_its_order(
     tmp_path: Path, visible: str, expected: list[GpuReading]
 ) -> None:
     assert read(FakeNvml(tmp_path, [A, B, C]), visible) == expected
@@ -155,7 +155,7 @@ def test_a_mig_device_is_read_instead_of_its_gpu(
     assert read(driver, visible) == expected
 
 
-def test_a_process_without_a_figure_makes_the_sum_absent_on_that_device(tmp_path: Path) -> None:
+def test_a_process_without_a_value_makes_the_sum_of_its_device_absent(tmp_path: Path) -> None:
     driver = FakeNvml(
         tmp_path,
         [A, B],
@@ -176,7 +176,7 @@ def test_a_process_without_a_figure_makes_the_sum_absent_on_that_device(tmp_path
         (FakeGpu(uuid="GPU-x", compute_error=NO_PERMISSION), None),
     ],
 )
-def test_without_the_list_of_compute_processes_their_memory_is_absent(
+def test_memory_of_compute_processes_is_absent_without_their_list(
     tmp_path: Path, device: FakeGpu, process_used: int | None
 ) -> None:
     driver = FakeNvml(tmp_path, [device], [FakeProcess(used=5)])
@@ -337,7 +337,7 @@ print(json.dumps([len(first.gpus), second.memory.rss - first.memory.rss]))
     assert growth < 2_000_000  # pynvml alone takes five times as much
 
 
-def test_without_a_driver_nothing_is_imported_or_read(tmp_path: Path) -> None:
+def test_nothing_is_imported_or_read_without_a_driver(tmp_path: Path) -> None:
     driver = FakeNvml(tmp_path, [A])
     code = """
 readings = [read(), read()]
@@ -373,7 +373,7 @@ print(json.dumps(read() + read()))
         ({"CUDA_VISIBLE_DEVICES": "5", "HIP_VISIBLE_DEVICES": "0"}, ["amd alone"]),
     ],
 )
-def test_with_an_nvidia_gpu_amd_gpus_are_read_only_on_request(
+def test_amd_gpus_beside_an_nvidia_gpu_are_read_only_on_request(
     tmp_path: Path, environ: dict[str, str], shown: list[str]
 ) -> None:
     expected = {

@@ -66,7 +66,7 @@ def with_figures(*positions: int | None) -> tuple[GpuReading, ...]:
         pytest.param([None], (0, None), id="torch has no UUIDs and sees one"),
     ],
 )
-def test_figures_go_to_the_device_they_belong_to(
+def test_values_are_assigned_to_their_device(
     uuids: list[str | None], positions: tuple[int | None, ...]
 ) -> None:
     assert with_torch_memory(READINGS, "cuda", loaded(Cuda(uuids))) == with_figures(*positions)
@@ -132,5 +132,7 @@ NAMES = {"GPU-aa11": 0, "GPU-aa22": 1, "GPU-bb33": 2, "MIG-cc44": 3, "MIG-GPU-bb
         ("MIG-GPU-bb33/2/0", ()),
     ],
 )
-def test_the_selection_is_that_of_cuda(value: str | None, selected: tuple[int, ...]) -> None:
+def test_the_selected_devices_are_the_devices_of_cuda(
+    value: str | None, selected: tuple[int, ...]
+) -> None:
     assert select_visible(value, 3, NAMES) == selected

@@ -92,14 +92,14 @@ for each in (before, one_closed, closed, again):
 """
 
 
-def test_a_program_that_closes_our_files_is_read_all_the_same() -> None:
+def test_a_program_that_closes_our_files_is_still_read() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CLOSED_BY_PROGRAM], capture_output=True, text=True, timeout=60
     )
     assert (done.stdout, done.stderr) == ("True True True True\n", "")
 
 
-def test_no_file_stays_open_of_a_process_that_has_ended(child: subprocess.Popen[bytes]) -> None:
+def test_files_of_an_ended_process_are_closed(child: subprocess.Popen[bytes]) -> None:
     probes = Probes()
     probes.read()
     assert f"/proc/{child.pid}/status" in open_files()
@@ -109,7 +109,7 @@ def test_no_file_stays_open_of_a_process_that_has_ended(child: subprocess.Popen[
     assert f"/proc/{child.pid}/status" not in open_files()
 
 
-def test_no_file_stays_open_of_a_thread_that_has_ended() -> None:
+def test_files_of_an_ended_thread_are_closed() -> None:
     sampler, probes = StackSampler(names_paths=True, of_every_thread=True), Probes()
     ended: set[int | None] = set()
     for count in (9, 1):

@@ -102,7 +102,7 @@ def cgroup(gigabytes: int) -> Limits:
         ),
     ],
 )  # fmt: skip
-def test_the_smallest_hard_limit_counts(
+def test_the_smallest_hard_limit_is_used(
     tmp_path: Path,
     groups: str | None,
     mounts: str | None,

@@ -80,7 +80,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
         ),
     ],
 )  # fmt: skip
-def test_the_mark_of_an_exited_child_is_reported_if_it_is_certainly_its_own(
+def test_the_peak_of_an_exited_child_is_reported_if_it_is_certainly_its_own(
     kernel: Kernel,
     monkeypatch: pytest.MonkeyPatch,
     before: dict[str, Any],
@@ -133,9 +133,7 @@ int vfork_and_wait(int descriptor) {
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["below the mark", "at the mark"])
-def test_a_child_between_vfork_and_exec_has_no_memory_of_its_own(
-    tmp_path: Path, reset: bool
-) -> None:
+def test_a_child_between_vfork_and_exec_has_no_own_memory(tmp_path: Path, reset: bool) -> None:
     source, library = tmp_path / "vfork.c", tmp_path / "vfork.so"
     source.write_text(VFORK)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=120)
@@ -163,7 +161,7 @@ def test_a_child_between_vfork_and_exec_has_no_memory_of_its_own(
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["below the mark", "at the mark"])
-def test_a_forked_child_has_memory_of_its_own_at_once(reset: bool) -> None:
+def test_a_forked_child_has_its_own_memory_at_once(reset: bool) -> None:
     if reset:
         memory.reset_high_water()
     reading, writing = os.pipe()
@@ -198,7 +196,7 @@ def test_readings_show_whether_a_descendant_lived_between_them() -> None:
     assert after > before
 
 
-def test_a_sample_has_the_memory_in_use_and_now_and_then_the_marks_of_children() -> None:
+def test_a_sample_has_the_memory_in_use_and_sometimes_the_peaks_of_children() -> None:
     with child_that_runs("block = bytearray(b'x') * (50 << 20)") as child:
         probe = MemoryProbe()
         assert not probe.sample((child,)).is_brief, "the child is new"

@@ -41,7 +41,7 @@ def rivals() -> Iterator[list[subprocess.Popen[bytes]]]:
         each.wait()
 
 
-def test_programs_that_share_a_processor_wait_for_it_and_the_sum_of_their_threads_never_falls(
+def test_programs_that_share_a_cpu_wait_and_the_sum_never_falls(
     rivals: list[subprocess.Popen[bytes]],
 ) -> None:
     waits, pids = ThreadWaits(), [each.pid for each in rivals]
@@ -62,7 +62,7 @@ def test_programs_that_share_a_processor_wait_for_it_and_the_sum_of_their_thread
     assert main_thread_wait(pids[0]) is None
 
 
-def test_the_wait_is_that_of_the_main_thread_whichever_thread_asks() -> None:
+def test_the_wait_belongs_to_the_main_thread_in_every_thread() -> None:
     found: list[float | None] = []
     asking = threading.Thread(target=lambda: found.append(main_thread_wait(SELF)))
     before = main_thread_wait(os.getpid())
@@ -75,7 +75,7 @@ def test_the_wait_is_that_of_the_main_thread_whichever_thread_asks() -> None:
     assert before <= found[0] <= after
 
 
-def test_a_kernel_that_does_not_count_leaves_the_wait_unknown(
+def test_the_wait_is_unknown_if_the_kernel_does_not_count_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(counters, "read_process", lambda *_: b"0 0 0\n")
@@ -99,7 +99,7 @@ def test_many_threads_are_read_once_a_second(monkeypatch: pytest.MonkeyPatch) ->
     assert [each is None for each in found] == [False, True, False]
 
 
-def test_a_thread_that_has_ended_stays_in_the_sum_and_its_id_may_be_used_again(
+def test_an_ended_thread_stays_in_the_sum_and_its_id_may_be_reused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seconds: dict[str, float] = {}

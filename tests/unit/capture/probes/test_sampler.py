@@ -88,7 +88,7 @@ def test_the_duration_of_a_sample_counts_as_elapsed_time() -> None:
     assert Pace(0.05).pause(0.003, 0.5) == pytest.approx(0.003 / SHARE - 0.5)
 
 
-def test_after_cheap_samples_an_expensive_one_needs_no_pause_up_to_one_second() -> None:
+def test_an_expensive_sample_after_cheap_ones_needs_no_pause_up_to_one_second() -> None:
     pace = Pace(0.05)
     for _ in range(1000):
         assert pace.pause(0.0, 0.05) == 0.05
@@ -105,7 +105,7 @@ def test_a_single_expensive_sample_does_not_change_the_pause(cost: float) -> Non
 
 
 @pytest.mark.parametrize("cost", [0.017, 0.05, 10.0])
-def test_no_pause_is_longer_than_half_a_second_whatever_samples_cost(cost: float) -> None:
+def test_no_pause_is_longer_than_half_a_second(cost: float) -> None:
     pace = Pace(0.05)
     pauses = [pace.pause(cost, 0.05)] + [pace.pause(cost, LONGEST_PAUSE) for _ in range(10)]
     assert pauses == [0.4] * 11

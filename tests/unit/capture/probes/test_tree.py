@@ -51,7 +51,7 @@ def test_a_child_and_a_grandchild_are_found_as_soon_as_they_exist() -> None:
     assert set(descendants_now()) == others
 
 
-def test_samples_find_the_first_child_at_once_and_further_ones_within_a_fifth_of_a_second() -> None:
+def test_samples_find_the_first_child_at_once_and_others_within_200_ms() -> None:
     descendants()
     first = _start(WAIT)
     assert first.pid in descendants(sampled=True)
@@ -62,7 +62,7 @@ def test_samples_find_the_first_child_at_once_and_further_ones_within_a_fifth_of
     _end(second)
 
 
-def test_what_has_been_started_since_the_last_walk_is_found_and_threads_are_not_processes() -> None:
+def test_processes_started_since_the_last_walk_are_found_and_threads_are_not() -> None:
     first = _start(WAIT)
     walked = set(descendants_now())
     second = _start(THREADS_AND_CHILD)
@@ -84,7 +84,7 @@ def test_a_new_walk_does_not_contain_a_child_that_was_waited_for() -> None:
     _end(second)
 
 
-def test_the_last_walk_is_used_again_if_no_process_was_started_since() -> None:
+def test_the_last_walk_is_reused_if_no_process_was_started() -> None:
     child = _start(WAIT)
     # Other programs of this machine start processes too. Repeat until none was started between
     # the walk and the end of the check.

@@ -85,7 +85,7 @@ def recorder_of(
     exact_peaks: bool = False,
     **probes: Any,
 ) -> Recorder:
-    """Returns a recorder that reads memory as a test says, and no disk or CPU time."""
+    """Returns a recorder that reads the memory given by a test, and no disk or CPU time."""
     nothing = dict.fromkeys(("disk", "cpu"), lambda pids: None)
     return Recorder(
         info or new_run_info({}),

@@ -126,11 +126,13 @@ OF_READINGS: dict[str, tuple[list[MemoryReading | None], Peaks]] = {
 
 
 @pytest.mark.parametrize(("readings", "expected"), OF_READINGS.values(), ids=OF_READINGS)
-def test_the_peak_of_readings(readings: list[MemoryReading | None], expected: Peaks) -> None:
+def test_the_peak_is_computed_from_readings(
+    readings: list[MemoryReading | None], expected: Peaks
+) -> None:
     assert peaks_of(*readings) == expected
 
 
-def test_a_peak_is_not_said_to_be_the_kernels_if_a_child_may_have_lived_meanwhile() -> None:
+def test_a_peak_is_not_marked_as_the_kernels_if_a_child_may_have_lived() -> None:
     for between in (
         (memory(100, 600, (7, 1, 1)),),  # it was read
         (memory(100, 600, faults=9),),  # it was waited for
@@ -139,13 +141,13 @@ def test_a_peak_is_not_said_to_be_the_kernels_if_a_child_may_have_lived_meanwhil
     ):
         expected = peak(600, "sampled", 600)
         assert peaks_of(memory(100, 100), *between, memory(100, 600)) == expected
-    # One that had ended before the step says nothing about the step.
+    # One that had ended before the step has no effect on the step.
     before = memory(100, 100, faults=9)
     assert peaks_of(before, memory(100, 600, faults=9)) == peak(600, "kernel", 600)
 
 
 @pytest.mark.parametrize("later", [300, 100])
-def test_after_a_reset_a_mark_below_an_earlier_one_counts_even_if_it_does_not_rise(
+def test_a_kernel_peak_after_a_reset_is_used_even_below_an_earlier_one(
     later: int,
 ) -> None:
     tracker = tracker_from(reading(memory(100, 900)))
@@ -163,7 +165,7 @@ def test_a_reset_in_an_inner_step_keeps_the_peak_of_the_outer_step() -> None:
 
 
 @pytest.mark.parametrize(("lowered", "later", "total"), [((7,), 400, 500), ((), 800, 150)])
-def test_after_a_reset_the_mark_of_a_child_counts_if_it_was_lowered(
+def test_a_childs_kernel_peak_after_a_reset_is_used_if_it_was_lowered(
     lowered: tuple[int, ...], later: int, total: int
 ) -> None:
     before = memory(100, 100, (7, 50, 800))
@@ -199,7 +201,7 @@ def test_a_step_begins_with_the_newest_reading_although_an_older_one_comes_late(
     assert (figures.latest, late.result()) == (newest, peak(500, "kernel", 500))
 
 
-def test_a_report_begins_to_count_anew_and_the_run_goes_on() -> None:
+def test_a_report_restarts_the_counts_and_the_run_continues_its_own() -> None:
     figures = Ongoing(RESOURCES)
     assert figures.fold(ordered(0, memory(50, 50))).order == 0  # before the run: counted nowhere
     figures.begin(ordered(1, memory(100, 100)))

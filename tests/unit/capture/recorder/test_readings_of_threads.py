@@ -16,7 +16,7 @@ from tests.unit.capture.recorder.received import Received, recorder_of
 MIB = 1 << 20
 
 
-def test_a_mark_read_by_another_thread_just_before_a_reset_does_not_count(
+def test_a_kernel_peak_read_by_another_thread_before_a_reset_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mark = 100 * MIB
@@ -79,7 +79,7 @@ print(during.read_chars - before.read_chars)
 """
 
 
-def test_our_own_reads_in_another_thread_are_not_counted_as_the_programs(tmp_path: Path) -> None:
+def test_our_reads_in_another_thread_are_not_counted_as_the_programs(tmp_path: Path) -> None:
     # In a process of its own: pytest's workers read their instructions meanwhile.
     assert run_script(tmp_path, READS_BESIDE) == ("0\n", "")
 

@@ -61,7 +61,7 @@ def closed(recorder: Recorder, *labels: str, error: BaseException | None = None)
         recorder.close(recorder.open(label), error)
 
 
-def test_checkpoints_are_numbered_and_say_which_error_has_ended_a_step() -> None:
+def test_checkpoints_are_numbered_and_have_the_error_that_ended_a_step() -> None:
     sink = Checkpoints()
     recorder = recorder_of([sink])
     closed(recorder, "A", error=ValueError("no"))
@@ -92,7 +92,7 @@ def test_a_metric_that_fails_loses_no_checkpoint() -> None:
     assert received.names == ["Start", "A Start", "A End", "End"]
 
 
-def test_the_value_of_a_metric_at_the_end_replaces_that_of_its_last_checkpoint() -> None:
+def test_the_final_value_of_a_metric_replaces_its_last_checkpoint_value() -> None:
     class Totals(Metric):
         def at_end(self, reading: Reading, baseline: Reading, peaks: Peaks) -> dict[str, object]:
             return {"m": "total"}
@@ -105,7 +105,7 @@ def test_the_value_of_a_metric_at_the_end_replaces_that_of_its_last_checkpoint()
     assert received.runs[0].latest_custom == {"m": "total"}
 
 
-def test_each_report_counts_the_steps_since_the_last_and_the_peaks_of_the_run_go_on() -> None:
+def test_each_report_counts_new_steps_and_the_run_keeps_its_peaks() -> None:
     rss = itertools.chain([100] * 3, [900], itertools.repeat(100))  # at the first report
     received = Received()
     recorder = recorder_of([received], lambda pids: MemoryReading(*([next(rss)] * 2)))
@@ -139,7 +139,7 @@ def test_a_step_belongs_to_the_innermost_open_step_of_its_own_run() -> None:
     assert [step.info.parent for step in steps if step is not None] == [outer.info.index, None]
 
 
-def test_sinks_leave_a_step_once_and_only_in_the_context_that_has_entered_it() -> None:
+def test_sinks_leave_a_step_once_and_only_in_the_context_that_entered_it() -> None:
     sink = Checkpoints()
     step = recorder_of([sink]).open("A")
     assert step is not None
@@ -166,7 +166,7 @@ def test_the_sinks_receive_an_end_in_the_reverse_of_their_order() -> None:
     ("counted", "expected"),
     [([], (None, None)), ([4, 3], (2, 7)), ([4, None, 3], (3, None)), ([0], (1, None))],
 )
-def test_samples_and_items_are_unknown_rather_than_none(
+def test_samples_and_items_that_cannot_be_counted_are_unknown_and_not_zero(
     counted: list[int | None], expected: tuple[int | None, int | None]
 ) -> None:
     sink = Checkpoints()
@@ -285,7 +285,7 @@ def test_sinks_receive_the_open_steps_and_their_samples_from_the_sampler() -> No
     ]  # fmt: skip
 
 
-def test_progress_goes_on_between_steps_and_is_about_a_second_apart() -> None:
+def test_progress_is_sent_about_every_second_also_between_steps() -> None:
     sink = Progress(2)
     sink.recorder = recorder_of([sink], lambda pids: MemoryReading(100, 100), sample_interval=0.01)
     sink.recorder.start()

@@ -49,7 +49,7 @@ def test_ci_attributes_have_the_names_of_the_semantic_conventions() -> None:
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_of_each_ci_system_only_the_variables_of_its_table_are_read(system: str) -> None:
+def test_only_the_listed_variables_of_each_ci_system_are_read(system: str) -> None:
     read: set[str] = set()
 
     class Environment(dict[str, str]):
@@ -63,12 +63,12 @@ def test_of_each_ci_system_only_the_variables_of_its_table_are_read(system: str)
     assert read - SYSTEMS.keys() == named
 
 
-def test_an_address_with_a_password_is_shown_without() -> None:
+def test_a_password_is_removed_from_an_address() -> None:
     environ = {"JENKINS_URL": "x", "GIT_URL": "https://me:secret@example.com/a.git"}
     assert ci_of(environ) == {"vcs.repository.url.full": "https://example.com/a.git"}
 
 
-def test_outside_of_ci_there_is_nothing_of_it() -> None:
+def test_a_run_outside_of_ci_has_no_ci_attributes() -> None:
     assert ci_of({"GITHUB_SHA": "ab", "CI_COMMIT_SHA": "cd"}) == {}
 
 
@@ -81,7 +81,7 @@ def test_arguments_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (with_arguments[name], without[name]) == ("python x.py --mine 7", "python")
 
 
-def test_more_is_known_at_the_end_than_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_and_cpu_limits_are_added_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     run = new_run_info({})
     monkeypatch.setitem(
         PACKAGES, "a-library", "a_library.quantize"
@@ -160,7 +160,7 @@ def test_secrets_are_hidden(arguments: list[str], shown: str) -> None:
     assert shown_command(arguments, paths=True) == shown
 
 
-def test_whatever_may_be_a_path_is_hidden_where_paths_are_switched_off(
+def test_arguments_that_may_be_paths_are_hidden_if_paths_are_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -184,7 +184,7 @@ def repository(tmp_path: Path) -> Path:
     return new_repository(tmp_path / "repository")
 
 
-def test_commit_and_branch(repository: Path) -> None:
+def test_commit_and_branch_are_recorded(repository: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     assert git_head(repository / "inner") == (commit, "main")
 
@@ -201,7 +201,7 @@ def test_commit_and_branch(repository: Path) -> None:
     assert git_head(repository) == (commit, None)
 
 
-def test_a_folder_without_a_repository_and_one_without_a_commit(tmp_path: Path) -> None:
+def test_a_folder_without_a_repository_or_commit_has_no_commit(tmp_path: Path) -> None:
     assert git_head(Path("/proc")) == (None, None)
     git(tmp_path, "init", "-q", "-b", "main")
     assert git_head(tmp_path) == (None, "main")

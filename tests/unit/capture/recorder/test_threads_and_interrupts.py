@@ -100,7 +100,7 @@ def test_a_step_that_a_signal_handler_opens_while_a_reading_is_added_harms_no_ot
     assert received.names == ["Start", "A Start", "Inner Start", "A End", "Inner End", "End"]
 
 
-def test_no_sampler_is_left_by_a_run_that_ends_while_it_begins() -> None:
+def test_a_run_that_ends_while_it_begins_leaves_no_sampler() -> None:
     begins, goes_on = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -123,7 +123,7 @@ def test_no_sampler_is_left_by_a_run_that_ends_while_it_begins() -> None:
 # --- the end of a run -------------------------------------------------------------------------
 
 
-def test_who_ends_a_run_that_is_being_ended_waits_for_its_end() -> None:
+def test_a_second_call_that_ends_a_run_waits_for_the_first() -> None:
     ends, received = threading.Event(), Received()
 
     def slow() -> None:
@@ -209,7 +209,7 @@ class HangingDriver:
         return self._thread
 
 
-def test_a_run_waits_for_a_driver_that_hangs_only_so_long(
+def test_a_run_waits_a_bounded_time_for_a_driver_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("otel_quant.capture.recorder.recorder._LONGEST_WAIT", 0.1)
@@ -259,7 +259,7 @@ def test_a_metric_may_wait_for_a_thread_that_opens_a_step() -> None:
 # --- peaks and values -------------------------------------------------------------------------
 
 
-def test_memory_that_is_used_after_the_last_reading_of_a_step_is_not_its_peak() -> None:
+def test_memory_used_after_the_last_reading_of_a_step_is_not_in_its_peak() -> None:
     used, received = 100, Received()
 
     def spike(name: str) -> None:
@@ -274,7 +274,7 @@ def test_memory_that_is_used_after_the_last_reading_of_a_step_is_not_its_peak() 
     assert received.steps[0].attributes["quant.memory.peak"] == 100
 
 
-def test_a_childs_mark_that_only_the_last_reading_of_a_step_has_is_its_peak() -> None:
+def test_a_childs_peak_found_only_by_the_last_reading_is_the_peak_of_the_step() -> None:
     children: tuple[tuple[int, int, int], ...] = ()
     received = Received()
 

@@ -1,4 +1,4 @@
-"""Which exporters there are: those of the environment, of a configuration file, or the local file alone."""
+"""Which exporters there are: from the environment, from a configuration file, or only the local file."""
 
 from __future__ import annotations
 

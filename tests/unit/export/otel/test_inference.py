@@ -155,5 +155,5 @@ def test_models_with_the_same_name_are_distinguished() -> None:
     assert names == ["model", "model (2)", "model 3"]
 
 
-def test_without_a_provider_nothing_is_sent_and_nothing_raised() -> None:
+def test_a_missing_provider_sends_nothing_and_raises_nothing() -> None:
     report(MEASURED, 10, 20)

@@ -20,7 +20,7 @@ LOST = (
 
 
 class Exporter(SpanExporter):
-    """An exporter to an endpoint that takes what `takes` says, and is noted."""
+    """An exporter to an endpoint that accepts what `takes` allows, and that keeps it."""
 
     def __init__(self) -> None:
         self.takes: Callable[[Any], bool] = lambda batch: True

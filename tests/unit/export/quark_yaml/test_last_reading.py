@@ -167,7 +167,7 @@ def test_a_later_run_at_the_same_path_keeps_the_last_reading_of_one_that_was_kil
     run: Run, tmp_path: Path
 ) -> None:
     run.sink.reading_taken(progress(1, 200))
-    run.sink.forget()  # as of a process that is gone
+    run.sink.forget()  # as if the process had ended
     later = QuarkYamlSink(tmp_path / "profile.yaml", ProgramMetrics((MEMORY,)))
     second = SentRun(RunInfo("later", 4712), START, later)
     second.began()

@@ -432,7 +432,7 @@ with otel_quant.step("S", attributes={"a": float("nan"), "b": "\\udc80é", "c": 
     assert {key: attributes[key] for key in "abc"} == {"a": "nan", "b": "\udc80é", "c": ("x", "y")}
 
 
-def test_without_a_folder_nothing_is_recorded(tmp_path: Path) -> None:
+def test_no_recording_is_made_without_a_folder(tmp_path: Path) -> None:
     code = f"os.chdir({str(tmp_path)!r})\nwith otel_quant.step('S'): pass"
     assert run(code, None, OTEL_QUANT_RECORD="").stderr == ""
     assert list(tmp_path.iterdir()) == []

@@ -46,9 +46,9 @@ def record(
         origin: What made it, beside ``ORIGIN``.
         error: Exception that ended the second step and the run.
         ends: Whether it has an end.
-        goes_on: Whether its process holds its file still; else it is gone.
+        goes_on: Whether its process still locks its file; else it has ended.
         waited: For how long the main thread waited for a processor in the second step, and all threads
-            together; None for a system that does not tell.
+            together; None for a system that does not report it.
         steps: Names of the steps.
     """
     folder = RecordedFolder(path, {**ORIGIN, **(origin or {})})

@@ -130,7 +130,7 @@ LIKELY = (12.5, 20, 21, 22, 23)  # p = 0.032
     [
         (None, [LIKELY], [0]),
         (None, [LIKELY, BASE], []),  # half of 0.05 is left for each of two
-        (None, [CLEAR, LIKELY], [0, 1]),  # and all of it for the last one
+        (None, [CLEAR, LIKELY], [0, 1]),  # and the complete share for the last one
         (None, [LIKELY, (1, 2, 3, 4, 5)], []),  # one that is better leaves nothing to others
         (LIKELY, [LIKELY, BASE], ["total"]),  # the total is one figure, the steps are many
         (None, [(20, 21, 22, 23, 2000)], [0]),  # by the order, where that is rare enough

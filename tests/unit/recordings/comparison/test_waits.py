@@ -56,7 +56,7 @@ def test_the_duration_without_contention_is_bounded_by_the_measured_waits(
 
 READINGS = {
     "regular": [(at, {}, {"cpu.waits": at**2}) for at in range(6)],
-    # Of many threads they are read once a second.
+    # Waits of many threads are read once a second.
     "rare": [
         (at, {}, {"cpu": at, **({"cpu.waits": at**2} if at in (0, 2, 5) else {})})
         for at in range(6)

@@ -139,7 +139,10 @@ def _error(recording: Recording, subject: Subject) -> Iterator[str]:
     run = next((run for run in (*subject.runs, *recording.runs) if run.error is not None), None)
     step = next((each.step for each in subject.steps if each.step.error is not None), None)
     is_single = len(recording.runs) == 1
-    if run is not None and (step is None or (is_single and run.error_message)):
+    # The line above names the step of a run that has an ending.
+    if run is not None and (
+        step is None or (is_single and run.error_message and recording.ending is not None)
+    ):
         is_alike = run.rank is not None
         who = process_name(run) if is_alike else _program_of(recording, run.attributes)
         yield f"{'' if is_single else f'{who} failed with '}{_error_text(run.error or '', run.error_message)}."

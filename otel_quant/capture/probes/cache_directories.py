@@ -60,6 +60,11 @@ class CacheDirectories:
             self._pause_ends = ended + _REST * self._usual
         return self._latest
 
+    def end_pause(self) -> None:
+        """Has the next reading measure again, the last of a run, unless that takes long."""
+        if self._usual <= _QUICK:
+            self._pause_ends = 0.0
+
     def sample(self, pids: Collection[int] = ()) -> int | None:
         """Returns the same between checkpoints; the last one of what takes long to measure."""
         return self() if self._usual <= _QUICK else self._latest

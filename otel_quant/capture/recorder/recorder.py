@@ -15,6 +15,7 @@ from typing import Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.forecast import StepForecast
+from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.probes.readers import SHARE, Probes, Sampler
 from otel_quant.capture.recorder.events import EventMaker
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, Sinks, current_step
@@ -344,6 +345,7 @@ class Recorder:
         whole = self._ongoing.whole
         if whole is None:
             return
+        CACHE_DIRECTORIES.end_pause()
         reading = self.reading_now()
         taken = self._taken(ProfileStep.END, reading)
         of_run = self._events.custom_of_run(reading, self.peaks)

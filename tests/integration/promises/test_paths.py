@@ -110,7 +110,7 @@ def test_signals_and_files_contain_no_path_if_paths_are_off(
     assert [where for where, text in sent.items() if ELEMENT in text] == []
     assert "site-packages" not in sent["spans"]
 
-    assert otlp.span("quantization").attributes["error.type"] == "MissingFolderError"
+    assert otlp.span("quantization").attributes["error.type"] == "__main__.MissingFolderError"
     failed = otlp.span("function")
     assert failed.attributes["error.type"] == "RuntimeError"
     assert (failed.status, failed.status_message) == ("ERROR", "")

@@ -121,3 +121,14 @@ def test_a_forked_child_watches_none_of_its_parents_directories(tmp_path: Path) 
         assert cache_directories.CACHE_DIRECTORIES() == 0  # in the parent
     finally:
         cache_directories.CACHE_DIRECTORIES.forget()
+
+
+def test_the_last_reading_of_a_run_measures_also_within_a_pause(tmp_path: Path) -> None:
+    cache = CacheDirectories()
+    cache.watch(tmp_path)
+    cache()
+    cache._pause_ends = time.monotonic() + 60
+    (tmp_path / "file").write_bytes(bytes(100))
+    assert cache() == 0
+    cache.end_pause()
+    assert cache() == 100

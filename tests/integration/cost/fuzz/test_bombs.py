@@ -130,7 +130,7 @@ def lists() -> bytes:
 
 
 TOO_MANY = (
-    "unfolds into more than 200,000 operations or 5,000,000 operands and attributes, those of "
+    "unfolds into more than 200,000 operations or 5,000,000 operands and attributes, "
     "functions and bodies included; expected fewer; --max-nodes raises both limits"
 )
 BOMBS: dict[str, tuple[Callable[[], bytes], str | None]] = {

@@ -111,7 +111,7 @@ def end_calibration(model: int, library: Library | None = None) -> Mapping[str, 
         prepared.end()
         prepared.release()
         return prepared.attributes
-    for each in _PREPARED.values():
+    for each in list(_PREPARED.values()):  # another thread may drop a model meanwhile
         if each.library is library:
             each.end()
     return {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from importlib import import_module
 from typing import Any, Final
 
 from opentelemetry.instrumentation.utils import suppress_instrumentation
@@ -17,6 +18,12 @@ _VARIABLE: Final = "OTEL_EXPORTER_OTLP_PROFILES_"
 _TLS: Final = tuple(
     _VARIABLE + name for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE")
 )
+
+_NEEDED: Final = (
+    "opentelemetry.exporter.otlp.common.http",
+    "opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2",
+)
+"""Modules that older packages do not have."""
 
 
 class ProfilesProvider:
@@ -51,9 +58,8 @@ def exporter() -> Any:
     )
     try:
         # All now: at the exit of the interpreter, where profiles are made, not every module can be loaded.
-        import opentelemetry.exporter.otlp.common.http  # older ones have none
-        import opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2  # noqa: F401
-
+        for module in _NEEDED:
+            import_module(module)
         return _OverHttp() if protocol == "http/protobuf" else _over_grpc()
     except (ImportError, TypeError) as error:
         needed = "profiles need opentelemetry-exporter-otlp 1.45 or newer"
@@ -67,10 +73,11 @@ class _OverHttp:
 
         known: Any = _common  # its types name the other signals only
         self._endpoint = known._resolve_endpoint(f"{_VARIABLE}ENDPOINT", "v1development/profiles")
-        self._client: Any = _OTLPHTTPClient(
+        client: Any = _OTLPHTTPClient  # likewise
+        self._client = client(
             known._build_transport(*[None] * 3, *_TLS, session=known._load_session_from_envvar("")),
             self._endpoint,
-            "profiles",  # type: ignore[arg-type]
+            "profiles",
             known._resolve_timeout(f"{_VARIABLE}TIMEOUT"),
             known._resolve_compression(f"{_VARIABLE}COMPRESSION"),
             known._resolve_headers(None, f"{_VARIABLE}HEADERS"),

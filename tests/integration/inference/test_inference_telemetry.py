@@ -238,8 +238,11 @@ def test_telemetry_for_an_unreachable_endpoint_is_kept_and_sent_later(
     (model,) = result["models"]
     assert model["path"] == "float.onnx"
     (line,) = done.stderr.splitlines()
-    said = r"the telemetry of the inference was not sent: .+; `otel-quant send (\S+)` sends it"
-    (kept,) = re.fullmatch(said, line).groups()  # type: ignore[union-attr]
+    kept_in = re.fullmatch(
+        r"the telemetry of the inference was not sent: .+; `otel-quant send (\S+)` sends it", line
+    )
+    assert kept_in is not None, line
+    kept = kept_in[1]
 
     otlp.become(Mode.ACCEPT)
     sent = run_command([sys.executable, "-m", "otel_quant", "send", kept], folder, environment)

@@ -154,10 +154,17 @@ def test_all_three_signals_have_the_results_of_the_command(
                 1e6 * kernel["macs"] / kernel["micros"], rel=1e-4
             ),
         }
-    (finding,) = result["models"][2]["findings"]
-    assert known(otlp.records_of("quant.inference.finding.made")[0].attributes) == {
+    # Beside it, on a busy machine, either quantized model may be slower than the float one.
+    kind = "quant.inference.finding.kind"
+    (finding,) = (each for each in result["models"][2]["findings"] if each["kind"] == "unfused")
+    (made,) = (
+        each.attributes
+        for each in otlp.records_of("quant.inference.finding.made")
+        if each.attributes[kind] == "unfused"
+    )
+    assert known(made) == {
         **labels["exp"],
-        "quant.inference.finding.kind": "unfused",
+        kind: "unfused",
         "quant.inference.finding.node": "exp",
         "quant.inference.finding.share": finding["share"],
     }

@@ -13,7 +13,7 @@ import pytest
 from otel_quant.recordings.reader import read
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml, FakeProcess
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Launched, Workshop
+from tests.fixtures.programs import FLOAT_MODEL, Launched, Workshop
 from tests.fixtures.recording_schema import check_recording
 
 PROGRAM = """
@@ -257,37 +257,37 @@ def shown(launched: Launched, command: str, *options: str) -> str:
     return done.stdout
 
 
+def calibration(samples: int, waits: str) -> str:
+    """Returns a script that quantizes; its reader has so many samples, and waits for an expression's seconds."""
+    return (
+        FLOAT_MODEL
+        + f"""
+import time
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+class Reader(CalibrationDataReader):
+    given = 0
+    def __len__(self):
+        return {samples}
+    def get_next(self):
+        self.given += 1
+        time.sleep({waits})
+        return {{"x": np.ones((1, 8), np.float32)}} if self.given <= {samples} else None
+
+quantize_static("float.onnx", "q.onnx", Reader())
+"""
+    )
+
+
 def test_a_real_calibration_with_a_slow_loader_is_bound_by_data_loading(
     launched: Launched, workshop: Workshop
 ) -> None:
-    script = workshop.script("""
-        import time
-        import numpy, onnx
-        from onnx import TensorProto, helper, numpy_helper
-        from onnxruntime.quantization import CalibrationDataReader, quantize_static
-
-        class Reader(CalibrationDataReader):
-            left = 5
-            def get_next(self):
-                self.left -= 1
-                time.sleep(0.5)
-                return {"x": numpy.ones((1, 8), numpy.float32)} if self.left else None
-
-        weight = numpy_helper.from_array(numpy.ones((8, 8), numpy.float32), "w")
-        graph = helper.make_graph(
-            [helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])], [weight],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-        onnx.save(model, "m.onnx")
-        quantize_static("m.onnx", "q.onnx", Reader())
-    """)
+    script = workshop.script(calibration(4, "0.5"))
     done = launched.run([sys.executable, str(script.path)])
     assert done.returncode == 0, done.stderr
     said = re.search(
         r"^Calibration: bound by the loader of the calibration data: (\d+) % of its time, "
-        r"most at Reader\.get_next \(script\.py:11\)\. To try: load the next samples in another thread",
+        r"most at Reader\.get_next \(script\.py:21\)\. To try: load the next samples in another thread",
         done.stderr,
         re.MULTILINE,
     )
@@ -300,37 +300,14 @@ def test_a_data_reader_stall_is_reported_once_with_its_line_and_a_slow_sample_is
     launched: Launched, workshop: Workshop, otlp: OtlpReceiver, is_stalled: bool
 ) -> None:
     # Fast samples, then one that takes forty times as long, or more than can be called slow.
-    script = workshop.script(f"""
-        import time
-        import numpy, onnx
-        from onnx import TensorProto, helper, numpy_helper
-        from onnxruntime.quantization import CalibrationDataReader, quantize_static
-
-        class Reader(CalibrationDataReader):
-            given = 0
-            def __len__(self):
-                return 6
-            def get_next(self):
-                self.given += 1
-                time.sleep({26 if is_stalled else 12} if self.given == 5 else 0.3)
-                return {{"x": numpy.ones((1, 8), numpy.float32)}} if self.given <= 6 else None
-
-        weight = numpy_helper.from_array(numpy.ones((8, 8), numpy.float32), "w")
-        graph = helper.make_graph(
-            [helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])], [weight],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-        onnx.save(model, "m.onnx")
-        quantize_static("m.onnx", "q.onnx", Reader())
-    """)
+    waits = f"{26 if is_stalled else 12} if self.given == 5 else 0.3"
+    script = workshop.script(calibration(6, waits))
     variables = otlp.environment("http/protobuf")
     done = launched.run([sys.executable, str(script.path)], variables=variables)
     assert done.returncode == 0, done.stderr
     words = re.compile(
         r"Calibration, sample 4 of 6: no further sample for 2\d s, many times as long as any before, "
-        r"at Reader\.get_next \(script\.py:13\)"
+        r"at Reader\.get_next \(script\.py:21\)"
     )
     records = otlp.records_of("quant.forecast.step_stalled")
     assert len(words.findall(done.stderr)) == len(records) == (1 if is_stalled else 0)

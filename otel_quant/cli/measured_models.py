@@ -91,7 +91,7 @@ def measure_options(options: argparse.Namespace) -> Options:
 
     if sys.platform == "win32":
         raise UserError(
-            "models are measured in processes of their own, as this system has none; expected Linux or macOS"
+            "models are measured in separate processes, which cannot be started here; expected Linux or macOS"
         )
     inputs, dims = model_shapes(options)
     given = {each.name: value for each in fields(Options)

@@ -113,7 +113,7 @@ def test_missing_features_of_a_system_are_named(
     if system == "win32":
         assert (ended.returncode, ended.stderr) == (
             1,
-            "otel-quant: models are measured in processes of their own, as this system has none; "
+            "otel-quant: models are measured in separate processes, which cannot be started here; "
             "expected Linux or macOS\n",
         )
     else:

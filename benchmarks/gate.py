@@ -13,9 +13,10 @@ import argparse
 import random
 from collections.abc import Mapping, Sequence
 
-from otel_quant.recordings.comparison.gate import judge, parse
-from otel_quant.recordings.comparison.runs import TOTAL
-from otel_quant.recordings.comparison.side_by_side import (
+from otel_quant.recordings.compared_runs import TOTAL
+from otel_quant.recordings.gate import judge, parse
+from otel_quant.recordings.model import State, StepPath
+from otel_quant.recordings.side_by_side import (
     Comparison,
     FigureRow,
     Sample,
@@ -23,7 +24,6 @@ from otel_quant.recordings.comparison.side_by_side import (
     StepRow,
     difference,
 )
-from otel_quant.recordings.model import State, StepPath
 from otel_quant.recordings.summary import BY_NAME
 
 SLOWER: StepPath = (("step 0", 1),)

@@ -21,8 +21,7 @@ from typing import Final
 
 from measuring import print_table
 
-from otel_quant.recordings.reader import read
-from otel_quant.recordings.stacks import by_line, stacks_in
+from otel_quant.recordings.reader import by_line, read, stacks_in
 
 HERE: Final = Path(__file__).parent
 PROGRAMS: Final = {

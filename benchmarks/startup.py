@@ -133,8 +133,7 @@ def compare(rounds: int) -> None:
     for command, environment in kinds.values():
         run(command, environment)  # the first start compiles and fills the page cache
     taken = take_turns(
-        rounds,
-        {name: functools.partial(run, *kind) for name, kind in kinds.items()},
+        rounds, {name: functools.partial(run, *kind) for name, kind in kinds.items()}
     )
     rows = []
     medians = {}

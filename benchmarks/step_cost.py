@@ -182,7 +182,7 @@ def parts(rounds: int, folder: Path) -> list[tuple[object, ...]]:
         if name == "recorded":
             (folder / name).mkdir(exist_ok=True)
             recording.append(
-                RecordingSink(folder / name, its_spans.ids_of, takes_curve=True, interval=0.05)
+                RecordingSink(folder / name, its_spans.ids_of, is_launched=False, interval=0.05)
             )
         return [
             QuarkYamlSink(folder / f"{name}.yaml", metrics),

@@ -7,7 +7,10 @@ process that is bound to one core, so that no thread of ours finds an idle one:
 - under ``opentelemetry-instrument`` with otel_quant disabled;
 - under ``opentelemetry-instrument`` with everything on: traces, metrics and logs over
   OTLP to a receiver in this process, the local file, the sampler, the models' cost;
-- with Quark's own profiler (``QUARK_PROFILING=1``).
+- the same without the stacks of Python (``OTEL_QUANT_STACKS=false``);
+- with Quark's own profiler (``QUARK_PROFILING=1``);
+- with ``--peer FOLDER``, under the ``opentelemetry-instrument`` of another environment, which has another
+  version of otel-quant and the same of everything else.
 
 Two processes of seconds differ by more than a hundredth on any shared machine. So
 otel-quant's own CPU time is added up as well, in runs of their own: see
@@ -79,6 +82,7 @@ def main() -> None:
     parser.add_argument(
         "--sums", action="store_true", help="only add up otel-quant's own time, compare nothing"
     )
+    parser.add_argument("--peer", type=Path, help="folder `bin` of another environment")
     parser.add_argument("--samples", type=int, default=16, help="calibration images of a run")
     arguments = parser.parse_args()
     otlp = {
@@ -103,8 +107,17 @@ def main() -> None:
             "alone": (plain, {}),
             "opentelemetry-instrument": ([INSTRUMENT, *plain], {**otlp, **DISABLED}),
             "... and otel_quant": ([INSTRUMENT, *plain], everything),
+            "... without stacks": (
+                [INSTRUMENT, *plain],
+                {**everything, "OTEL_QUANT_STACKS": "false"},
+            ),
             "Quark's own profiler": (plain, {"QUARK_PROFILING": "1"}),
         }
+        if arguments.peer is not None:
+            other = [str(arguments.peer / name) for name in ("opentelemetry-instrument", "python")]
+            # Where both build Quark's extensions in one folder, each turn builds them again.
+            its_own = {"TORCH_EXTENSIONS_DIR": str(folder / "peer_extensions")}
+            kinds["... and the peer's otel_quant"] = ([*other, *program], everything | its_own)
         sums: list[Any] = []
 
         def account() -> tuple[float, float, float]:
@@ -114,6 +127,9 @@ def main() -> None:
 
         account()  # compiles modules and fills the page cache
         sums.clear()
+        if arguments.peer is not None:
+            # Its environment has modules of its own.
+            run(*kinds["... and the peer's otel_quant"], core)
         candidates: dict[str, Callable[[], tuple[float, float, float]]] = {
             name: functools.partial(run, *kind, core)
             for name, kind in kinds.items()

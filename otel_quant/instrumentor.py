@@ -11,9 +11,7 @@ import os
 from collections.abc import Collection
 from typing import Any, Final
 
-from opentelemetry.instrumentation.instrumentor import (  # type: ignore[attr-defined] # untyped
-    BaseInstrumentor,
-)
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined] # untyped
 
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS

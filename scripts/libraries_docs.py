@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from otel_quant.capture.instruments.hooks import (
+    END_CALIBRATION,
     ENTRY_POINT,
     OBSERVED,
+    RETURNED,
     STEP,
     Hook,
     Library,
@@ -15,13 +18,15 @@ from otel_quant.capture.instruments.hooks import (
     load,
 )
 from otel_quant.schema.records import ProfileStep
+from scripts.tested_libraries import TRIED, Row
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"
 
 _INTRO = """\
 # Libraries
 
-<!-- Made by scripts/docs.py from otel_quant/capture/instruments/tables.py. Edit that. -->
+<!-- Made by scripts/docs.py from otel_quant/capture/instruments/tables.py and from what
+`scripts/test.py --libraries` has written to docs/libraries_tried.json. -->
 
 What is hooked, and what a call becomes. A hook is set when the module that defines the
 function is imported; a function that another version of the library does not have is left
@@ -30,19 +35,50 @@ out. `OTEL_QUANT_LIBRARIES` takes the names below, and unset it means all.
 Within the steps and entry points of a library that is built on another, the other's calls
 are not reported. Figures and attributes of the steps: [telemetry.md](telemetry.md).
 
-| name | distribution | versions seen | within it are not reported |
-|---|---|---|---|
+A step counts the calibration samples and the layers that it begins, and knows of how many where the library does:
+`quant.calibration.sample_count` of `sample_total`, `quant.layer_count` of `layer_total`. `watch` shows them while the step
+runs ("layer 17 of 32, about 40 min left"), and after a kill so do `show` and the report. A layer is what the library goes
+through one after the other: a decoder layer in Quark, AutoRound and GPTQModel, a part of the model in LLM Compressor, a
+linear layer in HQQ and optimum-quanto, a node in NNCF and in Quark for ONNX. Each loop over layers counts from the first one again.
+
+What a function *records* is how well the library has quantized a layer, as it computes that itself: no
+forward pass is added for it. Each is a log record `quant.accuracy.measured` and a line of the recording; median
+and worst are on the step's span, the ten worst of each step in `show` and the report. A value that is not
+finite is absent, and its layer counts as the worst.
+
+| name | distribution | within it are not reported |
+|---|---|---|
+"""
+
+_TRIED = """
+## Versions tried
+
+Real quantizations by each library, in an environment of its own with the newest releases that the
+library allows beside it (`scripts/test.py --libraries`). `openvino` is onnxruntime-openvino, whose provider
+`otel-quant inference` measures.
+
+| name | version | with | on | result |
+|---|---|---|---|---|
 """
 
 
 def document() -> str:
     """Returns the page."""
     rows = "".join(
-        f"| [`{library.name}`](#{library.name}) | {library.distribution} | {library.versions_seen} "
+        f"| [`{library.name}`](#{library.name}) | {library.distribution} "
         f"| {', '.join(f'`{name}`' for name in sorted(library.built_on)) or 'none'} |\n"
         for library in libraries()
     )
-    return _INTRO + rows + "".join(_section(library) for library in libraries())
+    noted = json.loads(TRIED.read_text(encoding="utf-8"))
+    tried = "".join(_tried(name, row) for name, of_library in noted.items() for row in of_library)
+    return _INTRO + rows + _TRIED + tried + "".join(map(_section, libraries()))
+
+
+def _tried(name: str, row: Row) -> str:
+    beside = ", ".join(f"{distribution} {version}" for distribution, version in row["with"].items())
+    failed = ", ".join(each.replace("_", " ") for each in row["failed"])
+    result = f"**failed**: {failed}" if failed else "passed"
+    return f"| `{name}` | {row['version']} | {beside} | {row['date']} | {result} |\n"
 
 
 def _section(library: Library) -> str:
@@ -71,18 +107,22 @@ def _effects(hook: Hook) -> Iterator[str]:
         yield f"step **{hook.step}**" + (f", if called with `{hook.needs}`" if hook.needs else "")
     elif hook.wrapper == ENTRY_POINT:
         yield "an entry point: its arguments go with the steps within"
-    if hook.describe or hook.config:
+    if hook.describe == END_CALIBRATION:
+        yield _first_line(hook.describe, hook)
+    elif hook.describe or hook.config:
         yield "described by its configuration"
     if hook.models:
         yield "its models are costed"
     if hook.runs:
         yield f"the `{hook.runs}` it is passed is step **{ProfileStep.CALIBRATION}**"
     if hook.counts:
-        yield f"each item of its `{hook.counts}` is one calibration sample"
-    if hook.after:
-        yield _first_line(hook.after, hook)
+        counted = "what it returns" if hook.counts == RETURNED else f"its `{hook.counts}`"
+        yield f"each item of {counted} is one calibration sample"
+    for function in filter(None, (hook.before, hook.after)):
+        yield _first_line(function, hook)
 
 
 def _first_line(reference: str, hook: Hook) -> str:
-    text = (load(reference).__doc__ or "").partition("\n")[0].removesuffix(".")
+    function = load(reference)
+    text = (getattr(function, "func", function).__doc__ or "").partition("\n")[0].removesuffix(".")
     return (text[0].lower() + text[1:]).format(step=hook.step, counts=hook.counts)

@@ -37,6 +37,7 @@ _WEIGHTS: Final[Mapping[str, tuple[int, ...]]] = {
 """Shapes of weights; 32 numbers are summed up for each of 16 output channels."""
 
 _OF_MATRIX: Final = {
+    "one, unlike others": ((), {}),
     "vector": ((1,), {}),
     "channels": ((16,), {"axis": 1}),
     "channels from the end": ((16,), {"axis": -1}),
@@ -46,6 +47,7 @@ _OF_MATRIX: Final = {
     "blocks across": ((32, 1), {"axis": 1, "block_size": 16}),
 }
 _OF_IMAGE: Final = {
+    "one, unlike others": ((), {}),
     "channels": ((16,), {"axis": 0}),
     "rows": ((32,), {"axis": 1}),
     "blocks": ((16, 2, 1, 1), {"axis": 1, "block_size": 16}),
@@ -136,9 +138,9 @@ def built(form: Form) -> Any:
         nodes.append(helper.make_node(kind, operands, [result], name=result, **attributes))
         return result
 
-    def scaled(dtype: str, dims: tuple[int, ...], zero: int) -> list[str]:
-        name = f"{dtype}_{'x'.join(map(str, dims))}"
-        scale = tensor(f"scale_{name}", "float", dims, 0.5)
+    def scaled(dtype: str, dims: tuple[int, ...], zero: int, value: float = 0.5) -> list[str]:
+        name = f"{dtype}_{'x'.join(map(str, dims))}_{value}"
+        scale = tensor(f"scale_{name}", "float", dims, value)
         return [
             scale,
             *([tensor(f"zero_{name}", dtype, dims, zero)] if zero or form.zero_points else []),
@@ -162,7 +164,9 @@ def built(form: Form) -> Any:
     else:
         dims, how = _SCALES[form.kind].get(form.scales, ((), {}))
         integers = tensor("w", form.w, weight, 1)
-        w = node("DequantizeLinear", integers, *scaled(form.w, dims, 0), **how)
+        # onnxruntime makes constants of one element one if they are equal, and so others may read it.
+        value = 0.25 if form.scales == "one, unlike others" else 0.5
+        w = node("DequantizeLinear", integers, *scaled(form.w, dims, 0, value), **how)
     operands = [x, w]
     if form.bias == "float":
         operands.append(tensor("b", "float", (16,), 1))

@@ -48,6 +48,7 @@ EVENTS: dict[str, Place] = {
     semconv.FORECAST_EVENT: "forecast",
     semconv.LINES_EVENT: "lines",
     semconv.DEVICE_EVENT: "device",
+    semconv.LAYER_EVENT: "layer",
     semconv.IMPAIRED_EVENT: "device",
     semconv.ENDING_EVENT: "ending",
     semconv.OPERATOR_EVENT: "operator",

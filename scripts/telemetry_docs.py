@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from otel_quant.capture.recorder.attributes import MOST_OF_STEP
-from otel_quant.export.otel.custom import MOST_CUSTOM
 from otel_quant.export.otel.delivery import METRICS_COUNT_AS, MOST, RETRY, SPACING
+from otel_quant.export.otel.spans import MOST_CUSTOM
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.settings import SETTINGS
 
@@ -23,6 +23,7 @@ _PLACES = {
     "forecast": "records of forecasts",
     "lines": "records of lines of code",
     "device": "device records",
+    "layer": "records of layers",
     "ending": "records of endings",
     "inference": "spans of inferences and benchmarks",
     "measured model": "model inference spans",

@@ -6,6 +6,7 @@ python3 scripts/test.py --lint     ruff and mypy first
 python3 scripts/test.py --slow     the tests too that only repeat others for the sake of rare races
 python3 scripts/test.py --fast     the unit tests only, on this Python, in a minute or two
 python3 scripts/test.py -k yaml    what follows goes to pytest
+python3 scripts/test.py --libraries [NAME ...]   the newest of each library, in an environment of its own
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from typing import IO, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts import interpreters
-from scripts.workspace import ROOT, environment
+from scripts import interpreters, tested_libraries
+from scripts.workspace import ROOT, Command, environment, pytest_command
 
 BUILD = ROOT / "scripts" / "servers" / "build.py"
 OLDEST = (
@@ -37,7 +38,7 @@ OLDEST = (
     "opentelemetry-instrumentation==0.59b0",
     "psutil==5.9.0",
     "wrapt==1.14.0",
-    "pytest>=8",
+    "pytest>=9",
 )
 """The lower ends of the ranges that the library asks for."""
 LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
@@ -45,6 +46,8 @@ TWO = ("-n", "2", "--no-loadscope-reorder")
 """tests/fixtures/selection.py defines which tests stay together and which begin first."""
 THREE = ("-n", "3", "--no-loadscope-reorder")
 """On two cores: a third of the tests' time is waiting, for a server, a network or a timeout."""
+ALONE = "tests/integration/promises"
+"""The folder of all tests that none runs beside: to collect the others of the integration tests takes 12 s."""
 ALIKE = ("cost", "project", "recordings/comparison", "recordings/runs", "stack", "views")
 """Folders of unit tests that the other Pythons leave out: of documents, figures and statistics, whose
 code uses nothing that differs between the versions. That it loads there is tested beside them."""
@@ -52,17 +55,17 @@ OPTIONS = ("--fast", "--lint", "--servers", "--slow")
 
 Stage = tuple[str, Callable[[], int]]
 """A name, and what runs it and returns an exit code."""
-Command = dict[str, Any]
-"""What `subprocess` starts a program with."""
 Took = tuple[str, float, float]
 """A stage's name, the seconds that it took and its seconds of CPU time."""
 
 
 def main(arguments: list[str]) -> int:
     """Runs the tests; the exit code is the first that is not 0."""
+    if arguments[:1] == ["--libraries"]:
+        return tested_libraries.run(arguments[1:])
     asked = {argument for argument in arguments if argument in OPTIONS}
     chosen = [argument for argument in arguments if argument not in OPTIONS]
-    slow = ["--slow"] if "--slow" in asked else []
+    slow = ["--slow", "-o", "faulthandler_timeout=0"] if "--slow" in asked else []
     began = time.monotonic()
     programs = environment("test")
     took = [("environment", time.monotonic() - began, _cpu())]
@@ -89,11 +92,15 @@ def _stages(programs: Path, asked: set[str], slow: list[str], stack: ExitStack) 
         yield "waiting for the servers", builder.wait
     yield (
         "integration tests, one at a time",
-        lambda: _pytest(programs, "-m", "alone", *slow, "tests/integration"),
+        lambda: _pytest(programs, "-m", "alone", *slow, ALONE),
     )
     # Package registries have none of them, so scripts/servers/build.py cannot build them.
-    if not os.environ.get("TEMPO_BIN"):
-        yield "queries of traces to a Tempo: left out, TEMPO_BIN names none", lambda: 0
+    for variable, what in (
+        ("TEMPO_BIN", "queries of traces to a Tempo"),
+        ("PYROSCOPE_BIN", "profiles in a Pyroscope"),
+    ):
+        if not os.environ.get(variable):
+            yield f"{what}: left out, {variable} names none", lambda: 0
     for tool in ("dashboard-linter", "weaver"):
         if shutil.which(tool) is None:
             yield f"{tool}: left out, none on PATH", lambda: 0
@@ -164,13 +171,13 @@ def _other_versions(slow: list[str]) -> Iterator[Stage]:
 def _oldest() -> Command:
     programs = environment("otlp", name=".venv-oldest", pins=OLDEST, constrained=False)
     # The shared fixtures want more packages than the oldest environment holds.
-    return _command(programs, "--noconftest", "tests/oldest")
+    return pytest_command(programs, "--noconftest", "tests/oldest")
 
 
 def _unit_tests(version: str, python: str, slow: list[str]) -> Command:
     programs = environment("unit", name=f".venv-{version}", python=python)
     left_out = (f"--ignore=tests/unit/{name}" for name in ALIKE)
-    return _command(programs, *TWO, *slow, "tests/unit", *left_out)
+    return pytest_command(programs, *TWO, *slow, "tests/unit", *left_out)
 
 
 def _side_by_side(started: dict[str, Callable[[], Command]]) -> int:
@@ -191,24 +198,7 @@ def _side_by_side(started: dict[str, Callable[[], Command]]) -> int:
 
 
 def _pytest(programs: Path, *arguments: str) -> int:
-    return subprocess.run(**_command(programs, *arguments)).returncode
-
-
-def _command(programs: Path, *arguments: str) -> Command:
-    """Returns what `subprocess` needs to run pytest with the programs of an environment."""
-    env = os.environ | {
-        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
-        "PYTHONUNBUFFERED": "1",
-        # Containers often forbid Python to keep compiled modules; each process that imports
-        # Quark would then compile thousands of them anew, which takes longer than the tests.
-        "PYTHONDONTWRITEBYTECODE": "",
-        # Quark compiles its operators here, and waits for ever where a process that was killed
-        # left its lock. By default all environments of a user share one folder, and each
-        # would compile again what another has compiled and may be loading.
-        "TORCH_EXTENSIONS_DIR": str(programs.parent / "torch_extensions"),
-    }
-    command = [programs / "python", "-m", "pytest", "-q", "--durations=8", *arguments]
-    return {"args": command, "cwd": ROOT, "env": env}
+    return subprocess.run(**pytest_command(programs, *arguments)).returncode
 
 
 def _step_back() -> None:

@@ -1,42 +1,52 @@
-"""Tests one quantization library, in its newest version, in an environment of its own.
+"""Tests quantization libraries, each in an environment of its own, and notes the versions tried.
 
-    python3 scripts/tested_libraries.py hqq     makes .venv-hqq, runs tests/integration/.../test_hqq.py
-    python3 scripts/tested_libraries.py --list  prints the names, for the workflow's matrix
+    python3 scripts/test.py --libraries                   every library in its newest version
+    python3 scripts/test.py --libraries hqq torch==2.13   some of them, in the newest version or another
 
-.github/workflows/libraries.yml does so every week for each of them.
+`docs/libraries_tried.json` gets what came of it, from which `scripts/docs.py` makes a table in
+docs/libraries.md. .github/workflows/libraries.yml does so every week for each library.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
+import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from typing import Any, Final
+from xml.etree import ElementTree
 
 from otel_quant.capture.instruments import PACKAGES
-from scripts.workspace import ROOT, environment
+from scripts.workspace import ROOT, environment, pytest_command, uv
 
 _FOLDER: Final = "tests/integration/libraries"
+TRIED: Final = ROOT / "docs" / "libraries_tried.json"
+"""By library, a row for each of its versions that was tried, the newest first."""
+_BESIDE: Final = ("onnx", "onnxruntime", "onnxruntime-gpu", "torch", "torchao", "transformers")
+"""Distributions whose versions are noted beside the library's own."""
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
     """How a library is tested."""
 
-    requirements: tuple[str, ...]  # What is installed for its test beside the extra `unit`
+    # What is installed for its test beside the extra `unit`: the library itself first
+    requirements: tuple[str, ...]
     tests: str  # A file or folder for pytest
 
 
 _SEVERAL_PROGRAMS: Final = {
     "quark": Tested(
-        ("amd-quark", "onnxruntime", "torch", "transformers", "onnxscript"),
+        # One of its tests has pip install an older Quark.
+        ("amd-quark", "onnxruntime", "torch", "transformers", "onnxscript", "pip"),
         "tests/integration/quark",
     ),
     # onnxruntime's MatMulNBits quantizer imports onnx-ir, which the package does not ask for.
@@ -71,26 +81,93 @@ TESTED: Final = {name: _tested(name) for name in PACKAGES} | {
 """By the names of `otel_quant.capture.instruments`, and a provider that compiles models."""
 
 
-def main(arguments: list[str]) -> int:
-    """Runs one library's test; the exit code is pytest's, 5 where the library cannot be imported."""
-    if arguments == ["--list"]:
-        print(json.dumps(list(TESTED)))
-        return 0
-    if len(arguments) != 1 or arguments[0] not in TESTED:
-        print(f"expected one of: {', '.join(TESTED)}", file=sys.stderr)
-        return 2
-    library = TESTED[arguments[0]]
-    programs = environment(
-        "unit", name=f".venv-{arguments[0]}", pins=library.requirements, constrained=False
-    )
-    env = os.environ | {
-        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
-        "TORCH_EXTENSIONS_DIR": str(programs.parent / "torch_extensions"),
+def run(asked: list[str]) -> int:
+    """Tries libraries one after the other; the exit code is 1 if one of them does not pass."""
+    chosen = [each.partition("==") for each in asked or TESTED]
+    unknown = [name for name, *_ in chosen if name not in TESTED]
+    if unknown:
+        sys.exit(f"no library {unknown[0]}; expected some of: {', '.join(TESTED)}")
+    tried = []
+    for name, _, version in chosen:
+        print(f"--- {name}", flush=True)
+        tried.append((name, _tried(name, version)))
+        note(*tried[-1])
+    for name, row in tried:
+        result = ", ".join(row["failed"]) or "passed"
+        print(f"{name:18} {row['version']:12} {row['seconds']:5} s   {result}")
+    return int(any(row["failed"] for _, row in tried))
+
+
+def note(name: str, row: Row, path: Path = TRIED) -> None:
+    """Writes down what came of a version, in place of what came of it before."""
+    noted = json.loads(path.read_text(encoding="utf-8"))
+    others = [each for each in noted.get(name, ()) if each["version"] != row["version"]]
+    noted[name] = sorted([row, *others], key=_numbers, reverse=True)
+    in_order = {name: noted[name] for name in TESTED if name in noted}
+    path.write_text(json.dumps(in_order, indent=2) + "\n", encoding="utf-8")
+
+
+def _numbers(row: Row) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", row["version"])]
+
+
+def _tried(name: str, version: str) -> Row:
+    began = time.monotonic()
+    itself, *more = TESTED[name].requirements
+    distribution = itself.partition("[")[0]
+    # The newest is asked for by its number, lest an older one be chosen that allows newer others.
+    version = version or _newest(distribution)
+    folder = ROOT / f".venv-{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    versions: dict[str, str] = {}
+    try:
+        pins = (f"{itself}=={version}", *more)
+        programs = environment("unit", name=folder.name, pins=pins, constrained=False)
+    except SystemExit as failure:
+        print(failure, file=sys.stderr)
+        outcome = {"passed": 0, "failed": ["cannot be installed"], "skipped": []}
+    else:
+        versions = _installed(programs / "python")
+        report = folder / "report.xml"
+        subprocess.run(**pytest_command(programs, f"--junit-xml={report}", TESTED[name].tests))
+        outcome = outcome_of(report)
+    if not outcome["failed"]:
+        shutil.rmtree(folder)  # torch alone has 5 GB
+    beside = {each: versions[each] for each in _BESIDE if each in versions and each != distribution}
+    return {
+        "version": versions.get(distribution, version),
+        "with": beside | {"Python": ".".join(map(str, sys.version_info[:2]))},
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        **outcome,
+        "seconds": round(time.monotonic() - began),
     }
-    return subprocess.run(
-        [programs / "python", "-m", "pytest", "-q", library.tests], cwd=ROOT, env=env
-    ).returncode
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def outcome_of(report: Path) -> Row:
+    """Returns how many tests passed, and which failed or were skipped."""
+    if not report.exists():
+        return {"passed": 0, "failed": ["the tests did not end"], "skipped": []}
+    passed, failed, skipped = 0, [], []
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.append(case.get("name", ""))
+        elif case.find("skipped") is not None:
+            skipped.append(case.get("name", ""))
+        else:
+            passed += 1
+    if not passed and not failed:
+        failed.append("no test ran")  # the library cannot be imported, for one
+    return {"passed": passed, "failed": failed, "skipped": skipped}
+
+
+def _newest(distribution: str) -> str:
+    command = [*uv(), "pip", "compile", "--quiet", "--no-deps", "--no-header", "--no-annotate",
+               "--python", sys.executable, "-"]  # fmt: skip
+    found = subprocess.run(command, input=distribution, capture_output=True, text=True, check=True)
+    return found.stdout.partition("==")[2].strip()
+
+
+def _installed(python: Path) -> dict[str, str]:
+    command = [*uv(), "pip", "list", "--quiet", "--format", "json", "--python", str(python)]
+    listed = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return {each["name"]: each["version"] for each in listed}

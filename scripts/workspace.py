@@ -14,11 +14,15 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "scripts" / "constraints.txt"
 MAIN = ".venv"
 _OLDEST_PYTHON = (3, 11)
+
+Command = dict[str, Any]
+"""What `subprocess` starts a program with."""
 
 
 def environment(
@@ -52,6 +56,23 @@ def environment(
     )  # fmt: skip
     stamp.write_text(wanted)
     return installed.parent
+
+
+def pytest_command(programs: Path, *arguments: str) -> Command:
+    """Returns what `subprocess` needs to run pytest with the programs of an environment."""
+    env = os.environ | {
+        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONUNBUFFERED": "1",
+        # Containers often forbid Python to keep compiled modules; each process that imports
+        # Quark would then compile thousands of them anew, which takes longer than the tests.
+        "PYTHONDONTWRITEBYTECODE": "",
+        # Quark compiles its operators here, and waits for ever where a process that was killed
+        # left its lock. By default all environments of a user share one folder, and each
+        # would compile again what another has compiled and may be loading.
+        "TORCH_EXTENSIONS_DIR": str(programs.parent / "torch_extensions"),
+    }
+    command = [programs / "python", "-m", "pytest", "-q", "--durations=8", *arguments]
+    return {"args": command, "cwd": ROOT, "env": env}
 
 
 def uv() -> tuple[str, ...]:

@@ -18,6 +18,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 pytest_plugins = [
     "tests.fixtures.browser",
+    "tests.fixtures.commands",
     "tests.fixtures.control_groups",
     "tests.fixtures.otlp_receiver",
     "tests.fixtures.programs",

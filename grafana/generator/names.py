@@ -77,11 +77,7 @@ def begun(matchers: str = CHOSEN, *, over: str = "") -> str:
 
 
 def named(
-    values: str,
-    matchers: str = CHOSEN,
-    *,
-    labels: tuple[str, ...] = (),
-    over: str = "",
+    values: str, matchers: str = CHOSEN, *, labels: tuple[str, ...] = (), over: str = ""
 ) -> str:
     """Returns series of processes with the name of the run that each belongs to, and more of its labels.
 

@@ -20,6 +20,7 @@ MEMORY = names.series(semconv.RUN_MEMORY_USAGE)
 LIMIT = names.series(semconv.RUN_MEMORY_LIMIT)
 SAMPLES = names.series(semconv.CALIBRATION_SAMPLES)
 PROGRESS = names.series(semconv.CALIBRATION_PROGRESS)
+LAYERS = names.series(semconv.STEP_LAYER_PROGRESS)
 DISK = names.series(semconv.RUN_DISK_IO)
 GPU = names.series(semconv.RUN_GPU_MEMORY_USAGE)
 GPU_LIMIT = names.series(semconv.RUN_GPU_MEMORY_LIMIT)
@@ -70,10 +71,7 @@ STEP_COLUMNS = {
     semconv.CALIBRATION_SAMPLE_COUNT: ("Batches", "short"),
     semconv.STEP_BOUND_BY: ("Bound by", None),
     **{
-        each.attributes[0]: (
-            each.heading.capitalize(),
-            panels.UNITS.get(each.unit, "short"),
-        )
+        each.attributes[0]: (each.heading.capitalize(), panels.UNITS.get(each.unit, "short"))
         for each in QUANTITIES
         if each.heading and len(each.attributes) == 1 and each.name not in KNOWN
     },
@@ -193,16 +191,19 @@ def _now() -> panels.Panel:
 def _progress() -> panels.Panel:
     return panels.figure(
         "Calibration done",
-        "Share of the data reader's batches that the calibration has consumed. If it does not change, see which step is open and whether memory is at its limit. Empty where the reader has no length: give it one, or compare the batches with what earlier runs took.",
+        "Share of the data reader's batches that the calibration has consumed, or of its layers that another step has begun. If it does not change, see which step is open and whether memory is at its limit. Empty where the reader has no length: give it one, or compare the batches with what earlier runs took.",
         "percentunit",
-        panels.promql(f"max by ({STEP}) ({names.named(PROGRESS)})", f"{{{{{STEP}}}}}"),
+        panels.promql(
+            f"max by ({STEP}) ({names.named(PROGRESS)}) or max by ({STEP}) ({names.named(LAYERS)})",
+            f"{{{{{STEP}}}}}",
+        ),
     ).no_value("the reader has no length")  # fmt: skip
 
 
 def _time_left() -> panels.Panel:
     return panels.figure(
         "Time left",
-        "Estimate of the time until the last calibration sample, from how long the newest ones took. Empty where the reader has no length.",
+        "Estimate of the time until the last calibration sample, or until the last layer is done, from how long the newest ones took. Empty where their number is not known.",
         "s",
         panels.promql(f"max by ({STEP}) ({names.named(TIME_LEFT)})", f"{{{{{STEP}}}}}"),
     ).no_value("no calibration is open, or the reader has no length")  # fmt: skip

@@ -11,18 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from otel_quant.base.log import LOG
-from otel_quant.schema.settings import (
-    EXPORTER,
-    SETTINGS,
-    Kind,
-    Settings,
-    misspelt_names,
-)
+from otel_quant.schema.settings import EXPORTER, SETTINGS, Kind, Settings, misspelt_names
 
 _LONGEST: Final = 1e6
 """Seconds; longer than any run, and short enough not to overflow the system's timers."""
 
-_TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
+_OFF: Final = dict.fromkeys(("false", "0", "no", "off"), False)
+_FLAGS: Final = {**_OFF, **dict.fromkeys(("true", "1", "yes", "on"), True)}
+_STACKS: Final = {"all": "all", **{text: str(flag).lower() for text, flag in _FLAGS.items()}}
 
 
 def settings_from(environ: Mapping[str, str], *, warn: bool = True) -> Settings:
@@ -36,7 +32,7 @@ def settings_from(environ: Mapping[str, str], *, warn: bool = True) -> Settings:
         parse, expected = _READERS[setting.kind]
         try:
             values[setting.field] = parse(text)
-        except ValueError:
+        except (ValueError, KeyError):
             problems.append(
                 f"environment variable {setting.variable} is {text!r}; expected {expected}; "
                 "using the default"
@@ -53,31 +49,8 @@ def _warn_once(line: str) -> None:
     LOG.warning("%s", line)
 
 
-def _flag(text: str) -> bool:
-    value = text.lower()
-    if value in _TRUE:
-        return True
-    if value in _FALSE:
-        return False
-    raise ValueError(text)
-
-
-def _stacks(text: str) -> str:
-    return "all" if text.lower() == "all" else str(_flag(text)).lower()
-
-
-def _profiles(text: str) -> bool:
-    if text.lower() not in ("otlp", "none"):
-        raise ValueError(text)
-    return text.lower() == "otlp"
-
-
-def _quarks_switch(text: str) -> bool:
-    if text == "1":
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise ValueError(text)
+def _one_of(choices: Mapping[str, object]) -> Callable[[str], object]:
+    return lambda text: choices[text.lower()]
 
 
 def _seconds(text: str) -> float:
@@ -96,10 +69,13 @@ _READERS: Final[Mapping[Kind, tuple[Callable[[str], object], str]]] = {
     "presence": (bool, "any text"),
     "names": (_names, "names with commas between them"),
     "exporter": (lambda text: EXPORTER in (_names(text) or ()), "names with commas between them"),
-    "stacks": (_stacks, "true, false or all"),
-    "profiles": (_profiles, "otlp or none"),
-    "flag": (_flag, "true or false"),
-    "quark's switch": (_quarks_switch, "1 (Quark's own profiler accepts no other value) or 0"),
+    "stacks": (_one_of(_STACKS), "true, false or all"),
+    "profiles": (_one_of({"otlp": True, "none": False}), "otlp or none"),
+    "flag": (_one_of(_FLAGS), "true or false"),
+    "quark's switch": (
+        _one_of({**_OFF, "1": True}),
+        "1 (Quark's own profiler accepts no other value) or 0",
+    ),
     # As the SDK reads it: no other word switches it off.
     "sdk's switch": (lambda text: text.lower() == "true", "true"),
     "milliseconds": (_seconds, "a number of milliseconds, 0 or more"),

@@ -37,7 +37,7 @@ def read_process(pid: int, name: str) -> bytes:
     return read_kept(f"/proc/{pid}/{name}" if pid else f"/proc/self/{name}")
 
 
-def read_kept(path: str) -> bytes:
+def read_kept(path: str, *, may_be_empty: bool = False) -> bytes:
     """Reads a kernel file of at most 16 kB, and keeps it open for the next reading."""
     global _bytes_read
     descriptor = _OPEN.get(path)
@@ -50,8 +50,8 @@ def read_kept(path: str) -> bytes:
         except OSError:
             # The program has closed it, and the others maybe: the next file of ours may get the number of one.
             _forget_all()
-            content = b""
-        if content:
+            content, may_be_empty = b"", False
+        if content or may_be_empty:
             _bytes_read += len(content)
             return content
         forget(path)

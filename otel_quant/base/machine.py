@@ -1,8 +1,12 @@
-"""What this process may use of its machine, and how busy that is."""
+"""What this process was started with and may use: its environment, processors, and how busy these are.
+
+The launcher's program waits for this module.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 
 def processors() -> int:
@@ -13,3 +17,17 @@ def processors() -> int:
 def load() -> float | None:
     """Returns how many threads have run or waited for a processor, on average of a minute; None on Windows."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+
+
+def environment_at_start(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns the environment at the start, if it is known: Python itself sets ``LC_CTYPE`` in ``os.environ``."""
+    try:
+        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - the program waits for pathlib
+            pairs = file.read().split(b"\0")
+    except OSError:
+        return dict(environ)
+    return {
+        os.fsdecode(name): os.fsdecode(value)
+        for name, equals, value in (pair.partition(b"=") for pair in pairs)
+        if equals
+    }

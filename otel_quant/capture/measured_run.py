@@ -125,7 +125,7 @@ class KeptRun(Sink):
         more = {
             "start": event.elapsed - event.duration,
             "duration": event.duration,
-            "samples": event.samples,
+            "samples": event.counts.samples,
             "items": event.items,
             "error": event.error,
             "error_message": event.error_message,
@@ -229,7 +229,7 @@ class Run:
         return self._error_message
 
     def __repr__(self) -> str:
-        from otel_quant.views.terminal import terminal_text
+        from otel_quant.views.writers import terminal_text
 
         return terminal_text(self._document()).rstrip("\n")
 

@@ -54,8 +54,7 @@ from otel_quant.export.quark_yaml.file import (
     requested_by,
 )
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
-from otel_quant.export.recording import layout
-from otel_quant.export.recording.event_file import choose_folder, make_folder
+from otel_quant.export.recording.event_file import PROFILE, choose_folder, make_folder
 from otel_quant.export.recording.sink import RecordingSink
 from otel_quant.schema.events import Sink
 from otel_quant.schema.figures import RESOURCES, Number
@@ -299,7 +298,7 @@ class Runtime:
             )
             recording = self._recording_sink_for(settings, info)
             if recording is not None and (request is None or request.path is None):
-                path = str(recording.folder / layout.PROFILE)
+                path = str(recording.folder / PROFILE)
                 request = ProfileRequest(path, strict=settings.yaml_strict)
             # A recording has the last reading in a file of its own.
             profile = self._profile_sink_for(request, info, keeps_last_reading=recording is None)
@@ -348,7 +347,7 @@ class Runtime:
                     sink = RecordingSink(
                         folder,
                         self._ids_of,
-                        takes_curve=not settings.launched,
+                        is_launched=settings.launched,
                         interval=settings.sample_interval,
                     )
                 self._recording = settings.record, sink
@@ -378,7 +377,10 @@ class Runtime:
             use = PROVIDERS.current
             logs = LogsSink(self.delivery.soon, self._context_of, use.logger)
             spans = self._spans = SpansSink(
-                self.end_first_at_exit, logs.run_span_started, use.tracer
+                self.end_first_at_exit,
+                logs.run_span_started,
+                use.tracer,
+                has_profiles=self.settings.profiles,
             )
             self._sinks = (spans, self._metrics_sink(use.meter), logs)
         return self._sinks
@@ -386,8 +388,7 @@ class Runtime:
     def _profiles_sinks(self) -> tuple[Sink, ...]:
         with FAULTS.kept_in("sink profiles"):
             # Only here: loaded where profiles are asked for.
-            from otel_quant.export.otel.profile_exporters import ProfilesProvider
-            from otel_quant.export.otel.profiles import ProfilesSink
+            from otel_quant.export.otel.profiles import ProfilesProvider, ProfilesSink
 
             if "profiles" not in AUTOMATIC_PROVIDERS:
                 AUTOMATIC_PROVIDERS["profiles"] = ProfilesProvider()

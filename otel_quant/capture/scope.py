@@ -84,11 +84,14 @@ class Scope:
     def __enter__(self) -> OpenStep | None:
         activation = Activation(self._open())
         self._activations.append(activation)
-        return activation.__enter__()
+        activation.resume()
+        return activation.step
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._activations:
-            self._activations.pop().__exit__(kind, error, traceback)
+            activation = self._activations.pop()
+            activation.suspend()
+            activation.finish(error)
 
     async def __aenter__(self) -> OpenStep | None:
         return self.__enter__()
@@ -108,10 +111,7 @@ class Scope:
 
 
 def step(
-    kind: str,
-    label: str | None = None,
-    *,
-    attributes: Mapping[str, AttributeValue] | None = None,
+    kind: str, label: str | None = None, *, attributes: Mapping[str, AttributeValue] | None = None
 ) -> Scope:
     """Makes a block or a function a step of the run.
 

@@ -32,7 +32,7 @@ STACKS_SHARE: Final = 0.001
 _MOST_PLACES: Final = 20_000
 """Positions in code whose lines are remembered: to find out a line takes as long as all else of a frame."""
 
-_SCHEDSTAT: Final = "/proc/self/task/{}/schedstat"
+_NOT_RUN: Final = 0, 0, 0
 
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 _STANDARD: Final = tuple(
@@ -67,36 +67,46 @@ class StackSampler:
         # Open steps by index, with the names around them
         self._seen: dict[int, tuple[str, ...]] = {}
         self._beside: dict[int, _Beside] = {}  # Of open steps, by index
-        self._natives: dict[int | None, int | None] = {}  # The kernel's ids of threads
-        self._threads: dict[int, tuple[int, int]] = {}  # What each thread has run and waited, in ns
+        self._schedstats: dict[int | None, str] = {}  # Of each thread, the kernel's file
+        # What each thread has run and waited, in ns, and how often it has got a processor
+        self._threads: dict[int, tuple[int, int, int]] = {}
+        self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
 
-    def take(self, steps: Collection[OpenStep], reading: Reading) -> None:
-        """Takes a sample; `reading` was read just before."""
+    def take(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
+        """Takes a sample of the open steps, by index; `reading` was read just before."""
         rss = reading.memory.rss if reading.memory is not None else 0
         now, last_ns, last_rss = reading.clock_ns, self._last_ns, self._last_rss
         self._last_ns, self._last_rss = now, rss
-        # A thread is in the innermost of its steps, which was opened last.
-        innermost = {step.info.thread: step for step in steps}
-        still_open = {step.info.index for step in steps}
-        for index in self._seen.keys() - still_open:
+        for index in self._seen.keys() - steps.keys():
             self.stacks.settle(index, self._seen.pop(index))
+        # A thread is in the innermost of its steps, which was opened last.
+        innermost = {step.info.thread: step for step in steps.values()}
         for inner in innermost.values():
-            self._add_beside(inner, reading)
+            if inner.counts or reading.gpus:
+                self._add_beside(inner, reading)
         self.newest = newest = {}
         if not innermost and not self._of_every_thread:
             return
-        frames = sys._current_frames()
-        threads = frames.keys() - {threading.get_ident()} if self._of_every_thread else innermost
-        seen = {thread: self._lines(frames.get(thread)) for thread in threads}
+        every = self._of_every_thread
+        frames = sys._current_frames() if every else {}
+        threads = frames.keys() - {threading.get_ident()} if every else innermost
+        used, last, seen = self._used(threads), self._stacks, {}
+        for thread in threads:
+            # One that has not run since has the stack that it had: to ask for frames is half the cost.
+            if used.get(thread) == _NOT_RUN and thread in last:
+                seen[thread] = last[thread]
+            else:
+                frames = frames or sys._current_frames()
+                seen[thread] = self._lines(frames.get(thread))
         frames.clear()  # a frame that is held keeps the program's objects alive
-        used = self._used(seen)
+        self._stacks = seen
         # Memory is of the process: of several threads, the one that has run most has taken it.
-        busiest = max(innermost or seen, key=lambda thread: used.get(thread, (0, 0))[0])
+        busiest = max(innermost or seen, key=lambda each: used.get(each, _NOT_RUN))
         for thread, lines in seen.items():
             if not lines:
                 continue
             began_ns, before, index = last_ns or now, last_rss, OUTSIDE
-            ran, waited = used.get(thread, (0, 0))
+            ran, waited, _ = used.get(thread, _NOT_RUN)
             if (step := innermost.get(thread)) is not None:
                 index, start = step.info.index, step.start
                 newest[index] = lines[-1]
@@ -108,9 +118,8 @@ class StackSampler:
                     if thread in self._threads:
                         ran = self._threads[thread][0] - step.thread_ns
             time = max(0, now - began_ns)
-            ran = min(
-                max(0, ran), time
-            )  # of a new thread with the identifier of one that ended, less than 0
+            # Of a new thread with the identifier of one that ended, it is less than 0.
+            ran = min(max(0, ran), time)
             waited = min(max(0, waited), time - ran)
             grown = rss - before if thread == busiest and rss and before else 0
             amounts = Amounts(time, ran, waited, max(0, grown), max(0, -grown))
@@ -120,10 +129,11 @@ class StackSampler:
         self, step: OpenStep, seconds: float, figures: Mapping[str, Any], run: RunInfo
     ) -> tuple[dict[str, AttributeValue], dict[str, Any] | None]:
         """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
-        beside = self._beside.pop(step.info.index, _Beside())
+        beside = self._beside.pop(step.info.index, None)
         root, cpus = self.stacks.steps.get(step.info.index), run.origin.get(semconv.CPU_LIMIT)
         if root is None:
             return {}, None
+        beside = beside or _Beside()
         with FAULTS.kept_in("what bounds a step"):
             grows, known = beside.growth.line(), cpus if isinstance(cpus, int | float) else None
             evidence = Evidence(root, seconds, figures, known, run.limits.memory)
@@ -143,33 +153,36 @@ class StackSampler:
             and gpu.activity.utilization is not None
             and (gpu.process_used or gpu.torch_allocated)
         ]
-        if not busy and not step.samples:
+        if not busy and not step.counts.samples:
             return
         beside = self._beside.setdefault(step.info.index, _Beside())
         beside.busy += sum(busy)
         beside.readings += len(busy)
-        if step.samples and reading.memory is not None:
-            beside.growth.add(step.samples, reading.memory.tree_rss)
+        if (samples := step.counts.samples) and reading.memory is not None:
+            beside.growth.add(samples, reading.memory.tree_rss)
 
-    def _used(self, threads: Collection[int]) -> dict[int, tuple[int, int]]:
-        """Returns how long threads have run, and waited for a processor, since the last sample."""
+    def _used(self, threads: Collection[int]) -> dict[int, tuple[int, int, int]]:
+        """Returns how long threads have run, and waited for a processor, since the last sample, and their turns."""
         before, self._threads, used = self._threads, {}, {}
-        if not self._natives.keys() >= set(threads):
-            ended = {*self._natives.values()}
-            self._natives = {each.ident: each.native_id for each in threading.enumerate()}
-            for native in ended.difference(self._natives.values()):
-                forget(_SCHEDSTAT.format(native))
+        if not self._schedstats.keys() >= set(threads):
+            ended = {*self._schedstats.values()}
+            self._schedstats = {
+                each.ident: f"/proc/self/task/{each.native_id}/schedstat"
+                for each in threading.enumerate()
+            }
+            for path in ended.difference(self._schedstats.values()):
+                forget(path)
         for thread in threads:
             try:
-                ran, waited, turns = read_kept(_SCHEDSTAT.format(self._natives[thread])).split()
+                ran, waited, turns = read_kept(self._schedstats[thread]).split()
             except (KeyError, OSError, ValueError):
-                self._natives.pop(thread, None)  # not this system, or the thread has ended
+                self._schedstats.pop(thread, None)  # not this system, or the thread has ended
                 continue
             if turns == b"0":
                 continue
-            now = self._threads[thread] = int(ran), int(waited)
-            if thread in before:
-                used[thread] = now[0] - before[thread][0], now[1] - before[thread][1]
+            now = self._threads[thread] = int(ran), int(waited), int(turns)
+            if (then := before.get(thread)) is not None:
+                used[thread] = now[0] - then[0], now[1] - then[1], now[2] - then[2]
         return used
 
     def _lines(self, frame: FrameType | None) -> list[Place]:

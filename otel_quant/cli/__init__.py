@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
 from otel_quant.base.fault_boundary import LastResort
@@ -17,19 +18,9 @@ if TYPE_CHECKING:
     from typing import Final, NoReturn
 
 COMMANDS: Final = (
-    "run",
-    "watch",
-    "show",
-    "report",
-    "stacks",
-    "compare",
-    "runs",
-    "send",
-    "cost",
-    "estimate",
-    "inference",
-    "bench",
-)
+    "run", "watch", "show", "report", "stacks", "compare", "runs", "send",
+    "cost", "estimate", "inference", "bench",
+)  # fmt: skip
 """The subcommands, in the order of the help; each is the module of this folder with its name."""
 
 
@@ -57,17 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         title="commands", metavar="COMMAND", required=True, prog=parser.prog
     )
     given = sys.argv[1:] if arguments is None else arguments
-    for command in _commands(given):
+    for name in given[:1] if given and given[0] in COMMANDS else COMMANDS:
+        command: Command = import_module(f"otel_quant.cli.{name}").COMMAND
+        examples = "\n".join(f"  otel-quant {name} {each}".rstrip() for each in command.examples)
         subparser = subparsers.add_parser(
             command.name,
             help=command.brief,
             description=command.description,
-            epilog="\n".join(
-                [
-                    "examples:",
-                    *(f"  otel-quant {command.name} {each}".rstrip() for each in command.examples),
-                ]
-            ),
+            epilog=f"examples:\n{examples}",
             formatter_class=_formatter,
         )
         command.add_arguments(subparser)
@@ -116,17 +104,11 @@ class _Parser(argparse.ArgumentParser):
         from re import findall
 
         problem, _, choices = message.partition("(choose from ")
-        known = findall(r"[\w-]+", choices) or self.known
+        known = findall(r"[\w-]+", choices) or [each for each in self.known if each != "--help"]
         words = [quoted or option for quoted, option in findall(r"'([^']+)'|(--[\w-]+)", problem)]
         unknown = (word for word in words if word not in self.known)
         near = [found for word in unknown for found in get_close_matches(word, known, 1)]
         super().error(f"{message}; did you mean {near[0]}?" if near else message)
-
-
-def _commands(arguments: Sequence[str]) -> Iterator[Command]:
-    """Yields the command that is asked for; all of them if the arguments do not begin with one."""
-    for name in arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS:
-        yield import_module(f"otel_quant.cli.{name}").COMMAND
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -134,8 +116,13 @@ def _run(options: argparse.Namespace) -> int:
         code: int = options.run(options)
         if options.prints:
             sys.stdout.flush()
+        if "torch" not in sys.modules:  # its compiler writes of what is left to standard error
+            gc.freeze()  # the process ends now: what is left is not taken apart
     except UserError as error:
-        print(f"otel-quant: {error}", file=sys.stderr)
+        from otel_quant.views.text import printable
+
+        for line in error.lines:
+            print(printable(f"otel-quant: {line}"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -9,13 +9,14 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
-from otel_quant.cli.command import MISUSED, Command, UserError, seconds, whole_number
+from otel_quant.cli.command import MISUSED, Command, UserError, number
 from otel_quant.cli.measured_models import (
     FAILED,
-    MOST_SECONDS,
+    SECONDS,
     add_model_arguments,
     measure_options,
     measured,
+    refuse_with_script,
 )
 from otel_quant.views.text import printable
 
@@ -34,7 +35,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seconds",
-        type=seconds(MOST_SECONDS),
+        type=SECONDS,
         default=20.0,
         metavar="S",
         help="time for the timed calls of each variant, at most; five rounds run in any case "
@@ -42,13 +43,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=seconds(MOST_SECONDS),
+        type=SECONDS,
         metavar="S",
         help="give a variant up whose making, a call or anything else takes longer (default: never)",
     )
     parser.add_argument(
         "--processes",
-        type=whole_number("processes", _MOST_PROCESSES),
+        type=number("processes", _MOST_PROCESSES),
         metavar="N",
         help="measure each variant in N processes, one after the other, and take the mean of those "
         "in the middle (default: 5, or 1 where a variant takes more than a minute to make)",
@@ -65,18 +66,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.cli import INTERRUPTED
-    from otel_quant.export.recording.layout import BENCH
+    from otel_quant.export.recording.event_file import BENCH
     from otel_quant.inference.measure import STOPPED, bench
 
     files = [each for each in options.variants if each.endswith(".onnx")]
     for name in ("numpy", "onnxruntime") if files else ("numpy",):
         if find_spec(name) is None:
             raise UserError(f"{name} is not installed; expected: pip install otel-quant[inference]")
-    for option, given in (("--input", options.inputs), ("--data", options.data)):
-        if given and len(files) < len(options.variants):
-            raise UserError(
-                f"{option}: a script gives the inputs itself; expected ONNX files alone", MISUSED
-            )
+    for script in set(options.variants) - set(files):
+        refuse_with_script(options, script, ("input", "data"))
     asked = measure_options(options)
     # As Ctrl-C does it: what a time limit of a batch system ends shows what was finished.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 TYPE_CHECKING = False  # as in run.py
 if TYPE_CHECKING:
-    from typing import Final
+    from typing import Any, Final
 
-    from otel_quant.cost import CostError, InputSpec
+    from otel_quant.cost import InputSpec
     from otel_quant.recordings.model import Recording
+    from otel_quant.views.document import Document
 
 MISUSED: Final = 2
 """Exit code: the command line makes no sense. argparse exits with the same."""
 
 
 class UserError(Exception):
-    """An error that the user can correct. Caught once, in ``main``."""
+    """An error that the user can correct, in one line or several. Caught once, in ``main``."""
 
-    def __init__(self, message: str, exit_code: int = 1) -> None:
-        super().__init__(message)
+    def __init__(self, lines: str | Sequence[str], exit_code: int = 1) -> None:
+        super().__init__(lines)
+        self.lines = [lines] if isinstance(lines, str) else lines
         self.exit_code = exit_code
 
 
@@ -44,73 +46,72 @@ class Command:
 
 
 @contextmanager
-def user_errors(path: str, prefix: str = "", exit_code: int = 1) -> Iterator[None]:
-    """Turns what reading a recording raises into an error for the user."""
-    from otel_quant.export.recording.event_file import EXPECTED
-    from otel_quant.views.text import printable
-
+def user_errors(
+    kind: type[Exception],
+    prefix: str = "",
+    exit_code: int = MISUSED,
+    *,
+    path: object = "",
+    expected: str = "",
+) -> Iterator[None]:
+    """Turns errors of a kind into those of the user; where a file is expected, those of opening it, too."""
     try:
         yield
     except BrokenPipeError:
         raise  # of standard output
+    except kind as error:
+        raise UserError(f"{prefix}{error}", exit_code) from error
     except OSError as error:
-        reason = error.strerror or str(error)
-        text = f"{prefix}{printable(path)}: cannot be opened: {reason}; {EXPECTED}"
-        raise UserError(text, exit_code) from error
-    except ValueError as error:
-        raise UserError(f"{prefix}{printable(str(error))}", exit_code) from error
+        if not expected:
+            raise
+        text = f"{path or error.filename}: cannot be opened: {error.strerror or error}; {expected}"
+        raise UserError(f"{prefix}{text}", exit_code) from error
 
 
-def whole_number(what: str, most: int | None = None) -> Callable[[str], int]:
-    """Returns what reads a whole number from 1 on, for ``type`` of an argument."""
-
-    def read(text: str) -> int:
-        value = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
-        if not 0 < value <= (most or value):
-            limit = f" to {most}" if most is not None else ""
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {what} from 1{limit}")
-        return value
-
-    return read
-
-
-def seconds(most: float) -> Callable[[str], float]:
-    """Returns what reads a time above 0, for ``type`` of an argument."""
+def number(
+    what: str, most: float, *, least: float = 1, of: type[int | float] = int
+) -> Callable[[str], Any]:
+    """Returns what reads a number of something, for ``type`` of an argument."""
 
     def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = 0.0
-        if not 0 < value <= most:  # not a number fails as well
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a number of seconds above 0, at most {most:.0f}"
-            )
-        return value
+        with suppress(ValueError):
+            if least <= (value := of(text)) <= most:
+                return value
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of {what} from {least} to {most:.0f}"
+        )
 
     return read
 
 
 def read_recording(path: str, prefix: str = "", exit_code: int = 1) -> Recording:
     """Returns the recording or the profile that the user names."""
+    import gc
     from pathlib import Path
 
+    from otel_quant.export.recording.event_file import EXPECTED
     from otel_quant.recordings.reader import read
 
-    with user_errors(path, prefix, exit_code):
+    gc.disable()  # all that is read stays to the end: to look through it for garbage took a fifth
+    with user_errors(ValueError, prefix, exit_code, path=path, expected=EXPECTED):
         return read(Path(path))
 
 
-@contextmanager
-def writing(path: str, hint: str = "", exit_code: int = MISUSED) -> Iterator[None]:
-    """Turns what keeps a file from being written into an error for the user."""
-    from otel_quant.views.text import printable
+def print_document(document: Document, form: str) -> None:
+    """Prints a document in a format, as wide as the terminal."""
+    import sys
+    from itertools import islice
 
-    try:
-        yield
-    except OSError as error:
-        text = f"{printable(path)}: {error.strerror}; expected a file that can be written{hint}"
-        raise UserError(text, exit_code) from error
+    from otel_quant.views.text import terminal_width
+    from otel_quant.views.writers import written
+
+    pieces = written(document, form, terminal_width(sys.stdout))
+    while text := "".join(islice(pieces, _PIECES)):  # standard output may be unbuffered
+        sys.stdout.write(text)
+
+
+_PIECES: Final = 4096
+"""Pieces of a document that are written at once."""
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
@@ -131,7 +132,6 @@ def add_model_shapes(
         action="append",
         default=[],
         metavar=metavar,
-        dest="inputs",
         help=f"shape of an input{of_inputs}; may be repeated",
     )
     parser.add_argument(
@@ -139,7 +139,6 @@ def add_model_shapes(
         action="append",
         default=[],
         metavar="NAME=LENGTH",
-        dest="dims",
         help=f"length of a dimension that has a name{of_dims}; may be repeated",
     )
 
@@ -148,17 +147,5 @@ def model_shapes(options: argparse.Namespace) -> tuple[dict[str, InputSpec], dic
     """Returns the shapes of inputs and the lengths of dimensions that the arguments give, by name."""
     from otel_quant.cost import CostError, parse_dims, parse_inputs
 
-    option = "--input"
-    try:
-        inputs = parse_inputs(options.inputs, option=option)
-        option = "--dim"
-        return inputs, parse_dims(options.dims)
-    except CostError as error:
-        raise misused(option, error) from error
-
-
-def misused(option: str, error: CostError) -> UserError:
-    """Returns the error for an argument that makes no sense."""
-    from otel_quant.views.text import printable
-
-    return UserError(f"{option}: {printable(error.reason)}", MISUSED)
+    with user_errors(CostError):
+        return parse_inputs(options.input, option="--input"), parse_dims(options.dim)

@@ -8,15 +8,22 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import MISUSED, Command, UserError, add_format, read_recording, writing
+from otel_quant.cli.command import (
+    MISUSED,
+    Command,
+    UserError,
+    add_format,
+    read_recording,
+    user_errors,
+)
 from otel_quant.schema.units import counted
 from otel_quant.views.text import printable, terminal_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_quant.recordings.comparison.gate import Limit, Verdict
-    from otel_quant.recordings.comparison.side_by_side import Comparison, Side
+    from otel_quant.recordings.gate import Limit, Verdict
+    from otel_quant.recordings.side_by_side import Comparison, Side
 
 
 _NOT_COMPARABLE: Final = 3
@@ -69,8 +76,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.recordings.comparison.gate import judge
-    from otel_quant.recordings.comparison.side_by_side import side_by_side
+    from otel_quant.recordings.gate import judge
+    from otel_quant.recordings.side_by_side import side_by_side
     from otel_quant.views.gate import verdict_text
 
     names = _names(options)
@@ -106,33 +113,23 @@ def _names(options: argparse.Namespace) -> list[list[str]]:
 
 
 def _limits(options: argparse.Namespace) -> list[Limit]:
-    from otel_quant.recordings.comparison.gate import LimitError, find, load, parse
+    from otel_quant.recordings.gate import LimitError, find, load, parse
 
     path = Path(options.config) if options.config else find(Path())
-    try:
+    with user_errors(LimitError, expected="expected a file of limits"):
         return [
             *(load(path) if path is not None else ()),
             *(parse(text) for text in options.fail_over),
         ]
-    except LimitError as error:
-        raise UserError(printable(str(error)), MISUSED) from error
-    except OSError as error:
-        raise UserError(f"{printable(str(path))}: {error.strerror}", MISUSED) from error
 
 
 def _sides(names: Sequence[Sequence[str]]) -> list[Side]:
-    import gc
+    from otel_quant.recordings.compared_runs import compared_runs
+    from otel_quant.recordings.side_by_side import Side
 
-    from otel_quant.recordings.comparison.runs import compared_runs
-    from otel_quant.recordings.comparison.side_by_side import Side
-
-    gc.disable()  # nothing that is read has a cycle
-    try:
-        found = compared_runs(
-            names, lambda name: read_recording(name, "not comparable: ", _NOT_COMPARABLE)
-        )
-    finally:
-        gc.enable()
+    found = compared_runs(
+        names, lambda name: read_recording(name, "not comparable: ", _NOT_COMPARABLE)
+    )
     new = [f"new {number}" if len(names) > 2 else "new" for number in range(1, len(names))]
     return [Side(name, tuple(runs)) for name, runs in zip(("base", *new), found, strict=True)]
 
@@ -141,7 +138,7 @@ def _write_all(
     options: argparse.Namespace, comparison: Comparison, verdict: Verdict | None
 ) -> None:
     from otel_quant.views.compare import document
-    from otel_quant.views.compare_in_ci import as_action_benchmark, as_bencher, as_junit
+    from otel_quant.views.gate import as_action_benchmark, as_bencher, as_junit
     from otel_quant.views.writers import written
 
     shown = document(comparison, verdict, with_curves=options.format == "html")
@@ -153,19 +150,20 @@ def _write_all(
         _write(options.output, text)
     if options.junit and verdict is not None:
         _write(options.junit, as_junit(comparison, verdict))
-    for name, of in (
-        (options.action_benchmark, as_action_benchmark),
-        (options.bencher, as_bencher),
-    ):
-        if name:
-            _write(name, of(comparison))
+    if options.action_benchmark:
+        _write(options.action_benchmark, as_action_benchmark(comparison))
+    if options.bencher:
+        _write(options.bencher, as_bencher(comparison))
     if summary := os.environ.get(_SUMMARY):
         markdown = written(document(comparison, verdict), "markdown")
         _write(summary, "".join(markdown), mode="a")
 
 
 def _write(name: str, text: str, mode: str = "w") -> None:
-    with writing(name), Path(name).open(mode, encoding="utf-8", errors="backslashreplace") as file:
+    with (
+        user_errors(ValueError, path=name, expected="expected a file that can be written"),
+        Path(name).open(mode, encoding="utf-8", errors="backslashreplace") as file,
+    ):
         file.write(text)
 
 

@@ -7,7 +7,6 @@ import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from otel_quant.cli.command import (
@@ -16,11 +15,10 @@ from otel_quant.cli.command import (
     UserError,
     add_format,
     add_model_shapes,
-    misused,
-    seconds,
-    whole_number,
+    number,
+    print_document,
+    user_errors,
 )
-from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from otel_quant.cost import InputSpec, ModelCost
@@ -31,10 +29,6 @@ FAILED: Final = 1
 INCOMPLETE: Final = 3
 """With ``--strict``: costs of some node are not known, or a length or a branch was assumed."""
 
-_PIECES: Final = 4096
-"""Pieces of a report that are written at once."""
-
-_MAX_SECONDS: Final = 86_400.0
 _MAX_NODES: Final = 100_000_000
 
 
@@ -57,7 +51,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[MODEL:]NAME=SHAPE",
         of_inputs=" with dynamic dimensions, as in image=1x3x224x224, or as onnx_tool writes it, "
         "image:f32:1x3x224x224, with values behind a further colon; for one of several models only, "
-        "int8.onnx:image=1x3x224x224; what is not given is assumed to be 1, and the report begins "
+        "int8.onnx:image=1x3x224x224; unspecified dimensions default to 1, and the report begins "
         "with it; a length that the model fixes may be overridden, and the report notes it",
         of_dims=", wherever any of the models has it",
     )
@@ -82,7 +76,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--top",
-        type=whole_number("lines"),
+        type=number("lines", _MAX_NODES),
         metavar="N",
         help="only the first N lines of each table; of a summary, the N largest nodes (default: 3)",
     )
@@ -99,14 +93,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--time-limit",
-        type=seconds(_MAX_SECONDS),
+        type=number("seconds", 86_400, least=0.001, of=float),
         default=300.0,
         metavar="SECONDS",
         help="give up on a model after this time (default: %(default).0f)",
     )
     parser.add_argument(
         "--max-nodes",
-        type=whole_number("nodes", _MAX_NODES),
+        type=number("nodes", _MAX_NODES),
         default=200_000,
         metavar="N",
         help="give up on a model with more nodes, functions and bodies included "
@@ -124,35 +118,28 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.cost import CostError, parse_dims
     from otel_quant.views.cost import Choices, all_assumptions, document
-    from otel_quant.views.text import terminal_width
-    from otel_quant.views.writers import written
 
     # A graph of many nodes makes millions of objects and no garbage; looking for some would take
     # a third of the time. The process ends with the command.
     gc.disable()
-    inputs = _inputs(options.inputs, options.models)
-    try:
-        dims = parse_dims(options.dims)
-    except CostError as error:
-        raise misused("--dim", error) from error
+    with user_errors(CostError):
+        inputs, dims = _inputs(options.input, options.models), parse_dims(options.dim)
     if options.by == "comparison" and len(options.models) < 2:
         raise UserError("--by comparison: one model is given; expected two or more", MISUSED)
     costs, problems = _costs(options, inputs, dims)
     problems += _of_no_model(dims, options.exclude, costs)
     if costs and not (problems and options.by == "comparison"):
         choices = Choices(options.by, options.sort, options.top, compared=not problems)
-        width = terminal_width(sys.stdout)
-        pieces = written(document(costs, choices), options.format, width)
-        while text := "".join(islice(pieces, _PIECES)):
-            sys.stdout.write(text)
+        print_document(document(costs, choices), options.format)
         sys.stdout.flush()
         if options.format == "csv" and not options.strict and sys.stderr is not None:
             # CSV has no place for them; --strict prints them anyway.
             sys.stderr.writelines(f"otel-quant: {line}\n" for line in all_assumptions(costs))
     if problems:
-        raise UserError("\notel-quant: ".join(problems), FAILED)
-    if options.strict:
-        _refuse_unknown(costs)
+        raise UserError(problems, FAILED)
+    unknown = [*all_assumptions(costs), *_unknown(costs)] if options.strict else ()
+    if unknown:
+        raise UserError(unknown, INCOMPLETE)
     return 0
 
 
@@ -161,34 +148,28 @@ _HANDED_ON: Final = ("rules", "view", "sparsity", "exclude", "time_limit", "max_
 
 
 def _costs(
-    options: argparse.Namespace,
-    inputs: Mapping[str, dict[str, InputSpec]],
-    dims: Mapping[str, int],
+    options: argparse.Namespace, inputs: Mapping[str, dict[str, InputSpec]], dims: Mapping[str, int]
 ) -> tuple[list[ModelCost], list[str]]:
     """Returns the costs of the models that have one, and what is wrong with the others."""
     from otel_quant.cost import CostError, analyze
 
     costs: list[ModelCost] = []
     problems: list[str] = []
+    handed_on = {name: getattr(options, name) for name in _HANDED_ON}
     for path in options.models:
+        given = inputs[""] | inputs.get(path, {})
         try:
             costs.append(
-                analyze(
-                    path,
-                    inputs=inputs[""] | inputs.get(path, {}),
-                    dims=dims,
-                    tensors=options.by == "tensor",
-                    **{name: getattr(options, name) for name in _HANDED_ON},
-                )
+                analyze(path, inputs=given, dims=dims, tensors=options.by == "tensor", **handed_on)
             )
         except CostError as error:
-            problems.append(printable(str(error)))
+            problems.append(str(error))
     return costs, problems
 
 
 def _inputs(texts: Sequence[str], models: Sequence[str]) -> Mapping[str, dict[str, InputSpec]]:
     """Returns the shapes that are given for all models, under an empty name, and for one each."""
-    from otel_quant.cost import CostError, parse_inputs
+    from otel_quant.cost import parse_inputs
 
     names = {path: path for path in models}
     files = [os.path.basename(path) for path in models]  # noqa: PTH119  # pathlib takes 2 ms to import
@@ -201,13 +182,10 @@ def _inputs(texts: Sequence[str], models: Sequence[str]) -> Mapping[str, dict[st
         name = max(named, key=len, default="")
         shape = text.removeprefix(f"{name}:") if name else text
         groups.setdefault(names.get(name, ""), []).append(shape)
-    try:
-        return {
-            path: parse_inputs(shapes, option=f"--input for {path}:" if path else "--input")
-            for path, shapes in groups.items()
-        }
-    except CostError as error:
-        raise misused("--input", error) from error
+    return {
+        path: parse_inputs(shapes, option=f"--input for {path}:" if path else "--input")
+        for path, shapes in groups.items()
+    }
 
 
 def _of_no_model(
@@ -215,30 +193,25 @@ def _of_no_model(
 ) -> list[str]:
     """Messages on dimensions and operators that no model has."""
     return [
-        f"--exclude: no model has an operator {printable(repr(name))}; expected one that --by op "
-        "lists"
+        f"--exclude: no model has an operator {name!r}; expected one that --by op lists"
         for name in operators
         if costs and not any(cost.excluded.get(name) for cost in costs)
     ] + [
-        f"--dim: no model has a dimension {printable(repr(name))}; expected a name from a model's "
-        "inputs or results; the report lists the dimensions that were assumed"
+        f"--dim: no model has a dimension {name!r}; expected a name from a model's inputs or "
+        "results; the report lists the dimensions that were assumed"
         for name in dims
         if costs and all(name in cost.unused_dims for cost in costs)
     ]
 
 
-def _refuse_unknown(costs: list[ModelCost]) -> None:
-    from otel_quant.views.cost import all_assumptions
-
-    problems = all_assumptions(costs)
-    problems += [
-        f"{printable(cost.path)}: nodes without known MACs: {nodes}, results of unknown size: "
+def _unknown(costs: Sequence[ModelCost]) -> list[str]:
+    """Messages on what the totals of models leave out."""
+    return [
+        f"{cost.path}: nodes without known MACs: {nodes}, results of unknown size: "
         f"{cost.unsized_tensors}; the totals leave them out"
         for cost in costs
         if (nodes := sum(cost.uncosted_ops.values())) or cost.unsized_tensors
     ]
-    if problems:
-        raise UserError("\notel-quant: ".join(problems), INCOMPLETE)
 
 
 COMMAND: Final = Command(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from typing import Final
 
 from otel_quant.cli.command import (
@@ -14,14 +13,16 @@ from otel_quant.cli.command import (
     add_format,
     add_model_shapes,
     model_shapes,
-    whole_number,
+    number,
+    print_document,
+    user_errors,
 )
-from otel_quant.views.text import printable
 
 FAILED: Final = 1
 """The model could not be read, or a probe failed."""
 
 _SAMPLES: Final = 128
+_MOST_SAMPLES: Final = 10**12
 
 _LIMIT: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
 
@@ -30,7 +31,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="an ONNX file")
     parser.add_argument(
         "--samples",
-        type=whole_number("samples"),
+        type=number("samples", _MOST_SAMPLES),
         default=_SAMPLES,
         metavar="N",
         help="calibration samples, each of the shapes of the inputs (default: %(default)s)",
@@ -68,10 +69,10 @@ def _limit(text: str) -> tuple[int, bool]:
     found = _LIMIT.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 16GiB, 500MB or 1.5T")
-    number, unit, binary = found.groups()
+    given, unit, binary = found.groups()
     base = 1024 if binary else 1000
     power = " KMGTP".index(unit.upper() or " ")
-    return int(float(number) * float(base) ** power), bool(binary)
+    return int(float(given) * float(base) ** power), bool(binary)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -81,23 +82,16 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.cost.estimate.probe import SAMPLES, ProbeError, probe
     from otel_quant.schema.units import binary_sizes
     from otel_quant.views.estimate import document
-    from otel_quant.views.text import terminal_width
-    from otel_quant.views.writers import written
 
     inputs, dims = model_shapes(options)
-    try:
+    with user_errors(UnknownMethodError, "--method: "):
         wanted = methods(options.methods)
-    except UnknownMethodError as error:
-        raise UserError(f"--method: {printable(str(error))}", MISUSED) from error
-    try:
+    with user_errors(CostError, exit_code=FAILED):
         model = read(options.model, inputs, dims)
-    except CostError as error:
-        raise UserError(printable(str(error)), FAILED) from error
     if model.cost.unused_dims:
         raise UserError(
-            f"--dim: {printable(options.model)} has no dimension "
-            f"{printable(repr(model.cost.unused_dims[0]))}; expected a name that otel-quant cost "
-            "lists",
+            f"--dim: {options.model} has no dimension {model.cost.unused_dims[0]!r}; expected a name "
+            "that otel-quant cost lists",
             MISUSED,
         )
     limit, is_binary = options.limit or (None, False)
@@ -105,15 +99,13 @@ def _run(options: argparse.Namespace) -> int:
         estimates = [estimate(model, method, options.samples) for method in wanted]
         if options.probe:
             few = min(SAMPLES, options.samples)
-            try:
+            with user_errors(ProbeError, "--probe: ", FAILED):
                 estimates = [
                     extrapolated(found, estimate(model, method, few), *probe(model, method, few))
                     for found, method in zip(estimates, wanted, strict=True)
                 ]
-            except ProbeError as error:
-                raise UserError(f"--probe: {printable(str(error))}", FAILED) from error
         shown = document(model, estimates, limit, explained=bool(options.methods))
-        sys.stdout.writelines(written(shown, options.format, terminal_width(sys.stdout)))
+        print_document(shown, options.format)
     return 0
 
 

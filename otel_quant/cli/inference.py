@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import MISUSED, Command, UserError, seconds, whole_number
+from otel_quant.cli.command import MISUSED, Command, UserError, number
 from otel_quant.cli.measured_models import (
     FAILED,
     MOST_RUNS,
-    MOST_SECONDS,
+    SECONDS,
     add_model_arguments,
     measure_options,
     measured,
+    refuse_with_script,
 )
-from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from otel_quant.inference.results import InferenceResult
@@ -33,21 +32,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
-        "--runs",
-        type=whole_number("runs", MOST_RUNS),
-        metavar="N",
-        help="timed runs of each model",
+        "--runs", type=number("runs", MOST_RUNS), metavar="N", help="timed runs of each model"
     )
     length.add_argument(
         "--seconds",
-        type=seconds(MOST_SECONDS),
+        type=SECONDS,
         default=3.0,
         metavar="S",
         help="time for the timed runs of each model (default: %(default).0f)",
     )
     parser.add_argument(
         "--warmup",
-        type=whole_number("runs", MOST_RUNS),
+        type=number("runs", MOST_RUNS),
         default=3,
         metavar="N",
         help="runs before (default: %(default)s)",
@@ -59,25 +55,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--top",
-        type=whole_number("nodes", MOST_RUNS),
+        type=number("nodes", MOST_RUNS),
         default=10,
         metavar="N",
         help="nodes of each model in tables (default: %(default)s)",
     )
 
 
-_OF_ONNX: Final[Mapping[str, str]] = {
-    "--input": "inputs",
-    "--dim": "dims",
-    "--data": "data",
-    "--provider": "providers",
-    "--level": "level",
-    "--custom-ops": "custom_ops",
-    "--layers": "layers",
-}
-"""Options that make no sense with a script, with their names in the namespace."""
-
-_NOT_GIVEN: Final[Sequence[object]] = ([], None, False, "all")
+_OF_FILES: Final = ("input", "dim", "data", "provider", "level", "custom_ops", "layers")
+"""Options that make no sense with a script."""
 
 
 def _is_script(model: str) -> bool:
@@ -86,11 +72,17 @@ def _is_script(model: str) -> bool:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.export.recording.layout import INFERENCE
+    from otel_quant.export.recording.event_file import INFERENCE
 
-    script = any(map(_is_script, options.models))
+    script = next(filter(_is_script, options.models), None)
+    if script and len(options.models) > 1:
+        raise UserError(
+            f"{script} with other models; expected a script alone: its function returns the models that "
+            "are compared",
+            MISUSED,
+        )
     if script:
-        _refuse_what_is_for_files(options)
+        refuse_with_script(options, script, _OF_FILES)
     if find_spec("torch" if script else "onnxruntime") is None:
         needed = "PyTorch" if script else "onnxruntime"
         extra = "torch" if script else "inference"
@@ -107,27 +99,9 @@ def _run(options: argparse.Namespace) -> int:
         return measure_files(options.models, asked)
 
     result = measured(options, measure, INFERENCE, options.top)
-    lines = [f"{printable(each.path)}: {each.problem}" for each in result.models if each.problem]
-    if lines:
-        raise UserError("\notel-quant: ".join(lines), FAILED)
+    if lines := [f"{each.path}: {each.problem}" for each in result.models if each.problem]:
+        raise UserError(lines, FAILED)
     return 0
-
-
-def _refuse_what_is_for_files(options: argparse.Namespace) -> None:
-    [script, *others] = sorted(options.models, key=_is_script, reverse=True)
-    if others:
-        raise UserError(
-            f"{printable(script)} with {printable(others[0])}; expected a script alone: its function "
-            "returns the models that are compared",
-            MISUSED,
-        )
-    for option, name in _OF_ONNX.items():
-        if getattr(options, name) not in _NOT_GIVEN:
-            raise UserError(
-                f"{option} is for ONNX files; expected none of it with {printable(script)}, whose "
-                "function returns models and inputs",
-                MISUSED,
-            )
 
 
 COMMAND: Final = Command(

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,8 @@ from otel_quant.cli.command import (
     add_format,
     add_model_shapes,
     model_shapes,
-    whole_number,
+    number,
+    user_errors,
 )
 from otel_quant.views.text import printable, terminal_width
 
@@ -31,7 +32,7 @@ FAILED: Final = 1
 """A model could not be measured."""
 
 MOST_RUNS: Final = 1_000_000
-MOST_SECONDS: Final = 86_400.0
+SECONDS: Final = number("seconds", 86_400, least=0.001, of=float)
 
 _LEVELS: Final = ("disable", "basic", "extended", "all")
 
@@ -42,7 +43,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_shapes(
         parser,
         of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1",
-        of_dims="; what is not given is 1",
+        of_dims="; unspecified dimensions default to 1",
     )
     parser.add_argument(
         "--data",
@@ -55,13 +56,12 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME[:KEY=VALUE,...]",
-        dest="providers",
         help="execution provider with its options, in order of preference (CUDA is short for "
         "CUDAExecutionProvider); may be repeated (default: CPU)",
     )
     parser.add_argument(
         "--threads",
-        type=whole_number("threads", MOST_RUNS),
+        type=number("threads", MOST_RUNS),
         metavar="N",
         help="threads within a kernel (default: what the runtime takes)",
     )
@@ -98,10 +98,21 @@ def measure_options(options: argparse.Namespace) -> Options:
              if (value := getattr(options, each.name, None)) is not None}  # fmt: skip
     return Options(**{
         **given,
-        "providers": tuple(map(_provider, options.providers)),
+        "providers": tuple(map(_provider, options.provider)),
         "inputs": inputs,
         "dims": dims,
     })  # fmt: skip
+
+
+def refuse_with_script(options: argparse.Namespace, script: str, names: Sequence[str]) -> None:
+    """Raises the error for options of ONNX files that are given with a script."""
+    for name in names:
+        if getattr(options, name) not in ([], None, False, _LEVELS[-1]):
+            raise UserError(
+                f"--{name.replace('_', '-')} is for ONNX files; expected none of it with {script}, whose "
+                "function returns models and inputs",
+                MISUSED,
+            )
 
 
 def _provider(text: str) -> tuple[str, Mapping[str, str]]:
@@ -113,8 +124,7 @@ def _provider(text: str) -> tuple[str, Mapping[str, str]]:
         key, equals, value = pair.partition("=")
         if not (key and equals):
             raise UserError(
-                f"--provider: {printable(text)} has an option {printable(pair)!r}; expected "
-                "NAME:KEY=VALUE,KEY=VALUE",
+                f"--provider: {text} has an option {pair!r}; expected NAME:KEY=VALUE,KEY=VALUE",
                 MISUSED,
             )
         found[key] = value
@@ -122,13 +132,10 @@ def _provider(text: str) -> tuple[str, Mapping[str, str]]:
 
 
 def measured(
-    options: argparse.Namespace,
-    measure: Callable[[], InferenceResult],
-    name: str,
-    top: int = 0,
+    options: argparse.Namespace, measure: Callable[[], InferenceResult], name: str, top: int = 0
 ) -> InferenceResult:
     """Measures, prints the result, adds it to the recording that the options name, and sends it."""
-    from otel_quant.export.recording.layout import MANIFEST
+    from otel_quant.export.recording.event_file import MANIFEST
     from otel_quant.inference.torch_session import VariantsError
     from otel_quant.views.html import write_page
     from otel_quant.views.inference import result_text
@@ -136,25 +143,21 @@ def measured(
     recording = None if options.record is None else Path(options.record)
     if recording is not None and not (recording / MANIFEST).is_file():
         raise UserError(
-            f"--record: {printable(options.record)} is no recording; expected a folder that "
-            "`otel-quant run` made",
+            f"--record: {options.record} is no recording; expected a folder that `otel-quant run` made",
             MISUSED,
         )
     began_ns = time.time_ns()
-    try:
+    with user_errors(VariantsError, exit_code=FAILED):
         result = measure()
-    except VariantsError as error:
-        raise UserError(printable(str(error)), FAILED) from error
     result = replace(result, began_ns=began_ns, ended_ns=time.time_ns())
     if result.baseline or not all(each.problem for each in result.models):
         shown = result_text(result, options.format, top, terminal_width(sys.stdout))
         sys.stdout.writelines(shown)
         if recording is not None:
-            try:
+            with user_errors(
+                ValueError, "--record: ", FAILED, expected="expected a place to write to"
+            ):
                 write_page(recording / name, result.to_json())
-            except OSError as error:
-                path = printable(str(recording / name))
-                raise UserError(f"--record: {path}: {error.strerror}") from error
     sys.stdout.flush()
     _send(result, recording, name)
     return result
@@ -167,9 +170,9 @@ def _send(result: InferenceResult, recording: Path | None, name: str) -> None:
     """
     from otel_quant.base.environment import settings_from
     from otel_quant.base.fault_boundary import FAULTS
-    from otel_quant.base.initial_environment import environment_at_start
     from otel_quant.base.log import LOG
-    from otel_quant.export.otel.default_exporters import defaults_in
+    from otel_quant.base.machine import environment_at_start
+    from otel_quant.export.otel.automatic_providers import defaults_in
 
     settings = settings_from(os.environ, warn=False)
     is_silent = defaults_in(os.environ, environment_at_start(os.environ)) is not None
@@ -183,8 +186,7 @@ def _send(result: InferenceResult, recording: Path | None, name: str) -> None:
         return
     with FAULTS.kept_in("sending of an inference"):
         # Only now: loading the SDK takes a quarter of a second.
-        from otel_quant.recordings.sending.inference import send_inference
-        from otel_quant.recordings.sending.send import NotSentError
+        from otel_quant.recordings.send import NotSentError, send_inference
         from otel_quant.views.html import write_page
 
         try:

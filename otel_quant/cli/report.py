@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from otel_quant.cli.command import Command, read_recording, writing
+from otel_quant.cli.command import Command, read_recording, user_errors
 from otel_quant.views.text import printable
 
 
@@ -28,7 +28,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.export.recording.layout import REPORT
+    from otel_quant.export.recording.event_file import REPORT
     from otel_quant.views.html import write_page
     from otel_quant.views.report import render
 
@@ -41,7 +41,8 @@ def _run(options: argparse.Namespace) -> int:
         target = Path(options.output)
     else:
         target = source / REPORT if source.is_dir() else source.with_suffix(".html")
-    with writing(str(target), ": -o FILE names another", exit_code=1):
+    expected = "expected a file that can be written: -o FILE names another"
+    with user_errors(ValueError, exit_code=1, path=target, expected=expected):
         size = write_page(target, html)
     print(f"{printable(str(target))}: {size / 1000:.0f} kB")
     return 0

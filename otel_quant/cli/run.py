@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.cli.command import Command, UserError
-from otel_quant.launcher.program_end import end_as
+from otel_quant.cli.command import Command, UserError, number
+from otel_quant.launcher.program import Program, ProgramElsewhere, end_as
 from otel_quant.launcher.start import (
     let_it_start,
     make_folder,
@@ -22,11 +22,6 @@ from otel_quant.launcher.start import (
     program_environment,
     take_notes,
 )
-
-if sys.platform == "linux":
-    from otel_quant.launcher.program import Program
-else:
-    from otel_quant.launcher.program_elsewhere import Program
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
@@ -53,7 +48,7 @@ _FEWEST_STEPS: Final = 5
 """Steps that are printed of each of many processes."""
 
 _OUTPUT: Final = "output.log"
-"""As in otel_quant/export/recording/layout.py, which loads too much for the program to wait for."""
+"""As in otel_quant/export/recording/event_file.py, which loads too much for the program to wait for."""
 
 _EXPECTED: Final = "expected otel-quant run [options] -- PROGRAM ARGS..., as python quantize.py"
 
@@ -84,23 +79,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--interval",
-        type=_milliseconds,
+        type=number("milliseconds", 3_600_000, of=float),
         metavar="MS",
         help="milliseconds between readings (default: 50)",
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-
-
-def _milliseconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 1 <= value <= 3_600_000:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of milliseconds from 1 to 3600000"
-        )
-    return value
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -112,9 +95,7 @@ def _run(options: argparse.Namespace) -> int:
     try:
         made = make_folder(options.out, arguments)
     except OSError as error:
-        from otel_quant.views.text import printable
-
-        where = printable(os.fspath(error.filename or options.out or "."))
+        where = os.fspath(error.filename or options.out or ".")
         raise UserError(
             f"{where}: {error.strerror}; expected a new or empty folder to write to; choose one with --out DIR",
             _OWN_FAILURE,
@@ -123,7 +104,8 @@ def _run(options: argparse.Namespace) -> int:
     began_ns = time.time_ns()
     output = f"{made}/{_OUTPUT}" if options.watch else None
     try:
-        program = Program(arguments, environ, output)
+        kind = Program if sys.platform == "linux" else ProgramElsewhere
+        program = kind(arguments, environ, output)
     except OSError as error:
         take_notes(made)
         if output is not None:
@@ -150,13 +132,13 @@ def _run(options: argparse.Namespace) -> int:
     recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
     ended: Ending | None = None
     with _shown(folder, options.watch) as while_stopped:
-        ending = program.wait(while_stopped, recording.look_last)
+        how = program.wait(while_stopped, recording.look_last)
         with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):
-            ended = recording.finish(ending)
+            ended = recording.finish(how)
     with FAULTS.kept_in("end of the recording"):
         import gc
 
-        from otel_quant.export.recording.layout import processes_in
+        from otel_quant.export.recording.event_file import processes_in
         from otel_quant.recordings.reader import read
         from otel_quant.views.answer import ending_lines
         from otel_quant.views.text import printable
@@ -166,7 +148,7 @@ def _run(options: argparse.Namespace) -> int:
             notes = take_notes(made)
             # Short where it is below the current folder
             near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-            script = missing_script(arguments, ending.code)
+            script = missing_script(arguments, how[0])
             if script is not None and not processes_in(folder):
                 for each in folder.iterdir():
                     each.unlink()
@@ -190,7 +172,7 @@ def _run(options: argparse.Namespace) -> int:
                 print(text, file=sys.stderr)
         except (KeyboardInterrupt, BrokenPipeError):
             pass  # the program is over; what is missing can be had from the recording later
-    return end_as(ending)
+    return end_as(how[0])
 
 
 @contextmanager
@@ -234,12 +216,12 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     import dataclasses
     import shlex
 
-    from otel_quant.export.recording.layout import processes_in
+    from otel_quant.export.recording.event_file import processes_in
     from otel_quant.launcher.start import why_no_step, why_nothing_sent
     from otel_quant.views.answer import ending_lines
     from otel_quant.views.show import document
-    from otel_quant.views.terminal import terminal_text
     from otel_quant.views.text import printable, terminal_width
+    from otel_quant.views.writers import terminal_text
 
     where = printable(shlex.quote(os.fspath(recording.path)))
     # What models cost is in the report: it would take the steps off the screen.
@@ -248,11 +230,12 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     shown = document({where: dataclasses.replace(recording, runs=runs)}, most)
     lines = []
     has_steps = any(run.steps for run in runs)
-    if has_steps or ending_lines(recording.ending):
+    has_failed = any(run.error for run in runs)
+    if has_steps or has_failed or ending_lines(recording.ending):
         lines += ["", terminal_text(shown, terminal_width(sys.stderr))]
     if any(len(run.steps) > most for run in runs):
         lines.append(f"more steps: otel-quant show {where}")
-    if not has_steps and not any(run.error for run in runs):
+    if not has_steps and not has_failed:
         # A process that has begun a run makes its file before it writes the first event.
         is_lost = not runs and bool(processes_in(recording.path))
         why = "the recording could not be written" if is_lost else printable(why_no_step(notes))
@@ -269,7 +252,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
 
 def _report(recording: Recording) -> str:
     """Makes the report; returns a line with its place, or why there is none."""
-    from otel_quant.export.recording.layout import REPORT
+    from otel_quant.export.recording.event_file import REPORT
     from otel_quant.views.html import write_page
     from otel_quant.views.report import render
     from otel_quant.views.text import printable
@@ -285,10 +268,9 @@ def _report(recording: Recording) -> str:
 def _require_exporter() -> None:
     from importlib.util import find_spec
 
-    try:
+    found = None
+    with suppress(ModuleNotFoundError):
         found = find_spec("opentelemetry.exporter.otlp.json.file")
-    except ModuleNotFoundError:
-        found = None
     if found is None:
         raise UserError(
             "--otlp-files: the package opentelemetry-exporter-otlp-json-file is missing; "
@@ -301,22 +283,16 @@ def _not_started(name: str, error: OSError) -> UserError:
     """Returns the error for the user, with the exit code that a shell has for it."""
     from pathlib import Path
 
-    from otel_quant.views.text import printable
-
     path = Path(name)
+    is_there = os.sep in name and path.exists()
     is_missing = isinstance(error, FileNotFoundError)
-    code, problem = (_NOT_FOUND if is_missing else _NOT_EXECUTABLE), error.strerror
-    if path.is_dir() and os.sep in name:
-        problem = "is a folder; expected a program"
-    elif path.is_file() and path.suffix == ".py":
+    problem = f"{'no such program' if is_missing else error.strerror}; {_EXPECTED}"
+    if path.is_file() and path.suffix == ".py":
         problem = f"is no program by itself; write otel-quant run -- python {name}"
-    elif is_missing and os.sep in name and path.exists():
-        code, problem = _NOT_EXECUTABLE, "the interpreter in its first line (#!) does not exist"
-    elif is_missing:
-        problem = f"no such program; {_EXPECTED}"
-    elif isinstance(error, PermissionError):
-        problem = "is not executable; name the program that runs it, or chmod +x it"
-    return UserError(printable(f"{name}: {problem}"), code)
+    elif is_missing and is_there:
+        problem = "the interpreter in its first line (#!) does not exist"
+    code = _NOT_FOUND if is_missing and not is_there else _NOT_EXECUTABLE
+    return UserError(f"{name}: {problem}", code)
 
 
 COMMAND: Final = Command(

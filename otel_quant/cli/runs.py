@@ -6,20 +6,18 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import MISUSED, Command, UserError, add_format
-from otel_quant.views.text import printable
+from otel_quant.cli.command import Command, add_format, print_document, user_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_quant.recordings.runs.fields import Row
-    from otel_quant.recordings.runs.reading import Unreadable
-    from otel_quant.views.document import Document
+    from otel_quant.recordings.runs import Row
 
 _ROWS: Final = "model"
 _COLUMNS: Final = "calibration.method"
 _VALUE: Final = "memory.peak"
 _WHEN: Final = "when"
+_EXPECTED: Final = "expected a folder with recordings or quark_profile.yaml files below it"
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,46 +48,36 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.recordings.runs.fields import (
-        LIBRARY,
-        STATUS,
-        ConditionError,
-        name_of,
-        parse,
-        require_name,
-        select,
-    )
-    from otel_quant.recordings.runs.reading import read_all
+    from otel_quant.recordings import runs
     from otel_quant.schema.units import BINARY, binary_sizes
-    from otel_quant.views.runs import unreadable_lines
-    from otel_quant.views.text import terminal_width
-    from otel_quant.views.writers import written
+    from otel_quant.views.runs import document, unreadable_lines
+    from otel_quant.views.text import printable
 
-    try:
-        conditions = [parse(text) for text in options.where]
+    with user_errors(runs.ConditionError):
+        conditions = [runs.parse(text) for text in options.where]
         asked = {
-            f"--{option} {text}": name_of(text)
+            f"--{option} {text}": runs.name_of(text)
             for option in ("sort", "rows", "columns", "value")
             if (text := getattr(options, option)) is not None
         }
         named = [condition.name for condition in conditions]
         names = list(dict.fromkeys((*named, *asked.values())))
-        rows, unreadable = read_all(options.folders, [*names, LIBRARY])
+        with user_errors(runs.ConditionError, exit_code=1, expected=_EXPECTED):
+            rows, unreadable = runs.read_all(options.folders, [*names, runs.LIBRARY])
         for text, name in asked.items():
-            require_name(rows, name, text)
-        chosen = _sorted(select(rows, conditions), options)
-        any_status = any(condition.name == STATUS for condition in conditions)
-        with binary_sizes(any(condition.value.endswith(BINARY) for condition in conditions)):
-            shown = _document(chosen, unreadable, names, any_status, options)
-            text = "".join(written(shown, options.format, terminal_width(sys.stdout)))
-    except ConditionError as error:
-        raise UserError(printable(str(error)), MISUSED) from error
-    except OSError as error:
-        raise UserError(
-            f"{printable(str(error.filename))}: cannot be opened: {error.strerror}; expected a "
-            "folder with recordings or quark_profile.yaml files below it"
-        ) from error
-    sys.stdout.write(text)
+            runs.require_name(rows, name, text)
+        rows = runs.select(rows, conditions)
+        is_page, table = options.format == "html", None
+        if is_page or any((options.rows, options.columns, options.value)):
+            cells = (options.rows or _ROWS, options.columns or _COLUMNS, options.value or _VALUE)
+            any_status = runs.STATUS in named
+            table = runs.pivot(rows, *map(runs.name_of, cells), any_status=any_status)
+    rows = _sorted(rows, runs.name_of(options.sort or _WHEN), options)
+    chosen = f"below {', '.join(options.folders)}"
+    chosen += f" with {' and '.join(options.where)}" if options.where else ""
+    with binary_sizes(any(condition.value.endswith(BINARY) for condition in conditions)):
+        shown = document(rows, names, table, unreadable, chosen, is_page=is_page)
+        print_document(shown, options.format)
     if unreadable:
         sys.stdout.flush()
         for number, line in enumerate(unreadable_lines(unreadable)):
@@ -97,11 +85,8 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _sorted(rows: Sequence[Row], options: argparse.Namespace) -> list[Row]:
+def _sorted(rows: Sequence[Row], name: str, options: argparse.Namespace) -> list[Row]:
     """Returns runs in order; those that do not have the value come last."""
-    from otel_quant.recordings.runs.fields import name_of
-
-    name = name_of(options.sort or _WHEN)
     known = [row for row in rows if name in row]
     try:
         known.sort(key=lambda row: row[name])
@@ -110,26 +95,6 @@ def _sorted(rows: Sequence[Row], options: argparse.Namespace) -> list[Row]:
     if options.reverse != (options.sort is None):
         known.reverse()
     return known + [row for row in rows if name not in row]
-
-
-def _document(
-    rows: Sequence[Row],
-    unreadable: Sequence[Unreadable],
-    names: Sequence[str],
-    any_status: bool,
-    options: argparse.Namespace,
-) -> Document:
-    from otel_quant.recordings.runs.fields import name_of, pivot
-    from otel_quant.views.runs import document
-
-    is_page = options.format == "html"
-    table = None
-    if is_page or any((options.rows, options.columns, options.value)):
-        asked = (options.rows or _ROWS, options.columns or _COLUMNS, options.value or _VALUE)
-        table = pivot(rows, *map(name_of, asked), any_status=any_status)
-    chosen = f"below {', '.join(options.folders)}"
-    chosen += f" with {' and '.join(options.where)}" if options.where else ""
-    return document(rows, names, table, unreadable, chosen, is_page=is_page)
 
 
 COMMAND: Final = Command(

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import Command, UserError, read_recording
+from otel_quant.cli.command import Command, UserError, read_recording, user_errors
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
@@ -34,42 +34,36 @@ def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from importlib.util import find_spec
 
-    shown, file = printable(options.recording), Path(options.recording)
-    measured = _result_in(file, shown) if file.is_file() else None
-    recording = read_recording(options.recording) if measured is None else None
+    shown, file = options.recording, Path(options.recording)
+    measured = _result_in(file) if file.is_file() else None
+    recording = read_recording(shown) if measured is None else None
     if recording is not None and recording.state == "running":
         raise UserError(f"{shown}: is still being made; expected one that is over: send it then")
     for problem in recording.problems if recording is not None else ():
-        print(printable(f"otel-quant: {options.recording}: {problem}"), file=sys.stderr)
+        print(printable(f"otel-quant: {shown}: {problem}"), file=sys.stderr)
     if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
         raise UserError(
             "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"
         )
     from otel_quant.base.environment import settings_from
-    from otel_quant.export.recording.layout import MANIFEST
-    from otel_quant.recordings.sending.inference import send_inference
-    from otel_quant.recordings.sending.send import NotSentError, send_recording
+    from otel_quant.export.recording.event_file import MANIFEST
+    from otel_quant.recordings.send import NotSentError, send_inference, send_recording
     from otel_quant.views.answer import ending_lines
 
-    try:
-        if measured is not None:
+    sent = "sent"
+    with user_errors(NotSentError, f"{shown}: ", exit_code=1):
+        if recording is not None:
+            lines = ending_lines(recording.ending)
+            found = send_recording(recording, ending_lines=lines, only_unended=options.only_unended)
+            sent = f"{found} sent"
+        elif measured is not None:
             joined = file.parent if (file.parent / MANIFEST).is_file() else None
             send_inference(measured, joined, settings_from(os.environ, warn=False))
-            print(f"{shown}: sent")
-            return 0
-        assert recording is not None
-        sent = send_recording(
-            recording,
-            ending_lines=ending_lines(recording.ending),
-            only_unended=options.only_unended,
-        )
-    except NotSentError as error:
-        raise UserError(f"{shown}: {printable(str(error))}") from error
-    print(f"{shown}: {sent} sent")
+    print(printable(f"{shown}: {sent}"))
     return 0
 
 
-def _result_in(file: Path, shown: str) -> InferenceResult:
+def _result_in(file: Path) -> InferenceResult:
     from otel_quant.inference.results import read_result
 
     try:
@@ -78,8 +72,8 @@ def _result_in(file: Path, shown: str) -> InferenceResult:
             raise ValueError("the version that measured it did not write when")
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{shown}: {printable(str(error))}; expected the folder of a recording, which has the ids and "
-            "attributes of spans (`otel-quant run -- PROGRAM` makes one), or a result of `otel-quant inference`"
+            f"{file}: {error}; expected the folder of a recording, which has the ids and attributes of "
+            "spans (`otel-quant run -- PROGRAM` makes one), or a result of `otel-quant inference`"
         ) from error
     return result
 

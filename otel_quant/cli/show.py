@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import gc
-import sys
 from typing import Final
 
-from otel_quant.cli.command import MISUSED, Command, UserError, add_format, read_recording
+from otel_quant.cli.command import (
+    MISUSED,
+    Command,
+    UserError,
+    add_format,
+    print_document,
+    read_recording,
+)
 from otel_quant.cli.stacks import add_choice, print_stacks
 
 _MOST_STEPS: Final = 1000
@@ -34,22 +39,10 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     if options.step is not None:
         raise UserError("--step: expected --stacks beside it", MISUSED)
-    # Only now: the other commands are not to wait for these.
-    from itertools import islice
-
     from otel_quant.views.show import document
-    from otel_quant.views.text import terminal_width
-    from otel_quant.views.writers import written
 
-    gc.disable()  # all that is read stays to the end: to look through it for garbage took a fifth
-    try:
-        shown = document({name: read_recording(name) for name in options.files}, _MOST_STEPS)
-        lines = iter(written(shown, options.format, terminal_width(sys.stdout)))
-        while text := "".join(islice(lines, 1000)):  # standard output may be unbuffered
-            sys.stdout.write(text)
-    finally:
-        gc.freeze()  # the process ends now: what is left is not taken apart
-        gc.enable()
+    recordings = {name: read_recording(name) for name in options.files}
+    print_document(document(recordings, _MOST_STEPS), options.format)
     return 0
 
 

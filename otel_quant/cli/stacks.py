@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Final, Literal
 
-from otel_quant.cli.command import Command, UserError, read_recording
+from otel_quant.cli.command import Command, UserError, print_document, read_recording
 
 _FOR_TOOLS: Final = ("speedscope", "collapsed", "pprof")
 
@@ -41,11 +41,10 @@ def _run(options: argparse.Namespace) -> int:
 def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], form: str) -> None:
     """Prints the lines of a recording, of one step if it is named."""
     from otel_quant.recordings.model import steps_in
-    from otel_quant.recordings.stacks import by_line, of_step, stacks_in
+    from otel_quant.recordings.reader import by_line, of_step, stacks_in
     from otel_quant.views import stacks as views
     from otel_quant.views.document import Document
-    from otel_quant.views.text import listed, printable, terminal_width
-    from otel_quant.views.writers import written
+    from otel_quant.views.text import listed
 
     recording = read_recording(path)
     found = stacks_in(recording)
@@ -54,13 +53,12 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
         names = sorted({each.step.name for each in steps_in(recording)})
         if step not in names:
             expected = f"expected one of {listed(names)}" if names else "it has none"
-            raise UserError(printable(f"--step {step!r}: {path} has no such step; {expected}"))
+            raise UserError(f"--step {step!r}: {path} has no such step; {expected}")
     if not found:
         raise UserError(
-            f"{printable(path)}: holds no stacks that can be read"
-            f"{'' if step is None else f' of {printable(step)}'}; expected a recording whose sampler "
-            "has seen a step (OTEL_QUANT_STACKS and OTEL_QUANT_SAMPLE_INTERVAL are not off, and the step "
-            "took longer than the interval)"
+            f"{path}: holds no stacks that can be read{'' if step is None else f' of {step}'}; expected "
+            "a recording whose sampler has seen a step (OTEL_QUANT_STACKS and OTEL_QUANT_SAMPLE_INTERVAL "
+            "are not off, and the step took longer than the interval)"
         )
     if form == "speedscope":
         sys.stdout.write(views.speedscope(found, path) + "\n")
@@ -76,7 +74,7 @@ def print_stacks(path: str, step: str | None, by: Literal["time", "memory"], for
             over=f"Python lines of {path}",
             sheet=lambda: views.table(by_line(found), by),
         )
-        sys.stdout.writelines(written(document, form, terminal_width(sys.stdout)))
+        print_document(document, form)
 
 
 COMMAND: Final = Command(

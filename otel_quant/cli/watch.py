@@ -16,7 +16,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from otel_quant.export.recording.layout import newest_in
+    from otel_quant.export.recording.event_file import EXPECTED, newest_in
     from otel_quant.views.watch import LiveView
 
     path = Path(options.recording) if options.recording else newest_in(Path())
@@ -25,7 +25,7 @@ def _run(options: argparse.Namespace) -> int:
             "no recording here; expected a folder otel-quant-*, as `otel-quant run -- PROGRAM` "
             "makes one, or its path"
         )
-    with user_errors(str(path)):
+    with user_errors(ValueError, exit_code=1, path=path, expected=EXPECTED):
         LiveView(path, sys.stdout, once=options.once).show()
     return 0
 

@@ -29,19 +29,6 @@ from otel_quant.cost.results import (
 from otel_quant.cost.structure import CostError
 
 __all__ = [
-    "AssumedBranch",
-    "Assumption",
-    "CostError",
-    "InFloat",
-    "InputSpec",
-    "Memory",
-    "ModelCost",
-    "NodeCost",
-    "TensorCost",
-    "UnknownNodes",
-    "WeightSparsity",
-    "analyze",
-    "intensity",
-    "parse_dims",
-    "parse_inputs",
-]
+    "AssumedBranch", "Assumption", "CostError", "InFloat", "InputSpec", "Memory", "ModelCost", "NodeCost",
+    "TensorCost", "UnknownNodes", "WeightSparsity", "analyze", "intensity", "parse_dims", "parse_inputs",
+]  # fmt: skip

@@ -7,12 +7,13 @@ onnxruntime runs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import nan
 from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes, runtimes
-from otel_quant.cost.operation import Operation, Value, executed
+from otel_quant.cost.operation import Data, Operation, Value, executed
 from otel_quant.cost.operators import operator_of
 from otel_quant.cost.runtimes import (
     BYTES,
@@ -95,6 +96,8 @@ class _Graph:
         self._kept = kept = outputs | captured
         self._makers = {value: op for op in ops for value in op.outputs}
         self._edges: dict[Value, int] = {}
+        # How many operands read a constant of one element, by its type and that. onnxruntime makes those one.
+        self._scalars = Counter[tuple[int, Data | None]]()
         self._readers: dict[Value, Operation] = {}  # The last one
         self._quantizers: set[Value] = set()
         self._twins = _twins(ops, kept)
@@ -104,6 +107,8 @@ class _Graph:
             for value in op.inputs:
                 if value is not None:
                     self._edges[value] = self._edges.get(value, 0) + 1
+                    if value.constant and value.shape == ():
+                        self._scalars[value.dtype, value.data] += 1
                     self._readers[value] = op
             if op.kind in QUANTIZES and op.has(0):
                 self._quantizers.add(op.input(0))
@@ -333,14 +338,12 @@ class _Graph:
         words = first is not None and first.value.dtype in WORDS and rules.words
         if first is not None and not (words and op.kind in rules.by_weights):
             return otherwise
-        obstacle = self._against_weights(op, weights, words=words)
+        obstacle = self._against_weights(op, weights)
         if obstacle is None:
             self._by_weights[op] = weights.value
         return obstacle
 
-    def _against_weights(
-        self, op: Operation, weights: Quantized, *, words: bool
-    ) -> Obstacle | None:
+    def _against_weights(self, op: Operation, weights: Quantized) -> Obstacle | None:
         rules = self._runtime.rules
         if op.kind not in rules.by_weights:
             return runtimes.NO_WEIGHT_KERNEL if weights.value.dtype in BYTES else runtimes.NO_KERNEL
@@ -355,7 +358,9 @@ class _Graph:
         shared = read != {1} or value in self._kept
         if shared and not rules.shared_weights:
             return runtimes.WEIGHTS_SHARED
-        against = runtimes.against_scales(self._makers[value], weights, rules, words=words)
+        scale = weights.scale
+        shared = scale is not None and self._scalars[scale.dtype, scale.data] > 1
+        against = runtimes.against_scales(self._makers[value], weights, rules, shared=shared)
         if against is None and op.kind == "Gemm" and not runtimes.is_plain_gemm(op, weights.value):
             against = runtimes.NO_PLAIN_GEMM
         if against is not None:

@@ -26,31 +26,14 @@ from otel_quant.cost.runtimes import (
     Runtime,
     runtime_here,
 )
-from otel_quant.cost.structure import Graph, Model, Node, printable
+from otel_quant.cost.structure import Graph, Model, Node, node_name, printable
 from otel_quant.cost.walk import Walk
 
 __all__ = [
-    "CARRIES",
-    "DEQUANTIZES",
-    "FUSIONS",
-    "NOT_QUANTIZED",
-    "NO_KERNEL",
-    "QDQ",
-    "QUANTIZES",
-    "Fusion",
-    "Graph",
-    "ModelGraph",
-    "Node",
-    "Obstacle",
-    "Operation",
-    "Runtime",
-    "Value",
-    "converts",
-    "dtypes",
-    "printable",
-    "read_graph",
-    "runtime_here",
-]
+    "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "QDQ", "QUANTIZES", "Fusion", "Graph",
+    "ModelGraph", "Node", "Obstacle", "Operation", "Runtime", "Value", "converts", "dtypes", "node_name",
+    "printable", "read_graph", "runtime_here",
+]  # fmt: skip
 
 QDQ: Final = QUANTIZES | DEQUANTIZES
 """ONNX's own operators, and onnxruntime's, that convert between floats and integers."""

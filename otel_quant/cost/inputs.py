@@ -251,15 +251,11 @@ class _NotAnExpressionError(ValueError):
     """A text is no expression of names, numbers and operators."""
 
 
-def _quotient(a: int, b: int) -> int | None:
-    return None if a % b else a // b
-
-
 _OPERATORS: Final[dict[str, Callable[[int, int], int | None]]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mult": operator.mul,
-    "Div": _quotient,
+    "Div": lambda a, b: None if a % b else a // b,
     "FloorDiv": operator.floordiv,
     "Mod": operator.mod,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.structure import Attribute, Kind, Node, Tensor, printable
@@ -27,17 +27,7 @@ MAX_DATA: Final = 2048
 class Value:
     """One value of the graph. Its identity is the tensor's: nodes that share it share it."""
 
-    __slots__ = (
-        "constant",
-        "data",
-        "dtype",
-        "items",
-        "kind",
-        "name",
-        "shape",
-        "unknown",
-        "weight",
-    )
+    __slots__ = ("constant", "data", "dtype", "items", "kind", "name", "shape", "unknown", "weight")
 
     def __init__(
         self,
@@ -76,12 +66,10 @@ def volume(shape: Shape | None) -> int | None:
     """Returns the number of elements (rank 0 has one), or None where it is not known."""
     if shape is None:
         return None
-    total = 1
-    for dim in shape:
-        if dim is None:
-            return 0 if 0 in shape else None
-        total *= dim
-    return total
+    known = [dim for dim in shape if dim is not None]
+    if len(known) < len(shape):
+        return 0 if 0 in known else None
+    return prod(known)
 
 
 def merged(values: list[Value]) -> Value:
@@ -217,37 +205,20 @@ class Operation:
         value = self.inputs[i] if i < len(self.inputs) else None
         return dtypes.UNKNOWN if value is None else value.dtype
 
-    def shape(self, i: int, least: int = 0, exactly: int | None = None) -> Shape:
+    def shape(self, i: int) -> Shape:
         """Returns operand ``i``'s shape; some of its lengths may be None."""
         value = self.input(i)
-        shape = value.shape
-        if shape is None:
+        if value.shape is None:
             raise UnknownError(f"the shape of {_named(i, value)} is not known", value.unknown)
-        if len(shape) < least or exactly not in (None, len(shape)):
-            wanted = f"{least} or more" if exactly is None else str(exactly)
-            raise UnknownError(
-                f"{_named(i, value)} has {len(shape)} dimensions; {wanted} are expected"
-            )
-        return shape
+        return value.shape
 
-    def dims(self, i: int, least: int = 0, exactly: int | None = None) -> tuple[int, ...]:
-        """Returns operand ``i``'s shape; arguments as of :meth:`shape`."""
-        shape = self.shape(i, least, exactly)
-        if None in shape:
-            value = self.input(i)
-            raise UnknownError(_unknown_axis(shape, _named(i, value)), value.unknown)
-        return shape  # type: ignore[return-value]  # no None is in it
+    def dims(self, i: int) -> tuple[int, ...]:
+        """Returns operand ``i``'s shape, all of whose lengths have to be known."""
+        return _fixed(self.input(i), i)
 
     def out(self) -> tuple[int, ...]:
         """Returns the first result's shape."""
-        if not self.outputs:
-            raise UnknownError("the node has 0 results; 1 or more are expected")
-        value = self.outputs[0]
-        if value.shape is None:
-            raise UnknownError("the shape of result 0 is not known", value.unknown)
-        if None in value.shape:
-            raise UnknownError(_unknown_axis(value.shape, "result 0"), value.unknown)
-        return value.shape  # type: ignore[return-value]  # no None is in it
+        return _fixed(self.outputs[0])
 
     def size(self, i: int) -> int:
         """Returns operand ``i``'s number of elements, or raises UnknownError."""
@@ -295,11 +266,6 @@ class Operation:
     def axis(self, default: int, *, extra: int = 0) -> int:
         """Returns the attribute ``axis`` of operand 0, or of so many axes more, counted from the front."""
         return axis_of(self.attr("axis", default), len(self.shape(0)) + extra)
-
-    def attr_float(self, name: str, default: float) -> float:
-        """Returns a float attribute."""
-        value: float | None = self._attribute(name, "a number", int, float)
-        return default if value is None else float(value)
 
     def attr_ints(self, name: str) -> tuple[int, ...] | None:
         """Returns an attribute that is a list of integers, None if it is not given."""
@@ -355,16 +321,33 @@ def axis_of(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
+_MOST_SHAPES: Final = 4
+"""Operands that a reason shows the shapes of."""
+
+
 def reason_of(error: Exception, op: Operation, rule: str) -> str:
     """Returns why a rule failed, as one sentence with a node's name."""
     if isinstance(error, UnknownError):
         return error.cause or f"{op.title}: {error.problem}"
-    return f"{op.title}: its {rule} failed with {type(error).__name__}"
+    shapes = [
+        None if value.shape is None else list(value.shape)
+        for value in op.inputs[:_MOST_SHAPES]
+        if value
+    ]
+    return (
+        f"{op.title}: operands of shapes {', '.join(map(str, shapes))}, or its attributes, do not fit "
+        f"the operator ({type(error).__name__} in its {rule})"
+    )
 
 
 def _named(i: int, value: Value) -> str:
     return f"operand {i} '{printable(value.name, SHOWN)}'"
 
 
-def _unknown_axis(shape: Shape, what: str) -> str:
-    return f"the length of axis {shape.index(None)} of {what} is not known"
+def _fixed(value: Value, operand: int | None = None) -> tuple[int, ...]:
+    shape = value.shape
+    if shape is None or None in shape:
+        lacking = "shape" if shape is None else f"length of axis {shape.index(None)}"
+        what = "result 0" if operand is None else _named(operand, value)
+        raise UnknownError(f"the {lacking} of {what} is not known", value.unknown)
+    return cast("tuple[int, ...]", shape)  # no None is in it

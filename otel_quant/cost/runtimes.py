@@ -51,6 +51,10 @@ class Fusion(NamedTuple):
 _ONE: Final = Fusion()
 _ALL: Final = Fusion(many=None)
 _MOVE: Final = Fusion(types=BYTES | WORDS, result="equal")
+_MOVING: Final = (
+    "Expand", "Flatten", "Gather", "GatherElements", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose",
+    "Unsqueeze",
+)  # fmt: skip
 
 FUSIONS: Final[Mapping[str, Fusion]] = {
     **dict.fromkeys(("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), _ONE),
@@ -62,22 +66,7 @@ FUSIONS: Final[Mapping[str, Fusion]] = {
     "ArgMax": Fusion(result="plain"),
     "MaxPool": Fusion(result="equal", since=12),
     **dict.fromkeys(("DepthToSpace", "ReduceMax", "ReduceMin", "Resize"), Fusion(result="equal")),
-    **dict.fromkeys(
-        [
-            "Expand",
-            "Flatten",
-            "Gather",
-            "GatherElements",
-            "Reshape",
-            "Slice",
-            "Split",
-            "Squeeze",
-            "Tile",
-            "Transpose",
-            "Unsqueeze",
-        ],
-        _MOVE,
-    ),
+    **dict.fromkeys(_MOVING, _MOVE),
 }
 """Operator -> its kernel on integers."""
 
@@ -93,7 +82,7 @@ class Version(NamedTuple):
     weights: frozenset[int] = NARROW  # The types of such constants
     only_blocks: bool = False  # Such constants have to be quantized in blocks
     words: bool = False  # MatMulNBits beside 16-bit activations, too
-    shared_weights: bool = False  # MatMulNBits for weights that others read, too
+    shared_weights: bool = False  # MatMulNBits for weights or scales that others read, too
     float_bias: bool = True  # A bias in float is quantized when the model is loaded
     bias_scale: bool = True  # The scale of a Conv's bias has to be the scale of the products
     # Operators that are left in float where the kernel on integers does not take the scales or
@@ -241,8 +230,7 @@ NO_WEIGHT_KERNEL: Final = Obstacle(
     "QuantizeLinear and DequantizeLinear in front of its other operand",
 )
 WEIGHTS_SHARED: Final = Obstacle(
-    "others read its weights, too",
-    "weights and a DequantizeLinear of its own for each",
+    "others read its weights, too", "weights and a DequantizeLinear of its own for each"
 )
 _OTHER_BLOCKS: Final = Obstacle(
     "its weights are not quantized in blocks along axis 0", "blocks of 16, 32, 64 ... along axis 0"
@@ -290,9 +278,9 @@ def is_product(bias: Quantized, x: Quantized, weight: Quantized) -> bool:
 
 
 def against_scales(
-    maker: Operation, weights: Quantized, rules: Version, *, words: bool
+    maker: Operation, weights: Quantized, rules: Version, *, shared: bool
 ) -> Obstacle | None:
-    """Why the kernel for floats by integers does not take weights with the scales that they have."""
+    """Why the kernel for floats by integers does not take weights with their scales; `shared`: with others."""
     scale, zero_point = weights.scale, weights.zero_point
     shape, scales = weights.value.shape or (), None if scale is None else scale.shape
     axis, size = (maker.attributes.get(name, i) for name, i in (("axis", 1), ("block_size", 0)))
@@ -306,7 +294,8 @@ def against_scales(
         return None if axis == 0 and size >= 16 and not size & (size - 1) else otherwise
     if axis == 0 and scales == shape[:1]:
         return _BY_ROWS
-    fits = not words if scales == () else axis == 1 and scales == shape[1:]
+    alone = not shared or rules.shared_weights
+    fits = alone if scales == () else axis == 1 and scales == shape[1:]
     return None if fits and not rules.only_blocks else otherwise
 
 

@@ -140,6 +140,20 @@ class Node(NamedTuple):
     overload: str = ""  # Which local function of that name
 
 
+_BEFORE_QUANTIZE: Final = "_QuantizeLinear_Input"
+"""onnxruntime's quantizer gives the tensor of a result this ending, and the result's name to what it dequantizes."""
+
+
+def node_name(*nodes: Node) -> str:
+    """Names a node, or nodes that run as one: as the first is named, or else by the tensor that they make.
+
+    The tensor has the same name in a quantized file, where numbers of nodes differ.
+    """
+    read = {name for node in nodes for name in node.inputs}
+    made = (name for node in nodes for name in node.outputs if name and name not in read)
+    return nodes[0].name or next(made, nodes[0].op_type).removesuffix(_BEFORE_QUANTIZE)
+
+
 class Graph(NamedTuple):
     """A graph: the model's, or the body of a control-flow node."""
 

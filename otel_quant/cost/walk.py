@@ -30,8 +30,7 @@ from otel_quant.cost.operation import (
     reason_of,
 )
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.operators.folding import folded, folding_effort
-from otel_quant.cost.operators.record import Operator, RunGraph
+from otel_quant.cost.operators.record import Operator, RunGraph, folded, folding_effort
 from otel_quant.cost.results import option_text
 from otel_quant.cost.structure import (
     LONGER,
@@ -44,6 +43,7 @@ from otel_quant.cost.structure import (
     Reference,
     Tensor,
     Type,
+    node_name,
     ordered,
     printable,
 )
@@ -202,7 +202,7 @@ class Walk:
         self._trust_declared = not bound.overridden
         self._misfit: Operation | None = None  # the last one whose operands do not fit
         self._opsets = model.opsets
-        self._orders: dict[int, tuple[Sequence[int], tuple[Node, ...]]] = {}
+        self._orders: dict[int, tuple[Node, ...]] = {}
         self.budget.check_time()
         self.ops, self.outputs = self._graph(model.graph, self.inputs, None, "")
 
@@ -246,14 +246,9 @@ class Walk:
     ) -> list[Operation]:
         order = self._orders.get(id(nodes))
         if order is None:
-            sequence = ordered(nodes, self.model.source)
-            places: Sequence[int] = range(len(nodes))
-            if sequence is not nodes:
-                place = {id(node): i for i, node in enumerate(nodes)}
-                places = [place[id(node)] for node in sequence]
-            order = self._orders[id(nodes)] = (places, sequence)
+            order = self._orders[id(nodes)] = ordered(nodes, self.model.source)
         ops: list[Operation] = []
-        for i, node in zip(*order, strict=True):
+        for node in order:
             self.budget.spend(
                 len(node.inputs)
                 + len(node.outputs)
@@ -261,7 +256,7 @@ class Walk:
                 + (len(prefix) + len(node.name)) // _TITLE_CHARACTERS,
                 operations=1,
             )
-            title = prefix + (node.name or f"{node.op_type}_{i}")
+            title = prefix + (node.name or node_name(node))
             attributes = _resolved(node.attributes, arguments)
             if node.op_type == "Constant" and not node.domain:
                 ops.append(self._constant(node, scope, title, attributes))

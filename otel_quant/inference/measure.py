@@ -13,8 +13,13 @@ from typing import Final
 
 from otel_quant.base import machine
 from otel_quant.cost.graph import runtime_here
-from otel_quant.inference.accuracy import compared_outputs, tensor_errors
-from otel_quant.inference.findings import with_slower
+from otel_quant.inference.comparing import (
+    compared_outputs,
+    latency,
+    take_turns,
+    tensor_errors,
+    with_slower,
+)
 from otel_quant.inference.onnx_findings import FINDINGS, Evidence
 from otel_quant.inference.results import (
     Accuracy,
@@ -24,7 +29,6 @@ from otel_quant.inference.results import (
     Ran,
     runtime_of,
 )
-from otel_quant.inference.rounds import latency, take_turns
 from otel_quant.inference.subjects import (
     InProcess,
     ModelError,
@@ -195,10 +199,7 @@ def _is_finished(variant: InProcess) -> bool:
 
 
 def _variants(
-    references: Sequence[str],
-    options: Options,
-    kept: ExitStack,
-    tell: Callable[[str], object],
+    references: Sequence[str], options: Options, kept: ExitStack, tell: Callable[[str], object]
 ) -> Sequence[InProcess]:
     """Returns the variants; the process of a script becomes its first variant's."""
     paths = {each: each for each in references if each.endswith(".onnx")}

@@ -23,7 +23,7 @@ from otel_quant.cost.graph import (
     dtypes,
     printable,
 )
-from otel_quant.inference.findings import Findings, Found
+from otel_quant.inference.comparing import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
 from otel_quant.schema.units import counted
 

@@ -23,15 +23,11 @@ from otel_quant.cost.graph import (
     Value,
     converts,
     dtypes,
+    node_name,
     printable,
     read_graph,
 )
-from otel_quant.inference.results import (
-    CONVERSIONS,
-    RanKernel,
-    is_of_few_bits,
-    tensor_text,
-)
+from otel_quant.inference.results import CONVERSIONS, RanKernel, is_of_few_bits, tensor_text
 
 _KERNEL: Final = "_kernel_time"
 _RUN: Final = "model_run"
@@ -109,11 +105,7 @@ def read_profile(path: Path, warmup: int = 1) -> Profile:
         )
         for key, args in first.items()
     )
-    return Profile(
-        kernels,
-        tuple(runs),
-        _number(last.get("mem_in_use_peak")),
-    )
+    return Profile(kernels, tuple(runs), _number(last.get("mem_in_use_peak")))
 
 
 def _calls_and_times(
@@ -176,7 +168,7 @@ class FileGraph(ModelGraph):
         super().__init__(path, inputs, dims)
         self._by_name: dict[str, Operation] = {}
         for op in self.ops:
-            self._by_name.setdefault(op.node.name or op.name, op)
+            self._by_name.setdefault(node_name(op.node), op)
         self._of_constant: dict[str, list[Operation]] = {}
         for op in self.main:
             for name in filter(None, op.node.inputs):
@@ -350,8 +342,8 @@ class Placed:
     @property
     def place(self) -> str:
         """The node of the file that it is named by or, inserted, next to; else its own name."""
-        near = self.node or self.after or self.before
-        return self.ran.name if near is None else near.name
+        near = self.after or self.before
+        return self.ran.node or (self.ran.name if near is None else near.name)
 
     @property
     def title(self) -> str:
@@ -390,7 +382,7 @@ def placed(
         known = replace(
             kernel,
             name=printable(kernel.name, _LONGEST),
-            node=printable(nodes[0].name, _LONGEST) if nodes and part is None else None,
+            node=_place(nodes) if nodes and part is None else None,
             nodes=0 if inserted else count,
             inputs=ran.operands(kernel, node)[:_MOST_TENSORS],
             outputs=kernel.outputs[:_MOST_TENSORS],
@@ -399,6 +391,13 @@ def placed(
         )
         found.append(Placed(known, nodes, inserted, before, after))
     return found
+
+
+def _place(nodes: Sequence[Operation]) -> str:
+    """Returns what a kernel is called by whose first node is in the file."""
+    kept = [op.node for op in nodes if op.kind not in QDQ]
+    is_named = nodes[0].node.name or not kept
+    return printable(nodes[0].name if is_named else node_name(*kept), _LONGEST)
 
 
 def _part(kernel: RanKernel) -> int | None:

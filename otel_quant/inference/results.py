@@ -261,12 +261,11 @@ class Accuracy:
     @property
     def worst(self) -> OutputError | None:
         """The output that is furthest off; None if none is known."""
-
-        def quality(error: OutputError) -> float:  # above all others where it is equal
-            return float("inf") if error.sqnr is None else error.sqnr
-
-        known = [each for each in self.outputs if each.max_abs is not None]
-        return min(known, key=quality, default=None)
+        known = (each for each in self.outputs if each.max_abs is not None)
+        # Without noise, one that is equal is above all others.
+        return min(
+            known, key=lambda each: math.inf if each.sqnr is None else each.sqnr, default=None
+        )
 
 
 @dataclass(frozen=True, slots=True)

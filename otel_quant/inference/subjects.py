@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import printable
-from otel_quant.inference.accuracy import Arrays, saved_arrays
+from otel_quant.inference.comparing import Arrays, Subject, saved_arrays
 from otel_quant.inference.onnx_kernels import (
     FileGraph,
     Part,
@@ -35,7 +35,6 @@ from otel_quant.inference.onnx_kernels import (
     read_profile,
 )
 from otel_quant.inference.results import tensor_text
-from otel_quant.inference.rounds import Subject
 
 _FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Variables that name a folder for what a process leaves behind: onnxruntime has a file of its own

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from otel_quant.inference.findings import Findings, Found
+from otel_quant.inference.comparing import Findings, Found
 from otel_quant.inference.results import BackendKernel, is_of_few_bits
 from otel_quant.inference.torch_parts import (
     CONVERT,

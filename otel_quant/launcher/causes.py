@@ -1,22 +1,138 @@
-"""Why a program has ended, as far as the kernel, the disks or a batch system tell: the words and the evidence.
+"""Which process of a program ended first, what it was doing, and why, as far as the system tells; and what would have helped.
 
-What none of them tells is not concluded from their silence.
+What none of these tells is not concluded from their silence. Each row of advice has its source.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from otel_quant.base import signals
-from otel_quant.launcher.advice import Where
 from otel_quant.launcher.observer import Observation
+from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.surroundings import ProcessUse
-from otel_quant.launcher.victim import Victim
-from otel_quant.recordings.model import Certainty
+from otel_quant.recordings.model import Advice, Certainty, RecordedRun, RecordedStep, Recording
+from otel_quant.schema import semconv
+from otel_quant.schema.records import Count, GpuReading, ProfileStep
 from otel_quant.schema.units import counted, share_text, size
+
+ENDS_WORKERS: Final = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE"})
+"""Signals that end workers when their program is done with them, and the stages of a shell before `head`."""
+
+_BY_SHELL: Final = 128
+"""A shell exits with this and the number of the signal that ended its last command."""
+
+_TOLD_BY_SHELLS: Final = frozenset(
+    {"SIGKILL", "SIGABRT", "SIGSEGV", "SIGBUS", "SIGXCPU", "SIGXFSZ"}
+)
+"""Signals that nobody else than such a shell means by its exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A process that was killed or failed."""
+
+    pid: int | None  # The process; None if it is not known
+    signal: str | None  # The signal that ended it; None if none did, or it is not known
+    run: RecordedRun | None  # Its run; None if it has recorded none
+    # Steps that were open then, outermost first; of a run that failed, those that the exception
+    # has ended
+    steps: tuple[RecordedStep, ...]
+    time: float  # When, in seconds since the recording began
+
+
+def find_victim(seen: Observation, recording: Recording) -> Victim | None:
+    """Returns the process that was killed or failed, of several the first: the others end because of it."""
+    end = (seen.time_ns - recording.began_ns) / 1e9
+    own = _newest([run for run in recording.runs if run.pid == seen.pid])
+    if seen.signal is not None:
+        # Workers of a program that is killed may be open too, but nothing has happened to them before.
+        run = own or _newest([run for run in recording.runs if _open(run)])
+        # Python ends its steps by KeyboardInterrupt before Ctrl-C ends it.
+        return Victim(seen.pid, seen.signal, run, _open(run) or _failed(run), end)
+    # Of several the others may have been ended because of the first.
+    victims = sorted(
+        _killed_or_failed(seen, recording, end),
+        key=lambda victim: (victim.signal in ENDS_WORKERS, victim.time),
+    )
+    if victims:
+        return victims[0]
+    if not seen.exit_code:
+        return None
+    name = _signal_of_child(seen)
+    return Victim(seen.pid if name is None else None, name, own, (), end)
+
+
+def _killed_or_failed(seen: Observation, recording: Recording, end: float) -> Iterator[Victim]:
+    for run in recording.runs:
+        steps = _open(run)
+        if run.end is None:
+            if run.state == "running":
+                continue
+            name = seen.signals.get(run.pid or 0) or _signal_of_child(seen)
+            # Without steps it was waiting for work; with exit code 0 it may have been ended on purpose.
+            if steps and (seen.exit_code or _is_kill(name, seen)):
+                last = seen.last_seen.get(run.pid or 0)
+                time = end if last is None else (last.time_ns - recording.began_ns) / 1e9
+                yield Victim(run.pid, name, run, steps, time)
+        elif seen.exit_code and (failed := _failed(run)):
+            yield Victim(run.pid, None, run, failed, failed[-1].end or run.end)
+    for pid, name in seen.signals.items():
+        if pid not in {run.pid for run in recording.runs} and _is_kill(name, seen):
+            last = seen.last_seen.get(pid)
+            if last is not None:  # it was large
+                yield Victim(pid, name, None, (), (last.time_ns - recording.began_ns) / 1e9)
+
+
+def _is_kill(name: str | None, seen: Observation) -> bool:
+    if name is not None:
+        return name not in ENDS_WORKERS
+    kills = seen.oom_kills
+    return kills is not None and kills.kills > 0 and not kills.is_of_host
+
+
+def _signal_of_child(seen: Observation) -> str | None:
+    """Returns the signal that a shell, or a program that does the same, reports in its exit code."""
+    name = signal_name((seen.exit_code or 0) - _BY_SHELL)
+    return name if name in _TOLD_BY_SHELLS else None
+
+
+def _newest(runs: Sequence[RecordedRun]) -> RecordedRun | None:
+    return max(runs, key=lambda run: (bool(_open(run)), run.start), default=None)
+
+
+def _open(run: RecordedRun | None) -> tuple[RecordedStep, ...]:
+    if run is None or run.end is not None:
+        return ()
+    return tuple(step for step in run.steps if step.end is None)
+
+
+def _failed(run: RecordedRun | None) -> tuple[RecordedStep, ...]:
+    """Returns the steps that one exception has ended, outermost first: those that ended last.
+
+    A program may have survived an exception of an earlier step.
+    """
+    if run is None or run.end is None:
+        return ()
+    # Where there is no memory, to report one exception may raise another.
+    of_memory = run.error is None or shortage_in(run.error, run.error_message) is not None
+    failed = [
+        step
+        for step in run.steps
+        if step.error is not None
+        and (step.error == run.error or (of_memory and shortage_in(step.error, step.error_message)))
+    ]
+    found: list[RecordedStep] = []
+    while failed:
+        found.append(max(failed, key=lambda step: (step.end or 0.0, -step.index)))
+        failed = [step for step in failed if step.parent == found[-1].index]
+    return tuple(found)
+
+
+# --- why ----------------------------------------------------------------------------------
 
 CPU_TIME: Final = "limit of CPU time"
 FILE_SIZE: Final = "limit of the size of a file"
@@ -37,16 +153,7 @@ _AT_THE_LIMIT: Final = 0.95
 _FULL: Final = 1 << 20
 """Bytes. A disk with less is full."""
 
-_SENT: Final = frozenset(
-    {
-        signals.SIGKILL,
-        signals.SIGTERM,
-        signals.SIGINT,
-        signals.SIGXCPU,
-        signals.SIGUSR1,
-        signals.SIGUSR2,
-    }
-)
+_SENT: Final = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGXCPU", "SIGUSR1", "SIGUSR2"})
 """Signals by which batch systems end a job that is over its limit."""
 
 
@@ -89,11 +196,11 @@ def cause_of(known: Known) -> Cause:
 
 def _cpu_time(known: Known) -> Cause | None:
     use = known.use
-    if use is None or known.victim.signal not in (signals.SIGXCPU, signals.SIGKILL):
+    if use is None or known.victim.signal not in ("SIGXCPU", "SIGKILL"):
         return None
     # With each SIGXCPU the kernel raises the first limit by a second.
     first = (use.cpu_limit, (use.cpu_limit or 0) - 1)
-    limits = first if known.victim.signal == signals.SIGXCPU else (use.last_cpu_limit,)
+    limits = first if known.victim.signal == "SIGXCPU" else (use.last_cpu_limit,)
     least = use.cpu_time + (0 if use.is_over else _UNSEEN)
     limit = next((each for each in limits if each and least >= each), None)
     if limit is None:
@@ -103,15 +210,11 @@ def _cpu_time(known: Known) -> Cause | None:
 
 
 def _file_size(known: Known) -> Cause | None:
-    use, is_error = known.use, f"[Errno {errno.EFBIG}]" in known.error
-    if use is None or use.file_size_limit is None:
+    most = None if known.use is None else known.use.file_size_limit
+    is_over = known.victim.signal == "SIGXFSZ" or f"[Errno {errno.EFBIG}]" in known.error
+    if most is None or not is_over:
         return None
-    if not is_error and known.victim.signal != signals.SIGXFSZ:
-        return None
-    return Cause(
-        FILE_SIZE,
-        f"no file may be larger than {size(use.file_size_limit)} (RLIMIT_FSIZE, ulimit -f)",
-    )
+    return Cause(FILE_SIZE, f"no file may be larger than {size(most)} (RLIMIT_FSIZE, ulimit -f)")
 
 
 def _address_space(known: Known) -> Cause | None:
@@ -121,7 +224,7 @@ def _address_space(known: Known) -> Cause | None:
     share = use.addresses / use.address_space
     is_near = share >= _NEAR
     # C++ code aborts when it gets no memory.
-    if not is_error and not (is_near and known.victim.signal == signals.SIGABRT):
+    if not is_error and not (is_near and known.victim.signal == "SIGABRT"):
         return None
     return Cause(
         ADDRESS_SPACE if is_near else None,
@@ -132,7 +235,7 @@ def _address_space(known: Known) -> Cause | None:
 def _disk(known: Known) -> Cause | None:
     is_error = f"[Errno {errno.ENOSPC}]" in known.error or "No space left on device" in known.error
     # SIGBUS: memory that is a file, for which there was no room.
-    if not is_error and known.victim.signal != signals.SIGBUS:
+    if not is_error and known.victim.signal != "SIGBUS":
         return None
     full = [disk for disk in known.seen.disks if disk.free < _FULL]
     places = ", ".join(f"{size(each.free)} of {size(each.size)} ({each.places})" for each in full)
@@ -142,7 +245,7 @@ def _disk(known: Known) -> Cause | None:
 def _out_of_memory(known: Known) -> Cause | None:
     seen, victim, kills = known.seen, known.victim, known.seen.oom_kills
     is_unseen = victim.signal is None and victim.run is not None and victim.run.end is None
-    if known.shortage is not None or (victim.signal != signals.SIGKILL and not is_unseen):
+    if known.shortage is not None or (victim.signal != "SIGKILL" and not is_unseen):
         return None
     if kills is not None and kills.kills:
         told = f"{counted(kills.kills, 'out-of-memory kill')}: oom_kill in {kills.counter}"
@@ -174,3 +277,245 @@ _ROWS: Final[tuple[Callable[[Known], Cause | None], ...]] = (
     _shortage,
 )
 """The first that finds something counts."""
+
+
+# --- errors that mean that memory ran out ---------------------------------------------------
+
+Where = Literal["host", "gpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """An error that means that there was no more memory."""
+
+    error: str  # Pattern of the exception's class, its whole name
+    message: str = ""  # Pattern within its message; empty for any
+    where: Where | None = "host"  # Whose memory it was; None if the message has to name it
+
+
+SHORTAGES: Final = (
+    # torch.cuda.OutOfMemoryError is an alias of the first; both name the device in the message.
+    Shortage(r"torch\.(cuda\.)?OutOfMemoryError", where="gpu"),
+    Shortage(r"(\w+\.)*OutOfMemoryError", where=None),
+    Shortage(r"(\w+\.)*\w*MemoryError"),
+    Shortage(r".*", r"(CUDA|HIP|cuda) (error: )?out of memory|cudaErrorMemoryAllocation", "gpu"),
+    Shortage(r".*", r"CU(BLAS|DNN|FFT)_STATUS_ALLOC_FAILED", "gpu"),
+    # onnxruntime's arena of any device, torch's allocator of the CPU, and the C++ library.
+    Shortage(r".*", r"BFCArena|Failed to allocate memory for requested buffer", None),
+    Shortage(r".*", r"DefaultCPUAllocator: (can't|not enough)"),
+    Shortage(r".*", r"std::bad_alloc|bad allocation"),
+    Shortage(r".*", r"Cannot allocate memory"),
+)
+"""The first row that fits counts."""
+
+_GPU: Final = re.compile(r"\b(GPU|CUDA|HIP|cuda)\b")
+
+
+def shortage_in(error: str | None, message: str | None) -> Where | None:
+    """Returns whose memory ran out, according to an exception."""
+    if error is None:
+        return None
+    text = message or ""
+    for row in SHORTAGES:
+        if re.fullmatch(row.error, error) and (not row.message or re.search(row.message, text)):
+            return row.where or ("gpu" if _GPU.search(text) else "host")
+    return None
+
+
+# --- what would have helped ----------------------------------------------------------------
+
+_MOST: Final = 5
+
+_SPARE: Final = 1.1
+"""What is asked for, as a multiple of what is expected: samples differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What is known of a program when its memory ran out."""
+
+    # The innermost open one with samples or layers, else the innermost
+    step: RecordedStep | None = None
+    run: RecordedRun | None = None  # The run; None if nothing was recorded
+    where: Where | None = None  # Whose memory ran out; None if it did not run out
+    memory: int | None = None  # RSS of the process tree then, in bytes
+    limit: int | None = None  # The limit in force, in bytes
+    limit_source: str | None = None  # Its source
+    growth: int | None = None  # Growth of memory with each sample or layer, in bytes
+    leak: int | None = None  # Growth of memory each second that went on to the end, in bytes
+    # Memory after the last of them as the program's own forecast has it, in bytes
+    forecast: int | None = None
+    gpus: tuple[GpuReading, ...] = ()  # The GPUs at the last reading
+
+    def attribute(self, name: str) -> str:
+        """Returns an attribute of the step, or else of the run, as text; empty for none."""
+        for owner in (self.step, self.run):
+            if owner is not None and name in owner.attributes:
+                return str(owner.attributes[name])
+        return ""
+
+    @property
+    def library(self) -> str:
+        """Distribution that the step's code belongs to; empty if it is not known."""
+        return self.attribute(semconv.LIBRARY_NAME)
+
+    @property
+    def method(self) -> str:
+        """Calibration method; empty if it is not known."""
+        return self.attribute(semconv.CALIBRATION_METHOD)
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the step is a calibration, or consumed samples."""
+        step = self.step
+        return step is not None and (step.samples is not None or "Calibration" in step.name)
+
+    @property
+    def expected(self) -> float | None:
+        """Memory at the last sample or layer if it goes on growing, in bytes; None if that is not known."""
+        if self.where == "host" and self.forecast is not None:
+            return self.forecast
+        done, total = self.count
+        if not total or not self._grows or self.memory is None:
+            return None
+        return self.memory + max(0, total - done) * (self.growth or 0)
+
+    @property
+    def count(self) -> Count:
+        """How far the step is."""
+        return self.step.counts.current if self.step is not None else Count()
+
+    @property
+    def unit(self) -> str:
+        """What it goes through."""
+        return (self.step and self.step.counts.newest) or "sample"
+
+    @property
+    def fitting(self) -> int | None:
+        """Samples that fit into the limit; None if that is not known."""
+        done, _ = self.count
+        if self.unit != "sample" or not done or not self._grows:
+            return None
+        if self.memory is None or self.limit is None:
+            return None
+        before = self.memory - done * (self.growth or 0)
+        return max(0, int((self.limit / _SPARE - before) / (self.growth or 1)))
+
+    @property
+    def leaks(self) -> bool:
+        """Whether memory grew to the end, and nobody knows how much it would have needed."""
+        return self.where == "host" and bool(self.leak) and self.expected is None
+
+    @property
+    def _grows(self) -> bool:
+        return self.where == "host" and (self.growth or 0) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One piece of advice."""
+
+    applies: Callable[[Situation], bool]  # Whether it would help
+    text: str | Callable[[Situation], str]  # Its sentence, or what makes it
+    source: str  # Where that is known from
+
+
+def _is(library: str, *methods: str) -> Callable[[Situation], bool]:
+    """Returns a condition: a calibration by a library, with one of these methods if there are any."""
+    return lambda s: (
+        s.where == "host"
+        and s.calibrates
+        and s.library.startswith(library)
+        and (not methods or any(method in s.method for method in methods))
+    )
+
+
+def _in_step(kind: str) -> Callable[[Situation], bool]:
+    return lambda s: s.step is not None and s.step.kind == kind
+
+
+def _use_min_max(s: Situation) -> str:
+    return f"Calibrate with MinMax instead of {s.method}: it keeps two values of each activation, not all of them."
+
+
+_RECORDING: Final = "this recording: growth of memory with each sample or layer"
+_QUARK_CALIBRATION: Final = "AMD Quark, quark.onnx.calibration: run_calibration"
+
+_HISTOGRAMS: Final = ("Percentile", "Entropy", "Distribution")
+"""Methods that keep the values, or histograms of them, of every activation."""
+
+ROWS: Final = (
+    _Row(lambda s: s.limit_source == "RLIMIT_AS" and not s.leaks,
+        lambda s: f"Raise or lift the limit of the address space (ulimit -v), now {size(s.limit or 0)}: it counts addresses, of which libraries reserve many more than they use.",
+        "getrlimit(2), RLIMIT_AS"),
+    _Row(lambda s: s.expected is not None and s.limit is not None and s.expected > s.limit,
+        lambda s: f"Give it more memory: about {size((s.expected or 0) * _SPARE)} for all {s.count.total} {s.unit}s, with a tenth to spare (estimated).",
+        _RECORDING),
+    _Row(lambda s: bool(s.fitting) and (s.fitting or 0) < (s.count.total or 2**62),
+        lambda s: f"Use fewer calibration samples: about {s.fitting} fit into {size(s.limit or 0)}{' (Quark: CalibDataSize)' if s.library == 'amd-quark' else ''}.",
+        _RECORDING),
+    _Row(_is("amd-quark", *_HISTOGRAMS),
+        _use_min_max,
+        _QUARK_CALIBRATION),
+    _Row(_is("amd-quark", "MinMSE"),
+        "Calibrate with NonOverflow instead of MinMSE: it keeps less of each activation.",
+        _QUARK_CALIBRATION),
+    _Row(_is("amd-quark"),
+        "Leave CalibOptimizeMem on, which keeps activations on disk instead of in memory; LayerWisePercentile has it off.",
+        "AMD Quark, quark.onnx.calibration: options of the calibration methods"),
+    _Row(_is("onnxruntime", *_HISTOGRAMS),
+        _use_min_max,
+        "ONNX Runtime, onnxruntime.quantization.calibrate"),
+    _Row(_is("onnxruntime", "MinMax"),
+        "Set CalibMaxIntermediateOutputs in extra_options: ranges are then merged after so many outputs, with the same result.",
+        "ONNX Runtime, onnxruntime.quantization.quantize_static: extra_options"),
+    _Row(_in_step(ProfileStep.FAST_FINETUNE),
+        "Set mem_opt_level=2 in the finetuning's configuration: its data is kept on disk instead of in memory (1 keeps one layer in memory, 0 all).",
+        "AMD Quark, AdaRoundConfig and AdaQuantConfig"),
+    _Row(_in_step(ProfileStep.FAST_FINETUNE),
+        "Reduce data_size, or batch_size, of the finetuning; with select_max_mem_layer=True the largest layer shows whether the others fit.",
+        "AMD Quark, quark.onnx.algorithm.finetuning: fast_finetune"),
+    _Row(lambda s: s.library == "llmcompressor",
+        'Use the sequential pipeline (pipeline="sequential", not "basic"): one layer is in memory at a time; fewer num_calibration_samples and a smaller max_seq_length keep less between layers.',
+        "LLM Compressor, guide Sequential Onloading"),
+    _Row(lambda s: s.leaks,
+        lambda s: f"Find what keeps growing, by {size(s.leak or 0)} a second until the end: a higher limit only delays the end of a leak. `otel-quant stacks RECORDING --by memory` names the lines of code.",
+        "this recording: memory over time"),
+    _Row(lambda s: s.where == "gpu" and s.library != "llmcompressor",
+        "Use smaller batches, or shorter sequences: activations on the GPU grow with both.",
+        "PyTorch, FAQ: My model reports cuda runtime error(2): out of memory"),
+    _Row(lambda s: s.where == "gpu" and any(_is_used_by_others(gpu) for gpu in s.gpus),
+        "Look for other processes on the GPU: more than a tenth of its memory was not this program's.",
+        "this recording: memory of the GPU, and of this program on it"),
+    _Row(lambda s: s.where == "gpu" and "OutOfMemoryError" in _error(s),
+        "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True if much is reserved but not allocated: that is fragmentation.",
+        "PyTorch, CUDA semantics: Optimizing memory usage"),
+    _Row(lambda s: s.where == "host" and s.calibrates,
+        "Use smaller batches: the activations of a whole batch are in memory at once.",
+        "PyTorch, torch.utils.data.DataLoader: batch_size; ONNX Runtime, CalibrationDataReader"),
+    _Row(lambda s: s.where == "host" and s.limit_source == "cgroup" and s.expected is None and not s.leaks,
+        lambda s: f"Raise the container's limit of memory, now {size(s.limit or 0)} (docker run --memory, Kubernetes resources.limits.memory).",
+        "Docker and Kubernetes, resource limits"),
+)  # fmt: skip
+"""Most useful first; the first of those that apply are given."""
+
+
+def advice_for(situation: Situation) -> tuple[Advice, ...]:
+    """Returns what would help, most useful first; nothing unless memory ran out."""
+    if situation.where is None:
+        return ()
+    found = [row for row in ROWS if row.applies(situation)][:_MOST]
+    texts = [each.text if isinstance(each.text, str) else each.text(situation) for each in found]
+    return tuple(
+        Advice(text=text, source=row.source) for text, row in zip(texts, found, strict=True)
+    )
+
+
+def _is_used_by_others(gpu: GpuReading) -> bool:
+    if gpu.process_used is None or not gpu.limit:
+        return False
+    return gpu.used - gpu.process_used > gpu.limit / 10
+
+
+def _error(situation: Situation) -> str:
+    return (situation.step.error if situation.step is not None else None) or ""

@@ -17,31 +17,33 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.kernel_files import read_proc
-from otel_quant.capture.probes.counters import ThreadWaits
+from otel_quant.capture.probes.counters import ThreadWaits, descendants
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.memory import MemoryProbe
-from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.capture.probes.readers import PROBES, Probe, Sampler
 from otel_quant.export.recording.curve import SMALLEST_SHARE, CurveFile, LargestProcesses, Number
-from otel_quant.export.recording.layout import curve_path
-from otel_quant.launcher.program_end import Ending as ProgramEnding
+from otel_quant.export.recording.event_file import curve_path
+from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.surroundings import (
+    Child,
     Disk,
+    Exits,
     OomKills,
     ProcessUse,
     Surroundings,
     batch_job,
     cache_growth,
     disks,
-    last_words_ns,
 )
 from otel_quant.schema import series
 from otel_quant.schema.figures import RESOURCES, curve_levels, curve_totals
 from otel_quant.schema.records import GpuReading, Limits
+
+if TYPE_CHECKING:
+    from otel_quant.launcher.program import Ended
 
 if sys.platform != "win32":
     import resource
@@ -66,7 +68,7 @@ class Observation:
     pid: int  # The program
     time_ns: int  # Wall clock at the end, in nanoseconds since the epoch
     exit_code: int | None = None  # Exit code; None if a signal ended it
-    signal: int | None = None  # Number of the signal that ended it; None if it exited
+    signal: str | None = None  # Name of the signal that ended it; None if it exited
     last_seen: Mapping[int, LastSeen] = field(default_factory=dict)  # Of large processes, by id
     # RSS that one of the processes has reached after the last reading, in bytes, as the kernel
     # told when the program had ended; None if it was not above what had been read
@@ -76,12 +78,14 @@ class Observation:
     oom_kills: OomKills | None = None  # None where no counter can be read
     disks: tuple[Disk, ...] = ()  # File systems that the program may have written to
     batch_job: str | None = None  # What a batch system reports of its limits; None outside of one
-    signals: Mapping[int, int] = field(default_factory=dict)  # That ended children, by process id
-    # When child processes wrote into the recording for the last time, by process id, in
-    # nanoseconds since the epoch
-    last_words_ns: Mapping[int, int] = field(default_factory=dict)
+    exits: Mapping[int, Child] = field(default_factory=dict)  # Of children that failed, by id
     gpus: tuple[GpuReading, ...] = ()  # The GPUs at the last reading
     memory_of_others: int | None = None  # What other programs of the machine used, in bytes
+
+    @property
+    def signals(self) -> Mapping[int, str]:
+        """The names of the signals that ended child processes, by process id."""
+        return {pid: signal_name(-each.code) for pid, each in self.exits.items() if each.code < 0}
 
 
 def with_mark(last: LastSeen | None, mark: int | None) -> int | None:
@@ -104,15 +108,6 @@ class TreeReading:
     resources: Mapping[str, Any]  # Records of the other probes, by resource
 
 
-def _signal_of(pid: int) -> int | None:
-    """Returns the signal that ended a process that was not waited for; None for none."""
-    try:
-        status = int(read_proc(f"/proc/{pid}/stat").split()[-1])
-    except (OSError, IndexError, ValueError):
-        return None
-    return status & 0x7F or None
-
-
 INTERVAL: Final = 0.05
 """Seconds between two readings."""
 
@@ -132,10 +127,7 @@ _MOST_REMEMBERED: Final = 200
 
 
 class Observer:
-    """Takes readings of the program until it has ended.
-
-    It never raises: what fails is logged once and is missing from the recording.
-    """
+    """Takes readings of the program until it has ended. It never raises: what fails is logged once, and missing."""
 
     def __init__(
         self,
@@ -154,12 +146,11 @@ class Observer:
         }
         self._waits = ThreadWaits()
         self._largest = LargestProcesses(pid)
-        self._surroundings = Surroundings()
+        self._surroundings, self._exits = Surroundings(), Exits()
         self._sampler = Sampler(self._sample, interval, _SHARE)
         self._curve: CurveFile | None = None
         self._recent: deque[TreeReading] = deque()
         self._last_seen: dict[int, LastSeen] = {}
-        self._signals: dict[int, int] = {}
         self._looked_ns = 0
         self._cache: int | None = None
         self._highest_mark = 0
@@ -187,16 +178,17 @@ class Observer:
         self._sampler.stop()
         with FAULTS.kept_in("observer, end"):
             self._surroundings.meet((self._pid,))
+            self._exits.look((), ())
 
-    def observe(self, ended: ProgramEnding) -> Observation:
+    def observe(self, ended: Ended) -> Observation:
         """Ends the thread and completes the curve."""
         time_ns, clock_ns = time.time_ns(), time.monotonic_ns()
         self._sampler.stop()
-        seen = Observation(
-            pid=self._pid, time_ns=time_ns, exit_code=ended.code, signal=ended.signal
-        )
+        code, max_rss = ended
+        how: Any = {"exit_code": code} if code >= 0 else {"signal": signal_name(-code)}
+        seen = Observation(pid=self._pid, time_ns=time_ns, **how)
         with FAULTS.kept_in("observer, end"):
-            seen = self._observation(seen, _bytes(ended.max_rss or 0))
+            seen = self._observation(seen, _bytes(max_rss or 0))
         with FAULTS.kept_in("observer, file"):
             if self._curve is not None:
                 memory = with_mark(seen.last_seen.get(self._pid), seen.mark)
@@ -206,10 +198,7 @@ class Observer:
         return seen
 
     def summary(self) -> dict[str, Number]:
-        """Returns the highest value of each level of the curve and the last of each total, by name.
-
-        The single processes are left out.
-        """
+        """Returns the highest value of each level of the curve and the last of each total; not of single processes."""
         found = self._curve.summary() if self._curve is not None else {}
         return {name: value for name, value in found.items() if not name.startswith(series.PROCESS)}
 
@@ -227,10 +216,7 @@ class Observer:
         if not memory.tree_rss:
             return None  # a process that has ended has no memory left
         processes = {pid: rss for pid, rss, _ in memory.children}
-        # Of a process that has ended and that nobody has waited for, the kernel still knows how.
-        for pid in children:
-            if pid not in processes and pid not in self._signals and (how := _signal_of(pid)):
-                self._signals[pid] = how
+        self._exits.look(children, processes)
         self._surroundings.meet((self._pid, *children))
         for name, probe in self._others.items():
             with FAULTS.kept_in(f"observer, {name}"), suppress(OSError):  # it has just ended
@@ -315,8 +301,7 @@ class Observer:
             oom_kills=self._surroundings.oom_kills(),
             disks=disks(self._folder, self._environ),
             batch_job=batch_job(self._environ, (seen.time_ns - self._began_ns) / 1e9),
-            signals=self._signals,
-            last_words_ns=last_words_ns(self._folder),
+            exits=self._exits.failed,
             memory_of_others=self._surroundings.memory_of_others,
             gpus=self._recent[-1].resources.get("gpu", ()) if self._recent else (),
         )

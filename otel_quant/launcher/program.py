@@ -3,10 +3,12 @@
 The program is in our process group and has our files, so the terminal treats both as one job. Its
 signal mask and its ignored signals are the same that we were started with. A signal that is sent to
 the process group (Ctrl-C, Ctrl-Z, a resized window) reaches it without us; one that is sent to this
-process alone is passed on. When it stops, this process stops; when it dies of a signal, this
-process can die of the same: :func:`~otel_quant.launcher.program_end.end_as`. When this process is killed, it goes on.
+process alone is passed on. When the program stops, this process stops; when it dies of a signal, this
+process can die of the same: :func:`end_as`. When this process is killed, the program goes on.
 
 Two forks of this process, :class:`GroupWitness` and :class:`Keeper`, do what it cannot do itself.
+
+The program waits for this module.
 """
 
 from __future__ import annotations
@@ -14,17 +16,20 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+import sys
+from contextlib import nullcontext, suppress
 
-from otel_quant.launcher.program_end import Ending
-
+if sys.platform != "win32":
+    import resource
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Final, NoReturn
 
-_NOT_PASSED_ON: Final = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
-"""Signals that cannot be handled, or that tell the launcher about the program."""
+    Ended = tuple[int, int | None]
+    """The program's exit code, or the signal that ended it as -9; and the highest RSS of it, or of a process that it has
+    waited for, in units of the system (kibibytes on Linux), or None if that is not known."""
 
 _ON_ITS_WAY: Final = 0.02
 """Seconds that a signal to a group may take from its first process to its last."""
@@ -38,6 +43,14 @@ _LOOKS: Final = 0.25
 """Seconds between two looks whether this process is stopped and its program is not."""
 
 
+def signal_name(number: int) -> str:
+    """Returns the name of a signal: ``SIGKILL``."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # a real-time signal
+
+
 class Program:
     """A running program. To be started on the main thread, before any other thread exists."""
 
@@ -45,7 +58,7 @@ class Program:
         self, arguments: Sequence[str], environ: Mapping[str, str], output: str | None = None
     ) -> None:
         # Ignored ones too: the program may have a handler for them later.
-        self._taken = (signal.valid_signals() - _NOT_PASSED_ON) | {signal.SIGCHLD}
+        self._taken = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
         # From here on they wait in the queue of this process until `wait` takes them.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
         self._witness = GroupWitness()
@@ -75,35 +88,36 @@ class Program:
         self,
         while_stopped: Callable[[], AbstractContextManager[None]] = nullcontext,
         when_ended: Callable[[], object] = lambda: None,
-    ) -> Ending:
+    ) -> Ended:
         """Waits until the program has ended, and passes signals on in the meantime.
 
         `when_ended` is called while the kernel still has all that it knows of the program.
         The terminal's input and output stay the program's: nothing is read or written here.
         """
-        while (ending := self._ending(while_stopped, when_ended)) is None:
+        while (ended := self._ended(while_stopped, when_ended)) is None:
+            # Without a timeout: CPython returns numbers of no signal where a stop of this process outlasts one.
             arrived = signal.sigwaitinfo(self._taken)
             if arrived.si_signo == signal.SIGCHLD:
                 continue
             # Asked of the program's own too: what it keeps would hide the next.
             was_for_all = self._witness.has(arrived.si_signo)
             keeper = None if self._keeper is None else self._keeper.pid
-            ours = (self.pid, os.getpid(), keeper)
-            if not was_for_all and arrived.si_pid not in ours:
-                self._pass_on(arrived.si_signo)
+            if not was_for_all and arrived.si_pid not in (self.pid, os.getpid(), keeper):
+                with suppress(ProcessLookupError):  # it has just ended; the loop finds out
+                    os.kill(self.pid, arrived.si_signo)
         while signal.sigtimedwait(self._taken, 0) is not None:
             pass  # the Ctrl-C that has ended the program is not to end what comes after it
         self._witness.end()
         if self._keeper is not None:
             self._keeper.end()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-        return ending
+        return ended
 
-    def _ending(
+    def _ended(
         self,
         while_stopped: Callable[[], AbstractContextManager[None]],
         when_ended: Callable[[], object],
-    ) -> Ending | None:
+    ) -> Ended | None:
         """Returns how the program ended; None if it has not. Stops when it has stopped."""
         while True:
             state = _state_of(self.pid)
@@ -114,18 +128,12 @@ class Program:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG | os.WUNTRACED)
             if not pid:
                 return None
-            if os.WIFSIGNALED(status):
-                return Ending(signal=os.WTERMSIG(status), max_rss=usage.ru_maxrss)
-            if os.WIFEXITED(status):
-                return Ending(code=os.WEXITSTATUS(status), max_rss=usage.ru_maxrss)
+            if not os.WIFSTOPPED(status):
+                return os.waitstatus_to_exitcode(status), usage.ru_maxrss
             # Whoever waits for us has to see the job stop. SIGCONT continues both.
             if _state_of(self.pid) == "T" and signal.SIGCONT not in signal.sigpending():
                 with while_stopped():
                     _stop(os.WSTOPSIG(status))
-
-    def _pass_on(self, number: int) -> None:
-        with suppress(ProcessLookupError):  # it has just ended; the loop finds out
-            os.kill(self.pid, number)
 
 
 def _become(
@@ -275,3 +283,55 @@ def _fork_helper(work: Callable[..., None], *descriptors: int) -> int:
 def _end_helper(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)  # it may be stopped
     os.waitpid(pid, 0)
+
+
+class ProgramElsewhere:
+    """The same on a system other than Linux, where nothing tells who else was sent a signal, or what has stopped.
+
+    Ctrl-C reaches the program from the terminal, as it reaches this process; SIGTERM is passed on.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], environ: Mapping[str, str], output: str | None = None
+    ) -> None:
+        import subprocess
+
+        with nullcontext() if output is None else open(output, "ab") as file:  # noqa: PTH123 - likewise
+            self._process = subprocess.Popen(  # noqa: S603 - what the user asks for
+                arguments, env=environ, stdout=file, stderr=file
+            )
+        self.pid = self._process.pid
+
+    def wait(
+        self,
+        while_stopped: Callable[[], AbstractContextManager[None]] = nullcontext,
+        when_ended: Callable[[], object] = lambda: None,
+    ) -> Ended:
+        """Waits until the program has ended; `while_stopped` is not needed, as this process stops alone."""
+        handlers = {
+            signal.SIGINT: lambda *_: None,
+            signal.SIGTERM: lambda *_: self._process.terminate(),
+        }
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        code = self._process.wait()
+        when_ended()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        return code, None
+
+
+def end_as(code: int) -> int:
+    """Ends this process as the program ended, if a signal ended it, which is -9 then; else returns its exit code."""
+    if code >= 0:
+        return code
+    number = -code
+    # The program's core file is the useful one. The kernel makes none for a limit of one byte, not
+    # even for a program that takes core files from a pipe and so gets them whatever the limit.
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    least = 0 if most == 0 else 1
+    resource.setrlimit(resource.RLIMIT_CORE, (least, least))
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+    return 128 + number  # a signal that does not end this process: the first of a container

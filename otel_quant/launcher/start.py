@@ -15,18 +15,15 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import count
 
-from otel_quant.base.initial_environment import environment_at_start
+from otel_quant.base.machine import environment_at_start
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
     from typing import Final
 
 ON_PYTHONPATH: Final = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-    "capture",
-    "importlib_bootstrap",
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "capture", "importlib_bootstrap"
 )
 """The folder whose sitecustomize instruments a Python program."""
 
@@ -88,14 +85,13 @@ def make_folder(chosen: str | None, arguments: Sequence[str]) -> str:
 
 
 def _new_folder(name: str) -> str:
-    for number in count(1):
-        folder = os.path.abspath(name if number == 1 else f"{name}-{number}")
-        try:
+    folder, number = os.path.abspath(name), 1
+    while True:
+        with suppress(FileExistsError):  # of another run that began within this second
             os.mkdir(folder)
-        except FileExistsError:  # of another run that began within this second
-            continue
-        break
-    return folder
+            return folder
+        number += 1
+        folder = os.path.abspath(f"{name}-{number}")
 
 
 def default_folder(program: str, began: float) -> str:
@@ -117,7 +113,7 @@ def script_name(arguments: Sequence[str]) -> str:
     return arguments[0]
 
 
-def missing_script(arguments: Sequence[str], code: int | None) -> str | None:
+def missing_script(arguments: Sequence[str], code: int) -> str | None:
     """Returns the script that an interpreter did not find, by its exit code; None for any other end."""
     name = script_name(arguments)
     is_missing = name.endswith(_SCRIPTS) and not os.path.exists(name)
@@ -151,7 +147,7 @@ def _sends_spans(environ: Mapping[str, str]) -> bool:
         return False
     if not any(name.startswith("OTEL_EXPORTER_") or name.endswith("_EXPORTER") for name in environ):
         return False
-    from otel_quant.export.otel.default_exporters import defaults_in
+    from otel_quant.export.otel.automatic_providers import defaults_in
 
     return defaults_in(environ, environ) is None
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import struct
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_quant.base.kernel_files import number_in, read_proc, read_process
-from otel_quant.capture.probes.limits import (
+from otel_quant.capture.probes.memory import (
     GROUP_KILLS,
     HOST_OOM_COUNTER,
     KILLS,
@@ -20,12 +23,14 @@ from otel_quant.capture.probes.limits import (
     oom_counts,
     read_limits,
 )
-from otel_quant.export.recording.layout import state_path
+from otel_quant.export.recording.curve import name_of
+from otel_quant.export.recording.event_file import state_path
 from otel_quant.schema.records import Limits
 from otel_quant.schema.series import CACHE_GROWTH
 from otel_quant.schema.units import duration_text, size
 
 if sys.platform == "linux":
+    import fcntl
     import resource
 
     _LIMITS: Final = resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_AS
@@ -66,6 +71,91 @@ class Disk(NamedTuple):
     places: str  # What is on it
     free: int  # Bytes
     size: int  # Bytes
+
+
+_GET_INFO: Final = 0xC040FF0B
+_EXIT: Final = 8
+_INFO: Final = "=Q52xi"
+"""PIDFD_GET_INFO, PIDFD_INFO_EXIT, and the mask and the exit code of struct pidfd_info in linux/pidfd.h."""
+
+_MOST_CHILDREN: Final = 200
+"""Child processes of which a descriptor is held, and failed ones that are remembered."""
+
+
+@dataclass(slots=True)
+class Child:
+    """A child process, and how it ended."""
+
+    pid: int  # Its process id
+    descriptor: int | None  # By which the kernel tells how it ended
+    name: str  # What it runs: ``python quantize.py``
+    began: int  # When it was seen first, in nanoseconds since the epoch
+    ended: int = 0  # When it was seen to be gone, likewise
+    code: int = 0  # Its exit code, or the signal that ended it as -9
+    is_new: bool = True  # It may be about to call `exec`
+
+
+class Exits:
+    """How those child processes ended that did not exit with 0.
+
+    From Linux 6.15 on the kernel tells that whoever holds a descriptor of a process. Before, it is known of
+    those that are seen between their end and the moment at which they are waited for.
+    """
+
+    def __init__(self) -> None:
+        self.failed: dict[int, Child] = {}  # By process id
+        self._children: dict[int, Child] = {}
+
+    def look(self, children: Iterable[int], alive: Collection[int]) -> None:
+        """Looks which child processes are new, and which have ended. To be called at each reading."""
+        children = frozenset(children)
+        for pid in children:
+            child = self._children.get(pid)
+            if child is None and len(self._children) < _MOST_CHILDREN:
+                name, now = name_of(pid) or "", time.time_ns()
+                self._children[pid] = Child(pid, _descriptor_of(pid), name, now)
+            elif child is not None and child.is_new:
+                child.name, child.is_new = name_of(pid) or child.name, False
+            if pid not in alive:
+                self._note(pid, _status_of_zombie(pid))
+        for pid in self._children.keys() - children:
+            descriptor = self._children[pid].descriptor
+            if descriptor is not None:
+                self._note(pid, _status_of(descriptor))
+                os.close(descriptor)
+            del self._children[pid]
+
+    def _note(self, pid: int, status: int | None) -> None:
+        child = self._children.get(pid)
+        if status and child is not None and not child.ended and len(self.failed) < _MOST_CHILDREN:
+            child.code, child.ended = os.waitstatus_to_exitcode(status), time.time_ns()
+            self.failed[pid] = child
+
+
+def _descriptor_of(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):  # it is gone; the system has none
+        return None
+
+
+def _status_of(descriptor: int) -> int | None:
+    """Returns the wait status of a process that is gone; None where the kernel does not tell."""
+    known = bytearray(struct.pack(_INFO, _EXIT, 0))
+    try:
+        fcntl.ioctl(descriptor, _GET_INFO, known)
+    except OSError:
+        return None
+    mask, status = struct.unpack(_INFO, known)
+    return status if mask & _EXIT else None
+
+
+def _status_of_zombie(pid: int) -> int | None:
+    """Returns the wait status of a process that has ended and that nobody has waited for."""
+    try:
+        return int(read_proc(f"/proc/{pid}/stat").split()[-1])
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 class Surroundings:
@@ -195,13 +285,3 @@ def cache_growth(folder: Path) -> int | None:
         with suppress(OSError, ValueError, LookupError, TypeError):
             found.append(int(json.loads(path.read_bytes())["attributes"][CACHE_GROWTH]))
     return max(found, default=None)
-
-
-def last_words_ns(folder: Path) -> dict[int, int]:
-    """Returns when each process wrote its state for the last time: each sample is written there."""
-    found: dict[int, int] = {}
-    for path in folder.glob(state_path(folder, "*").name):
-        with suppress(OSError, ValueError):
-            pid = int(path.name.split(".")[1].partition("-")[0])
-            found[pid] = max(found.get(pid, 0), path.stat().st_mtime_ns)
-    return found

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from enum import Enum
+from typing import Any
 
 import psutil
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.probes.counters import DiskProbe
+from otel_quant.capture.probes.counters import DiskProbe, descendants
 from otel_quant.capture.probes.gpu import GPUS
 from otel_quant.capture.probes.memory import MemoryProbe
-from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.schema.figures import total_used
-from otel_quant.schema.records import DiskReading, GpuReading
+from otel_quant.schema.records import GpuReading
 
 
 class Hardware(str, Enum):  # noqa: UP042 - prints as Quark's does
@@ -42,11 +43,20 @@ def detect_platform() -> Hardware:
     return Hardware.CUDA if gpus[0].id.startswith(("GPU-", "MIG-")) else Hardware.ROCM
 
 
+def _read(name: str, probe: Callable[..., Any]) -> Any:
+    with FAULTS.kept_in(f"probe {name}"):
+        return probe(descendants())
+    return None
+
+
 def get_cpu_memory() -> int:
     """Returns the RSS of this process and its descendants, in bytes."""
-    with FAULTS.kept_in("probe memory"):
-        return MemoryProbe()(descendants()).tree_rss
-    return 0
+    memory = _read("memory", MemoryProbe())
+    return memory.tree_rss if memory is not None else 0
+
+
+def _gpus() -> tuple[GpuReading, ...]:
+    return _read("gpu", GPUS) or ()
 
 
 def get_gpu_memory() -> int:
@@ -56,13 +66,12 @@ def get_gpu_memory() -> int:
 
 def get_disk_io() -> tuple[int, int]:
     """Returns the bytes that the process tree has read from and written to storage so far."""
-    disk = _disk()
-    return (disk.read, disk.write) if disk is not None else (0, 0)
+    return init_disk_io_profiling()[1:]
 
 
 def init_disk_io_profiling() -> tuple[bool, int, int]:
     """Returns whether disk I/O can be measured, and what :func:`get_disk_io` returns."""
-    disk = _disk()
+    disk = _read("disk", DiskProbe())
     return (True, disk.read, disk.write) if disk is not None else (False, 0, 0)
 
 
@@ -75,15 +84,3 @@ def init_psutil_profiling() -> tuple[bool, psutil.Process | None, int]:
 def init_gpu_profiling() -> bool:
     """Returns whether a GPU's memory can be measured."""
     return bool(_gpus())
-
-
-def _disk() -> DiskReading | None:
-    with FAULTS.kept_in("probe disk"):
-        return DiskProbe()(descendants())
-    return None
-
-
-def _gpus() -> tuple[GpuReading, ...]:
-    with FAULTS.kept_in("probe gpu"):
-        return GPUS(descendants())
-    return ()

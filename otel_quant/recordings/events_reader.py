@@ -15,6 +15,7 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.schema import semconv
 from otel_quant.schema.recorded_files import LeftOut, attributes
+from otel_quant.schema.records import UNITS, Count, Counts, LayerAccuracy
 
 if TYPE_CHECKING:
     from otel_quant.schema.records import Phase
@@ -62,31 +63,45 @@ class ReadRun:
                 index, name = event["index"], event["name"]
                 self._open[index] = {
                     "index": index, "name": name, "kind": event["step_kind"], "start": at,
-                    "attributes": given, **_known(event, _OF_STEP),
+                    "attributes": given, "counts": Counts(), "progress": [], **_known(event, _OF_STEP),
                 }  # fmt: skip
                 self._checkpoint(f"{name} Start", "start", event, at, index)
             case "step.ended":
                 index = event["index"]
                 step = self._open[index]
                 if event.get("samples") is not None:
-                    _consumed(step, event["samples"], at)
+                    _counted(step, "sample", event["samples"], at)
+                # Former versions have no other trace of layers, and a short step ends before one is written.
+                for unit, names in UNITS.items():
+                    if type(done := given.get(names.count)) is int:
+                        step["counts"].setdefault(unit, Count(0, given.get(names.total)))
+                        _counted(step, unit, done, at)
                 del self._open[index]
                 step["attributes"].update(given)
                 step |= _known(event, _OUTCOME)
                 state: State = "failed" if event.get("error") else "ended"
                 self._closed[index] = _recorded_step(step, state, at)
                 self._checkpoint(f"{step['name']} End", "end", event, at, index)
-            case "samples.expected":
-                self._open[event["index"]]["expected_samples"] = event["total"]
-            case "samples.consumed":
-                _consumed(self._open[event["index"]], event["samples"], at)
+            case "samples.expected" | "layers.expected":
+                step = self._open[event["index"]]
+                step["counts"].expect(kind.partition("s.")[0], event["total"])
+                step["progress"] = [(at, 0)]
+            case "samples.consumed" | "layers.begun":
+                _all_counted(self._open[event["index"]], event, at)
+            case "layer.measured":
+                known = LayerAccuracy(
+                    event["layer"], event["measure"], event.get("value"), event.get("better"),
+                    event.get("unit"), event["number"], event["time"],
+                )  # fmt: skip
+                self._open[event["index"]].setdefault("layers", []).append(known)
             case "checkpoint":
                 self._checkpoint(event["name"], "point", event, at, event.get("step"))
             case "models.costed":
                 self._models += event["models"]
             case "heartbeat":
-                for number, samples in event.get("samples", {}).items():
-                    _consumed(self._open[int(number)], samples, at)
+                for unit in UNITS:
+                    for number, done in event.get(f"{unit}s", {}).items():
+                        _counted(self._open[int(number)], unit, done, at)
                 self._known["last"] = LastReading(
                     time=at, attributes=given, open_steps=tuple(self._open)
                 )
@@ -108,18 +123,19 @@ class ReadRun:
                 self._checkpoint("End", "end", event, at)
 
     def state_known(self, state: Mapping[str, Any], at: float) -> None:
-        """Takes what the state file has: the newest reading, and samples of open steps."""
+        """Takes what the state file has: the newest reading, and how far open steps are."""
         steps = state.get("steps", ())
         for each in steps:
             step = self._open.get(each["index"])
             if step is None:
                 continue
             step["line"] = each.get("line")
-            if each.get("expected") is not None:
-                step["expected_samples"] = each["expected"]
-            if each.get("samples"):
-                # The samples are newer than the reading beside them: they are written at once.
-                _consumed(step, each["samples"], max(at, step["start"]))
+            for unit, names in UNITS.items():
+                total = each.get(names.expected)
+                if total is not None and step["counts"].get(unit, Count()).total != total:
+                    step["counts"].expect(unit, total)
+            # The counts are newer than the reading beside them: they are written at once.
+            _all_counted(step, each, max(at, step["start"]))
         if given := state.get("attributes"):
             named = tuple(self._open) or tuple(each["index"] for each in steps)
             self._known["last"] = LastReading(time=at, attributes=given, open_steps=named)
@@ -168,15 +184,25 @@ class ReadRun:
 
 
 def _recorded_step(step: dict[str, Any], state: State, end: float | None = None) -> RecordedStep:
-    step["progress"] = tuple(step.get("progress", ()))
+    step["progress"] = tuple(step["progress"])
+    step["layers"] = tuple(step.get("layers", ()))
     return RecordedStep(**step, state=state, end=end)
 
 
-def _consumed(step: dict[str, Any], samples: int, at: float) -> None:
-    """Notes how many samples have been consumed by a time."""
-    if samples > (step.get("samples") or 0):
-        step["samples"] = samples
-        step.setdefault("progress", []).append((at, samples))
+def _all_counted(step: dict[str, Any], event: _Event, at: float) -> None:
+    for unit in UNITS:
+        if f"{unit}s" in event:
+            _counted(step, unit, event[f"{unit}s"], at)
+
+
+def _counted(step: dict[str, Any], unit: str, done: int, at: float) -> None:
+    """Notes how many samples or layers have been begun by a time."""
+    counts: Counts = step["counts"]
+    before, total = counts.get(unit, Count())
+    if done > before:
+        counts[unit] = Count(done, total)
+        if unit == counts.newest:
+            step["progress"].append((at, done))
 
 
 def _of_steps(steps: Iterable[RecordedStep]) -> dict[str, Any]:

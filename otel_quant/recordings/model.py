@@ -15,10 +15,11 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.export.recording.curve import RecordedCurve
+from otel_quant.schema.records import Counts
 from otel_quant.schema.stacks import Place
 
 if TYPE_CHECKING:
-    from otel_quant.schema.records import AttributeValue, Phase
+    from otel_quant.schema.records import AttributeValue, LayerAccuracy, Phase
 
 Attributes: TypeAlias = "Mapping[str, AttributeValue]"
 
@@ -67,16 +68,20 @@ class RecordedStep:
     # All attributes of its span: library, figures, calibration
     attributes: Attributes = field(default_factory=dict)
     devices: tuple[Attributes, ...] = ()  # The attributes of the log record of each GPU
-    # Calibration samples consumed so far, each a batch; None if none were counted
-    samples: int | None = None
-    expected_samples: int | None = None  # How many it will consume; None if not known
+    counts: Counts = field(default_factory=Counts)  # Samples and layers begun so far
     line: Place | None = None  # The line at which it was last seen; None of one that has ended
-    progress: tuple[tuple[float, int], ...] = ()  # Time and number
+    progress: tuple[tuple[float, int], ...] = ()  # Time and number, of the newest of its counts
+    layers: tuple[LayerAccuracy, ...] = ()  # How well the library has quantized them
     error: str | None = None  # Class name of the exception that ended it
     error_message: str | None = None  # Its message, on one line
     trace_id: str | None = None  # Its span's trace, 32 hexadecimal digits; None without an SDK
     span_id: str | None = None  # Its span, 16 hexadecimal digits
     parent_span_id: str | None = None  # The span above
+
+    @property
+    def samples(self) -> int | None:
+        """Calibration samples consumed so far, each a batch; None if none were counted."""
+        return self.counts.samples
 
 
 class RecordedCheckpoint(NamedTuple):
@@ -112,6 +117,7 @@ class RecordedRun:
     world_size: int | None = None  # Number of processes that the launcher started
     start: float  # When it began
     end: float | None = None  # When it ended; None while it runs, or without an end record
+    gone: float | None = None  # When its process was gone, if that failed; None if it is not known
     state: State  # How it stands
     # All attributes of its span; of one that has not ended, what is known so far
     attributes: Attributes = field(default_factory=dict)
@@ -125,13 +131,20 @@ class RecordedRun:
     custom: Mapping[str, Any] = field(default_factory=dict)
     # Totals that a profile ends with, by its own keys; empty in a folder
     summary: Mapping[str, Any] = field(default_factory=dict)
-    error: str | None = None  # Class name of the exception that ended it
-    error_message: str | None = None  # Its message, on one line
+    # Class name of the exception that ended it; of a process that failed without one how it
+    # ended: ``exit code 3``, ``SIGABRT``
+    error: str | None = None
+    error_message: str | None = None  # The exception's message, on one line
     last: LastReading | None = None  # None if it has none beyond its checkpoints
     trace_id: str | None = None  # The trace, 32 hexadecimal digits; None without an SDK
     span_id: str | None = None  # The run's span, 16 hexadecimal digits
     parent_span_id: str | None = None  # The span above; None if it is the outermost of its trace
     resource: Attributes = field(default_factory=dict)  # The resource of its telemetry
+
+    @property
+    def is_unended(self) -> bool:
+        """Whether it is of an SDK, and its span has not ended and never will."""
+        return self.end is None and self.state != "running" and self.span_id is not None
 
     @property
     def is_broken(self) -> bool:
@@ -170,6 +183,7 @@ class Ending:
     memory_limit: int | None = None  # The limit in force, in bytes
     memory_limit_source: str | None = None  # ``cgroup``, ``physical``, ..
     memory_per_sample: int | None = None  # Growth of memory with each calibration sample, in bytes
+    memory_per_layer: int | None = None  # Or with each layer
     memory_per_second: int | None = None  # Growth of memory that went on to the end, in bytes
     memory_of_others: int | None = None  # What other programs of the machine used, in bytes
     processes: tuple[tuple[str, int], ...] = ()  # The largest, with their RSS in bytes
@@ -273,7 +287,9 @@ def placed_steps(runs: Iterable[RecordedRun], until: float) -> list[PlacedStep]:
             depth, around = (0, ()) if above is None else (above.depth + 1, above.path)
             names = seen.setdefault((run.process, around), {})
             number = names[step.name] = names.get(step.name, 0) + 1
-            end = step.end if step.end is not None else max(until, step.start)
+            end = step.end
+            if end is None:
+                end = max(until if run.gone is None else run.gone, step.start)
             seconds = max(0.0, end - step.start)
             place = PlacedStep(step, run, depth, (*around, (step.name, number)), end, seconds)
             places[step.index] = place

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_quant.base.files import is_held, open_regular
 from otel_quant.export.recording.event_file import (
     EXPECTED,
+    LAST_READING,
     NewerSchemaError,
     NotARecordingError,
     mapping_in,
 )
-from otel_quant.export.recording.layout import LAST_READING
 from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import Recording, State, number
 from otel_quant.schema import semconv
@@ -98,19 +99,14 @@ _WORDS: Final[dict[str, object]] = {
 }  # fmt: skip
 
 
-class NotAProfileError(NotARecordingError):
-    """The text is not a profile, nor the beginning of one."""
-
-
 def read_profile(path: Path, *, in_brief: bool = False) -> Recording:
     """Reads a profile, with the last reading that is beside one without an end."""
     with open_regular(path) as file:
         text = file.read().decode("utf-8", "replace")
-    try:
-        profile = parse(_ends_of(text) if in_brief else text)
-    except NotAProfileError as error:
-        raise NotARecordingError(f"{path}: {error}; {EXPECTED}") from error
+    profile = parse(_ends_of(text) if in_brief else text)
     if not profile.records:
+        if "memory_usage:" not in text and not HEADER.startswith(text[: len(HEADER)]):
+            raise NotARecordingError(f"{path}: no line 'memory_usage:'; {EXPECTED}")
         found = "is empty" if not text.strip() else "ends before its first checkpoint"
         raise NotARecordingError(
             f"{path}: the file {found}; expected the records of a run, which writes the first as "
@@ -173,8 +169,6 @@ def parse(text: str) -> Profile:
     body, line_break, rest = text.rpartition("\n")
     lines = body.split("\n") if line_break else []
     if "memory_usage:" not in lines:
-        if not HEADER.startswith(text[: len(HEADER)]):
-            raise NotAProfileError("no line 'memory_usage:'")
         return Profile(complete=False)
     profile = Profile(complete=not rest)
     sections = {
@@ -223,37 +217,18 @@ def parse(text: str) -> Profile:
 
 def _value(text: str) -> object:
     """Reads a value: a string between quotes, a number, a word, or a nested collection."""
-    if text.startswith('"'):
-        if (value := _from_yaml(text)) is not None:
-            return value
+    if text[:1] in ('"', "{", "["):
+        with suppress(ValueError, RecursionError):
+            return json.loads(text, parse_constant=_refuse)
+    if text.startswith('"'):  # Quark escapes nothing
         return text[1:-1] if len(text) > 1 and text.endswith('"') else text[1:]
     if _NUMBER.fullmatch(text):
         return int(text) if text.lstrip("+-").isdecimal() and len(text) < 4000 else float(text)
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    # An alias could make a short text as large as the memory.
-    if text[:1] in ("{", "[") and not re.search("[&*]", text):
-        value = _from_yaml(text)
-        return text if value is None else value
-    return text
+    return _WORDS.get(text.lower(), text)
 
 
 def _refuse(constant: str) -> object:
     raise ValueError(f"{constant} is a text in YAML")
-
-
-def _from_yaml(text: str) -> object:
-    """Reads a quoted string or a collection; returns None if it is not valid YAML."""
-    try:
-        return json.loads(text, parse_constant=_refuse)  # most are, and this takes a hundredth
-    except (ValueError, RecursionError):
-        pass
-    import yaml  # only here: it is slow to load, and few values need it
-
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return None
 
 
 # --- the events ---------------------------------------------------------------------------
@@ -273,8 +248,12 @@ def recording_of(
     for kind, event, at in _events(profile, attributes):
         run.take(kind, event, at)
     if reading is not None:
-        steps = _numbered(reading, run.open_steps)
-        run.state_known({**reading, "steps": steps}, number(last, semconv.READING_ELAPSED) or 0.0)
+        # By their names: a strict profile lacks some steps, so that their numbers differ. There is room for the innermost.
+        names, steps = last.get(semconv.READING_OPEN_STEPS, ()), reading.get("steps", ())
+        numbers = {name: index for index, name in run.open_steps.items()}
+        pairs = zip(reversed(names), reversed(steps), strict=False)
+        known = [{**each, "index": numbers[name]} for name, each in pairs if name in numbers]
+        run.state_known({**reading, "steps": known}, number(last, semconv.READING_ELAPSED) or 0.0)
     is_over = not run.is_open
     recorded = run.recorded(state_of_open)
     latest = recorded.checkpoints[-1].time
@@ -344,21 +323,6 @@ def _error(record: Record, run: Record | None = None) -> dict[str, str | None]:
 
 _WITH: Final = "with "
 """Begins the text on an exception in the section on the end."""
-
-
-def _numbered(state: Mapping[str, Any], open_steps: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Returns the open steps of a last reading by their numbers in the profile: a strict one lacks some."""
-    steps = state.get("steps", ())
-    names = state.get("attributes", {}).get(semconv.READING_OPEN_STEPS, ())
-    # There is room for the innermost steps.
-    left = list(zip(reversed(names), reversed(steps), strict=False))[::-1]
-    found = []
-    for index, name in open_steps.items():
-        same = next((each for each in left if each[0] == name), None)
-        if same is not None:
-            left.remove(same)
-            found.append({**same[1], "index": index})
-    return found
 
 
 def _of_step(first: Record, last: Record) -> dict[str, Any]:

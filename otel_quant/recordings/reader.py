@@ -8,28 +8,44 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.files import LOCKS_EXIST, is_held, open_regular
-from otel_quant.export.recording import layout
 from otel_quant.export.recording.curve import Curve, RecordedCurve, read_curve
 from otel_quant.export.recording.event_file import (
     EXPECTED,
     NewerSchemaError,
     NotARecordingError,
+    curve_path,
+    events_path,
     load_manifest,
     mapping_in,
+    processes_in,
     refuse_newer,
+    stacks_path,
+    state_path,
 )
+from otel_quant.export.recording.event_file import MANIFEST as MANIFEST_NAME
 from otel_quant.recordings.events_reader import ReadRun
-from otel_quant.recordings.model import LAUNCHER, Advice, Ending, RecordedRun, Recording, State
+from otel_quant.recordings.model import (
+    LAUNCHER,
+    Advice,
+    Ending,
+    PlacedStep,
+    RecordedRun,
+    Recording,
+    State,
+    steps_in,
+)
 from otel_quant.schema import semconv
-from otel_quant.schema.recorded_files import EVENTS, MANIFEST, STATE, LeftOut
+from otel_quant.schema.recorded_files import EVENTS, MANIFEST, STACKS, STATE, LeftOut
 from otel_quant.schema.series import TOTALS
+from otel_quant.schema.stacks import DEEPEST, OTHER, OUTSIDE, Amounts, Place, by_last_line
 
 
 def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) -> Recording:
@@ -46,25 +62,28 @@ class _Folder:
 
     def __init__(self, path: Path, ending: Ending | None, in_brief: bool) -> None:
         self._path, self._in_brief = path, in_brief
-        self._processes = layout.processes_in(path)
+        self._processes = processes_in(path)
         self._problems: list[str] = []
         left_out = LeftOut()
         self._made = MANIFEST.take(load_manifest(path), left_out) or {}
-        self._problems += left_out.in_words(layout.MANIFEST)
-        self._launcher = layout.curve_path(path, LAUNCHER)
+        self._problems += left_out.in_words(MANIFEST_NAME)
+        self._launcher = curve_path(path, LAUNCHER)
         if not self._processes and not self._made and not self._launcher.exists():
             raise NotARecordingError(
-                f"{path}: has no {layout.MANIFEST} and no events.<pid>.jsonl; {EXPECTED}"
+                f"{path}: has no {MANIFEST_NAME} and no events.<pid>.jsonl; {EXPECTED}"
             )
         self._began_ns: int = self._made.get("began", -1)
         if self._began_ns < 0:
-            self._problems.append(f"{layout.MANIFEST} is missing or has been cut")
+            self._problems.append(f"{MANIFEST_NAME} is missing or has been cut")
             self._began_ns = min(map(self._first_ns, self._processes), default=0)
         self._ending = _ending_of(self._made.get("ending")) or ending
+        self._failed = {each["pid"]: each for each in self._made.get("failed", ())}
         self._latest = 0.0  # when the last that is known was written, in seconds
 
     def read(self) -> Recording:
         runs = [run for process in self._processes for run in self._runs_of(process)]
+        known = {run.pid for run in runs}
+        runs += [self._without_run(each) for pid, each in self._failed.items() if pid not in known]
         runs.sort(key=lambda run: run.start)
         curves, made = self._curves(runs), self._made
         ended = self._made.get("ended")
@@ -93,7 +112,7 @@ class _Folder:
     def _runs_of(self, process: str) -> Iterator[RecordedRun]:
         """Yields the runs of a process, from its events and its state."""
         reading: dict[str, ReadRun] = {}
-        path, left_out = layout.events_path(self._path, process), LeftOut()
+        path, left_out = events_path(self._path, process), LeftOut()
         offset: int | None = None  # of the recording's time and the process's monotonic clock
         parent: int | None = None
         try:
@@ -114,7 +133,7 @@ class _Folder:
             self._problems.append(f"{path.name} cannot be read: {error.strerror or error}")
         self._problems += left_out.in_words(path.name)
         if not reading or any(run.is_open for run in reading.values()):
-            name, path, left_out = path.name, layout.state_path(self._path, process), LeftOut()
+            name, path, left_out = path.name, state_path(self._path, process), LeftOut()
             state = STATE.take(mapping_in(path), left_out)
             self._problems += left_out.in_words(path.name)
             if state is not None:
@@ -129,7 +148,34 @@ class _Folder:
                     run.state_known(state, at)
         is_open = any(run.is_open for run in reading.values())
         open_state = self._open_state(process) if is_open else "lost"
-        yield from (run.recorded(open_state) for run in reading.values())
+        failed = self._failed.get(int(process.partition("-")[0]))
+        how = {} if failed is None else self._how(failed)
+        runs = [run.recorded(how.get("state", open_state)) for run in reading.values()]
+        if runs and runs[-1].error is None:
+            runs[-1] = replace(runs[-1], **how)
+        yield from runs
+
+    def _without_run(self, failed: Mapping[str, Any]) -> RecordedRun:
+        """Returns a run without steps for a process that failed before it had one."""
+        how = self._how(failed)
+        return RecordedRun(
+            id=f"{failed['pid']}-{failed['began']}",
+            process=str(failed["pid"]),
+            pid=failed["pid"],
+            start=max(0, failed["began"] - self._began_ns) / 1e9,
+            end=how["gone"],
+            attributes={semconv.PROCESS_COMMAND_LINE: failed["name"]},
+            **how,
+        )
+
+    def _how(self, failed: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what is known of the end of a run whose process failed."""
+        name = failed.get("signal")
+        return {
+            "state": "killed" if name else "failed",
+            "error": name or f"exit code {failed.get('exit_code')}",
+            "gone": max(0, failed["ended"] - self._began_ns) / 1e9,
+        }
 
     def _offset(self, event: Mapping[str, Any]) -> int:
         return int(event["time"]) - self._began_ns - int(event["clock"])
@@ -141,7 +187,7 @@ class _Folder:
 
     def _first_ns(self, process: str) -> int:
         """Returns the wall clock of the first event of a process; 0 without any."""
-        path = layout.events_path(self._path, process)
+        path = events_path(self._path, process)
         with suppress(OSError):
             for _, event in _read_events(path, LeftOut(), in_brief=False):
                 return int(event["time"])
@@ -158,7 +204,7 @@ class _Folder:
             if summary is not None:
                 found[LAUNCHER] = RecordedCurve(self._began_ns, 0, _curve_of(summary))
         for process in wanted:
-            path, left_out = layout.curve_path(self._path, process), LeftOut()
+            path, left_out = curve_path(self._path, process), LeftOut()
             try:
                 curve = found[process] = read_curve(path, left_out)
             except FileNotFoundError:
@@ -178,7 +224,7 @@ class _Folder:
         """Returns how a run of a process stands that has not ended."""
         # A child may go on after the program's end; without locks it cannot be told from one that ended now.
         is_over = self._ending is not None and not LOCKS_EXIST
-        if not is_over and is_held(layout.events_path(self._path, process)):
+        if not is_over and is_held(events_path(self._path, process)):
             return "running"
         state = _state_at(self._ending)
         return "lost" if state == "ended" else state
@@ -287,3 +333,67 @@ def _decoded(lines: Iterable[bytes], left_out: LeftOut) -> Iterator[Any]:
                     left_out["line"] += 1
             else:
                 yield event
+
+
+# --- where time and memory went, by line of code, as the sampler has seen it ---------------
+
+
+@dataclass(frozen=True, slots=True)
+class SeenStack:
+    """What was seen at one stack of a step."""
+
+    step: PlacedStep | None  # None for threads without a step, and steps too many to keep apart
+    lines: tuple[Place, ...]  # Outermost first
+    seen: Amounts
+
+    where: str = "other steps"  # What stands for a step that is None
+
+    @property
+    def call(self) -> Place:
+        """The innermost line of the program's own code; the outermost line if none is."""
+        return next((line for line in reversed(self.lines) if line.is_own), self.lines[0])
+
+
+def stacks_in(recording: Recording, runs: Sequence[RecordedRun] | None = None) -> list[SeenStack]:
+    """Returns what was seen of all or some runs of a recording, stack by stack; nothing of a profile."""
+    steps = {(each.run.id, str(each.step.index)): each for each in steps_in(recording)}
+    found: list[SeenStack] = []
+    for run in (runs or recording.runs) if recording.path.is_dir() else ():
+        left_out = LeftOut()
+        path = stacks_path(recording.path, run.process, run.id)
+        known = STACKS.take(mapping_in(path), left_out)
+        if known is None or left_out:  # without one of them, others have the wrong numbers
+            continue
+        for index, rows in known["steps"].items():
+            step = steps.get((run.id, index))
+            where = "outside of steps" if index == str(OUTSIDE) else "other steps"
+            found += (SeenStack(step, *each, where) for each in _stacks(rows, known["places"]))
+    return found
+
+
+def _stacks(
+    rows: Sequence[Sequence[int]], places: Sequence[Place]
+) -> Iterator[tuple[tuple[Place, ...], Amounts]]:
+    """Yields the stacks of a step: a row names the row of its caller and its own place."""
+    lines: list[tuple[Place, ...]] = []
+    for above, place, *amounts in rows:
+        known = lines[above] if 0 <= above < len(lines) else ()
+        is_line = 0 <= place < len(places) and len(known) <= DEEPEST  # and what was folded below
+        lines.append((*known, places[place]) if is_line else known)
+        if any(amounts):  # steps that were folded whole have no lines
+            yield lines[-1] or (OTHER,), Amounts(*amounts)
+
+
+def of_step(stacks: Iterable[SeenStack], name: str) -> list[SeenStack]:
+    """Returns those that were seen in steps of a name, or in steps within these."""
+    return [each for each in stacks if each.step is not None and name in each.step.names]
+
+
+def by_line(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
+    """Returns what was seen at each line itself, not in what it calls."""
+    return by_last_line((each.lines, each.seen) for each in stacks)
+
+
+def by_call(stacks: Iterable[SeenStack]) -> dict[Place, Amounts]:
+    """Returns what was seen below each line of the program's own code."""
+    return by_last_line(((each.call,), each.seen) for each in stacks)

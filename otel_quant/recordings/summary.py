@@ -370,10 +370,7 @@ class StepSummary:
         return known.value if known is not None and math.isfinite(known.value) else None
 
     def peak(self, step: RecordedStep, name: str = MEMORY_PEAK) -> Known | None:
-        """Returns the highest value during a step, and how it is known.
-
-        None if nothing has looked between its checkpoints.
-        """
+        """Returns the highest value during a step; None if nothing has looked between its checkpoints."""
         quantity = BY_NAME[name]
         found = [*_of_attributes(step.attributes, step.devices, quantity, self._run, step)]
         if not quantity.attributes and not quantity.device:  # what is read at checkpoints alone

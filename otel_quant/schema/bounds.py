@@ -139,6 +139,15 @@ def _most_at(line_of: Callable[[Lines], Place | None]) -> Callable[[Evidence], s
     return find
 
 
+def _waiting_for_a_build(lines: Lines) -> Place | None:
+    """Returns PyTorch's line that waits for a lock of the package filelock: the kernel frees it when its holder dies."""
+    above = list(itertools.takewhile(lambda line: not line.file.startswith("filelock/"), lines))
+    if not any(line.function.endswith(".acquire") for line in lines[len(above) :]):
+        return None
+    callers = [line for line in above if line.file != "torch/utils/_filelock.py"]
+    return callers[-1] if callers and callers[-1].library == "torch" else None
+
+
 def _importing(lines: Lines) -> Place | None:
     pairs = itertools.pairwise(lines)
     return next(
@@ -256,6 +265,7 @@ VERDICTS: Final = (
     Verdict("lock_file", "a lock file that another build holds, or one that was killed has left",
         _most_at(lambda lines: lines[-1] if lines[-1].file.endswith("torch/utils/file_baton.py") else None),
         remedy="if no other build is running, delete the file lock below TORCH_EXTENSIONS_DIR"),
+    Verdict("other_build", "another build, which has the lock that it waits for", _most_at(_waiting_for_a_build)),
     Verdict(COMPILING, "compiling code",
         _most_at(lambda lines: next((each for each in lines if each.file.startswith(_COMPILERS)), None)),
         remedy="keep what was compiled for the next run, in TORCH_EXTENSIONS_DIR and TORCHINDUCTOR_CACHE_DIR"),

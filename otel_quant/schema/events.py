@@ -15,6 +15,8 @@ from otel_quant.schema import semconv
 from otel_quant.schema.records import (
     AttributeValue,
     CostedModel,
+    Counts,
+    LayerAccuracy,
     Peaks,
     Phase,
     Reading,
@@ -25,22 +27,13 @@ from otel_quant.schema.records import (
 from otel_quant.schema.stacks import Place, Stacks
 
 EventKind = Literal[
-    "run.started",
-    "step.started",
-    "samples.expected",
-    "step.ended",
-    "checkpoint",
-    "models.costed",
-    "reading.taken",
-    "forecast.exceeded",
-    "forecast.stalled",
-    "run.reported",
-    "run.ended",
-    "run.killed",
-]
-"""``step.started``: a step opens; its code runs only after all sinks have received it. ``samples.expected``:
-it is known how many calibration samples a step will consume. ``checkpoint``: one that is neither the start
-nor the end of a step. ``models.costed``: the static cost of models is known. ``reading.taken``: about once
+    "run.started", "step.started", "progress.expected", "step.ended", "checkpoint", "layer.measured", "models.costed",
+    "reading.taken", "forecast.exceeded", "forecast.stalled", "run.reported", "run.ended", "run.killed",
+]  # fmt: skip
+"""``step.started``: a step opens; its code runs only after all sinks have received it. ``progress.expected``:
+it is known how many calibration samples or layers a step goes through, the newest of its counts. ``checkpoint``: one that is neither the start
+nor the end of a step. ``layer.measured``: a library has computed how well it has quantized a
+layer. ``models.costed``: the static cost of models is known. ``reading.taken``: about once
 a second; while a sink receives it no sample is taken. ``forecast.exceeded``: memory will not suffice, once
 for a step. ``forecast.stalled``: a step waits for its next sample far too long. ``run.reported``: a worker process is between two tasks and may be terminated at any time; the
 run goes on with the next step, if there is one. ``run.killed``: the program was killed, as
@@ -80,11 +73,12 @@ class Event:
     lasted_ns: int = 0  # Of what has ended: by the monotonic clock
     # Of a step that has ended: the lines of code with the most time and the most growth of memory
     top_lines: dict[str, Any] | None = None
-    samples: int | None = None  # Calibration samples that the step has consumed, or is to consume
-    items: int | None = None  # Items in them; None if one of them did not tell
+    counts: Counts = field(default_factory=Counts)  # Samples and layers of the step
+    items: int | None = None  # Items in its samples; None if one of them did not tell
     error: str | None = None  # Class name of the exception, or the signal, that ended it
     error_message: str | None = None  # Its message, on one line
     models: tuple[CostedModel, ...] = ()
+    layer: LayerAccuracy | None = None  # What a library has computed of a layer
     steps: tuple[StepProgress, ...] = ()  # The open steps, in the order in which they opened
 
     # What only the program that is measured has, and what no recording holds:
@@ -173,8 +167,8 @@ class Sink:
     def step_left(self, step: StepInfo, token: Token[Any] | None) -> None:
         """The code of the step no longer runs in the calling context."""
 
-    def samples_counted(self, step: StepInfo, count: int) -> None:
-        """A step has consumed ``count`` more calibration samples."""
+    def counted(self, step: StepInfo, unit: str, count: int) -> None:
+        """A step has begun ``count`` more samples or layers."""
 
     def sampled(self, reading: Reading) -> None:
         """A sample was taken between two checkpoints, on the sampler's thread."""

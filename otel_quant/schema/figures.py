@@ -107,9 +107,8 @@ class Figure:
     live: Series | None = None  # Metric that shows it during a run
     column: YamlColumn | None = None  # Of the local file
     kind: Kind = "activity"
-    heading: str = (
-        ""  # Above its columns in tables; empty for a figure that only its name brings up
-    )
+    # Above its columns in tables; empty for a figure that only its name brings up
+    heading: str = ""
     curve: str = ""  # Its series in a curve; of a device figure, what follows ``gpu.<index>.``
     over_processes: Over | None = None  # None: totals are added up, of levels the highest counts
     is_smaller_better: bool = True

@@ -6,6 +6,8 @@ of another type or size is left out here, for all readers, and noted: what comes
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from sys import intern
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -26,11 +28,8 @@ _NAMED: Final = 3
 JsonSchema: TypeAlias = Mapping[str, Any]
 
 
-class LeftOut(dict[str, int]):
+class LeftOut(Counter[str]):
     """The values of a file that were left out, by name, and how many of each."""
-
-    def __missing__(self, name: str) -> int:
-        return 0
 
     def in_words(self, file: str) -> tuple[str, ...]:
         """Returns the sentence for the user; none if nothing was left out."""
@@ -84,7 +83,7 @@ class Fields:
         for name, each in value.items():
             if each is None or (take := self._takes.get(name)) is None:
                 continue
-            if take is _take_text and type(each) is str:  # most fields, without a call
+            if take is text.take and type(each) is str:  # most fields, without a call
                 found[name] = intern(each)  # names of steps recur
                 continue
             if take is whole.take and type(each) is int and 0 <= each < _END:
@@ -98,48 +97,37 @@ class Fields:
         return found if self._required <= found.keys() else None
 
 
+def _kind(is_right: Callable[[Any], bool], schema: JsonSchema) -> Kind:
+    return Kind(lambda value, _: value if is_right(value) else None, schema)
+
+
 def _integer(least: int) -> Kind:
-    return Kind(
-        lambda value, _: value if type(value) is int and least <= value < _END else None,
+    return _kind(
+        lambda value: type(value) is int and least <= value < _END,
         {"type": "integer", "minimum": least, "maximum": _END - 1},
     )
 
 
 whole: Final = _integer(0)  # A number of things, or nanoseconds
 _signed: Final = _integer(-_END)
-
-
-def _take_number(value: Any, _: LeftOut) -> float | None:
-    return value if type(value) in (int, float) and -_HIGHEST < value < _HIGHEST else None
-
-
-number: Final = Kind(_take_number, {"type": "number"})
-
-
-def _take_text(value: Any, _: LeftOut) -> str | None:
-    return value if type(value) is str else None
-
-
-text: Final = Kind(_take_text, {"type": "string"})
+number: Final = _kind(
+    lambda value: type(value) in (int, float) and -_HIGHEST < value < _HIGHEST, {"type": "number"}
+)
+text: Final = _kind(lambda value: type(value) is str, {"type": "string"})
 
 
 def one_of(*texts: str) -> Kind:
     """Returns the kind that is one of some texts."""
-    return Kind(
-        lambda value, _: value if type(value) is str and value in texts else None,
-        {"enum": list(texts)},
-    )
+    return _kind(lambda value: type(value) is str and value in texts, {"enum": list(texts)})
 
 
 def digits(length: int) -> Kind:
     """Returns the kind that is so many hexadecimal digits."""
-    return Kind(
-        lambda value, _: (
-            value
-            if type(value) is str and len(value) == length and not value.strip("0123456789abcdef")
-            else None
-        ),
-        {"type": "string", "pattern": f"^[0-9a-f]{{{length}}}$"},
+    pattern = f"^[0-9a-f]{{{length}}}$"
+    is_right = re.compile(pattern.replace("$", r"\Z")).match
+    return _kind(
+        lambda value: type(value) is str and is_right(value) is not None,
+        {"type": "string", "pattern": pattern},
     )
 
 
@@ -175,7 +163,7 @@ def _take_attributes(value: Any, left_out: LeftOut) -> dict[str, Any] | None:
         ):
             continue
         if kind is list and all(
-            type(item) in (str, bool) or _take_number(item, left_out) is not None for item in each
+            type(item) in (str, bool) or number.take(item, left_out) is not None for item in each
         ):
             value[name] = tuple(each)
         else:
@@ -210,56 +198,36 @@ def by_name(kind: Kind) -> Kind:
     return Kind(take, {"type": "object", "additionalProperties": kind.schema})
 
 
-def _take_name_and_bytes(value: Any, left_out: LeftOut) -> tuple[str, int] | None:
-    match value:
-        case [str() as name, int() as size] if whole.take(size, left_out) is not None:
-            return name, size
-    return None
+def _row(*kinds: Kind, make: Callable[..., Any] = lambda *values: values) -> Kind:
+    """Returns the kind that is a list of one value of each kind."""
+
+    def take(value: Any, left_out: LeftOut) -> Any:
+        if type(value) is not list or len(value) != len(kinds):
+            return None
+        found = [kind.take(each, left_out) for kind, each in zip(kinds, value, strict=True)]
+        return None if None in found else make(*found)
+
+    schemas = [kind.schema for kind in kinds]
+    items = {"type": "array", "minItems": len(kinds), "items": False, "prefixItems": schemas}
+    return Kind(take, items)
 
 
-_name_and_bytes: Final = Kind(
-    _take_name_and_bytes,
-    {"type": "array", "prefixItems": [text.schema, whole.schema], "minItems": 2, "items": False},
-)
-
-
-def _take_place(value: Any, left_out: LeftOut) -> Place | None:
-    match value:
-        case [str() as file, str() as function, line, str() as library]:
-            return (
-                None if whole.take(line, left_out) is None else Place(file, function, line, library)
-            )
-    return None
-
-
-place: Final = Kind(
-    _take_place,
-    {
-        "type": "array", "minItems": 4, "items": False,
-        "prefixItems": [text.schema, text.schema, whole.schema, text.schema],
-    },
-)  # fmt: skip
+place: Final = _row(text, text, whole, text, make=Place)
 """A line of code."""
 
 
-_ROW: Final = (*[_integer(-1)] * 2, *[whole] * 5)
+_COLUMNS: Final = (*[_integer(-1)] * 2, *[whole] * 5)
 
 
 def _take_stack_row(value: Any, left_out: LeftOut) -> tuple[int, ...] | None:
     # Looked at as a whole: a file has thousands of rows, and each kind by itself takes three times as long.
-    is_row = type(value) is list and len(value) == len(_ROW) and {*map(type, value)} == {int}
+    is_row = type(value) is list and len(value) == len(_COLUMNS) and {*map(type, value)} == {int}
     if is_row and value[0] >= -1 <= value[1] and min(value[2:]) >= 0 and max(value) < _END:
         return tuple(value)
     return None
 
 
-_stack_row: Final = Kind(
-    _take_stack_row,
-    {
-        "type": "array", "minItems": len(_ROW), "items": False,
-        "prefixItems": [kind.schema for kind in _ROW],
-    },
-)  # fmt: skip
+_stack_row: Final = _row(*_COLUMNS)._replace(take=_take_stack_row)
 
 # --- the local file -----------------------------------------------------------------------
 
@@ -325,16 +293,23 @@ EVENTS: Final[Mapping[str, Fields]] = {
             "a step opens, before its code runs",
         ),
         Fields("samples.expected", {**_STEP, "total": whole}, {}, "how many samples a step will consume"),
+        Fields("layers.expected", {**_STEP, "total": whole}, {}, "how many layers a step goes through from now on"),
         Fields(
             "samples.consumed", {**_STEP, "samples": whole}, {},
             "a second or more after the last of a step, in a long step less often",
         ),
+        Fields("layers.begun", {**_STEP, "layers": whole}, {}, "as often"),
         Fields("step.ended", _STEP, {"samples": whole, "items": whole, **_OUTCOME}, "a step has closed"),
+        Fields(
+            "layer.measured", {**_STEP, "number": whole, "layer": text, "measure": text},
+            {"value": number, "better": one_of("lower", "higher"), "unit": text},
+            f"the library has computed how well it has quantized a layer; of a step {semconv.MOST_LAYERS:,} at most",
+        ),
         Fields("checkpoint", {**_RUN, "name": text}, {"step": whole, **_CHECKPOINT}, "another checkpoint was taken"),
         Fields("models.costed", {**_RUN, "models": many(MODEL, "models")}, {}, "the cost of models is known"),
         Fields(
-            "heartbeat", _RUN, {"attributes": attributes, "samples": by_name(whole)},
-            "every 30 s; `samples` by index of the open steps",
+            "heartbeat", _RUN, {"attributes": attributes, "samples": by_name(whole), "layers": by_name(whole)},
+            "every 30 s; `samples` and `layers` by index of the open steps",
         ),
         Fields(
             "run.ended", _RUN, _OUTCOME,
@@ -350,7 +325,10 @@ STATE: Final = Fields(
     {
         "attributes": attributes, "began": whole, "problem": text,
         "steps": many(
-            Fields("step", {"index": whole}, {"samples": whole, "expected": whole, "line": place}),
+            Fields(
+                "step", {"index": whole},
+                {"samples": whole, "expected": whole, "layers": whole, "expected_layers": whole, "line": place},
+            ),
             "steps",
         ),
     },
@@ -364,12 +342,19 @@ ENDING: Final = Fields(
         "out_of_memory": one_of("known", "guessed"), "evidence": text, "process": text,
         "process_signal": text, "error": text, "where": text,
         "open_steps": many(text, "open_steps"), "memory": whole, "memory_limit": whole,
-        "memory_limit_source": text, "memory_per_sample": _signed,
+        "memory_limit_source": text, "memory_per_sample": _signed, "memory_per_layer": _signed,
         "memory_per_second": whole, "memory_of_others": whole,
-        "processes": many(_name_and_bytes, "processes"),
+        "processes": many(_row(text, whole), "processes"),
         "advice": many(Fields("advice", {"text": text, "source": text}, {}), "advice"),
     },
 )
+
+FAILED: Final = Fields(
+    "failed",
+    {"pid": whole, "name": text, "began": whole, "ended": whole},
+    {"exit_code": _signed, "signal": text},
+)
+"""A child process that did not exit with 0."""
 
 MANIFEST: Final = Fields(
     "manifest",
@@ -377,7 +362,7 @@ MANIFEST: Final = Fields(
     {
         "began": whole, "made_by": one_of("launcher", "process"), "pid": whole,
         "origin": attributes, "ended": whole, "ending": ENDING, "summary": by_name(number),
-        "trace_id": digits(32), "span_id": digits(16),
+        "trace_id": digits(32), "span_id": digits(16), "failed": many(FAILED, "failed"),
     },
 )
 

@@ -8,10 +8,95 @@ What is made at each reading is a named tuple: a frozen dataclass takes four tim
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
+
+from otel_quant.schema import semconv
+
+# --- how far a step is: which calibration sample or layer it has begun, of how many ------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a step goes through one after the other."""
+
+    count: str  # Attribute: how many it has begun
+    total: str  # Attribute: how many there are
+    metric: str  # Counter of those that were begun
+    share: str  # Gauge: those that were begun, divided by all
+    consumed: str  # Kind of event in a recording: how many were begun by a time
+    expected: str  # Field of a recording's state: how many there are
+
+
+UNITS: Final[Mapping[str, Unit]] = {
+    "layer": Unit(
+        semconv.LAYER_COUNT, semconv.LAYER_TOTAL, semconv.STEP_LAYERS, semconv.STEP_LAYER_PROGRESS,
+        "layers.begun", "expected_layers",
+    ),
+    "sample": Unit(
+        semconv.CALIBRATION_SAMPLE_COUNT, semconv.CALIBRATION_SAMPLE_TOTAL,
+        semconv.CALIBRATION_SAMPLES, semconv.CALIBRATION_PROGRESS,
+        "samples.consumed", "expected",
+    ),
+}  # fmt: skip
+"""By name, in the order in which texts have them."""
+
+
+class Count(NamedTuple):
+    """How many of a unit a step has begun."""
+
+    done: int = 0
+    total: int | None = None  # Of how many; None if that is not known
+
+
+_NONE: Final = Count()
+
+
+class Counts(dict[str, Count]):
+    """The counts of a step, by name of the unit; the one whose total was learned last is its progress."""
+
+    @property
+    def newest(self) -> str | None:
+        """The unit that the step goes through now; None if it counts nothing."""
+        return next(reversed(self), None)
+
+    @property
+    def current(self) -> Count:
+        """The count of that unit."""
+        return self.get(self.newest or "", _NONE)
+
+    @property
+    def samples(self) -> int | None:
+        """Calibration samples consumed, each a batch; None if none were counted."""
+        return self.get("sample", _NONE).done or None
+
+    def expect(self, unit: str, total: int) -> None:
+        """Begins to count a unit of which there are so many. A second loop over layers begins anew."""
+        self.pop(unit, None)
+        self[unit] = Count(0, total)
+
+    def attributes(self) -> dict[str, Any]:
+        """Returns the attributes of telemetry; None for what is not known."""
+        return {
+            name: value
+            for unit, (done, total) in self.items()
+            for name, value in ((UNITS[unit].count, done or None), (UNITS[unit].total, total))
+        }
+
+    def __str__(self) -> str:
+        """``layer 17 of 32, sample 5 of 512``; what is complete is left out, unless it was begun last."""
+        shown = ((unit, *self[unit]) for unit in UNITS if unit in self)
+        return ", ".join(
+            f"{unit} {done:,}{'' if total is None else f' of {total:,}'}"
+            for unit, done, total in shown
+            if unit == self.newest or done != total
+        )
+
+
+# --- measurements -------------------------------------------------------------------------
 
 AttributeValue = str | bool | int | float | tuple[str, ...] | tuple[int, ...]
 
@@ -163,23 +248,25 @@ class Peaks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GrowthForecast:
-    """Memory that grows with the samples of a step."""
+    """Memory that grows with the samples or the layers of a step."""
 
     resource: Literal["memory", "gpu"]  # Of the process tree, or all in use on one GPU
-    at_end: int  # Estimate of what is in use after the last sample, in bytes
-    per_sample: int  # Growth with each sample, in bytes
+    at_end: int  # Estimate of what is in use after the last one, in bytes
+    per_unit: int  # Growth with each, in bytes
     limit: int  # What there is, in bytes
     device: str | None = None  # Identifier of the GPU; None for memory
     is_warning: bool = False  # ``at_end`` is above the limit, and enough was seen to warn
+    unit: str = "sample"  # Or ``layer``
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """Where an open step will be at its end. All of it is estimated."""
 
-    time_left: float | None = None  # Seconds until the last sample; None before that can be told
-    growths: tuple[GrowthForecast, ...] = ()  # Memory that grows with the samples
-    stalled: float | None = None  # Seconds since the last sample, where that is far too long
+    # Seconds until the last sample or layer; None before that can be told
+    time_left: float | None = None
+    growths: tuple[GrowthForecast, ...] = ()  # Memory that grows with them
+    stalled: float | None = None  # Seconds since the last one, where that is far too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +274,8 @@ class StepProgress:
     """A step that is open."""
 
     info: StepInfo  # Its description
-    samples: int | None = None  # Calibration samples consumed so far; None if none were counted
-    expected_samples: int | None = None  # How many it will consume; None if that is not known
-    forecast: Forecast | None = None  # Where it will be after them; None without an expected number
+    counts: Counts = field(default_factory=Counts)  # How many samples and layers it has begun
+    forecast: Forecast | None = None  # Where it will be after them; None without a total
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +290,27 @@ class CostedModel:
     figures: Mapping[str, AttributeValue]
     heaviest: tuple[Mapping[str, str | int], ...] = ()  # The nodes with the most MACs
     error: str | None = None  # Why it could not be costed
+
+
+class LayerAccuracy(NamedTuple):
+    """What a library has computed itself of how well it has quantized a layer, or of another part of its work."""
+
+    layer: str  # As the library names it
+    measure: str  # The library's own name of what it has computed: ``loss``, ``qdq_err``
+    value: float | None  # None if it is not finite
+    better: Literal["lower", "higher"] | None = None  # Which values are; None if that is not known
+    unit: str | None = None  # UCUM unit; None if it has none
+    number: int = 0  # Position among the values of the step, from 0
+    time_ns: int = 0  # Wall clock when it was known
+
+
+def worst_first(layers: Iterable[LayerAccuracy]) -> list[LayerAccuracy]:
+    """Returns values of one measure in order, those that are not finite first; as they came if no value is better."""
+    signs = {"lower": -1, "higher": 1, None: 0}
+    return sorted(
+        layers,
+        key=lambda each: -math.inf if each.value is None else signs[each.better] * each.value,
+    )
 
 
 @dataclass(frozen=True, slots=True)

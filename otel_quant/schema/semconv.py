@@ -23,9 +23,12 @@ SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE: Final = "otel_quant"
 """Name of the instrumentation scope of every signal."""
 
+MOST_LAYERS: Final = 10_000
+"""Values of layers that are recorded of a step; more are only counted."""
+
 Type = Literal["string", "int", "double", "boolean", "string[]", "int[]"]
 Place = Literal[
-    "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "ending",
+    "resource", "run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "ending",
     "inference", "measured model", "operator", "finding", "metric", "program",
 ]  # fmt: skip
 
@@ -39,7 +42,7 @@ class Attribute:
     unit: str  # UCUM unit, empty for values without one
     brief: str  # Meaning of the value
     # Where it is used: the resource of every signal, the run's root span, a step's span, a model cost span, a checkpoint log
-    # record, a log record of a reading, of a forecast, of lines of code, of one device or of the end of a program,
+    # record, a log record of a reading, of a forecast, of lines of code, of one device, of a layer or of the end of a program,
     # the span of an inference or of a model in it, a log record of an operator or of what went
     # wrong in it, metric points, the span of a whole program
     places: tuple[Place, ...]
@@ -125,22 +128,25 @@ INFERENCE_SQNR: Final = "quant.inference.sqnr"
 INFERENCE_FINDINGS: Final = "quant.inference.findings"
 INFERENCE_CONVERSIONS: Final = "quant.inference.conversions"
 
-RUN_ID: Final = _attribute("quant.run.id", "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device"), "3f2a9c0e5b7d4a16")
-RUN_NAME: Final = _attribute("quant.run.name", "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks share the name of their run; an inference has the name of its run or its recording.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "inference", "measured model", "operator", "finding", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z")
+RUN_ID: Final = _attribute("quant.run.id", "string", "", "Identifier of the run, the same on its spans and its checkpoint log records.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer"), "3f2a9c0e5b7d4a16")
+RUN_NAME: Final = _attribute("quant.run.name", "string", "", "Name of the run, for people: service, model and start time, or `OTEL_QUANT_RUN_NAME`. Child processes and ranks share the name of their run; an inference has the name of its run or its recording.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "inference", "measured model", "operator", "finding", "metric"), "quantize resnet50 2026-11-22T09:30:00.123Z")
 RUN_TRACE_ID: Final = _attribute("quant.run.trace_id", "string", "", "Trace of the run's span; absent without one.", ("metric",), "0af7651916cd43dd8448eb211c80319c")
-RUN_RANK: Final = _attribute("quant.run.rank", "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "metric"), "0")
+RUN_RANK: Final = _attribute("quant.run.rank", "int", "", "Rank of the process, where a launcher such as torchrun sets it.", ("run", "step", "cost", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "0")
 RUN_WORLD_SIZE: Final = _attribute("quant.run.world_size", "int", "", "Number of processes that the launcher started.", ("run",), "8")
 RUN_STEPS: Final = _attribute("quant.run.steps", "int", "{step}", "Steps that the run has finished.", ("run",), "7")
 RUN_FAILED_STEPS: Final = _attribute("quant.run.failed_steps", "int", "{step}", "Steps of the run that ended with an exception.", ("run",), "0")
-STEP_NAME: Final = _attribute("quant.step.name", "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "metric"), "Calibration")
-STEP_KIND: Final = _attribute("quant.step.kind", "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "metric"), "Calibration")
-STEP_INDEX: Final = _attribute("quant.step.index", "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "forecast", "lines", "device"), "3")
-STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What bounded the step, of its own time: `lock_file`, `compiling`, `importing`, `memory_growth`, `calibration_data`, `gpu_idle`, `other_programs`, `all_processors`, `page_faults`, `disk`, `waiting`, `one_processor`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step", "lines"), "calibration_data")
+STEP_NAME: Final = _attribute("quant.step.name", "string", "", "Label of the step: its kind, or the user's message for a User-Defined step. On metrics only a label that is one of the 26 kinds: any other is free text, of which there may be any number.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "Calibration")
+STEP_KIND: Final = _attribute("quant.step.kind", "string", "", "Kind of the step: the ProfileStep constant that it was opened with, `User-Defined` for any other name.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "metric"), "Calibration")
+STEP_INDEX: Final = _attribute("quant.step.index", "int", "", "Position of the step in the run, counted from 0 as the steps opened.", ("step", "checkpoint", "reading", "forecast", "lines", "device", "layer"), "3")
+STEP_BOUND_BY: Final = _attribute("quant.step.bound_by", "string", "", "What bounded the step, of its own time: `lock_file`, `other_build`, `compiling`, `importing`, `memory_growth`, `calibration_data`, `gpu_idle`, `other_programs`, `all_processors`, `page_faults`, `disk`, `waiting`, `one_processor`; `nothing_stands_out` if none did. Absent if the sampler has seen less than a second of it.", ("step", "lines"), "calibration_data")
 STEP_BOUND_EVIDENCE: Final = _attribute("quant.step.bound_evidence", "string", "", "The evidence for it.", ("step", "lines"), "63 % of its time, most at Reader.get_next (quantize.py:17)")
-LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distribution that the step's code belongs to; on the run, taken from its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "lines", "device", "inference", "measured model", "metric"), "amd-quark")
+LIBRARY_NAME: Final = _attribute("quant.library.name", "string", "", "Distribution that the step's code belongs to; on the run, taken from its first step that has one; on an inference, the runtime.", ("run", "step", "checkpoint", "reading", "forecast", "lines", "device", "layer", "inference", "measured model", "metric"), "amd-quark")
 LIBRARY_VERSION: Final = _attribute("quant.library.version", "string", "", "Version of that distribution.", ("step", "inference", "measured model"), "0.13")
-CODE_FUNCTION_NAME: Final = _attribute("code.function.name", "string", "", "Qualified name of the function that is the step.", ("step",), "quark.onnx.calibration.interface.run_calibration")
+CODE_FUNCTION_NAME: Final = _attribute("code.function.name", "string", "", "Qualified name of the function that is the step; where a step has stalled, of the function that it is in.", ("step", "forecast"), "quark.onnx.calibration.interface.run_calibration")
+CODE_FILE_PATH: Final = _attribute("code.file.path", "string", "", "Where a step has stalled, the file of the line that it is at: below the folder of an installed library, else as Python has it; its name alone when OTEL_QUANT_PATHS is off.", ("forecast",), "torch/utils/data/dataloader.py")
+CODE_LINE_NUMBER: Final = _attribute("code.line.number", "int", "", "The line's number.", ("forecast",), "312")
 ERROR_TYPE: Final = _attribute("error.type", "string", "", "Class of the exception that ended the step.", ("run", "step", "metric", "program"), "MemoryError")
+PYROSCOPE_PROFILE_ID: Final = _attribute("pyroscope.profile.id", "string", "", "Identifier of the step's span, under which Pyroscope has its profiles. Grafana links the span to them where it is there: with OTEL_QUANT_PROFILES=otlp.", ("step",), "00f067aa0ba902b7")
 SERVICE_INSTANCE: Final = _attribute("service.instance.id", "string", "", "Identifier of the process, in no other. One that the environment gives is its beginning, because processes share that: `pod-7.main` becomes `pod-7.main.1f0c9a3e`.", ("resource",), "627cc493-f310-47de-96bd-71410b7dec09")
 PROCESS_PID: Final = _attribute("process.pid", "int", "", "Process id of the run.", ("resource", "run", "checkpoint", "reading", "metric"), "4711")
 PROCESS_EXIT_CODE: Final = _attribute("process.exit.code", "int", "", "Exit code of the program; absent where a signal ended it.", ("program",), "0")
@@ -190,7 +196,19 @@ BLOCK_SIZE: Final = _attribute("quant.block_size", "int", "{element}", "Number o
 GRANULARITY: Final = _attribute("quant.granularity", "string", "", "What of the weights has a scale of its own: `tensor`, `channel`, `group`, `block`, `row`, `token` or `axis`, as the library calls it.", ("step",), "group")
 SYMMETRIC: Final = _attribute("quant.symmetric", "boolean", "", "Whether the quantized weights have no zero point.", ("step",), "true")
 ALGORITHMS: Final = _attribute("quant.algorithms", "string[]", "", "Advanced algorithms that were configured.", ("step",), "adaround")
-LAYER_COUNT: Final = _attribute("quant.layer_count", "int", "{layer}", "Calls for single layers that the step contains.", ("step",), "161")
+LAYER_COUNT: Final = _attribute("quant.layer_count", "int", "{layer}", "Layers that the step has begun, at a reading so far: decoder layers, linear layers or parts, as the library goes through them. Of several loops over layers the last one counts.", ("step", "reading", "forecast"), "17")
+LAYER_TOTAL: Final = _attribute("quant.layer_total", "int", "{layer}", "Layers that the library goes through in that loop, where it knows their number.", ("step", "reading", "forecast"), "32")
+ACCURACY_MEASURE: Final = _attribute("quant.accuracy.measure", "string", "", "What the library has computed of the layer, by its own name; on a step, of several measures the first.", ("step", "layer"), "loss")
+ACCURACY_BETTER: Final = _attribute("quant.accuracy.better", "string", "", "Which values of the measure are better: `lower` or `higher`. Absent if that is not known.", ("step", "layer"), "lower")
+ACCURACY_UNIT: Final = _attribute("quant.accuracy.unit", "string", "", "Unit of the measure, as UCUM has it; absent if it has none.", ("step", "layer"), "dB")
+ACCURACY_LAYER: Final = _attribute("quant.accuracy.layer", "string", "", "What the value is of, as the library names it: a layer, a tensor, a trial of a search.", ("layer",), "model.layers.0.mlp.down_proj")
+ACCURACY_VALUE: Final = _attribute("quant.accuracy.value", "double", "", "The value, as the library computes it. Absent if it is not finite.", ("layer",), "0.0117")
+ACCURACY_INDEX: Final = _attribute("quant.accuracy.index", "int", "", "Position among the values of the step, from 0.", ("layer",), "6")
+ACCURACY_COUNT: Final = _attribute("quant.accuracy.count", "int", "{layer}", f"Values of all measures that the library has computed in the step. The first {MOST_LAYERS:,} have log records, and the other attributes are of those.", ("step",), "224")
+ACCURACY_MINIMUM: Final = _attribute("quant.accuracy.minimum", "double", "", "Lowest value of the measure in the step, of those that are finite.", ("step",), "0.0004")
+ACCURACY_MEDIAN: Final = _attribute("quant.accuracy.median", "double", "", "Their median.", ("step",), "0.0031")
+ACCURACY_WORST: Final = _attribute("quant.accuracy.worst", "double", "", "The worst value: the highest or the lowest. Absent if it is not finite, or if it is not known which values are better.", ("step",), "0.0117")
+ACCURACY_WORST_LAYER: Final = _attribute("quant.accuracy.worst_layer", "string", "", "What the worst value is of.", ("step",), "model.layers.0.mlp.down_proj")
 INPUT_NAME: Final = _attribute("quant.input.name", "string", "", "Last part of the path of the float model of the step that begins the run, without `.onnx`. Absent when OTEL_QUANT_PATHS is off.", ("metric",), "resnet50")
 INPUT_PATH: Final = _attribute("quant.input.path", "string", "", "File of the float model; on the run, taken from the first step that has one. Absent when OTEL_QUANT_PATHS is off.", _RUN_STEP, "models/resnet50.onnx")
 OUTPUT_PATH: Final = _attribute("quant.output.path", "string", "", "File of the quantized model. Absent when OTEL_QUANT_PATHS is off.", ("step",), "models/resnet50_int8.onnx")
@@ -224,14 +242,17 @@ ENDING_MEMORY: Final = _attribute("quant.ending.memory", "int", "By", "RSS of th
 ENDING_MEMORY_LIMIT: Final = _attribute("quant.ending.memory_limit", "int", "By", "The limit in force.", ("run", "ending"), "8000000000")
 ENDING_MEMORY_LIMIT_SOURCE: Final = _attribute("quant.ending.memory_limit_source", "string", "", "Its source: `cgroup`, `physical`, `RLIMIT_AS`, `gpu <index>`.", ("run", "ending"), "cgroup")
 ENDING_MEMORY_PER_SAMPLE: Final = _attribute("quant.ending.memory_per_sample", "int", "By", "Growth of memory with each calibration sample.", ("run", "ending"), "188000000")
-FORECAST_MEMORY: Final = _attribute("quant.forecast.memory.at_end", "int", "By", "Estimate of the RSS of the process tree after the last calibration sample; absent unless memory grows with the samples. On the span of a step: the value in the warning.", ("step", "forecast", "reading"), "31138512896")
+ENDING_MEMORY_PER_LAYER: Final = _attribute("quant.ending.memory_per_layer", "int", "By", "Growth of memory with each layer.", ("run", "ending"), "1400000000")
+FORECAST_MEMORY: Final = _attribute("quant.forecast.memory.at_end", "int", "By", "Estimate of the RSS of the process tree after the last calibration sample or layer; absent unless memory grows with them. On the span of a step: the value in the warning.", ("step", "forecast", "reading"), "31138512896")
 FORECAST_MEMORY_PER_SAMPLE: Final = _attribute("quant.forecast.memory.per_sample", "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "56623104")
+_attribute("quant.forecast.memory.per_layer", "int", "By", "Growth with each layer, estimated.", ("step", "forecast", "reading"), "1400000000")
 FORECAST_MEMORY_LIMIT: Final = _attribute("quant.forecast.memory.limit", "int", "By", "Memory the process may use.", ("step", "forecast", "reading"), "25769803776")
-FORECAST_GPU_MEMORY: Final = _attribute("quant.forecast.gpu.memory.at_end", "int", "By", "Estimate of all memory in use on one GPU after the last calibration sample; absent unless it grows with the samples.", ("step", "forecast", "reading"), "90194313216")
+FORECAST_GPU_MEMORY: Final = _attribute("quant.forecast.gpu.memory.at_end", "int", "By", "Estimate of all memory in use on one GPU after the last calibration sample or layer; absent unless it grows with them.", ("step", "forecast", "reading"), "90194313216")
 _attribute("quant.forecast.gpu.memory.per_sample", "int", "By", "Growth with each calibration sample, estimated.", ("step", "forecast", "reading"), "104857600")
+_attribute("quant.forecast.gpu.memory.per_layer", "int", "By", "Growth with each layer, estimated.", ("step", "forecast", "reading"), "1400000000")
 FORECAST_GPU_MEMORY_LIMIT: Final = _attribute("quant.forecast.gpu.memory.limit", "int", "By", "Size of that GPU's memory.", ("step", "forecast", "reading"), "85899345920")
-FORECAST_TIME_LEFT: Final = _attribute("quant.forecast.time_left", "double", "s", "Estimate of the time until the last calibration sample of the step.", ("forecast", "reading"), "1830.5")
-FORECAST_STALLED: Final = _attribute("quant.forecast.stalled", "double", "s", "Time since the last calibration sample, if the step has stalled: no sample came for 20 s and for ten times as long as the longest so far took. Absent otherwise.", ("forecast", "reading"), "312.4")
+FORECAST_TIME_LEFT: Final = _attribute("quant.forecast.time_left", "double", "s", "Estimate of the time until the last calibration sample of the step, or until its last layer is done.", ("forecast", "reading"), "1830.5")
+FORECAST_STALLED: Final = _attribute("quant.forecast.stalled", "double", "s", "Time since the last calibration sample or layer began, if the step has stalled: no further one came for 20 s and for ten times as long as the longest so far took. Absent otherwise.", ("forecast", "reading"), "312.4")
 INFERENCE_PROVIDER: Final = _attribute("quant.inference.provider", "string", "", "What ran the model for most of the time, or the operator: an execution provider of onnxruntime, an engine of PyTorch.", ("measured model", "operator", "metric"), "CPUExecutionProvider")
 INFERENCE_MODELS: Final = _attribute("quant.inference.models", "int", "{model}", "Models that were to be measured.", ("inference",), "2")
 INFERENCE_NOISE: Final = _attribute("quant.inference.noise", "double", "1", "Noise of the machine: half the distance between the quartiles of the rounds' medians, as a share of the median; of the noisiest model.", ("inference",), "0.012")
@@ -295,9 +316,10 @@ COPIED_TO_RUN: Final = (LIBRARY_NAME, INPUT_PATH, CALIBRATION_METHOD, CONFIG_NAM
 RUN_STARTED_EVENT: Final = _event("quant.run.started", "The run's span has started: its ids, and the attributes that it has by then.")
 CHECKPOINT_EVENT: Final = _event("quant.checkpoint.taken", "One checkpoint.")
 READING_EVENT: Final = _event("quant.reading.taken", "A reading between two checkpoints, at most every 28 s, if memory has moved by more than 1 % since the last record.")
-FORECAST_EVENT: Final = _event("quant.forecast.exceeded", "A warning: memory that grows with the calibration samples would exceed the limit before the last one.")
-STALL_EVENT: Final = _event("quant.forecast.step_stalled", "A warning: a step that consumes calibration samples has stalled, and the line of code that it is at; once each time.")
+FORECAST_EVENT: Final = _event("quant.forecast.exceeded", "A warning: memory that grows with the calibration samples or the layers would exceed the limit before the last one.")
+STALL_EVENT: Final = _event("quant.forecast.step_stalled", "A warning: a step that goes through calibration samples or layers has stalled, and the line of code that it is at; once each time.")
 LINES_EVENT: Final = _event("quant.lines.seen", "The ten lines of code with the most time of their own in a step, and the ten at which memory grew most; sent when a step ends of which the sampler has seen a second or more.")
+LAYER_EVENT: Final = _event("quant.accuracy.measured", "How well the library has quantized one layer, as it computes that itself while it quantizes.")
 DEVICE_EVENT: Final = _event("quant.device.used", "What a step, or the run, used of one GPU; sent when it ends.")
 IMPAIRED_EVENT: Final = _event("quant.device.impaired", "A warning: something has begun to slow a GPU down, or its memory has failed.")
 MODEL_COST_EVENT: Final = _event("quant.model.cost", "The nodes of a costed model with the most MACs, and those with the largest memory.")
@@ -342,10 +364,12 @@ RUN_END: Final = _metric("quant.run.end", "observable_gauge", "s", "When the run
 RUN_MEMORY_LIMIT: Final = _metric("quant.run.memory.limit", "observable_gauge", "By", "Memory the process may use.", ())
 CALIBRATION_SAMPLES: Final = _metric("quant.calibration.samples", "counter", "{sample}", "Calibration samples consumed: calls of the data reader that returned data, a batch each.", STEP_LABELS)
 CALIBRATION_PROGRESS: Final = _metric("quant.calibration.progress", "observable_gauge", "1", "Share of its calibration samples that the latest step of that kind has consumed; absent if the data reader has no length, or has returned more samples than its length.", STEP_LABELS)
-_metric(FORECAST_TIME_LEFT, "observable_gauge", "s", "Estimate of the time until the last calibration sample of the step.", STEP_LABELS)
-_metric(FORECAST_STALLED, "observable_gauge", "s", "Time since the last calibration sample, if the step has stalled: no sample came for 20 s and for ten times as long as the longest so far took. Absent otherwise.", STEP_LABELS)
-_metric(FORECAST_MEMORY, "observable_gauge", "By", "Estimate of the RSS of the process tree after the last calibration sample; absent unless memory grows with the samples. On the span of a step: the value in the warning.", STEP_LABELS)
-_metric(FORECAST_GPU_MEMORY, "observable_gauge", "By", "Estimate of all memory in use on one GPU after the last calibration sample; absent unless it grows with the samples.", (*STEP_LABELS, HW_ID))
+STEP_LAYERS: Final = _metric("quant.step.layers", "counter", "{layer}", "Layers begun.", STEP_LABELS)
+STEP_LAYER_PROGRESS: Final = _metric("quant.step.layer_progress", "observable_gauge", "1", "Share of its layers that the latest step of that kind has begun; absent if their number is not known.", STEP_LABELS)
+_metric(FORECAST_TIME_LEFT, "observable_gauge", "s", "Estimate of the time until the last calibration sample of the step, or until its last layer is done.", STEP_LABELS)
+_metric(FORECAST_STALLED, "observable_gauge", "s", "Time since the last calibration sample or layer began, if the step has stalled: no further one came for 20 s and for ten times as long as the longest so far took. Absent otherwise.", STEP_LABELS)
+_metric(FORECAST_MEMORY, "observable_gauge", "By", "Estimate of the RSS of the process tree after the last calibration sample or layer; absent unless memory grows with them. On the span of a step: the value in the warning.", STEP_LABELS)
+_metric(FORECAST_GPU_MEMORY, "observable_gauge", "By", "Estimate of all memory in use on one GPU after the last calibration sample or layer; absent unless it grows with them.", (*STEP_LABELS, HW_ID))
 MODEL_SIZE: Final = _metric("quant.model.size", "gauge", "By", "Size of the model's file, external data included.", (MODEL_ROLE,))
 MODEL_PARAMS: Final = _metric("quant.model.params", "gauge", "{element}", "Elements of the model's static tensors, each counted once.", (MODEL_ROLE,))
 MODEL_MACS_CONTRACTION: Final = _metric("quant.model.macs_contraction", "gauge", "{mac}", "Forward MACs of contractions only (Conv, Gemm, MatMul, recurrent, attention).", (MODEL_ROLE,))

@@ -12,29 +12,22 @@ from typing import Final
 
 from otel_quant.schema.figures import RESOURCES
 
-MEMORY: Final = "memory"
-"""RSS of the process tree."""
-
-CACHE: Final = "cache"
-"""Most that one of the library's cache directories has grown."""
+MEMORY: Final = "memory"  # RSS of the process tree
+CACHE: Final = "cache"  # Most that one of the library's cache directories has grown
+DISK_READ: Final = "disk.read"
+DISK_WRITE: Final = "disk.write"
+CPU: Final = "cpu"  # CPU time of the process tree, user and system
+CPU_WAIT: Final = "cpu.wait"  # How long the main thread was ready to run and waited for a processor
+CPU_WAITS: Final = "cpu.waits"  # The same of all threads of the process tree, added up
+PROCESS: Final = "process."  # Beginning of a process's own RSS; the largest processes have one each
+USED: Final = "used"
+PROCESS_USED: Final = "process_used"
 
 CACHE_GROWTH: Final = "quant.cache.disk.peak"
 """The attribute of a reading with this growth for a run, in ``state.<pid>.json``."""
 
 STATE_PEAKS: Final = {"cache.disk": CACHE_GROWTH, "gpu.memory": "quant.reading.gpu_memory_peak"}
 """Peaks of a run that are in its state and on no log record: figure and attribute."""
-
-DISK_READ: Final = "disk.read"
-DISK_WRITE: Final = "disk.write"
-
-CPU: Final = "cpu"
-"""CPU time of the process tree, user and system."""
-
-CPU_WAIT: Final = "cpu.wait"
-"""How long the program's main thread was ready to run and waited for a processor."""
-
-CPU_WAITS: Final = "cpu.waits"
-"""The same of all threads of the process tree, added up."""
 
 TOTALS: Final = frozenset({CPU, CPU_WAITS}) | {
     figure.curve
@@ -43,13 +36,6 @@ TOTALS: Final = frozenset({CPU, CPU_WAITS}) | {
     if figure.curve and figure.is_total
 }
 """The series that only rise; the others are levels."""
-
-PROCESS: Final = "process."
-"""Beginning of the name of a process's own RSS; the largest processes have one each."""
-
-
-USED: Final = "used"
-PROCESS_USED: Final = "process_used"
 
 _GPU: Final = re.compile(rf"gpu\.([0-9]+)\.({USED}|{PROCESS_USED})")
 

@@ -13,17 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 Kind: TypeAlias = Literal[
-    "text",
-    "names",
-    "flag",
-    "stacks",
-    "profiles",
-    "milliseconds",
-    "presence",
-    "exporter",
-    "quark's switch",
+    "text", "names", "flag", "stacks", "profiles", "milliseconds", "presence", "exporter", "quark's switch",
     "sdk's switch",
-]
+]  # fmt: skip
 """How the text of a variable is read."""
 
 # The names that other modules need: to set a variable, or to name it in a message.
@@ -58,20 +50,11 @@ class Setting:
     @property
     def shown_default(self) -> str:
         """The default as a user would write it; empty for unset."""
-        match self.kind:
-            case "flag" | "sdk's switch":
-                return str(self.default).lower()
-            case "milliseconds":
-                return f"{1000 * self.default:g}"
-            case "quark's switch":
-                return "0"
-            case "stacks":
-                return str(self.default)
-            case "exporter":
-                return "otlp"
-            case "profiles":
-                return "none"
-        return ""
+        if self.kind == "milliseconds":
+            return f"{1000 * self.default:g}"
+        otherwise = "" if self.default is None else str(self.default).lower()
+        fixed = {"quark's switch": "0", "exporter": "otlp", "profiles": "none", "presence": ""}
+        return fixed.get(self.kind, otherwise)
 
     @property
     def is_option(self) -> bool:

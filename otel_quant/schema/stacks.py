@@ -85,9 +85,7 @@ def total_of(amounts: Iterable[Amounts]) -> Amounts:
     return reduce(Amounts.plus, amounts, NOTHING)
 
 
-def by_last_line(
-    stacks: Iterable[tuple[tuple[Place, ...], Amounts]],
-) -> dict[Place, Amounts]:
+def by_last_line(stacks: Iterable[tuple[tuple[Place, ...], Amounts]]) -> dict[Place, Amounts]:
     """Returns what was seen at each line itself, not in what it calls."""
     found: dict[Place, Amounts] = {}
     for lines, seen in stacks:
@@ -142,26 +140,31 @@ class Stacks:
     def __init__(self) -> None:
         self.steps: dict[int, Node] = {}  # By the step's index; its root stands for the step
         self._nodes = 0
+        self._last: dict[int, tuple[Sequence[Place], Node]] = {}  # Of each step: mostly seen again
         self._first: dict[tuple[str, ...], int] = {}  # By the names of a step and those around it
 
     def add(self, step: int, lines: Sequence[Place], seen: Amounts) -> None:
         """Adds what was seen at a stack, outermost line first."""
-        node = self.steps.get(step)
-        if node is None:
-            node = self.steps[step] = Node()
-            self._nodes += 1
-        for place in lines:
-            inner = node.below.get(place)
-            if inner is None:
-                inner = node.below[place] = Node()
+        last, node = self._last.get(step, ((), None))
+        if node is None or last != lines:
+            node = self.steps.get(step)
+            if node is None:
+                node = self.steps[step] = Node()
                 self._nodes += 1
-            node = inner
+            for place in lines:
+                inner = node.below.get(place)
+                if inner is None:
+                    inner = node.below[place] = Node()
+                    self._nodes += 1
+                node = inner
+            self._last[step] = lines, node
         node.own = node.own.plus(seen)
         if self._nodes > MOST_NODES:
             self._fold()
 
     def settle(self, step: int, names: tuple[str, ...]) -> None:
         """Adds a step that has ended soon to the first of its names: of ten thousand alike one tree is kept."""
+        self._last.pop(step, None)
         root = self.steps.get(step)
         if root is None or root.total().time >= _LONG:
             return
@@ -174,6 +177,7 @@ class Stacks:
 
     def _fold(self) -> None:
         """Folds the rarest branches, until half of the nodes are left."""
+        self._last.clear()
         rarest, whole = _RAREST, total_of(root.total() for root in self.steps.values())
         while self._nodes > MOST_NODES / 2:
             least = max(1, round(rarest * whole.time)), max(1, round(rarest * whole.grown))

@@ -20,7 +20,7 @@ from otel_quant.recordings.model import (
     script_of,
     steps_in,
 )
-from otel_quant.recordings.stacks import by_line, of_step, stacks_in
+from otel_quant.recordings.reader import by_line, of_step, stacks_in
 from otel_quant.schema import semconv
 from otel_quant.schema.bounds import (
     CALIBRATION_DATA,
@@ -113,25 +113,19 @@ def _where(recording: Recording, subject: Subject) -> str:
     """Returns what it was doing at the end, or which step failed."""
     if recording.ending is not None and recording.ending.where:
         return cut(recording.ending.where, _LONGEST_NAME + _LONGEST_LINE)
-    # Innermost of those that are still open, before that the one that counts samples.
+    # Innermost of those that are still open, before that the one that counts samples or layers.
     # A child may have been killed alone.
     last = max(
         [each for each in subject.steps if each.step.state != "ended"]
         or [each for each in steps_in(recording) if each.step.end is None],
-        key=lambda each: (
-            each.step.end is None,
-            each.step.samples is not None,
-            each.depth,
-            each.end,
-        ),
+        key=lambda each: (each.step.end is None, bool(each.step.counts), each.depth, each.end),
         default=None,
     )
     if last is None:
         return ""
     name, step = cut(last.step.name, _LONGEST_NAME), last.step
-    if step.samples is not None and step.end is None:
-        total = "" if step.expected_samples is None else f" of {step.expected_samples:,}"
-        name = f"{name}, sample {step.samples:,}{total}"
+    if step.counts and step.end is None:
+        name = f"{name}, {step.counts}"
     return name if step.line is None else f"{name}, at {step.line.short}"
 
 
@@ -143,9 +137,14 @@ def _error(recording: Recording, subject: Subject) -> Iterator[str]:
     if run is not None and (
         step is None or (is_single and run.error_message and recording.ending is not None)
     ):
-        is_alike = run.rank is not None
-        who = process_name(run) if is_alike else _program_of(recording, run.attributes)
-        yield f"{'' if is_single else f'{who} failed with '}{_error_text(run.error or '', run.error_message)}."
+        who = _program_of(recording, run.attributes)
+        has_ended = recording.state == "ended"  # then it is none of the program itself
+        if run.rank is not None or (has_ended and who == _program_of(recording, recording.origin)):
+            who = process_name(run)
+        how = "was killed by" if run.state == "killed" else "failed with"
+        # Of a program that failed itself, the line above has its name.
+        is_named = not is_single or has_ended
+        yield f"{f'{who} {how} ' if is_named else ''}{_error_text(run.error or '', run.error_message)}."
     elif step is not None:
         text = _error_text(step.error or "", step.error_message)
         yield f"{cut(step.name, _LONGEST_NAME)} raised {text}."
@@ -199,14 +198,14 @@ def _growing(recording: Recording, subject: Subject) -> Iterator[str]:
     if grown.per_sample is not None:
         by = f"{size(grown.per_sample)} with each sample ({by})"
     text = f"Memory kept growing in {_path(each.names)}, by {by}, {size(grown.grown)} in all"
-    ending, limit = recording.ending, memory_limit(recording)
-    if limit and grown.left is not None and (ending is None or ending.exit_code == 0):
-        text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
     lines = by_line(of_step(stacks_in(recording), each.step.name))
     seen = sum(amounts.grown for amounts in lines.values())
     if seen:
         place = max(lines, key=lambda place: lines[place].grown)
         text += f", {share_text(lines[place].grown / seen)} of it at {place.short}"
+    ending, limit = recording.ending, memory_limit(recording)
+    if limit and grown.left is not None and (ending is None or ending.exit_code == 0):
+        text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
     yield f"{text}: a leak, or data that is kept.{_to_try(MEMORY_GROWTH, each)}"
 
 
@@ -221,7 +220,8 @@ def whose(recording: Recording, peak: summary.Known) -> str:
 def _time(recording: Recording, subject: Subject) -> Iterator[str]:
     steps = subject.steps
     if not steps:
-        yield "No step was recorded."
+        if not steps_in(recording):
+            yield "No step was recorded."
         return
     by_name: dict[tuple[str, ...], list[PlacedStep]] = {}
     for each in steps:
@@ -398,10 +398,12 @@ def _memory(ending: Ending) -> str:
         source = f" ({ending.memory_limit_source})" if ending.memory_limit_source else ""
         share = f"{share_text(ending.memory / ending.memory_limit)} of " if ending.memory else ""
         text += f", {share}the limit of {size(ending.memory_limit)}{source}"
-    if ending.memory_per_sample:
-        text += f", {size(ending.memory_per_sample)} more with each sample"
-    if ending.memory_per_second:
-        text += f", {size(ending.memory_per_second)} more each second until the end"
+    for amount, each in (
+        (ending.memory_per_sample, "with each sample"),
+        (ending.memory_per_layer, "with each layer"),
+        (ending.memory_per_second, "each second until the end"),
+    ):
+        text += f", {size(amount)} more {each}" if amount else ""
     others, limit = ending.memory_of_others or 0, ending.memory_limit or 0
     is_full = (ending.memory or 0) + others > _FULL * limit
     if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:
@@ -430,7 +432,7 @@ def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
 
 
 def time_left(run: RecordedRun, step: RecordedStep) -> str:
-    """Returns the time until the last sample of a step that is open, or that it has stalled; empty if unknown."""
+    """Returns the time until the last sample or layer of a step that is open, or that it has stalled; empty if unknown."""
     forecast = forecast_of(run, step)
     stalled = number(forecast, semconv.FORECAST_STALLED)
     left = number(forecast, semconv.FORECAST_TIME_LEFT)
@@ -448,7 +450,7 @@ def exceeded(run: RecordedRun, step: RecordedStep) -> str:
         at_end, limit = attributes.get(name), attributes.get(of_limit)
         if isinstance(at_end, int) and isinstance(limit, int) and at_end > limit:
             return (
-                f"{what} would be {size(at_end)} after the last sample (estimated); "
+                f"{what} would be {size(at_end)} after the last {step.counts.newest or 'sample'} (estimated); "
                 f"the limit is {size(limit)}"
             )
     return ""
@@ -456,12 +458,12 @@ def exceeded(run: RecordedRun, step: RecordedStep) -> str:
 
 def forecast_lines(recording: Recording) -> list[str]:
     """Returns a line for each step whose forecast is above the limit, or that has time left."""
-    # A forecast is made of samples; of an open step the last reading has it.
+    # A forecast is made of samples or layers; of an open step the last reading has it.
     steps = [
         (run, step)
         for run in recording.runs
         for step in run.steps
-        if step.end is None or step.samples is not None
+        if step.end is None or step.counts
     ]
     named = ((each[1].name, [*filter(None, (time_left(*each), exceeded(*each)))]) for each in steps)
     return [printable(f"{name}: {', '.join(texts)}") for name, texts in named if texts]

@@ -149,7 +149,6 @@ _ROWS: Final = 6
 """Rows of bands in the large chart; steps that are nested deeper have none."""
 
 _QUARTERS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
-_TICKS: Final = 3
 _APART: Final = 10
 """Percent of the height: a tick nearer to the limit would be written over it."""
 
@@ -198,21 +197,10 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
         x_ticks=[(clock_text(share * until), 100 * share) for share in _QUARTERS],
         y_ticks=[
             (_value_text(value, chart.unit), place)
-            for value in (() if chart.is_flat else _round_values(top))
+            for value in (() if chart.is_flat else (share * top for share in _QUARTERS[1:-1]))
             if (place := 100 * (1 - value / top)) > _APART + (-_APART if limit is None else limit)
         ],
     )
-
-
-def _round_values(top: float) -> Iterator[float]:
-    """Yields up to three round values between 0 and the top of a scale."""
-    step = top / (_TICKS + 1)
-    power = 10.0 ** math.floor(math.log10(step))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step)
-    value = step
-    while value < 0.9 * top:
-        yield value
-        value += step
 
 
 def _value_text(value: float, unit: Unit) -> str:

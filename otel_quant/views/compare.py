@@ -1,4 +1,4 @@
-"""A comparison as a document."""
+"""A comparison as a document, with what a gate finds in it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ from dataclasses import asdict
 from operator import itemgetter
 from typing import Any, Final
 
-from otel_quant.recordings.comparison.gate import Verdict
-from otel_quant.recordings.comparison.runs import ComparedRun, common_time
-from otel_quant.recordings.comparison.side_by_side import (
-    Comparison,
-    FigureRow,
-    Side,
-    StepRow,
-)
+from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
+from otel_quant.recordings.gate import Check, Verdict
 from otel_quant.recordings.model import StepPath, name_text, path_text
+from otel_quant.recordings.side_by_side import Comparison, FigureRow, Side, StepRow
 from otel_quant.recordings.summary import (
     CPU_TIME,
     DURATION,
@@ -30,7 +25,6 @@ from otel_quant.recordings.summary import (
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import PREFIX
 from otel_quant.schema.units import counted, cut, share_text
-from otel_quant.views.cells import number_text
 from otel_quant.views.document import (
     Cell,
     Charts,
@@ -43,15 +37,9 @@ from otel_quant.views.document import (
     Section,
     Table,
 )
-from otel_quant.views.gate import (
-    DOUBT,
-    check_lines,
-    fact_text,
-    is_doubtful,
-    outcome_text,
-    spread_text,
-)
-from otel_quant.views.stack_differences import flame_of, lines_of
+from otel_quant.views.gate import SEEN, check_lines, fact_text, outcome_text, spread_text
+from otel_quant.views.stacks import flame_of, lines_of
+from otel_quant.views.text import number_text
 
 _MOST_ROWS: Final = 40
 _MOST_NOTES: Final = 20
@@ -62,10 +50,7 @@ _MOSTLY: Final = 0.9
 
 _LONGEST_NAME: Final = 80
 
-_TOGETHER: Final = "of more than 10,000 steps, steps of one name count as one: times are added up"
-_SEEN: Final = 0.01
-"""Part of a time that a wait makes at least where it is shown."""
-
+_FIRST_STEPS: Final = "of a recording with more than 10,000 steps the first 10,000 are compared"
 _COLOURS: Final = "Red took more in {}, blue less, grey no more than noise; times are without waits for a processor."
 _NOISE: Final = "~"
 """Stands for a difference that is not more than noise."""
@@ -105,12 +90,12 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
         found = [check for check in verdict.checks if check.outcome != "within"]
         if lines := list(dict.fromkeys(check_lines(comparison, found))):
             yield Lines(lines, is_bad=True).first(_MOST_CHECKS)
-        if any(map(is_doubtful, found)):
-            yield Lines((DOUBT,))
     headlines = [f"{line}." for line in _headlines(comparison)]
     # Of two sides without limits, it is the title of the page.
     if headlines and not (with_curves and verdict is None and len(headlines) == 1):
         yield Lines(headlines)
+    if settings := list(_settings(comparison)):
+        yield Lines(settings)
     if with_curves:
         yield Section("Over time", _curves(comparison))
         for side in comparison.sides[1:]:
@@ -170,15 +155,34 @@ def _headlines(comparison: Comparison) -> Iterator[str]:
             most = f" (most in {cut(name_text(where.path), _LONGEST_NAME)})" if where else ""
             clear.append(f"{amount} {'more' if change.change > 0 else 'less'} {words}{most}")
         why = next((run.why for run in side.runs if run.why), "")
-        texts = [" and ".join(clear)] if clear else []
+        texts = [_joined(clear)] if clear else []
         if clear and not why:
             texts = [f"needs {texts[0]} than {base.name}"]
-        texts += [f"{' and '.join(unclear)} cannot be told apart"] if unclear else []
-        texts += [f"{' and '.join(equal)} equal"] if equal else []
+        texts += [f"{_joined(unclear)} cannot be told apart"] if unclear else []
+        texts += [f"{_joined(equal)} equal"] if equal else []
         if texts and (why or not clear):
             texts[0] = f"against {base.name}: {texts[0]}"
         if texts or why:
             yield f"{side.name} {'; '.join(filter(None, (why, *texts)))}"
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+
+
+def _settings(comparison: Comparison) -> Iterator[str]:
+    """Yields for each side of another configuration than the base in which settings it differs."""
+    facts = {fact.name: fact for fact in comparison.differences}
+    of_all, library = facts.get(CONFIGURATION), facts.get("library")
+    base, *others = comparison.sides
+    for at, side in enumerate(others, 1):
+        # Hashes of two libraries are of different things.
+        if of_all is None or not of_all.is_unlike(at) or (library and library.is_unlike(at)):
+            continue
+        unlike = [fact for fact in facts.values() if fact.is_setting and fact.is_unlike(at)]
+        texts = [f"{fact.name} {fact_text(fact, at)}, not {fact_text(fact, 0)}" for fact in unlike]
+        shown = "; ".join(texts) or "in settings without an attribute of their own"
+        yield f"{side.name} has another configuration than {base.name}: {shown}."
 
 
 def _where_most(comparison: Comparison, name: str, at: int, total: float) -> StepRow | None:
@@ -231,8 +235,8 @@ def _figures(comparison: Comparison) -> Table | Lines:
         notes.append(f"{_NOISE}: {_NOISE_MEANS}")
     if len({is_of_program(run.recording) for side in comparison.sides for run in side.runs}) == 2:
         notes.append(_RUNS_ALONE)
-    if comparison.sides[0].runs[0].together:
-        notes.append(_TOGETHER)
+    if any(run.has_more_steps for side in comparison.sides for run in side.runs):
+        notes.append(_FIRST_STEPS)
     if unclear:
         notes.append(f"{_NOISE_MEANS}, in total: {_names_text(unclear)}")
     if equal:
@@ -268,19 +272,16 @@ def _told_within(comparison: Comparison) -> Iterator[tuple[StepPath, str]]:
 
 
 def _names_text(rows: Sequence[FigureRow]) -> str:
-    """Returns the names of figures, of the main ones with their values; figures of a model count as one."""
-    found: dict[str, list[str]] = {}
+    """Returns the names of figures, the main ones first and with their values."""
+    texts = []
     for each in sorted(rows, key=lambda row: row.figure.name not in _HEADLINED):
-        name, of = each.figure.name, each.figure
-        group = name.rpartition(".")[0] if of.kind == "cost" else name
-        if name in _HEADLINED:
-            values = (number_text(sample.median, of.unit) for sample in each.samples if sample)
-            name = f"{name} ({', '.join(dict.fromkeys(values))})"
-        found.setdefault(group, []).append(name)
-    texts = [
-        names[0] if len(names) == 1 else f"{group} ({counted(len(names), 'figure')})"
-        for group, names in found.items()
-    ]
+        values = (
+            number_text(sample.median, each.figure.unit)
+            for sample in each.samples
+            if sample and each.figure.name in _HEADLINED
+        )
+        value = ", ".join(dict.fromkeys(values))
+        texts.append(f"{each.figure.name} ({value})" if value else each.figure.name)
     more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
     return f"{', '.join(texts[:_MOST_NAMED])}{more}"
 
@@ -379,7 +380,7 @@ def _is_busy(row: StepRow) -> bool:
     """Whether threads had to wait for a processor for a part of a run's time that can be seen."""
     lasted = row.figures[DURATION].samples if DURATION in row.figures else ()
     return any(
-        waited is not None and seconds is not None and waited.highest > _SEEN * seconds.highest
+        waited is not None and seconds is not None and waited.highest > SEEN * seconds.highest
         for name in WAITS
         if name in row.figures
         for waited, seconds in zip(row.figures[name].samples, lasted, strict=False)
@@ -412,13 +413,7 @@ def _median_run(side: Side) -> ComparedRun:
 def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "sides": [
-            {
-                "name": side.name,
-                "runs": [
-                    {"path": run.name, "state": run.recording.state, "problem": run.why or None}
-                    for run in side.runs
-                ],
-            }
+            {"name": side.name, "runs": list(map(_run_data, side.runs))}
             for side in comparison.sides
         ],
         "differs": [
@@ -433,47 +428,50 @@ def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
             {
                 "step": path_text(row.path),
                 "runs": list(row.runs),
-                "figures": {
-                    name: {
-                        "unit": each.figure.unit,
-                        "is_smaller_better": each.figure.is_smaller_better,
-                        "sides": [
-                            None
-                            if sample is None
-                            else {
-                                **{name: getattr(sample, name) for name in _SAMPLED},
-                                "values": list(sample.values),
-                            }
-                            for sample in each.samples
-                        ],
-                        "differences": [found and asdict(found) for found in each.differences],
-                    }
-                    for name, each in row.figures.items()
-                },
+                "figures": {name: _figure_data(each) for name, each in row.figures.items()},
             }
             for row in comparison.rows
         ],
     }
     if verdict is not None:
         texts = check_lines(comparison, verdict.checks)
+        checks = map(_check_data, verdict.checks, texts)
         data["gate"] = {
             "outcome": verdict.outcome,
             "exit_code": verdict.exit_code,
-            "checks": [
-                {
-                    "limit": check.limit and check.limit.text,
-                    "figure": check.limit and check.limit.figure.name,
-                    "step": path_text(check.path),
-                    "side": check.side.name,
-                    "outcome": check.outcome,
-                    "base": check.base and check.base.median,
-                    "new": check.new and check.new.median,
-                    "text": text,
-                }
-                for check, text in zip(verdict.checks, texts, strict=True)
-            ],
+            "checks": [*checks],
         }
     return data
+
+
+def _run_data(run: ComparedRun) -> dict[str, Any]:
+    return {"path": run.name, "state": run.recording.state, "problem": run.why or None}
+
+
+def _figure_data(row: FigureRow) -> dict[str, Any]:
+    return {
+        "unit": row.figure.unit,
+        "is_smaller_better": row.figure.is_smaller_better,
+        "sides": [
+            each
+            and {name: getattr(each, name) for name in _SAMPLED} | {"values": list(each.values)}
+            for each in row.samples
+        ],
+        "differences": [found and asdict(found) for found in row.differences],
+    }
+
+
+def _check_data(check: Check, text: str) -> dict[str, Any]:
+    return {
+        "limit": check.limit and check.limit.text,
+        "figure": check.limit and check.limit.figure.name,
+        "step": path_text(check.path),
+        "side": check.side.name,
+        "outcome": check.outcome,
+        "base": check.base and check.base.median,
+        "new": check.new and check.new.median,
+        "text": text,
+    }
 
 
 def _sheet(comparison: Comparison) -> Table:

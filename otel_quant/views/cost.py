@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -13,9 +13,8 @@ from otel_quant.cost import (
     NodeCost,
     TensorCost,
     WeightSparsity,
+    intensity,
 )
-from otel_quant.views.cells import number_text
-from otel_quant.views.cost_groups import Cost, GroupCost, by_module, by_operator, sorted_costs
 from otel_quant.views.document import (
     Cell,
     Column,
@@ -28,15 +27,12 @@ from otel_quant.views.document import (
     Section,
     Table,
 )
-from otel_quant.views.text import precision_text, printable, types_text
+from otel_quant.views.text import number_text, precision_text, printable, types_text
 
 SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
 
-_MANY: Final = 1 << 14
-"""Different rows that are kept; the others are made again wherever they recur."""
-
-_SHOWN_ASSUMPTIONS: Final = 20
+_MOST_ASSUMPTIONS: Final = 20
 """Lines of assumptions with which a report begins."""
 
 _LARGEST: Final = 3
@@ -69,19 +65,14 @@ def document(models: Sequence[ModelCost], choices: Choices) -> Document:
 def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[Part]:
     for model in () if choices.by == "comparison" else models:
         title = f"{model.path} (rules: {model.rules}, view: {model.view})"
-        yield Section(title, chain(_lines(_intro(model)), _of_model(model, choices)))
+        intro = [Lines(texts)] if (texts := _intro(model)) else []
+        yield Section(title, chain(intro, _of_model(model, choices)))
     for after in models[1:] if choices.compared else ():
         before = models[0]
-        intro = [f"{each.path}: {line}" for each in (before, after) for line in _intro(each)]
-        yield Section(
-            f"{before.path} -> {after.path} (view: {after.view})",
-            (*_lines(intro if choices.by == "comparison" else ()), _comparison(before, after)),
-        )
-
-
-def _lines(texts: Sequence[str]) -> Iterator[Lines]:
-    if texts:
-        yield Lines(texts)
+        texts = [f"{each.path}: {line}" for each in (before, after) for line in _intro(each)]
+        intro = [Lines(texts)] if texts and choices.by == "comparison" else []
+        title = f"{before.path} -> {after.path} (view: {after.view})"
+        yield Section(title, (*intro, _comparison(before, after)))
 
 
 def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
@@ -97,21 +88,31 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
             ]
             yield Facts([*rows, *_unknown_nodes(model)], caption="Total")
         case by:
-            yield _listing(model, by, choices)
+            costs, row = _costs(model, by, choices.sort), _indented if by == "module" else None
+            shown, caption = costs[: choices.top], f"Per {'operator' if by == 'op' else by}"
+            left_out = len(costs) - len(shown)
+            note = f"({left_out:,} more)" if left_out else ""
+            yield Table.of(_columns(model, by), shown, row=row, caption=caption, note=note)
+
+
+def _indented(cost: GroupCost, cells: Sequence[Cell]) -> Row:
+    return Row((cost.name.rpartition("/")[2], *cells[1:]), depth=cost.name.count("/"))
 
 
 def _summary(model: ModelCost) -> Iterator[tuple[str, Cell]]:
+    weights, memory, alive = (
+        number_text(each, "By")
+        for each in (model.weight_bytes, model.memory_bytes, model.peak_activation_bytes)
+    )
     yield "MACs", f"{model.macs:,} ({model.macs_contraction:,} of contractions)"
-    yield "parameters", f"{model.params:,} ({number_text(model.weight_bytes, 'By')})"
-    memory, peak = model.memory_bytes, model.peak_activation_bytes
-    alive = number_text(peak, "By")
-    yield "memory", f"{number_text(memory, 'By')}, activations at most {alive} at once"
+    yield "parameters", f"{model.params:,} ({weights})"
+    yield "memory", f"{memory}, activations at most {alive} at once"
     yield "nodes", f"{len(model.nodes):,} (--by node lists them)"
 
 
 def _largest(model: ModelCost, choices: Choices) -> Iterator[tuple[str, Cell]]:
     """Yields the nodes that cost most."""
-    nodes: Sequence[NodeCost] = sorted_costs(model.nodes, choices.sort or "macs")
+    nodes: Sequence[NodeCost] = _sorted(model.nodes, choices.sort or "macs")
     for i, node in enumerate(nodes[: choices.top or _LARGEST], 1):
         share = f" ({100 * node.macs / model.macs:.2f} %)" if node.macs and model.macs else ""
         macs = "?" if node.macs is None else f"{node.macs:,}"
@@ -135,9 +136,7 @@ def assumptions(model: ModelCost) -> list[str]:
         f"assumed {', '.join(lengths)}: {option} sets {'it' if len(lengths) == 1 else 'them'}"
         for option, lengths in by_option.items()
     ]
-    lines += map(_branch, model.assumed_branches)
-    left = len(lines) - _SHOWN_ASSUMPTIONS
-    return lines if left < 1 else [*lines[:_SHOWN_ASSUMPTIONS], f"assumed as well: {left:,} more"]
+    return [*Lines([*lines, *map(_branch, model.assumed_branches)]).first(_MOST_ASSUMPTIONS).lines]
 
 
 def _branch(each: AssumedBranch) -> str:
@@ -204,36 +203,14 @@ def _counted(counts: Mapping[str, int]) -> str:
 # --- nodes, operators, modules, tensors ---------------------------------------------------
 
 
-_CAPTIONS: Final = {
-    "node": "Per node", "op": "Per operator", "module": "Per module", "tensor": "Per tensor",
-}  # fmt: skip
-
-
-def _listing(model: ModelCost, by: str, choices: Choices) -> Table:
-    columns, costs = _columns(model, by), _costs(model, by, choices.sort)
-    left_out = len(costs) - (choices.top or len(costs))
-    shown = costs[: choices.top]
-    rows: Iterable[Any] = _Rows(columns, shown)
-    if by == "module":
-        rows = [
-            Row((path.rpartition("/")[2], *cells), depth=path.count("/")) for path, *cells in rows
-        ]
-    return Table(
-        columns, rows, caption=_CAPTIONS[by], note=f"({left_out:,} more)" if left_out > 0 else ""
-    )
-
-
 def _columns(model: ModelCost, by: str) -> Sequence[Column[Any]]:
     match by:
         case "node":
             sparsity = _SPARSITY if model.sparsity is not None else ()
             return (*_NODE, *_figures(model), *sparsity, *_SHAPES)
         case "op" | "module":
-            return (
-                _text(by, by.upper(), attrgetter("name")),
-                _number("nodes", "NODES"),
-                *_figures(model),
-            )
+            name = _text(by, by.upper(), attrgetter("name"))
+            return (name, _number("nodes", "NODES"), *_figures(model))
     return _TENSOR
 
 
@@ -241,36 +218,92 @@ def _costs(model: ModelCost, by: str, sort: str | None) -> Sequence[Any]:
     """Returns what has a line each."""
     match by:
         case "node":
-            return sorted_costs(model.nodes, sort or "macs")
+            return _sorted(model.nodes, sort or "macs")
         case "op":
-            return by_operator(model.nodes, sort or "macs")
+            operators = _groups(model.nodes, lambda node: (node.op_type,))
+            return _sorted([*operators.values()], sort or "macs")
         case "module":
-            return by_module(model.nodes, sort or "order")
+            modules = _groups(model.nodes, lambda node: _around(_module_path(node.name)))
+            in_order = enumerate(_sorted([*modules.values()], sort or "order"))
+            rank = {cost.name: at for at, cost in in_order}
+            places = {path: [rank[each] for each in _around(path.split("/"))] for path in modules}
+            return [modules[path] for path in sorted(modules, key=lambda path: places[path])]
     tensors: Sequence[TensorCost] = model.tensors or ()
     if sort == "memory":
         return sorted(tensors, key=lambda tensor: tensor.bytes or 0, reverse=True)
     return tensors
 
 
-class _Rows:
-    """Rows made anew each time they are gone through: there may be many, most of them alike."""
+_SORT_KEYS: Final[dict[str, Callable[[NodeCost | GroupCost], tuple[int, ...]]]] = {
+    "macs": lambda cost: (cost.macs or 0, cost.memory_bytes or 0),
+    "memory": lambda cost: (cost.memory_bytes or 0, cost.macs or 0),
+    "params": lambda cost: (cost.params, cost.macs or 0),
+}
+"""Largest first; what is equal keeps the order of execution."""
 
-    def __init__(self, columns: Sequence[Column[Any]], costs: Sequence[tuple[Any, ...]]) -> None:
-        name, *others = (column.value for column in columns)
-        assert name is not None
-        self._name, self._others, self._costs = name, [each for each in others if each], costs
 
-    def __iter__(self) -> Iterator[tuple[Cell, ...]]:
-        """Yields a row for each line; the first field of a cost is its name."""
-        known: dict[tuple[object, ...], tuple[Cell, ...]] = {}
-        for cost in self._costs:
-            alike = cost[1:]
-            cells = known.get(alike)
-            if cells is None:
-                cells = tuple(value(cost) for value in self._others)
-                if len(known) < _MANY:
-                    known[alike] = cells
-            yield (self._name(cost), *cells)
+def _sorted(costs: Sequence[Any], sort: str) -> Sequence[Any]:
+    """Returns costs, largest first, by what they are sorted by; as they are for ``order``."""
+    key = _SORT_KEYS.get(sort)
+    return costs if key is None else sorted(costs, key=key, reverse=True)
+
+
+class GroupCost(NamedTuple):
+    """What several nodes cost together: all of one operator, or of one module."""
+
+    name: str  # The operator, or the module's path with slashes
+    nodes: int  # How many there are
+    macs: int | None  # Sum of those that are known; None if none is
+    backward_macs: int | None  # Likewise
+    memory_bytes: int | None  # Likewise
+    params: int  # Elements of their constants
+    # MACs per byte moved, of the nodes of which both are known; None if there are none
+    intensity: float | None
+
+
+def _groups(
+    nodes: Sequence[NodeCost], names: Callable[[NodeCost], Iterable[str]]
+) -> dict[str, GroupCost]:
+    """Returns the sums of nodes by the names of the groups that each is in."""
+    members: dict[str, list[NodeCost]] = {}
+    for node in nodes:
+        for name in names(node):
+            members.setdefault(name, []).append(node)
+    return {name: _group(name, inside) for name, inside in members.items()}
+
+
+def _group(name: str, nodes: Sequence[NodeCost]) -> GroupCost:
+    known = [node for node in nodes if node.macs is not None and node.moved_bytes is not None]
+    return GroupCost(
+        name,
+        len(nodes),
+        _sum(nodes, "macs"),
+        _sum(nodes, "backward_macs"),
+        _sum(nodes, "memory_bytes"),
+        sum(node.params for node in nodes),
+        intensity(_sum(known, "macs"), _sum(known, "moved_bytes")),
+    )
+
+
+def _sum(nodes: Sequence[NodeCost], figure: str) -> int | None:
+    known = [value for node in nodes if (value := getattr(node, figure)) is not None]
+    return sum(known) if known else None
+
+
+def _around(parts: Sequence[str]) -> list[str]:
+    """Returns the paths of a module and of those around it, outermost first."""
+    return list(accumulate(parts, "{}/{}".format))
+
+
+_DEEPEST: Final = 32
+"""Modules within each other; what is deeper is one name. Names come from files."""
+
+
+def _module_path(name: str) -> list[str]:
+    """Returns the modules of a node by its name: of ``/layer1/conv/Conv``, or ``layer1.conv.Conv``."""
+    separator = "/" if "/" in name.strip("/") else "."
+    parts = [part for part in name.strip("/").split(separator, _DEEPEST) if part]
+    return parts[:-1] or ["(no module)"]
 
 
 # --- columns ------------------------------------------------------------------------------
@@ -291,11 +324,11 @@ def _share(key: str, value: Callable[[Any], Cell], heading: str = "") -> Column[
     return Column(heading, "1", value, key, shown_in="%", digits=2, absent="-")
 
 
-def _figures(model: ModelCost) -> tuple[Column[Cost], ...]:
-    def share(key: str) -> Column[Cost]:
+def _figures(model: ModelCost) -> tuple[Column[NodeCost | GroupCost], ...]:
+    def share(key: str) -> Column[NodeCost | GroupCost]:
         total = getattr(model, key)
 
-        def value(cost: Cost) -> Cell:
+        def value(cost: NodeCost | GroupCost) -> Cell:
             own = getattr(cost, key)
             return None if own is None or not total else own / total
 
@@ -406,11 +439,19 @@ class _Difference(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """After by before; None if there was nothing before, or it is no number of 64 bits."""
+        """After by before, of sizes; None if there was nothing before, or it is no number of 64 bits."""
         try:
-            return self.after / self.before if self.before else None
+            return self.after / self.before if self.before and self.is_size else None
         except OverflowError:
             return None
+
+    @property
+    def change(self) -> Cell:
+        """What a table has of the two."""
+        if self.is_size:
+            return "-" if self.ratio is None else Quantity(self.ratio, "x", digits=3)
+        change = self.after - self.before
+        return Quantity(change, "", before="+" if change >= 0 else "")
 
 
 _UNCOSTED: Final = _number(
@@ -427,7 +468,7 @@ def _differences(before: ModelCost, after: ModelCost) -> Iterator[_Difference]:
         yield _Difference(key, column.heading, then, now, key in _SIZES)
 
 
-_MIXES: Final = ("precision", "expected_precision")
+_MIXES: Final = {"precision": "stored", "expected_precision": "run"}
 
 
 def _mixes(before: ModelCost, after: ModelCost) -> Iterator[tuple[str, str, float, float]]:
@@ -439,40 +480,27 @@ def _mixes(before: ModelCost, after: ModelCost) -> Iterator[tuple[str, str, floa
 
 
 def _comparison(before: ModelCost, after: ModelCost) -> Table:
-    mixes = [(getattr(before, mix), getattr(after, mix)) for mix in _MIXES]
-    known = [(word, mix) for word, mix in zip(("stored", "run"), mixes, strict=True) if any(mix)]
-    words = ", ".join(word for word, _ in known)
-    types = {
-        name: [(100 * then.get(name, 0.0), 100 * now.get(name, 0.0)) for _, (then, now) in known]
-        for _, mix in known
-        for name in (*mix[0], *mix[1])
-    }
-    return Table(
-        (Column(""), Column("BEFORE", ""), Column("AFTER", ""), Column("CHANGE")),
-        [
-            *map(_comparison_row, _differences(before, after)),
-            *(_type_row(f"{name} ({words})", shares) for name, shares in types.items()),
-        ],
-        is_sortable=False,
+    """Returns what differs; a type of contractions has one row for what is stored and what runs in it."""
+    rows: list[Sequence[Cell]] = [
+        (each.heading, each.before, each.after, each.change) for each in _differences(before, after)
+    ]
+    every = {(mix, name): shares for mix, name, *shares in _mixes(before, after)}
+    known = dict.fromkeys(mix for mix, _ in every)
+    for name in dict.fromkeys(name for _, name in every):
+        pairs = [every.get((mix, name), [0.0, 0.0]) for mix in known]
+        shares = (
+            ", ".join(f"{100 * share:.2f} %" for share in of) for of in zip(*pairs, strict=True)
+        )
+        change = ", ".join(f"{100 * (now - then):+.2f}" for then, now in pairs)
+        words = ", ".join(_MIXES[mix] for mix in known)
+        rows.append((f"contractions in {name} ({words})", *shares, f"{change} points"))
+    columns = (
+        Column[Any](""),
+        Column[Any]("BEFORE", ""),
+        Column[Any]("AFTER", ""),
+        Column[Any]("CHANGE"),
     )
-
-
-def _comparison_row(each: _Difference) -> Sequence[Cell]:
-    if each.is_size:
-        ratio = "-" if each.ratio is None else Quantity(each.ratio, "x", digits=3)
-        return each.heading, each.before, each.after, ratio
-    change = each.after - each.before
-    sign = "+" if change >= 0 else ""
-    return each.heading, each.before, each.after, Quantity(change, "", before=sign)
-
-
-def _type_row(name: str, shares: Sequence[tuple[float, float]]) -> Sequence[Cell]:
-    """The shares of one type of contractions: of what is stored in it, and of what runs in it."""
-    then, now = (
-        ", ".join(f"{share:.2f} %" for share in column) for column in zip(*shares, strict=True)
-    )
-    change = ", ".join(f"{b - a:+.2f}" for a, b in shares)
-    return f"contractions in {name}", then, now, f"{change} points"
+    return Table(columns, rows, is_sortable=False)
 
 
 # --- for programs -------------------------------------------------------------------------
@@ -494,17 +522,16 @@ def _sheet_rows(
     models: Sequence[ModelCost], by: str, choices: Choices
 ) -> Iterator[tuple[Cell, ...]]:
     for model in models:
-        shown = _costs(model, by, choices.sort)[: choices.top]
-        for cells in _Rows(_columns(model, by), shown):
-            yield (model.path, *cells)
+        values = [column.value for column in _columns(model, by) if column.value]
+        for cost in _costs(model, by, choices.sort)[: choices.top]:
+            yield (model.path, *[value(cost) for value in values])
 
 
 def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[Cell, ...]]:
-    """Yields a row for each figure of two models; only sizes and costs have a ratio."""
+    """Yields a row for each figure of two models."""
     for after in models[1:]:
         for each in _differences(models[0], after):
-            ratio = each.ratio if each.is_size else None
-            yield models[0].path, after.path, each.key, each.before, each.after, ratio
+            yield models[0].path, after.path, each.key, each.before, each.after, each.ratio
         for mix, name, *shares in _mixes(models[0], after):
             yield models[0].path, after.path, f"{mix}.{name}", *shares, None
 
@@ -523,7 +550,7 @@ _OF_MODULES: Final = ("nodes", "macs", "params", "memory_bytes", "intensity")
 
 
 def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
-    nodes = sorted_costs(model.nodes, choices.sort or "order")[: choices.top]
+    nodes = _sorted(model.nodes, choices.sort or "order")[: choices.top]
     found: dict[str, object] = model._replace(nodes=()).to_json_dict()
     if nodes:
         found["nodes"] = map(model.node_json, nodes)  # one at a time: there may be many

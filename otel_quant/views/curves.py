@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.export.recording.curve import MOST, Bucket, Level, RecordedCurve
-from otel_quant.recordings.comparison.runs import CommonTime, ComparedRun
+from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import clock_text, cut, digits_text, share_text, size

@@ -8,12 +8,11 @@ A command makes a :class:`Document` of parts and formats nothing. The parts are 
 - :class:`Charts`, :class:`Meters`, :class:`Flame`: what a page alone draws;
 - :class:`Section`: parts under a heading.
 
-Programs get ``Document.sheet`` as CSV (one table, by default the first of the parts) and
-``Document.data`` as JSON (what the command documents). The writers:
+Programs get ``Document.sheet`` as CSV (one table) and ``Document.data`` as JSON (what the command
+documents). The writers:
 
-- ``terminal.terminal_lines``, for a terminal of a width, and ``html.page_text``, a page
-- ``writers.written``, which has Markdown and chooses one by the name of a format; ``data_formats``, CSV and JSON
-- ``html.fragment``, for notebooks
+- ``writers.written``, which chooses one by the name of a format: a terminal of a width, Markdown, CSV, JSON
+- ``html.page_text``, a page, and ``html.fragment``, for notebooks
 
 A table of objects is made from columns that compute their cells::
 
@@ -236,5 +235,5 @@ class Document(NamedTuple):
     title: str = ""  # The page's heading; the other formats have it only within parts
     over: str = ""  # What stands above that heading
     is_bad: bool = False  # Whether something went wrong
-    sheet: Callable[[], Table] | None = None  # What CSV has; None: the first table of the parts
+    sheet: Callable[[], Table] | None = None  # What CSV has; None: nothing
     data: Callable[[], object] | None = None  # What JSON has; None: tables and facts of the parts

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import groupby
 from typing import Any, Final
 
 from otel_quant.cost.estimate import Estimate, EstimatedModel, Figure
@@ -56,21 +55,20 @@ def _parts(
         ("inputs of a sample", Quantity(model.input_bytes, "By")),
         ("activations of a sample", Quantity(activations, "By")),
     ]
-    rows += [
-        (
-            f"largest layer by {whose}",
-            Quantity(layer.bytes, "By", before=f"{layer.name}, ", after=f": {layer.computed_from}"),
-        )
-        for whose, layer in (model.layers.items() if explained else ())
-    ]
+    for whose, layer in model.layers.items() if explained else ():
+        source = Quantity(layer.bytes, "By", f"{layer.name}, ", f": {layer.computed_from}")
+        rows.append((f"largest layer by {whose}", source))
     yield Facts(rows, model.cost.path)
-    fits = Column[Estimate]("fits", "", lambda each: each.fits(limit or 0))
+    columns = list(_COLUMNS)
     if limit is not None:
-        fits = Column(f"fits {size(limit)}", "", fits.value)
-    columns = (_COLUMNS[0], *(() if limit is None else (fits,)), *_COLUMNS[1:])
+        columns[1:1] = [Column(f"fits {size(limit)}", "", lambda each: each.fits(limit))]
     yield Table.of(columns, estimates, id="estimates", caption="Estimates")
-    for library, own in groupby(estimates if explained else (), lambda each: each.library):
-        yield from _explained(library, tuple(own))
+    for each in estimates if explained else ():
+        computed = [
+            (f"{kind}: {of.name}", Quantity(of.bytes, "By", after=f": {of.computed_from}"))
+            for kind, of in _figures(each)
+        ]
+        yield Facts(computed, f"{each.library}:{each.method}")
 
 
 _COLUMNS: Final = (
@@ -86,38 +84,10 @@ _COLUMNS: Final = (
 )
 
 
-def _explained(library: str, estimates: Sequence[Estimate]) -> Iterator[Facts]:
-    """Yields what the figures of a library's methods are computed from, what they share first."""
-    figures = [dict.fromkeys(_figures(each)) for each in estimates]
-    shared = [figure for figure in figures[0] if all(figure in own for own in figures)]
-    own_titles = [f"{library}:{each.method}" for each in estimates]
-    if len(estimates) > 1:
-        yield _facts(shared, f"{library}: all {len(estimates)} methods")
-    else:
-        shared = []
-    for title, own in zip(own_titles, figures, strict=True):
-        rest = [figure for figure in own if figure not in shared]
-        if rest:
-            yield _facts(rest, title)
-
-
 def _figures(estimate: Estimate) -> Iterator[tuple[str, Figure]]:
     for kind, figures in (("memory", estimate.memory), ("disk", estimate.disk)):
         for figure in figures:
             yield kind, figure
-
-
-def _facts(figures: Sequence[tuple[str, Figure]], title: str) -> Facts:
-    return Facts(
-        [
-            (
-                f"{kind}: {figure.name}",
-                Quantity(figure.bytes, "By", after=f": {figure.computed_from}"),
-            )
-            for kind, figure in figures
-        ],
-        title,
-    )
 
 
 def _notes(model: EstimatedModel, estimates: Sequence[Estimate]) -> list[str]:

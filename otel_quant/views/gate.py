@@ -1,41 +1,31 @@
-"""What a gate finds, in words."""
+"""What a gate finds, in words and in the formats of other tools: JUnit, github-action-benchmark and Bencher."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
-from otel_quant.recordings.comparison.gate import Check, Verdict
-from otel_quant.recordings.comparison.runs import FactDifference
-from otel_quant.recordings.comparison.side_by_side import Comparison, Sample
+from otel_quant.recordings.compared_runs import FactDifference
+from otel_quant.recordings.gate import Check, Verdict
 from otel_quant.recordings.model import path_text
+from otel_quant.recordings.side_by_side import Comparison, Sample
+from otel_quant.recordings.summary import WAITS
 from otel_quant.schema.catalog import Quantity
 from otel_quant.schema.units import binary_sizes, counted, cut, duration_text
-from otel_quant.views.cells import cell_text, number_text
+from otel_quant.views.text import cell_text, number_text, printable
 
-_MOST_NAMED: Final = 3
+_MOST_WORSE: Final = 3
 _LONGEST_FACT: Final = 200
-_SEEN: Final = 0.01
+SEEN: Final = 0.01
 """Part of a time that a wait makes at least where it is shown."""
-
-DOUBT: Final = (
-    "With one run on each side a busy machine looks like a slower program; four on each side can tell "
-    "them apart."
-)
 
 
 def check_lines(comparison: Comparison, checks: Sequence[Check]) -> Iterator[str]:
     """Yields each check in one line."""
     numbers = {side.name: at for at, side in enumerate(comparison.sides)}
     return (check_text(check, numbers[check.side.name]) for check in checks)
-
-
-def is_doubtful(check: Check) -> bool:
-    """Whether a single run is judged slower than another, and nothing is known of waits."""
-    is_single = check.difference is not None and check.difference.p is None
-    is_time = check.limit is not None and check.limit.figure.kind == "time"
-    return is_time and is_single and check.new is not None and check.new.bounds == check.new.values
 
 
 def fact_text(fact: FactDifference, side: int) -> str:
@@ -93,7 +83,7 @@ def _figures_text(check: Check) -> str:
 
 
 def _has_waited(sample: Sample) -> bool:
-    return abs(sample.median_alone - sample.median) > _SEEN * abs(sample.median)
+    return abs(sample.median_alone - sample.median) > SEEN * abs(sample.median)
 
 
 def outcome_text(verdict: Verdict) -> str:
@@ -107,7 +97,7 @@ def verdict_text(comparison: Comparison, verdict: Verdict) -> str:
     """Returns the outcome of a gate that fails, and the first of the checks that led to it, in a line."""
     led = [check for check in verdict.checks if check.outcome == verdict.outcome]
     named = list(dict.fromkeys(check_lines(comparison, led)))
-    first = [text.removeprefix(f"{verdict.outcome}: ") for text in named[:_MOST_NAMED]]
+    first = [text.removeprefix(f"{verdict.outcome}: ") for text in named[:_MOST_WORSE]]
     rest = f"; and {len(named) - len(first):,} more" if len(named) > len(first) else ""
     return f"{verdict.outcome}: {'; '.join(first)}{rest}"
 
@@ -119,3 +109,77 @@ def spread_text(figure: Quantity, sample: Sample) -> str:
     if not sample.median:
         return f" ± {number_text(sample.spread, figure.unit)}"
     return f" ± {100 * sample.spread / abs(sample.median):.0f} %"
+
+
+# --- for other tools ----------------------------------------------------------------------
+
+_UNITS: Final = {"By": "B", "{sample}/s": "samples/s", "1": "share"}
+
+
+def as_junit(comparison: Comparison, verdict: Verdict) -> str:
+    """Returns the checks as JUnit XML: worse is a failure, not comparable an error."""
+    from xml.etree import ElementTree
+
+    outcomes = [check.outcome for check in verdict.checks]
+    suites = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(
+        suites,
+        "testsuite",
+        name="otel-quant compare",
+        tests=str(len(outcomes)),
+        failures=str(outcomes.count("worse")),
+        errors=str(outcomes.count("not comparable")),
+    )
+    for check, line in zip(verdict.checks, check_lines(comparison, verdict.checks), strict=True):
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname=printable(f"{check.side.name}: {path_text(check.path)}"),
+            name=printable(check.limit.text if check.limit is not None else "run"),
+        )
+        if check.outcome != "within":
+            tag = "failure" if check.outcome == "worse" else "error"
+            text = printable(line)
+            ElementTree.SubElement(case, tag, type=check.outcome, message=text).text = text
+    ElementTree.indent(suites)
+    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def as_action_benchmark(comparison: Comparison) -> str:
+    """Returns the new figures as ``customSmallerIsBetter``, which has no place for those of which more is better."""
+    found = [
+        {
+            "name": f"{name}: {figure.name}",
+            "unit": _UNITS.get(figure.unit, figure.unit.strip("{}")),
+            "value": sample.median,
+            "range": f"± {number_text(sample.spread, figure.unit)}",
+            "extra": figure.brief,
+        }
+        for name, figure, sample in _new_figures(comparison)
+        if figure.is_smaller_better
+    ]
+    return json.dumps(found, indent=2) + "\n"
+
+
+def as_bencher(comparison: Comparison) -> str:
+    """Returns the new figures in Bencher's metric format: a benchmark for each step."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, figure, sample in _new_figures(comparison):
+        found.setdefault(name, {})[figure.name] = {
+            "value": sample.median,
+            "lower_value": sample.lowest,
+            "upper_value": sample.highest,
+        }
+    return json.dumps(found, indent=2) + "\n"
+
+
+def _new_figures(comparison: Comparison) -> Iterator[tuple[str, Quantity, Sample]]:
+    """Yields the figures of all sides but the base, less waits: they would be shown as a program that became worse."""
+    several = len(comparison.sides) > 2
+    for at, side in enumerate(comparison.sides[1:], 1):
+        for row in comparison.rows:
+            name = path_text(row.path)
+            for each in row.figures.values():
+                sample = each.samples[at]
+                if sample is not None and each.figure.name not in WAITS:
+                    yield f"{side.name}: {name}" if several else name, each.figure, sample

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_quant.base.files import replace_whole
 from otel_quant.schema.units import share_text, size
 from otel_quant.version import VERSION
-from otel_quant.views.cells import Texts, cell_text, row_of
 from otel_quant.views.document import Charts, Document, Quantity, Row, Table
-from otel_quant.views.text import printable
+from otel_quant.views.text import Texts, cell_text, printable, row_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -145,7 +144,7 @@ class _Page:
         """Returns the columns and rows of a table; one that can be sorted has units in its headings."""
         texts = Texts(table, one_unit=table.is_sortable)
         is_text = [each.is_text or each.unit == "time" for each in texts.columns]
-        headings = zip(map(_heading, texts.headings), texts.units, texts.columns, strict=True)
+        headings = zip(texts.headings, texts.units, texts.columns, strict=True)
         bars = [at for at, each in enumerate(table.columns) if each.is_bar]
         given = list(map(row_of, table.rows))
         drawn = [cell for row in given for at, cell in enumerate(row.cells) if at in bars]
@@ -171,20 +170,3 @@ def _whole(table: Table) -> tuple[Texts, list[tuple[Row, Sequence[str]]]]:
     """Returns the texts of a table, each row with what stands for cells that are not known."""
     texts = Texts(table)
     return texts, [(row, texts.whole(row.cells)) for row in map(row_of, table.rows)]
-
-
-def _heading(text: str) -> str:
-    """Returns a heading as a page has it: ``GPU peak`` for ``GPU PEAK``."""
-    if not text.isupper():
-        return text
-    words = (word if word in _ACRONYMS else word.lower() for word in text.split())
-    shown = (
-        " ".join(words)
-        .replace("macs/b", "MACs/B")
-        .replace("macs", "MACs")
-        .replace("mem ", "memory ")
-    )
-    return shown[:1].upper() + shown[1:]
-
-
-_ACRONYMS: Final = frozenset({"B", "CPU", "GPU", "IQR", "SQNR"})

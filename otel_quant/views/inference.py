@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.files import open_regular
-from otel_quant.export.recording.layout import BENCH, INFERENCE
+from otel_quant.export.recording.event_file import BENCH, INFERENCE
 from otel_quant.inference.results import (
     BackendKernel,
     Conversion,
@@ -25,7 +25,6 @@ from otel_quant.inference.results import (
     together,
 )
 from otel_quant.schema.units import counted, share_text, speed_text
-from otel_quant.views.cells import number_text
 from otel_quant.views.document import (
     Cell,
     Column,
@@ -38,7 +37,7 @@ from otel_quant.views.document import (
     Section,
     Table,
 )
-from otel_quant.views.text import shortened
+from otel_quant.views.text import number_text, shortened
 from otel_quant.views.writers import written
 
 _LONGEST: Final = 48
@@ -94,8 +93,13 @@ def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Par
     yield Table.of(
         _MODELS, result.models, row=_with_problem, known_only=True, id=name, caption="Models"
     )
-    if notes := _notes(result):
-        yield Lines(notes)
+    unknown = [
+        f"{each.path}: its error is not known{' of all outputs' * bool(of.outputs)}: {of.problem}"
+        for each in result.models
+        if (of := each.accuracy) is not None and of.problem
+    ]
+    if unknown:
+        yield Lines(unknown)
     measured = [model for model in result.models if not model.problem]
     node = "module" if result.runtime == "torch" else "node of the file"
     for number, model in enumerate(measured):
@@ -103,8 +107,7 @@ def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Par
             yield beside._replace(id=f"inference-layers-{number}")
     for model in measured:
         if model.ran is not None or model.findings:
-            points = _findings(model, with_sources=is_page)
-            yield Section(f"{model.path}: findings", (Lines(points, is_list=True),))
+            yield Section(f"{model.path}: findings", (Lines(_findings(model), is_list=True),))
     if any(model.ran is not None for model in measured):
         yield _table(_MEMORY, measured, "memory", "Memory")
     errors = [
@@ -143,18 +146,16 @@ def _sentence(model: ModelResult, first: ModelResult) -> str:
     own, other = model.latency, first.latency
     if model.problem or own is None:
         return f"{model.path} was not measured"
-    takes, text = number_text(own.median, "ms"), model.path
+    takes = number_text(own.median, "ms")
     if model is first or own.ratio is None or other is None:
-        text += f" takes {takes}"
+        text = f"{model.path} takes {takes}"
     elif own.is_apart:
-        beside = number_text(other.median, "ms")
-        text += f" is {speed_text(own.ratio)} than {first.path}: {takes}, not {beside}"
+        beside, speed = number_text(other.median, "ms"), speed_text(own.ratio)
+        text = f"{model.path} is {speed} than {first.path}: {takes}, not {beside}"
     else:
-        noise = share_text(max(own.noise, other.noise))
-        text += (
-            f" takes {takes} and {first.path} {number_text(other.median, 'ms')}, which cannot be "
-        )
-        text += f"told apart: rounds differ by {noise}"
+        beside, noise = number_text(other.median, "ms"), share_text(max(own.noise, other.noise))
+        text = f"{model.path} takes {takes} and {first.path} {beside}, which cannot be told apart: "
+        text += f"rounds differ by {noise}"
     if (error := _error(model)) is not None and error.sqnr is not None:
         text += f"; SQNR {number_text(error.sqnr, 'dB', 1)}"
     if model.findings:
@@ -190,12 +191,8 @@ def _settings(result: InferenceResult) -> Iterator[tuple[str, str]]:
 # --- models side by side ------------------------------------------------------------------
 
 
-def _latency(name: str) -> Callable[[ModelResult], Any]:
-    return lambda model: getattr(model.latency, name, None)
-
-
-def _memory(name: str) -> Callable[[ModelResult], Any]:
-    return lambda model: getattr(model.memory, name, None)
+def _of(part: str, name: str) -> Callable[[ModelResult], Any]:
+    return lambda model: getattr(getattr(model, part), name, None)
 
 
 def _ratio(model: ModelResult) -> Cell:
@@ -235,13 +232,13 @@ def _numbers(
 
 _MODELS: Final[Sequence[Column[ModelResult]]] = (
     Column("model", value=attrgetter("path")),
-    _numbers("median", "s", _latency("median"), "ms", key="median_seconds", is_bar=True),
+    _numbers("median", "s", _of("latency", "median"), "ms", key="median_seconds", is_bar=True),
     Column("vs. baseline", value=_ratio, absent=_ABSENT),
-    _numbers("p10", "s", _latency("p10"), "ms", key="p10_seconds", spare=5),
-    _numbers("p90", "s", _latency("p90"), "ms", key="p90_seconds", spare=6),
-    _numbers("noise", "1", _latency("noise"), spare=3),
+    _numbers("p10", "s", _of("latency", "p10"), "ms", key="p10_seconds", spare=5),
+    _numbers("p90", "s", _of("latency", "p90"), "ms", key="p90_seconds", spare=6),
+    _numbers("noise", "1", _of("latency", "noise"), spare=3),
     _numbers("peak memory", "By", _peak, key="peak_bytes"),
-    _numbers("on disk", "By", _memory("weights_on_disk"), key="disk_bytes", spare=2),
+    _numbers("on disk", "By", _of("memory", "weights_on_disk"), key="disk_bytes", spare=2),
     _numbers("to quantize", "s", attrgetter("quantize"), "s", key="quantize_seconds", spare=4),
     _numbers("to compile", "s", attrgetter("compile"), "s", key="compile_seconds", spare=7),
     _numbers("SQNR", "dB", lambda model: _sqnr(_error(model)), "dB", digits=1, key="sqnr_db"),
@@ -254,7 +251,7 @@ _MODELS: Final[Sequence[Column[ModelResult]]] = (
 _MEMORY: Final[Sequence[Column[ModelResult]]] = (
     Column("model", value=attrgetter("path")),
     *(
-        _numbers(heading, "By", _memory(name), spare=spare)
+        _numbers(heading, "By", _of("memory", name), spare=spare)
         for heading, name, spare in (
             ("grown by a run", "run_growth", 6),
             ("allocated at once", "alive", 0),
@@ -279,16 +276,6 @@ _TENSORS: Final[Sequence[Column[TensorError]]] = (
     _numbers("of its own", "dB", attrgetter("own"), "dB", digits=1),
     _numbers("of all before it too", "dB", attrgetter("all"), "dB", digits=1),
 )
-
-
-def _notes(result: InferenceResult) -> Sequence[str]:
-    """Returns what numbers cannot show."""
-    notes = []
-    for each in result.models:
-        if each.accuracy is not None and each.accuracy.problem:
-            known = "known of all outputs" if each.accuracy.outputs else "known"
-            notes.append(f"{each.path}: its error is not {known}: {each.accuracy.problem}")
-    return notes
 
 
 # --- layers side by side, and what ran ----------------------------------------------------
@@ -474,7 +461,7 @@ _BACKEND: Final[Sequence[Column[BackendKernel]]] = (
 )
 
 
-def _findings(model: ModelResult, *, with_sources: bool) -> Sequence[str]:
+def _findings(model: ModelResult) -> Sequence[str]:
     """Returns the findings, what took longest first."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for each in model.findings:
@@ -486,7 +473,7 @@ def _findings(model: ModelResult, *, with_sources: bool) -> Sequence[str]:
         if others:
             share = share_text(sum(each.share for each in (first, *others)))
             sentence += f"; and {len(others):,} more for the same reason, {share} together"
-        shown.append(f"{sentence} ({first.source})" if with_sources else sentence)
+        shown.append(sentence)
     if more := sum(map(len, slowest[_MOST:])):
         shown.append(f"and {more:,} more, which took less time")
     return shown or ["nothing"]

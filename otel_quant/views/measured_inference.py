@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.base.environment import settings_from
-from otel_quant.export.otel.inference import RunContext
-from otel_quant.export.otel.inference import report as report_telemetry
+from otel_quant.export.otel.inference import RunContext, report
 from otel_quant.inference.results import InferenceResult
 from otel_quant.inference.subjects import Options
 from otel_quant.inference.torch_models import measure_models
 from otel_quant.views.html import fragment, page_text, write_page
 from otel_quant.views.inference import document, result_text
-from otel_quant.views.terminal import terminal_text
+from otel_quant.views.writers import terminal_text
 
 _TOP: Final = 10
 """Modules of each model in tables."""
@@ -114,5 +113,5 @@ def measure_inference(
     found = measure_models({str(name): each for name, each in models.items()}, inputs, options)
     settings = settings_from(os.environ, warn=False)
     if not settings.sdk_disabled:
-        report_telemetry(found, began_ns, time.time_ns(), RunContext(paths=settings.paths))
+        report(found, began_ns, time.time_ns(), RunContext(paths=settings.paths))
     return MeasuredInference(*(getattr(found, each.name) for each in fields(InferenceResult)))

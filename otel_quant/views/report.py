@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from statistics import median
 from typing import Final, NamedTuple
 
-from otel_quant.export.recording.layout import BENCH, INFERENCE
+from otel_quant.export.recording.event_file import BENCH, INFERENCE
 from otel_quant.recordings import summary
-from otel_quant.recordings.comparison.runs import FACTS
+from otel_quant.recordings.compared_runs import FACTS
 from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State
-from otel_quant.recordings.stacks import stacks_in
+from otel_quant.recordings.reader import stacks_in
 from otel_quant.schema import semconv
 from otel_quant.schema.units import cut, duration_text, moment_text, share_text
 from otel_quant.views.answer import ending_parts, outcome, sentences, whose
@@ -34,11 +34,12 @@ from otel_quant.views.document import (
     Table,
 )
 from otel_quant.views.html import page_text
-from otel_quant.views.show import model_parts
+from otel_quant.views.show import accuracy_tables, model_parts
 from otel_quant.views.stacks import links_of, page_parts
 from otel_quant.views.steps import (
     Subject,
     by_process,
+    end_of,
     memory_limit,
     process_name,
     step_table,
@@ -86,6 +87,8 @@ def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
             recording, subject.runs, caption=caption, with_rates=True, links=links_of(stacks)
         )
         yield Section("Steps", (table,))
+    if layers := accuracy_tables(recording):
+        yield Section("Accuracy of layers", layers)
     if stacks:
         yield Section("Python lines", page_parts(stacks))
     if process_tables:
@@ -179,19 +182,23 @@ def _processes_of(recording: Recording) -> tuple[str, list[Table]]:
     A process that has started others waits for them: only those are compared that one has started.
     """
     families = _families(recording)
-    processes = list(_in_order(families))
+    left = dict(
+        families
+    )  # an id may recur: of processes that name each other as parent none is the first
+    processes = [each for above in families for each in _in_order(left, above)]
     if len(processes) < 2:
         return "", []
-    steps = {above: list(_common_steps(family)) for above, family in families.items()}
     tables = []
-    if common := sorted(chain(*steps.values()), key=lambda each: -each.longest):
+    if common := sorted(
+        chain(*map(_common_steps, families.values())), key=lambda each: -each.longest
+    ):
         caption = "The same step in processes beside each other"
         table = Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
         tables.append(table.first(_MOST_STEPS, "shorter step"))
     # Ranks have one command, stages of a script one each
     is_alike = len({_command(each.runs[0]) for each in processes}) == 1
     table = Table.of(
-        _COLUMNS if is_alike else (_COLUMNS[0], _COMMAND, *_COLUMNS[1:]),
+        _COLUMNS if is_alike else (_COLUMNS[0], _COMMAND, *_COLUMNS[1:4], *_COLUMNS[5:]),
         processes,
         row=lambda each, cells: Row(cells, each.depth, state=each.state),
         id="processes",
@@ -201,14 +208,13 @@ def _processes_of(recording: Recording) -> tuple[str, list[Table]]:
     )
     tables.append(table.first(_MOST_PROCESSES, "process", "processes"))
     sentence = f"{len(processes):,} processes"
-    above, family = next((each for each in families.items() if len(each[1]) > 1), (None, []))
-    if family:
-        name = next((each.name for each in processes if each.runs[0].pid == above), "")
-        who = f"{name} started" if name else "no other one started"
-        of = f"of the {len(family):,} that {who}, " if len(family) < len(processes) else ""
-        took = duration_text(family[0].seconds)
-        sentence += f": {of}{family[0].name} took longest with {took}"
-        if steps[above] and family[0].ratio:
+    family = next((each for each in families.values() if len(each) > 1), None)
+    if family is not None:
+        beside = f" of {len(family):,} beside each other" if len(family) < len(processes) else ""
+        sentence += (
+            f": {family[0].name} took longest{beside} with {duration_text(family[0].seconds)}"
+        )
+        if any(_common_steps(family)) and family[0].ratio:
             sentence += f", {share_text(family[0].ratio - 1)} more than the median"
     return f"{sentence}.", tables
 
@@ -226,28 +232,25 @@ def _families(recording: Recording) -> dict[int | None, list[_Process]]:
             process_name(runs[0]) if above is None else f"process {runs[0].process}",
             runs,
             runs[0].start,
-            max(recording.duration if run.end is None else run.end for run in runs),
+            end_of(runs, recording.duration),
             max((peak.value for peak in peaks if peak is not None), default=None),
         )
         families.setdefault(above, []).append(process)
-    for above, family in families.items():
+    for family in families.values():
         typical = median(each.seconds for each in family) if len(family) > 1 else 0.0
         ratios = (each.seconds / typical if typical else 0.0 for each in family)
-        found = [each._replace(ratio=ratio) for each, ratio in zip(family, ratios, strict=True)]
-        families[above] = sorted(found, key=lambda each: -each.seconds)
+        family[:] = [each._replace(ratio=ratio) for each, ratio in zip(family, ratios, strict=True)]
+        family.sort(key=lambda each: -each.seconds)
     return families
 
 
-def _in_order(families: Mapping[int | None, Sequence[_Process]]) -> Iterator[_Process]:
-    """Yields each process before the ones that it has started; a circle, as a file may have it, last."""
-    left = dict(families)
-    while left:
-        waiting = list(reversed(left.pop(None if None in left else next(iter(left)))))
-        while waiting:
-            each = waiting.pop()
-            yield each
-            below = left.pop(each.runs[0].pid, ())
-            waiting += (child._replace(depth=each.depth + 1) for child in reversed(below))
+def _in_order(
+    families: dict[int | None, list[_Process]], above: int | None, depth: int = 0
+) -> Iterator[_Process]:
+    """Yields each process before the ones that it has started, and takes them out."""
+    for each in families.pop(above, ()):
+        yield each._replace(depth=depth)
+        yield from _in_order(families, each.runs[0].pid, depth + 1)
 
 
 class _Step(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import quote
 
-from otel_quant.export.recording.layout import REPORT
+from otel_quant.export.recording.event_file import REPORT
 from otel_quant.recordings.model import State
-from otel_quant.recordings.runs.fields import (
+from otel_quant.recordings.runs import (
     FAILED,
     LIBRARY,
     LISTED,
@@ -19,14 +20,13 @@ from otel_quant.recordings.runs.fields import (
     TIME,
     Field,
     Pivot,
+    Unreadable,
     is_least,
     unit_of,
 )
-from otel_quant.recordings.runs.fields import Row as Run
-from otel_quant.recordings.runs.reading import Unreadable
+from otel_quant.recordings.runs import Row as Run
 from otel_quant.recordings.summary import MEMORY_PEAK
 from otel_quant.schema.units import counted
-from otel_quant.views.data_formats import moment_json
 from otel_quant.views.document import (
     Cell,
     Column,
@@ -38,6 +38,7 @@ from otel_quant.views.document import (
     Section,
     Table,
 )
+from otel_quant.views.writers import moment_json
 
 _NONE: Final = "(none)"
 """What stands for a value that the runs of a row or a column do not have."""
@@ -48,6 +49,7 @@ _SPARE: Final[Mapping[str, int]] = {
     "SIZE": 3,
     "WRITTEN": 4,
     "WHEN": 5,
+    "METHOD": 6,
 }
 _MOST_ROWS: Final = 1000
 _MOST_PROBLEMS: Final = 100
@@ -199,22 +201,17 @@ def _note(pivot: Pivot) -> str:
 
 def _pivot_data(pivot: Pivot) -> dict[str, Any]:
     """Returns of each cell the median in bytes or seconds, and its runs."""
+    rows = []
+    for row in pivot.rows:
+        known = zip(pivot.columns, row.cells, strict=True)
+        cells = {name or _NONE: asdict(cell) for name, cell in known if cell is not None}
+        beside = dict(zip(pivot.beside, row.beside, strict=True))
+        rows.append({pivot.of_rows: row.name or None, **beside, "cells": cells})
     return {
         "rows": pivot.of_rows,
         "columns": pivot.of_columns,
         "value": pivot.value,
         "unit": unit_of(pivot.value),
-        "table": [
-            {
-                pivot.of_rows: row.name or None,
-                **dict(zip(pivot.beside, row.beside, strict=True)),
-                "cells": {
-                    column or _NONE: {"median": cell.median, "runs": cell.runs}
-                    for column, cell in zip(pivot.columns, row.cells, strict=True)
-                    if cell is not None
-                },
-            }
-            for row in pivot.rows
-        ],
+        "table": rows,
         "left_out": pivot.left_out,
     }

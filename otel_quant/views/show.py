@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
+from statistics import median
 from typing import Any, Final, TypeAlias
 
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import STATES, LastReading, RecordedRun, Recording, number
+from otel_quant.recordings.model import (
+    STATES,
+    LastReading,
+    RecordedRun,
+    Recording,
+    number,
+    path_text,
+    steps_in,
+)
 from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import MODEL_FIGURES
+from otel_quant.schema.records import LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
 from otel_quant.views.answer import ending_parts, outcome, sentences
 from otel_quant.views.document import (
@@ -38,7 +48,7 @@ from otel_quant.views.steps import (
     step_table,
     subject_of,
 )
-from otel_quant.views.text import listed, precision_text
+from otel_quant.views.text import cell_text, listed, precision_text
 
 
 def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> Document:
@@ -73,6 +83,7 @@ def _recording_parts(name: str, recording: Recording, most_steps: int | None) ->
     for title, run in runs.items():
         parts = _run_parts(recording, run, most_steps)
         yield from [Section(title, parts)] if len(runs) > 1 else parts
+    yield from accuracy_tables(recording)
     yield from model_parts(recording)
 
 
@@ -136,6 +147,7 @@ def _is_truncated(recording: Recording, run: RecordedRun) -> bool:
 _LIMITS: Final = {"cgroup": " (of the control group)", "physical": " (physical memory)"}
 
 _LONGEST_FACT: Final = 300
+_LONGEST_NOTE: Final = 600
 
 _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
     "GPUs": {"gpus": "{}"},
@@ -204,6 +216,55 @@ def _facts(recording: Recording, run: RecordedRun) -> Iterator[tuple[str, str]]:
             yield name, cut(", ".join(values), _LONGEST_FACT)
 
 
+# --- layers -------------------------------------------------------------------------------
+
+_MOST_LAYERS: Final = 10
+_MOST_TABLES: Final = 20
+
+
+def accuracy_tables(recording: Recording) -> list[Table]:
+    """Returns the worst layers of each step whose library has computed how well it has quantized them."""
+    by_measure: dict[tuple[str, str, int], list[LayerAccuracy]] = {}
+    for at, place in enumerate(steps_in(recording)):
+        for layer in place.step.layers:
+            by_measure.setdefault((layer.measure, path_text(place.path), at), []).append(layer)
+    tables = [
+        _worst_layers(layers, step, f"accuracy-{at}-{number}")
+        for number, ((_, step, at), layers) in enumerate(by_measure.items())
+    ]
+    if left_out := len(tables[_MOST_TABLES:]):
+        last = tables[_MOST_TABLES - 1]
+        more = f"{counted(left_out, 'later table')} left out."
+        tables[_MOST_TABLES - 1] = last._replace(note=f"{last.note} {more}")
+    return tables[:_MOST_TABLES]
+
+
+def _worst_layers(layers: Sequence[LayerAccuracy], step: str, name: str) -> Table:
+    first, finite = layers[0], [each.value for each in layers if each.value is not None]
+    facts = [f"{first.better.capitalize()} values are better."] if first.better else []
+    facts += [f"Median: {cell_text(_accuracy(median(finite)))}."] if finite else []
+    unit = f" ({first.unit})" if first.unit else ""
+    columns = (
+        Column[LayerAccuracy]("Layer", None, lambda each: cut(each.layer, _LONGEST_NAME)),
+        Column[LayerAccuracy](
+            cut(first.measure, _LONGEST_NAME) + unit,
+            "",
+            lambda each: _accuracy(each.value),
+            is_bar=first.better == "lower" and min(finite, default=-1) >= 0,
+        ),
+    )
+    title = f"{'Worst layers' if first.better else 'Layers'} of {step}, by {first.measure}"
+    table = Table.of(columns, worst_first(layers), id=name, title=title, note=" ".join(facts))
+    return table.first(_MOST_LAYERS, "layer")
+
+
+def _accuracy(value: float | None) -> Cell:
+    if value is None:
+        return "not finite"
+    is_nearly_1 = 0.99 < value < 1  # of a cosine what it lacks counts
+    return Quantity(value, "", digits=6) if is_nearly_1 else value
+
+
 # --- models -------------------------------------------------------------------------------
 
 _ROLES: Final = {"float": "Before (float)", "quantized": "After (quantized)"}
@@ -240,7 +301,7 @@ def _comparison(models: Mapping[str, Model]) -> Table:
     has_both = models.keys() >= _ROLES.keys()
     columns = [Column[Any]("Model")]
     columns += [Column(_ROLES.get(role, cut(role, _LONGEST_NAME)), "") for role in models]
-    columns += [Column("Change", "")] if has_both else []
+    columns += [Column("Change", "", spare=1)] if has_both else []
     rows = []
     for figure in MODEL_FIGURES:
         values = [number(_figures(model), figure.name) for model in models.values()]
@@ -250,6 +311,7 @@ def _comparison(models: Mapping[str, Model]) -> Table:
             unit = "M" if figure.unit.startswith("{") else figure.unit
             cells: list[Cell] = [f"{figure.heading[0].upper()}{figure.heading[1:]}"]
             behind = [_run(model) if figure.name == _STORED else "" for model in models.values()]
+            cells[0] = f"{cells[0]} (expected to run)" if any(behind) else cells[0]
             pairs = zip(values, behind, strict=True)
             cells += [Quantity(value, unit, after=run) for value, run in pairs]
             rows.append([*cells, *([_change(*values[:2])] if has_both else [])])
@@ -262,7 +324,7 @@ _RUN: Final = "expected_integer_mac_share"
 
 def _run(model: Model) -> str:
     share = number(_figures(model), _RUN)
-    return "" if share is None else f", expected to run {100 * share:.1f} %"
+    return "" if share is None else f" ({100 * share:.1f} %)"
 
 
 def _change(before: float | None, after: float | None) -> str:
@@ -318,7 +380,7 @@ def _notes(role: str, model: Model) -> Iterator[str]:
         facts.append(f"contractions {text}")
     facts += [f"{words} {listed(figures[key])}" for key, words in _MORE.items() if figures.get(key)]
     if facts:
-        yield f"{role.capitalize()} model: {'; '.join(cut(each, _LONGEST_FACT) for each in facts)}."
+        yield f"{role.capitalize()} model: {'; '.join(cut(each, _LONGEST_NOTE) for each in facts)}."
     if model.get("error"):
         yield f"The {role} model could not be costed: {cut(str(model['error']), _LONGEST_FACT)}"
 
@@ -425,7 +487,11 @@ def _last_reading(recording: Recording, run: RecordedRun, last: LastReading) -> 
         "relative_time_secs": round(last.time - run.start, 6),
         **figures,
         "open_steps": [
-            _known(step=step.name, samples=step.samples, expected_samples=step.expected_samples)
+            _known(
+                step=step.name,
+                **{f"{unit}s": done or None for unit, (done, _) in step.counts.items()},
+                **{f"expected_{unit}s": total for unit, (_, total) in step.counts.items()},
+            )
             for step in run.steps
             if step.index in last.open_steps
         ],

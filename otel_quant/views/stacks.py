@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from otel_quant.recordings.model import StepPath, name_text, path_text
-from otel_quant.recordings.stacks import SeenStack, by_call, by_line
-from otel_quant.schema.stacks import Amounts, Place, total_of
-from otel_quant.schema.units import duration_text, share_text, size
-from otel_quant.views.document import Box, Column, Flame, Lines, Part, Table
+from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in
+from otel_quant.schema.stacks import NOTHING, Amounts, Place, total_of
+from otel_quant.schema.units import cut, duration_text, share_text, size
+from otel_quant.views.document import ONE, Box, Column, Flame, Lines, Part, Table
 from otel_quant.views.text import printable
+
+if TYPE_CHECKING:
+    from otel_quant.recordings.side_by_side import Sample, Side
 
 Measure = Literal["time", "memory"]
 
@@ -52,21 +56,26 @@ _COLUMNS: Final[tuple[Column[_Line], ...]] = (
 def answer(stacks: Sequence[SeenStack], measure: Measure) -> str:
     """Returns which line has the most, one sentence without its full stop."""
     whole, lines = total_of(each.seen for each in stacks), by_line(stacks)
-    if measure == "memory" and whole.grown:
-        most = max(lines, key=lambda place: lines[place].grown)
-        share = share_text(lines[most].grown / whole.grown)
-        return f"{share} of the growth of memory was seen at {most.short}: {size(lines[most].grown)} of {size(whole.grown)}"
-    most = max(lines, key=lambda place: lines[place].time)
-    times = [duration_text(seen.time / 1e9) for seen in (lines[most], whole)]
-    share = share_text(lines[most].time / whole.time if whole.time else 0.0)
-    return f"{share} of the time was seen at {most.short}: {times[0]} of {times[1]}"
+    is_growth = measure == "memory" and whole.grown > 0
+
+    def of(seen: Amounts) -> float:
+        return seen.grown if is_growth else seen.time / 1e9
+
+    most = max(lines, key=lambda place: of(lines[place]))
+    share = share_text(of(lines[most]) / of(whole) if of(whole) else 0.0)
+    own, total = map(size if is_growth else duration_text, (of(lines[most]), of(whole)))
+    what = "growth of memory" if is_growth else "time"
+    return f"{share} of the {what} was seen at {most.short}: {own} of {total}"
 
 
 def parts(stacks: Sequence[SeenStack], measure: Measure) -> list[Part]:
     """Returns the lines of the program, and the lines of all code, with the most time or memory growth."""
+    calls = table(by_call(stacks), measure, _MOST)
+    title = f"Calls of the program with the most {_WORDS[measure]}"
+    note = f"With all that they call. {calls.note}".rstrip()
     return [
         Lines([f"{answer(stacks, measure)}."]),
-        _calls(stacks, measure),
+        calls._replace(title=title, note=note),
         _lines(stacks, measure),
     ]
 
@@ -74,12 +83,6 @@ def parts(stacks: Sequence[SeenStack], measure: Measure) -> list[Part]:
 def page_parts(stacks: Sequence[SeenStack]) -> list[Part]:
     """Returns what a page has: the lines drawn, and those with the most time and memory growth."""
     return [flame(stacks), *parts(stacks, "time"), _lines(stacks, "memory")]
-
-
-def _calls(stacks: Sequence[SeenStack], measure: Measure) -> Table:
-    found = table(by_call(stacks), measure, _MOST)
-    title = f"Calls of the program with the most {_WORDS[measure]}"
-    return found._replace(title=title, note=f"With all that they call. {found.note}".rstrip())
 
 
 def _lines(stacks: Sequence[SeenStack], measure: Measure) -> Table:
@@ -167,6 +170,100 @@ def table(lines: Mapping[Place, Amounts], measure: Measure, most: int | None = N
     )
     found = Table.of(_COLUMNS, rows)
     return found if most is None else found.first(most, "line")
+
+
+# --- two sides of a comparison ----------------------------------------------------------------
+
+# Times are without waits for a processor. The sampler sees a line about 20 times a second: what is less than three times the root
+# of the number of samples, less than a hundredth of the total, or differs within a side as well, is noise.
+
+_TELLING: Final = 0.1
+"""Part of a step's difference that a line makes at least where it is shown."""
+
+_INTERVAL: Final = 0.05
+"""Seconds between two samples."""
+
+_SMALL: Final = 0.01
+_MOST_LINES: Final = 5
+_LONGEST_NAME: Final = 80
+_LONGEST_LINE: Final = 120
+
+
+def _stacks_of(side: Side) -> list[list[SeenStack]]:
+    """Returns the stacks of each run of a side that has some."""
+    return [found for run in side.runs if (found := stacks_in(run.recording))]
+
+
+def _amount(seen: Amounts, is_time: bool) -> float:
+    """Returns seconds, or bytes of growth."""
+    return (seen.time - seen.waiting) / 1e9 if is_time else seen.grown
+
+
+def _is_clear(base: Sample, new: Sample, is_time: bool, whole: float = 0.0) -> bool:
+    """Whether a difference is more than noise."""
+    from otel_quant.recordings.side_by_side import difference  # only where sides are compared
+
+    sampled = 3 * math.sqrt((base.median + new.median) * _INTERVAL) if is_time else 1.0
+    return difference(base, new, max(sampled, _SMALL * whole)).is_clear
+
+
+def lines_of(sides: tuple[Side, Side], step: str, is_time: bool, change: float) -> Iterator[Table]:
+    """Yields the lines that make a tenth of a step's difference or more, if both sides know theirs."""
+    from otel_quant.recordings.side_by_side import Sample
+
+    known = [[by_line(of_step(run, step)) for run in _stacks_of(side)] for side in sides]
+    sign, rows = 1 if change > 0 else -1, []
+    for place in (
+        dict.fromkeys(line for side in known for run in side for line in run) if all(known) else ()
+    ):
+        before, after = (
+            Sample(tuple(_amount(run.get(place, NOTHING), is_time) for run in side))
+            for side in known
+        )
+        more = sign * (after.median - before.median)
+        if more >= _TELLING * abs(change) and _is_clear(before, after, is_time):
+            rows.append((place.text, before.median, after.median, sign * more))
+    if rows:
+        unit, what = ("s", "time of their own") if is_time else ("By", "memory growth")
+        columns: tuple[Column[Any], ...] = (
+            Column("LINE", longest=_LONGEST_LINE),
+            *(Column(side.name.upper(), unit, shown_in=ONE) for side in sides),
+            Column("DIFFERENCE", unit, shown_in=ONE, is_signed=True),
+        )
+        rows.sort(key=lambda row: -sign * row[-1])
+        title = f"Lines of {cut(step, _LONGEST_NAME)} with {'more' if sign > 0 else 'less'} {what}"
+        yield Table(columns, rows[:_MOST_LINES], title=title)
+
+
+def flame_of(sides: tuple[Side, Side]) -> Flame | None:
+    """Returns the lines of two sides in one graph, the means of their runs; None if one of them knows none."""
+    from otel_quant.recordings.side_by_side import Sample
+
+    base, new = map(_stacks_of, sides)
+    if not base or not new:
+        return None
+    runs = [*base, *new]
+    tree = Tree(each for run in runs for each in run)
+    rows = [[above, place, 0, 0, 0, 0, 0] for above, place in tree.rows]
+    for flag, is_time, unit in ((1, True, 1e6), (2, False, 1)):
+        totals, at = [], 0
+        for number, run in enumerate(runs):
+            column, count = (4, len(base)) if number < len(base) else (2, len(new))
+            own = [0.0] * len(tree.row_of)
+            own[at : at + len(run)] = [_amount(each.seen, is_time) for each in run]
+            for row, amount in zip(tree.row_of[at:], own[at : at + len(run)], strict=False):
+                rows[row][column + flag - 1] += round(amount * unit / count)
+            totals.append(tree.totals(own))
+            at += len(run)
+        samples = [
+            (Sample(values[: len(base)]), Sample(values[len(base) :]))
+            for values in zip(*totals, strict=True)
+        ]
+        whole = max(sample.median for sample in samples[0])
+        for counts, (before, after) in zip(rows, samples, strict=True):
+            counts[6] |= flag * _is_clear(before, after, is_time, whole)
+    names = tuple(side.name for side in sides)
+    return Flame(f"Lines of code, {' and '.join(names)}", list(tree.places), rows, sides=names)
 
 
 # --- for other tools --------------------------------------------------------------------------

@@ -83,15 +83,13 @@ def subject_of(recording: Recording) -> Subject:
         return Subject("", (), ())
     pids = {run.pid for run in recording.runs if run.pid is not None}
     above = [runs for runs in processes.values() if runs[0].parent_pid not in pids]
-    if _one_after_another(above, recording.duration):
+    above.sort(key=lambda runs: runs[0].start)
+    if all(
+        end_of(one, recording.duration) <= next_one[0].start for one, next_one in pairwise(above)
+    ):
         above = [[run for runs in above for run in runs]]
     runs, why = _most_telling(above or list(processes.values()), recording.duration)
     return Subject(process_name(runs[0]), runs, steps_in(recording, runs), why)
-
-
-def _one_after_another(processes: list[list[RecordedRun]], until: float) -> bool:
-    processes.sort(key=lambda runs: runs[0].start)
-    return all(_end(before, until) <= after[0].start for before, after in pairwise(processes))
 
 
 def _most_telling(
@@ -102,16 +100,19 @@ def _most_telling(
     for state in WORST_FIRST[:-1]:
         stopped = [runs for runs in processes if any(run.state == state for run in runs)]
         if stopped and state != "running":
-            first = min(stopped, key=lambda runs: _end(runs, until))
-            return first, f"the first of {len(stopped):,} that {STATES[state].of_several}"
+            first = min(stopped, key=lambda runs: end_of(runs, until))
+            several = f"the first of {len(stopped):,} that {STATES[state].of_several}"
+            return first, several if len(stopped) > 1 else f"which {STATES[state].verb}"
         if stopped:
             break
-    longest = max(processes, key=lambda runs: _end(runs, until) - runs[0].start)
+    longest = max(processes, key=lambda runs: end_of(runs, until) - runs[0].start)
     return longest, f"the slowest of {len(processes):,}"
 
 
-def _end(runs: Sequence[RecordedRun], until: float) -> float:
-    return max(until if run.end is None else run.end for run in runs)
+def end_of(runs: Sequence[RecordedRun], until: float) -> float:
+    """Returns when the last of some runs ended; of one that has no end, `until`."""
+    known = (run.gone if run.end is None else run.end for run in runs)
+    return max(until if end is None else end for end in known)
 
 
 # --- their rows ---------------------------------------------------------------------------

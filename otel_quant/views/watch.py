@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from otel_quant.base.files import open_regular
-from otel_quant.export.recording.layout import OUTPUT
+from otel_quant.export.recording.event_file import OUTPUT
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import PlacedStep, Recording, State, number, steps_in
 from otel_quant.recordings.reader import read
@@ -19,12 +19,11 @@ from otel_quant.schema import semconv, series
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
 from otel_quant.views.answer import ended_as, ending_lines, exceeded, time_left
-from otel_quant.views.cells import number_text
 from otel_quant.views.curves import grid_of
 from otel_quant.views.document import Column, Document, Row, Table
 from otel_quant.views.steps import process_name
-from otel_quant.views.terminal import terminal_text
-from otel_quant.views.text import printable
+from otel_quant.views.text import number_text, printable
+from otel_quant.views.writers import terminal_text
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -117,17 +116,14 @@ _SILENT: Final = 5.0
 
 def _progress(each: PlacedStep) -> list[str]:
     """Returns how far a step has come: ``sample 37 of 512``, ``about 30 min left``, and its line."""
-    step, sample = each.step, ""
-    if step.samples is not None or step.expected_samples is not None:
-        of = f" of {step.expected_samples:,}" if step.expected_samples is not None else ""
-        sample = f"sample {step.samples or 0:,}{of}"
+    step = each.step
     line = f"at {printable(step.line.short)}" if step.line is not None else ""
     silent = (
         each.end - each.run.last.time if step.end is None and each.run.last is not None else 0.0
     )
     if line and silent > _SILENT:  # something holds the GIL, or the process is stopped
         line += f" {duration_text(silent)} ago"
-    return list(filter(None, (sample, time_left(each.run, step), line)))
+    return list(filter(None, (str(step.counts), time_left(each.run, step), line)))
 
 
 # --- lines --------------------------------------------------------------------------------
@@ -311,16 +307,14 @@ class LiveView:
 
     def show(self) -> None:
         """Shows it until it is over, until :meth:`end` or Ctrl-C."""
-        try:
-            if not self._out.isatty() or os.environ.get("TERM") == "dumb":
-                view = PlainView()
-                for recording in self._looks(lambda: None):
-                    for line in view.lines(recording):
-                        print(line, file=self._out, flush=True)
-            else:
+        with suppress(KeyboardInterrupt):  # whoever looks has seen enough
+            if self._out.isatty() and os.environ.get("TERM") != "dumb":
                 self._on_a_terminal()
-        except KeyboardInterrupt:
-            pass  # whoever looks has seen enough
+                return
+            view = PlainView()
+            for recording in self._looks():
+                for line in view.lines(recording):
+                    print(line, file=self._out, flush=True)
 
     def end(self) -> None:
         """Has :meth:`show`, on another thread, look for the last time now."""
@@ -346,12 +340,6 @@ class LiveView:
         console = Console(file=self._out)
         newest: Looked | None = None
         log: list[str] = []
-
-        def draw() -> None:
-            # Again and again: the terminal may have another size.
-            if newest is not None:
-                live.update(screen(newest, *console.size, log), refresh=True)
-
         with Live(
             console=console,
             auto_refresh=False,
@@ -361,17 +349,14 @@ class LiveView:
             redirect_stderr=False,
         ) as live:
             self._live = live
-            try:
-                for recording in self._looks(draw):
-                    newest = Looked(recording)
-                    log = last_lines(self._path / OUTPUT)
-                    draw()
-            except KeyboardInterrupt:
-                pass
+            with suppress(KeyboardInterrupt):
+                for recording in self._looks():
+                    newest, log = Looked(recording), last_lines(self._path / OUTPUT)
+                    live.update(screen(newest, *console.size, log), refresh=True)
         if newest is not None:  # what stays when the screen is gone
             console.print(screen(newest, console.width, _LAST_ROWS, log))
 
-    def _looks(self, between: Callable[[], None]) -> Iterator[Recording]:
+    def _looks(self) -> Iterator[Recording]:
         while True:
             began = time.monotonic()
             is_last = self._once or self._ended.is_set()
@@ -379,9 +364,7 @@ class LiveView:
             yield recording
             if is_last or recording.state != "running":
                 return
-            until = time.monotonic() + max(_PAUSE, _SHARE * (time.monotonic() - began))
-            while (left := until - time.monotonic()) > 0 and not self._ended.wait(min(0.25, left)):
-                between()
+            self._ended.wait(max(_PAUSE, _SHARE * (time.monotonic() - began)))
 
 
 def last_lines(path: Path) -> list[str]:

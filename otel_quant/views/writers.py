@@ -1,14 +1,40 @@
-"""The five writers, by the names of ``--format``; here the writer of Markdown. The others are loaded when asked for."""
+"""The writers, by the names of ``--format``: for terminals, Markdown, CSV and JSON; ``html.py`` has the one of pages.
+
+`csv` and `json` are loaded when asked for, as pages are: a table in a terminal needs none of them.
+"""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from functools import cache, lru_cache
+from itertools import chain
+from types import GeneratorType
+from typing import Any, Final
 
-from otel_quant.views.cells import Texts, cell_text, row_of
-from otel_quant.views.document import Document, Facts, Lines, Part, Row, Section, Table
-from otel_quant.views.text import printable
+from otel_quant.schema.units import moment_text
+from otel_quant.views.document import (
+    Cell,
+    Column,
+    Document,
+    Facts,
+    Lines,
+    Part,
+    Row,
+    Section,
+    Table,
+)
+from otel_quant.views.text import (
+    Texts,
+    cell_text,
+    cells_of,
+    listed,
+    plain,
+    printable,
+    row_of,
+    width_of,
+)
 
 FORMATS: Final = ("table", "markdown", "json", "csv", "html")
 """What ``--format`` takes."""
@@ -18,18 +44,12 @@ def written(document: Document, form: str, width: int | None = None) -> Iterator
     """Yields a document in a format, piece by piece; ``width`` is the terminal's."""
     match form:
         case "table":
-            from otel_quant.views.terminal import terminal_lines
-
-            return terminal_lines(document, width)
+            return _parted(document.parts, width)
         case "markdown":
             return _markdown_parts(document.parts, 2)
         case "csv":
-            from otel_quant.views.data_formats import csv_lines
-
             return csv_lines(document)
         case "json":
-            from otel_quant.views.data_formats import json_lines
-
             return json_lines(document)
         case "html":
             from otel_quant.views.html import page_text
@@ -102,3 +122,241 @@ def _markdown_table(table: Table) -> Iterator[str]:
         shown[0] = "\u00a0" * 2 * row.depth + shown[0]
         shown += [_escaped(row.remark)] if has_remarks else []
         yield f"| {' | '.join(shown)} |\n"
+
+
+# --- Terminals ----------------------------------------------------------------------------
+
+_REMARKS: Final = Column[Any]("")
+"""The column behind the last one of a table."""
+
+_READABLE: Final = 24
+_SHORTEST: Final = 12
+"""Characters to which texts are cut rather than leave out a column; a spare one goes before."""
+
+
+def terminal_text(document: Document, width: int | None = None) -> str:
+    """Returns a document for a terminal of that width; None: as wide as the tables are."""
+    return "".join(_parted(document.parts, width))
+
+
+def _parted(parts: Iterable[Part], width: int | None) -> Iterator[str]:
+    for number, part in enumerate(parts):
+        if number:
+            yield "\n"
+        yield from _part(part, width)
+
+
+def _part(part: Part, width: int | None) -> Iterator[str]:
+    match part:
+        case Table():
+            if part.title:
+                yield f"{printable(part.title)}\n\n"
+            yield from _table(part, width)
+            yield from (f"{printable(line)}\n" for line in part.note.split("\n") if line)
+        case Facts():
+            names = max((len(name) for name, _ in part.rows), default=0)
+            lines = [part.title] if part.title else []
+            lines += [f"{name:{names}}  {cell_text(value)}".rstrip() for name, value in part.rows]
+            yield from (f"{printable(line)}\n" for line in lines)
+        case Lines():
+            mark = "- " if part.is_list else ""
+            yield from (f"{mark}{printable(line)}\n" for line in part.lines)
+        case Section():
+            yield f"{printable(part.title)}\n"
+            own = iter(part.parts)
+            for first in own:
+                if not isinstance(first, Lines):  # lines belong to their heading
+                    yield "\n"
+                yield from _parted(chain((first,), own), width)
+
+
+def _table(table: Table, width: int | None) -> Iterator[str]:
+    """Lays out a table, a line at a time."""
+    texts = Texts(table)
+    columns = (*texts.columns, _REMARKS)
+    head = [(*map(printable, texts.headings), "")]
+    if any(texts.units):
+        head.append((*texts.units, ""))
+    first, *others = (max(map(width_of, column)) for column in zip(*head, strict=True))
+    # A model has many nodes, most of them alike but for their names: what is alike is kept once.
+    shown: dict[tuple[Sequence[Cell], str], tuple[str, ...]] = {}
+    rows: list[tuple[str, tuple[str, ...]]] = []
+    for row in map(row_of, table.rows):
+        alike = (tuple(row.cells[1:]), row.remark)
+        if alike not in shown:
+            known = (*texts.whole((None, *row.cells[1:]))[1:], row.remark)
+            shown[alike] = rest = tuple(map(printable, known))
+            others = list(map(max, others, map(width_of, rest)))
+        name = "  " * row.depth + printable(texts.of(row.cells[:1])[0])
+        first = max(first, width_of(name))
+        rows.append((name, shown[alike]))
+    widths = _fitting(columns, [first, *others], width)
+    kept = [at for at, each in enumerate(widths) if each]
+
+    @cache
+    def behind(rest: tuple[str, ...]) -> str:
+        cells = (_padded(rest[at - 1], widths[at], columns[at].is_text) for at in kept[1:])
+        return "".join(f"  {cell}" for cell in cells)
+
+    def line(name: str, rest: tuple[str, ...]) -> str:
+        return f"{_padded(name, widths[0], columns[0].is_text)}{behind(rest)}".rstrip() + "\n"
+
+    yield from (line(names[0], names[1:]) for names in head)
+    # Remarks have no rule.
+    ruled = kept if head[0][kept[-1]] else kept[:-1]
+    yield "  ".join("-" * widths[at] for at in ruled) + "\n"
+    yield from (line(*row) for row in rows)
+    named = zip(texts.headings, widths, strict=False)
+    if gone := ", ".join(name for name, each in named if name and not each):
+        yield f"({printable(gone)}: in a wider terminal)\n"
+
+
+def _fitting(columns: Sequence[Column[Any]], widths: list[int], width: int | None) -> list[int]:
+    """Returns the widths that columns have in a terminal; 0 for those that are left out.
+
+    Spare columns are left out first, then texts are cut, then the last columns are left out.
+    """
+    if width is None:
+        return widths
+    texts = {at for at, column in enumerate(columns) if column.is_text}
+    kept = [at for at, each in enumerate(widths) if each or not at]
+
+    def excess(longest: int) -> int:
+        known = (min(widths[at], longest) if at in texts else widths[at] for at in kept)
+        return sum(known) + 2 * (len(kept) - 1) - width
+
+    for at in sorted(kept, key=lambda at: columns[at].spare):
+        if columns[at].spare and excess(_READABLE) > 0:
+            kept.remove(at)
+    for at in kept[:0:-1]:
+        if excess(_SHORTEST) > 0:
+            kept.remove(at)
+    longest = next(each for each in range(width, 0, -1) if each == 1 or excess(each) <= 0)
+    return [
+        0 if at not in kept else min(each, longest) if at in texts else each
+        for at, each in enumerate(widths)
+    ]
+
+
+def _padded(text: str, width: int, is_left: bool) -> str:
+    if width_of(text) > width:
+        is_name = " " not in text and ("/" in text or "." in text)  # its end tells it from others
+        text = f"…{text[1 - width :]}" if is_name else f"{text[: width - 1]}…"
+    while (blanks := width - width_of(text)) < 0:  # of wide letters
+        text = f"{text[:-2]}…"
+    return text + " " * blanks if is_left else " " * blanks + text
+
+
+# --- CSV and JSON, for programs: in bytes and seconds --------------------------------------
+
+# The start of a cell (after a comma, or a semicolon in some countries) and a character that makes
+# a spreadsheet read it as a formula; Japanese settings also accept the wide forms.
+_FORMULA: Final = re.compile("(^|[,;|])(?=[\\s\"']*[=+\\-@\uff1d\uff0b\uff0d\uff20])")
+
+
+def csv_lines(document: Document) -> Iterator[str]:
+    """Yields a document's table as CSV, a row at a time.
+
+    Texts may come from untrusted files: control characters are escaped, and an apostrophe is put
+    before a text that a spreadsheet would run as a formula.
+    """
+    import csv
+
+    if document.sheet is None:
+        return
+    table = document.sheet()
+    moments = [at for at, column in enumerate(table.columns) if column.unit == "time"]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    for cells in chain(([column.name for column in table.columns],), map(cells_of, table.rows)):
+        row = list(map(_csv_cell, cells))
+        for at in moments:
+            row[at] = moment_json(value) if isinstance(value := cells[at], int | float) else row[at]
+        writer.writerow(row)
+        yield stream.getvalue()
+        stream.seek(0)
+        stream.truncate()
+
+
+def moment_json(seconds: float) -> str:
+    """Returns a moment in UTC as programs read it: ``2026-11-22T06:59:00Z``."""
+    return f"{moment_text(seconds).replace(' ', 'T')}Z"
+
+
+@lru_cache(1 << 12, typed=True)  # shapes and names of types recur
+def _csv_cell(cell: Cell) -> str | int:
+    value = plain(cell)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    if isinstance(value, int):
+        return value
+    return _FORMULA.sub(r"\1'", printable(listed(value)))
+
+
+_DEEPEST: Final = 4
+"""How deep objects and lists have a line for each item: a line for a number would be thousands."""
+
+
+def json_lines(document: Document) -> Iterator[str]:
+    """Yields a document's data as JSON; an item of a list or an object of the fourth level on a line."""
+    data = document.data() if document.data is not None else dict(_named(document.parts))
+    yield from _laid_out(data, 0)
+    yield "\n"
+
+
+def _named(parts: Iterable[Part]) -> Iterator[tuple[str, Any]]:
+    for part in parts:
+        match part:
+            case Table():
+                names = [column.name for column in part.columns]
+                yield (
+                    part.id or "rows",
+                    [
+                        {
+                            name: plain(cell)
+                            for name, cell in zip(names, cells_of(row), strict=False)
+                            if cell is not None
+                        }
+                        for row in part.rows
+                    ],
+                )
+            case Facts():
+                yield part.title or "facts", {name: plain(value) for name, value in part.rows}
+            case Section():
+                yield part.title, dict(_named(part.parts))
+
+
+def _laid_out(value: Any, depth: int) -> Iterator[str]:
+    if depth == _DEEPEST or not value or not _is_deep(value):
+        yield _dumped(value)
+        return
+    items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    separator = opening
+    for key, item in items:
+        yield separator + "\n" + "  " * (depth + 1)
+        if key is not None:
+            yield f"{_dumped(str(key))}: "
+        is_row = key is None and isinstance(item, dict) and not any(map(_is_deep, item.values()))
+        yield from (_dumped(item),) if is_row else _laid_out(item, depth + 1)
+        separator = ","
+    yield f"\n{'  ' * depth}{closing}" if separator == "," else "[]"
+
+
+def _is_deep(value: object) -> bool:
+    return isinstance(value, dict | list | tuple | map | GeneratorType)
+
+
+def _dumped(value: object) -> str:
+    import json
+
+    try:
+        return json.dumps(value, default=str, allow_nan=False)
+    except ValueError:
+        from otel_quant.export.recording.event_file import finite
+
+        return json.dumps(finite(value), default=str)

@@ -165,10 +165,7 @@ def test_a_renamed_attribute_of_an_old_recording_is_read_under_its_new_name(tmp_
     before = Copied(tmp_path / "before", {})
     after = Copied(
         tmp_path / "after",
-        {
-            NAME: '"disk.read_calls", "By",',
-            KIND: f'{KIND} former=("disk.read_chars",),',
-        },
+        {NAME: '"disk.read_calls", "By",', KIND: f'{KIND} former=("disk.read_chars",),'},
     )
 
     def of_runs(copy: Copied, name: str) -> list[Any]:

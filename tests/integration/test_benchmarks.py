@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.fixtures.programs import clean_environment, run
 
 ROOT = Path(__file__).parents[2]
 RATIO = re.compile(r"^ratio: \d+\.\d+ ", re.MULTILINE)
@@ -31,14 +31,8 @@ def test_a_benchmark_runs_to_its_end_and_prints_its_ratio(
     command: tuple[str, ...], tmp_path: Path
 ) -> None:
     program, *options = command
-    finished = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks" / program), *options],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    benchmark = [sys.executable, ROOT / "benchmarks" / program, *options]
+    finished = run(benchmark, tmp_path, clean_environment({"PYTHONPATH": str(ROOT)}), 900)
     assert finished.returncode == 0, finished.stderr
     assert "Traceback" not in finished.stderr
     if program == "sampler.py" and "none without mprof" in finished.stdout:

@@ -13,30 +13,21 @@ from typing import Final
 
 import pytest
 
-from otel_quant.recordings.comparison.gate import Verdict, judge, parse
-from otel_quant.recordings.comparison.runs import ComparedRun, compared_run
-from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
+from otel_quant.recordings.compared_runs import ComparedRun, compared_run
+from otel_quant.recordings.gate import Verdict, judge, parse
 from otel_quant.recordings.model import path_text
 from otel_quant.recordings.reader import read
-from tests.fixtures.programs import PROGRAMS, Launched
+from otel_quant.recordings.side_by_side import Side, side_by_side
+from tests.fixtures.programs import Launched, reader
 
 COUNT: Final = 20
 
 PROGRAM: Final = """\
-import sys, time
 import numpy, onnx, otel_quant, psutil
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, quantize_static
+from onnxruntime.quantization import quantize_static
 
 folder, more_memory, more_time = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
-
-class Batches(CalibrationDataReader):
-    def __init__(self):
-        self.batches = iter([numpy.ones((1, 8), numpy.float32)] * 4)
-
-    def get_next(self):
-        batch = next(self.batches, None)
-        return None if batch is None else {"x": batch}
 
 with otel_quant.step("Model Loading"):
     weight = numpy_helper.from_array(numpy.ones((8, 8), numpy.float32), "w")
@@ -58,7 +49,7 @@ with otel_quant.step("Bias Correction"):  # computes
     for number in range(round(40e6 * (1 + more_time))):
         number * number
 
-quantize_static(f"{folder}/float.onnx", f"{folder}/int8.onnx", Batches())
+quantize_static(f"{folder}/float.onnx", f"{folder}/int8.onnx", Reader())
 """
 MEMORY, TIME = "memory.peak=10%", "duration=20%"
 LARGER: Final = ("Dataset Loading", MEMORY)
@@ -76,7 +67,7 @@ def test_a_recording_is_within_its_own_profile(tmp_path: Path) -> None:
     limits = [f"--fail-over={name}=1%" for name in ("duration", "memory.peak", "disk.write")]
     profile = "recording/quark_profile.yaml"
     for pair in ((profile, "recording"), ("recording", profile)):
-        done = launched.run_bare([str(PROGRAMS / "otel-quant"), "compare", *pair, *limits])
+        done = launched.otel_quant("compare", *pair, *limits)
         assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -87,7 +78,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[ComparedRun], l
     Every second pair has the processors to itself, as far as the machine lets it.
     """
     folder = tmp_path_factory.mktemp("runs")
-    (folder / "quantize.py").write_text(PROGRAM)
+    (folder / "quantize.py").write_text(reader(1, 8, samples="4") + PROGRAM)
 
     def run(number: int, *more: str) -> ComparedRun:
         path, model = folder / f"run-{number}-{more[0]}", folder / f"model-{number}-{more[0]}"

@@ -12,6 +12,7 @@ import yaml
 
 from otel_quant.cost import analyze
 from otel_quant.cost.graph import runtime_here
+from tests.fixtures.onnx_builder import floats, model_of_text
 from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop, reader
@@ -19,40 +20,26 @@ from tests.fixtures.programs import Workshop, reader
 FLOAT = """
     <ir_version: 8, opset_import: ["" : 17]>
     agraph (float[1, 3, 16, 16] x) => (float[1, 8, 16, 16] y)
-    { weight = RandomNormal <shape = [8, 3, 3, 3], seed = 1.0> ()
-      y = Conv <pads = [1, 1, 1, 1]> (x, weight) }
+    { y = Conv <pads = [1, 1, 1, 1]> (x, weight) }
 """
 
 STATIC = """
 import sys
-from quark.onnx import quantize_static
+from LIBRARY import quantize_static
 
 for name in sys.argv[1:]:
     quantize_static("float.onnx", name, Reader())
 """
-SCRIPT = reader(1, 3, 16, 16) + STATIC
-
 DYNAMIC = FLOAT.replace("float[1, ", "float[N, ")
 
-OF_ONNXRUNTIME = SCRIPT.replace("from quark.onnx", "from onnxruntime.quantization")
+ONNXRUNTIME = "onnxruntime.quantization"
+SCRIPT = reader(1, 3, 16, 16) + STATIC.replace("LIBRARY", ONNXRUNTIME)
 
 WITHOUT_CALIBRATION = """
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 quantize_dynamic("float.onnx", "int8.onnx", weight_type=QuantType.QUInt8)
 """
-
-pytestmark = pytest.mark.quark
-
-
-def write_float(path: Path, text: str) -> None:
-    import numpy as np
-
-    model = onnx.parser.parse_model(text)
-    weight = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "weight"))
-    del model.graph.node[0]
-    onnx.save(model, path)
 
 
 def quantize(
@@ -63,7 +50,7 @@ def quantize(
     script: str = SCRIPT,
     **env: str,
 ) -> None:
-    write_float(folder / "float.onnx", model)
+    onnx.save(model_of_text(model, **floats(0, weight=(8, 3, 3, 3))), folder / "float.onnx")
     variables = {**otlp.environment("grpc"), "OTEL_QUANT_PROFILE": "profile.yaml", **env}
     done = Workshop(folder).script(script).run(variables, *outputs, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -153,13 +140,14 @@ ModelQuantizer(config).quantize_model("float.onnx", "bf16.onnx", Reader())
 
 
 @pytest.mark.parametrize(
-    ("library", "more"), [("quark.onnx", BFLOAT16), ("onnxruntime.quantization", "")]
+    ("library", "more"),
+    [pytest.param("quark.onnx", BFLOAT16, marks=pytest.mark.quark), (ONNXRUNTIME, "")],
 )
 def test_open_lengths_of_a_model_are_taken_from_the_samples(
     library: str, more: str, tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
     """Also for a format that is not calibrated, as BF16 is not."""
-    script = reader(4, 3, 16, 16) + STATIC.replace("from quark.onnx", f"from {library}") + more
+    script = reader(4, 3, 16, 16) + STATIC.replace("LIBRARY", library) + more
     quantize(tmp_path, otlp, "int8.onnx", model=DYNAMIC, script=script)
 
     names = ("int8.onnx", "bf16.onnx") if more else ("int8.onnx",)
@@ -189,7 +177,7 @@ def test_models_that_cannot_be_costed_are_warnings_and_the_script_continues(
     tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
     off = {"OTEL_QUANT_COST_TIMEOUT": "0", "OTEL_QUANT_PATHS": "false"}
-    quantize(tmp_path, otlp, "int8.onnx", script=OF_ONNXRUNTIME, **off)
+    quantize(tmp_path, otlp, "int8.onnx", **off)
 
     late = (
         "the time limit passed; expected a longer one: --time-limit, in a quantization "
@@ -212,6 +200,6 @@ def test_models_that_cannot_be_costed_are_warnings_and_the_script_continues(
 
 
 def test_cost_can_be_switched_off(tmp_path: Path, otlp: OtlpReceiver) -> None:
-    quantize(tmp_path, otlp, "int8.onnx", script=OF_ONNXRUNTIME, OTEL_QUANT_COST="false")
+    quantize(tmp_path, otlp, "int8.onnx", OTEL_QUANT_COST="false")
     assert otlp.spans_named("model cost") == []
     assert "onnx_model_cost" not in yaml.safe_load((tmp_path / "profile.yaml").read_text())

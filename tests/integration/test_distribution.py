@@ -1,4 +1,4 @@
-"""What is released: the wheel has the package, and does the main job where nothing else is installed."""
+"""What is released: the wheel has the package, does the main job where nothing else is installed, and goes beside other packages."""
 
 from __future__ import annotations
 
@@ -82,14 +82,45 @@ def test_the_folder_of_the_instrumentation_image_instruments_a_program(
     path = f"{folder}/opentelemetry/instrumentation/auto_instrumentation:{folder}"
     code = "import sitecustomize, runpy; runpy.run_path('quantize.py')"
     environment = {
-        "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": path,
-        "OTEL_TRACES_EXPORTER": "console",
-        "OTEL_METRICS_EXPORTER": "none",
-        "OTEL_LOGS_EXPORTER": "none",
-    }
+        "PATH": "/usr/bin:/bin", "PYTHONPATH": path, "OTEL_TRACES_EXPORTER": "console",
+        "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none",
+    }  # fmt: skip
     out = subprocess.run(
         [sys.executable, "-S", "-c", code],
         cwd=tmp_path, env=environment, check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     assert '"name": "Calibration"' in out
+
+
+INSTRUMENTATIONS = (
+    "aiohttp-client", "asyncio", "fastapi", "flask", "grpc", "httpx", "logging", "requests",
+    "sqlalchemy", "threading", "urllib3",
+)  # fmt: skip
+YEAR_AGO = {"opentelemetry-sdk": "1.38.0", "opentelemetry-instrumentation": "0.59b0"}
+"""The releases of October 2025."""
+
+
+def resolved(folder: Path, extra: str, *requirements: str) -> dict[str, str]:
+    """Returns the versions that a resolver chooses for otel-quant with other requirements."""
+    wanted = folder / "requirements.in"
+    wanted.write_text("\n".join(requirements))
+    printed = run(
+        sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate",
+        "--extra", extra, ROOT / "pyproject.toml", wanted, cwd=folder,
+    )  # fmt: skip
+    pairs = (line.partition(" ")[0].split("==") for line in printed.splitlines())
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+
+
+@pytest.mark.parametrize("extra", ["otlp", "quark"])
+@pytest.mark.parametrize("release", [YEAR_AGO, {}], ids=["of a year ago", "of today"])
+def test_the_package_installs_beside_common_instrumentations(
+    tmp_path: Path, release: dict[str, str], extra: str
+) -> None:
+    others = [f"opentelemetry-instrumentation-{name}" for name in INSTRUMENTATIONS]
+    versions = resolved(
+        tmp_path, extra, *others, *(f"{name}=={version}" for name, version in release.items())
+    )
+
+    assert versions.keys() >= {*others, "psutil"}
+    assert {name: versions[name] for name in release} == release

@@ -1,18 +1,19 @@
-"""``otel_quant.run()``: it instruments the libraries itself, and gives the figures of its block."""
+"""``otel_quant.run()``, in a program and in a real notebook: it instruments the libraries itself, and gives the figures of its block."""
 
 from __future__ import annotations
 
 import json
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_quant.recordings import summary
-from otel_quant.recordings.profile_reader import parse
 from otel_quant.recordings.reader import read
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import FLOAT_MODEL, Workshop, run_script
+from tests.fixtures.programs import FLOAT_MODEL, Workshop, run_script, steps_in
 
 WITHOUT_SDK = "import sys\nsys.modules['opentelemetry.sdk'] = None\n"
 
@@ -96,31 +97,22 @@ def test_a_block_has_the_same_values_as_all_commands(tmp_path: Path) -> None:
     assert {"memory_delta", "disk_read_chars", "cpu_wait", "page_faults_major"} <= known.keys()
 
 
-def test_each_of_two_blocks_has_its_own_steps_and_a_later_call_has_none(
+def test_a_requested_file_shows_the_same_table_as_the_run_without_the_calls_after_it(
     tmp_path: Path,
 ) -> None:
     out, err = run_script(
         tmp_path,
         QUANTIZING
-        + "first = None\n"
         + NOTEBOOK_SNIPPET.replace(" run:", " first:")
-        + NOTEBOOK_SNIPPET
-        + "quantize()\nprint([len(r.steps) for r in (first, run)], first.id != run.id)",
-    )
-
-    assert (out.splitlines()[-1], "otel_quant" in err) == ("[2, 2] True", False)
-
-
-def test_a_requested_file_shows_the_same_table_as_the_run(tmp_path: Path) -> None:
-    out, _ = run_script(
-        tmp_path,
-        QUANTIZING
         + NOTEBOOK_SNIPPET.replace("run()", "run(profile='p.yaml')")
-        + "print(run)\n"
-        + "from otel_quant.cli import main\nprint('=====')\nmain(['show', 'p.yaml'])\n",
+        + "quantize()\nprint([len(r.steps) for r in (first, run)], first.id != run.id)\n"
+        + "from otel_quant.cli import main\nprint(run)\nprint('=====')\nmain(['show', 'p.yaml'])\n",
     )
 
-    printed, _, shown = out.partition("=====\n")
+    assert "otel_quant" not in err
+    _, found, printed = out.partition("[2, 2] True\n")
+    assert found
+    printed, _, shown = printed.partition("=====\n")
     assert printed == shown.partition("\n")[2]  # the name of the program is that of a file
     for expected in (
         "Quantization (Dynamic)",
@@ -131,30 +123,43 @@ def test_a_requested_file_shows_the_same_table_as_the_run(tmp_path: Path) -> Non
         assert expected in printed
 
 
-@pytest.mark.parametrize(
-    ("path", "environ"),
-    [("p.yaml", {}), ("p.yaml", {"OTEL_QUANT_YAML_STRICT": "true"}), ("/proc/none/p.yaml", {})],
-    ids=["a file", "a strict file", "a file that cannot be written"],
-)
-def test_a_run_prints_its_table_if_the_file_is_lost(
-    tmp_path: Path, path: str, environ: dict[str, str]
-) -> None:
-    out, _ = run_script(
-        tmp_path,
-        f"""
+LOST = """
 import otel_quant, os
-with otel_quant.run(profile={path!r}) as run:
-    if {path!r} == "p.yaml":
-        os.remove("p.yaml")
+with otel_quant.run(profile="{path}") as run:
+    if os.path.exists("{path}"):
+        os.remove("{path}")
     with otel_quant.step("a"):
         pass
 print(run)
-""",
-        **environ,
-    )
+"""
+OPEN = """
+import otel_quant
+with otel_quant.run() as run, otel_quant.step("a"):
+    print(run)
+"""
 
+
+@pytest.mark.parametrize(
+    ("script", "environ", "status"),
+    [
+        (LOST.format(path="p.yaml"), {}, "ok"),
+        (LOST.format(path="p.yaml"), {"OTEL_QUANT_YAML_STRICT": "true"}, "ok"),
+        (LOST.format(path="/proc/none/p.yaml"), {}, "ok"),
+        (OPEN, {}, "open"),
+    ],
+    ids=[
+        "a lost file",
+        "a lost strict file",
+        "a file that cannot be written",
+        "a run that goes on",
+    ],
+)
+def test_a_run_prints_its_table_without_a_file(
+    tmp_path: Path, script: str, environ: dict[str, str], status: str
+) -> None:
+    out, _ = run_script(tmp_path, script, **environ)
     [line] = [line for line in out.splitlines() if line.startswith("a  ")]
-    assert line.endswith("  ok")
+    assert line.endswith(f"  {status}")
     assert "truncated" not in out
 
 
@@ -253,6 +258,16 @@ show(run)
 """,
         "[('a', None, None), ('b', None, None)] None None\n",
     ),
+    "a run that has not ended has no total, and one that recorded nothing no table": (
+        """
+with otel_quant.run() as run:
+    with otel_quant.step("a"):
+        pass
+    print(run.total, run.memory_peak, run.duration, len(run.steps))
+print(otel_quant.Run())
+""",
+        "None None None 1\nthe run has recorded nothing\n",
+    ),
     "no message is kept where paths are switched off": (
         """
 os.environ["OTEL_QUANT_PATHS"] = "false"
@@ -272,27 +287,6 @@ print("/home" in str(run) or "script.py" in str(run))
 @pytest.mark.parametrize(("script", "printed"), BLOCKS.values(), ids=BLOCKS)
 def test_a_block(tmp_path: Path, script: str, printed: str) -> None:
     assert run_script(tmp_path, IN_ONE_LINE + script) == (printed, "")
-
-
-def test_a_run_that_is_still_going_and_one_that_recorded_nothing_can_be_printed(
-    tmp_path: Path,
-) -> None:
-    out, _ = run_script(
-        tmp_path,
-        """
-import otel_quant
-with otel_quant.run() as run:
-    with otel_quant.step("a"):
-        print(run)
-    print(run.total, run.memory_peak, run.duration, len(run.steps))
-print(otel_quant.Run())
-""",
-    )
-
-    assert "a     " in out
-    [line] = [line for line in out.splitlines() if line.startswith("a  ")]
-    assert line.endswith("  open")
-    assert out.splitlines()[-2:] == ["None None None 1", "the run has recorded nothing"]
 
 
 def test_each_block_in_an_instrumented_program_has_its_own_trace_and_file(
@@ -317,8 +311,68 @@ with run(profile="second.yaml"), step("b"):
     runs = otlp.spans_named("quantization")
     assert len({run.trace_id for run in runs}) == len(runs)
     assert {frozenset(run.attributes) for run in runs} == {frozenset(runs[0].attributes)}
-    steps = {path.name: parse(path.read_text()).records for path in workshop.folder.glob("*.yaml")}
-    assert {name: [record["step"] for record in records] for name, records in steps.items()} == {
+    assert {path.name: steps_in(path) for path in workshop.folder.glob("*.yaml")} == {
         "first.yaml": ["Start", "a Start", "a End", "End"],
         "second.yaml": ["Start", "b Start", "b End", "End"],
     }
+
+
+TAGS = {"div", "p", "br", "table", "thead", "tbody", "tr", "th", "td"}
+
+
+def cells_of(html: str) -> list[str]:
+    """Returns the cells of the tables in a piece of HTML, which has the tags of a table and no colours."""
+    assert set(re.findall(r"<(\w+)", html)) == TAGS
+    for tag in TAGS - {"br"}:
+        assert len(re.findall(rf"<{tag}[ >]", html)) == html.count(f"</{tag}>")
+    # The page's own colours are readable, light or dark.
+    assert not any(
+        "color" in style or "background" in style for style in re.findall('style="(.*?)"', html)
+    )
+    return [unescape(cell) for cell in re.findall(r"<t[hd](?: [^>]*)?>(.*?)</t[hd]>", html)]
+
+
+def outputs_of(folder: Path, *cells: str) -> list[list[dict[str, Any]]]:
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+    )
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    return [cell.outputs for cell in notebook.cells]
+
+
+def test_the_snippet_of_the_readme_shows_its_steps_as_a_table(tmp_path: Path) -> None:
+    *_, shown, printed, figures, failed = outputs_of(
+        tmp_path,
+        QUANTIZING,
+        "import otel_quant\nwith otel_quant.run() as run:\n    quantize()",
+        "run",
+        "print(run)",
+        "[step.name for step in run.steps], run.memory_peak > 0, run.error",
+        "with otel_quant.run() as other:\n"
+        "    try:\n"
+        "        with otel_quant.step('<b>| bold'):\n"
+        "            raise ValueError('<script>alert(1)</script>')\n"
+        "    except ValueError:\n"
+        "        pass\n"
+        "other",
+    )
+
+    [result] = shown
+    cells = cells_of(result["data"]["text/html"])
+    assert cells[:4] == ["STEP", "START s", "TIME s", "%"]
+    assert "Quantization (Dynamic)" in cells
+    [text] = printed
+    assert result["data"]["text/plain"] + "\n" == text["text"]
+    assert text["text"].startswith("Memory peaked at ")
+    [values] = figures
+    assert values["data"]["text/plain"] == (
+        "(['Quantization (Dynamic)', 'Post-process'], True, None)"
+    )
+    [result] = failed
+    cells = cells_of(result["data"]["text/html"])
+    assert "<b>| bold" in cells
+    assert "failed: ValueError: <script>alert(1)</script>" in cells

@@ -111,18 +111,9 @@ def test_every_signal_is_sent(tmp_path: Path) -> None:
                          "Calibration End", "End"))
         ],
         "metrics": [
-            "quant.run.disk.io",
-            "quant.run.last_seen",
-            "quant.run.memory.limit",
-            "quant.run.memory.peak",
-            "quant.run.memory.usage",
-            "quant.run.start",
-            "quant.step.active",
-            "quant.step.cpu.time",
-            "quant.step.disk.io",
-            "quant.step.duration",
-            "quant.step.memory.growth",
-            "quant.step.memory.peak",
+            "quant.run.disk.io", "quant.run.last_seen", "quant.run.memory.limit", "quant.run.memory.peak",
+            "quant.run.memory.usage", "quant.run.start", "quant.step.active", "quant.step.cpu.time",
+            "quant.step.disk.io", "quant.step.duration", "quant.step.memory.growth", "quant.step.memory.peak",
         ],
     }  # fmt: skip
 

@@ -1,21 +1,16 @@
 """Sends an artificial run to a Collector through the real SDK, with the names of `semconv`.
 
-For what a test machine cannot do (a run on a GPU) and for runs of a size or an end that a
-real quantization does not have on command. Every attribute that the contract puts on a
-span or a record is sent, with its example as its value, so that a query for any of them
-finds something.
+For what a test machine cannot do: a run on a GPU, with more memory than it may have. Every attribute
+that the contract puts on a span or a record is sent, with its example as its value, so that a query
+for any of them finds something.
 
-    python artificial_run.py {good,failed,killed} [--name N] [--model P] [--method M] [--gpu] [--seconds S]
-        [--began SECONDS_AGO]
-
-Prints the trace id when it begins. With `killed` it stays in its third step for ever and
-prints a second line when the Collector has everything up to there.
+Argument: the run of an inference, to which it gives the speed-up that only some inferences have.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
+import sys
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -32,7 +27,6 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span, Status, StatusCode
 
 from otel_quant.export.otel.service_name import model_name
 from otel_quant.schema import catalog, semconv
@@ -40,6 +34,11 @@ from otel_quant.schema.stacks import Amounts, Place, top_lines
 
 STEPS = ("Model Caching", "Pre-process", "Calibration", "Quantization (Static)", "Post-process")
 GIB = 1 << 30
+NAME = "artificial resnet50 2026-11-22T09:30:00.123Z"
+MODEL, METHOD = "models/resnet50.onnx", "Percentile"
+SECONDS_OF_A_STEP = 0.4
+LIMIT = GIB
+"""Of its memory, which has this at its start."""
 READ_BETWEEN = 37 * GIB
 """Memory in use between two checkpoints of a calibration, more than at any of them."""
 LIBRARY = {semconv.LIBRARY_NAME: "amd-quark"}
@@ -59,14 +58,14 @@ LINES = {
 }
 
 
-def examples(place: semconv.Place, gpu: bool, role: str = "quantized") -> dict[str, object]:
+def examples(place: semconv.Place, role: str = "quantized") -> dict[str, object]:
     """Returns every attribute of a place with its example as its value."""
     found: dict[str, object] = {}
     for attribute in catalog.attributes_on(place):
         name = attribute.name.replace("<role>", role)
         for part, value in VARIABLE_PARTS.items():
             name = name.replace(part, value)
-        if name == semconv.ERROR_TYPE or (not gpu and ".gpu." in name):
+        if name == semconv.ERROR_TYPE:
             continue
         if attribute.type.endswith("[]"):
             found[name] = [attribute.example]
@@ -78,18 +77,17 @@ def examples(place: semconv.Place, gpu: bool, role: str = "quantized") -> dict[s
 class ArtificialRun:
     """One run and the providers that send it."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self.arguments = arguments
+    def __init__(self) -> None:
         self.active = dict.fromkeys(STEPS, -1)
         self.memory = GIB
         self.samples = 0
-        self.began = time.time() - arguments.began
+        self.began = time.time()
         self.ended: list[float] = []
-        self.name = {semconv.RUN_NAME: arguments.name}
+        self.name = {semconv.RUN_NAME: NAME}
         self.start = {
             **self.name,
-            semconv.INPUT_NAME: model_name(arguments.model),
-            semconv.CALIBRATION_METHOD: arguments.method,
+            semconv.INPUT_NAME: model_name(MODEL),
+            semconv.CALIBRATION_METHOD: METHOD,
             semconv.CONFIG_NAME: "XINT8",
         }
         resource = Resource.create()
@@ -115,7 +113,7 @@ class ArtificialRun:
             semconv.RUN_END: lambda _: [Observation(end, self.name) for end in self.ended],
             semconv.RUN_MEMORY_PEAK: lambda _: [Observation(self.memory, self.name)],
             semconv.RUN_MEMORY_USAGE: lambda _: [Observation(self.memory)],
-            semconv.RUN_MEMORY_LIMIT: lambda _: [Observation(self.arguments.limit_gib * GIB)],
+            semconv.RUN_MEMORY_LIMIT: lambda _: [Observation(LIMIT)],
             semconv.RUN_DISK_IO: lambda _: [
                 Observation(self.memory // 8, {semconv.DISK_IO_DIRECTION: "read"}),
                 Observation(self.memory // 16, {semconv.DISK_IO_DIRECTION: "write"}),
@@ -123,6 +121,7 @@ class ArtificialRun:
             "quant.run.cache.disk.usage": lambda _: [Observation(self.memory // 4)],
             **dict.fromkeys(GPU_METRICS, self.observe_gpu),
             semconv.CALIBRATION_PROGRESS: self.observe_progress,
+            semconv.STEP_LAYER_PROGRESS: self.observe_progress,
             **dict.fromkeys(
                 (semconv.FORECAST_TIME_LEFT, semconv.FORECAST_MEMORY, semconv.FORECAST_STALLED),
                 self.observe_forecast,
@@ -160,13 +159,12 @@ class ArtificialRun:
             yield Observation(self.memory * 2, labels_of("Calibration"))
 
     def observe_gpu(self, _: CallbackOptions) -> Iterable[Observation]:
-        if self.arguments.gpu:
-            yield Observation(self.memory // 2, GPU)
+        yield Observation(self.memory // 2, GPU)
 
     def attributes(self, place: semconv.Place, **more: object) -> dict[str, object]:
         """Returns the attributes of a place, of this run; `more` has names in `semconv`."""
         own = {getattr(semconv, name): value for name, value in more.items()}
-        return examples(place, self.arguments.gpu) | self.name | own
+        return examples(place) | self.name | own
 
     def log(
         self,
@@ -192,53 +190,34 @@ class ArtificialRun:
         self.log(semconv.CHECKPOINT_EVENT, name, attributes)
 
     def step(self, index: int, name: str) -> None:
-        arguments = self.arguments
         attributes = self.attributes(
-            "step", STEP_NAME=name, STEP_KIND=name, STEP_INDEX=index, INPUT_PATH=arguments.model,
-            CALIBRATION_METHOD=arguments.method,
+            "step", STEP_NAME=name, STEP_KIND=name, STEP_INDEX=index, INPUT_PATH=MODEL,
+            CALIBRATION_METHOD=METHOD,
         )  # fmt: skip
         began = time.monotonic()
-        with self.tracer.start_as_current_span(
-            name, attributes=attributes, record_exception=False, set_status_on_exception=False
-        ) as span:
+        with self.tracer.start_as_current_span(name, attributes=attributes):
             self.active[name] = 1
             self.checkpoint(f"{name} Start", "start", name)
             labels = labels_of(name)
-            try:
-                while time.monotonic() - began < arguments.seconds / len(STEPS):
-                    self.memory += GIB // 64
-                    if name == "Calibration":
-                        self.samples += 1
-                        self.instruments[semconv.CALIBRATION_SAMPLES].add(1, labels)
-                    time.sleep(0.05)
+            while time.monotonic() - began < SECONDS_OF_A_STEP:
+                self.memory += GIB // 64
                 if name == "Calibration":
-                    reading = self.attributes("reading", STEP_NAME=name)
-                    reading[f"{semconv.READING_PREFIX}memory"] = READ_BETWEEN
-                    self.log(semconv.READING_EVENT, name, reading)
-                    warning = self.attributes("forecast", STEP_NAME=name)
-                    lines = self.attributes("lines", STEP_NAME=name)
-                    self.log(semconv.LINES_EVENT, top_lines(LINES), lines)
-                    grows = f"{name}: memory grows"
-                    self.log(semconv.FORECAST_EVENT, grows, warning, SeverityNumber.WARN)
-                if name == "Calibration" and arguments.outcome == "killed":
-                    self.wait_to_be_killed()
-                if name == "Quantization (Static)" and arguments.outcome == "failed":
-                    raise MemoryError(f"no memory for {name}")
-            except MemoryError as error:
-                labels[semconv.ERROR_TYPE] = "MemoryError"
-                fail(span, error)
-                raise
-            finally:
-                self.active[name] = 0
-                self.record(time.monotonic() - began, labels)
-                self.checkpoint(f"{name} End", "end", name)
-
-    def wait_to_be_killed(self) -> None:
-        for provider in (self.spans, self.metrics, self.logs):
-            provider.force_flush()
-        print("to be killed", flush=True)
-        while True:
-            time.sleep(1)
+                    self.samples += 1
+                    self.instruments[semconv.CALIBRATION_SAMPLES].add(1, labels)
+                    self.instruments[semconv.STEP_LAYERS].add(1, labels)
+                time.sleep(0.05)
+            if name == "Calibration":
+                reading = self.attributes("reading", STEP_NAME=name)
+                reading[f"{semconv.READING_PREFIX}memory"] = READ_BETWEEN
+                self.log(semconv.READING_EVENT, name, reading)
+                warning = self.attributes("forecast", STEP_NAME=name)
+                lines = self.attributes("lines", STEP_NAME=name)
+                self.log(semconv.LINES_EVENT, top_lines(LINES), lines)
+                grows = f"{name}: memory grows"
+                self.log(semconv.FORECAST_EVENT, grows, warning, SeverityNumber.WARN)
+            self.active[name] = 0
+            self.record(time.monotonic() - began, labels)
+            self.checkpoint(f"{name} End", "end", name)
 
     def record(self, seconds: float, labels: dict[str, str]) -> None:
         made = self.instruments
@@ -247,15 +226,14 @@ class ArtificialRun:
         made["quant.step.cache.disk.peak"].record(self.memory // 4, labels)
         made[semconv.STEP_MEMORY_GROWTH].set(self.memory // 4, labels)
         made["quant.custom.accuracy"].set(97.8, {semconv.STEP_KIND: labels[semconv.STEP_KIND]})
-        if self.arguments.gpu:
-            made[semconv.STEP_GPU_MEMORY_PEAK].set(self.memory // 2, labels | GPU)
+        made[semconv.STEP_GPU_MEMORY_PEAK].set(self.memory // 2, labels | GPU)
         for direction in ("read", "write"):
             made[semconv.STEP_DISK_IO].add(4096, labels | {semconv.DISK_IO_DIRECTION: direction})
         for mode in ("user", "system"):
             made[semconv.STEP_CPU_TIME].add(seconds / 2, labels | {semconv.CPU_MODE: mode})
 
     def cost(self, role: str, share: float) -> None:
-        attributes = examples("cost", self.arguments.gpu, role) | self.name
+        attributes = examples("cost", role) | self.name
         attributes[semconv.MODEL_ROLE] = role
         with self.tracer.start_as_current_span(semconv.COST_SPAN, attributes=attributes):
             for name, value in (
@@ -265,39 +243,27 @@ class ArtificialRun:
             ):
                 self.instruments[name].set(value, {semconv.MODEL_ROLE: role})
 
-    def send(self) -> None:
-        arguments = self.arguments
-        attributes = examples("run", arguments.gpu) | examples("run", arguments.gpu, "float")
-        with self.tracer.start_as_current_span(
-            semconv.ROOT_SPAN,
-            start_time=int(self.began * 1e9),
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as root:
-            trace_id = f"{root.get_span_context().trace_id:032x}"
-            self.start[semconv.RUN_TRACE_ID] = trace_id
-            print(trace_id, flush=True)
+    def send(self, measured: str) -> None:
+        attributes = examples("run") | examples("run", "float")
+        with self.tracer.start_as_current_span(semconv.ROOT_SPAN) as root:
+            self.start[semconv.RUN_TRACE_ID] = f"{root.get_span_context().trace_id:032x}"
             self.checkpoint("Start", "point", None)
-            try:
-                for index, name in enumerate(STEPS):
-                    self.step(index, name)
-                self.cost("float", 1.0)
-                self.cost("quantized", 0.26)
-            except MemoryError as error:
-                fail(root, error)
+            for index, name in enumerate(STEPS):
+                self.step(index, name)
+            self.cost("float", 1.0)
+            self.cost("quantized", 0.26)
             root.set_attributes(attributes | self.name | {
                 semconv.MEMORY_PEAK: self.memory,
-                semconv.MEMORY_LIMIT: arguments.limit_gib * GIB,
-                semconv.MEMORY_PEAK_RATIO: self.memory / (arguments.limit_gib * GIB),
-                semconv.INPUT_PATH: arguments.model,
-                semconv.CALIBRATION_METHOD: arguments.method,
+                semconv.MEMORY_LIMIT: LIMIT,
+                semconv.MEMORY_PEAK_RATIO: self.memory / LIMIT,
+                semconv.INPUT_PATH: MODEL,
+                semconv.CALIBRATION_METHOD: METHOD,
             })  # fmt: skip
             self.checkpoint("End", "point", None)
-        if arguments.speedup_of:
-            of_model = {semconv.MODEL_NAME: "int8", semconv.MODEL_ROLE: "quantized"}
-            provider = {semconv.INFERENCE_PROVIDER: "CPUExecutionProvider"}
-            labels = {semconv.RUN_NAME: arguments.speedup_of, **of_model, **provider}
-            self.instruments[semconv.INFERENCE_SPEEDUP].set(2.7, labels)
+        of_model = {semconv.MODEL_NAME: "int8", semconv.MODEL_ROLE: "quantized"}
+        provider = {semconv.INFERENCE_PROVIDER: "CPUExecutionProvider"}
+        labels = {semconv.RUN_NAME: measured, **of_model, **provider}
+        self.instruments[semconv.INFERENCE_SPEEDUP].set(2.7, labels)
         self.ended.append(time.time())
         for provider in (self.spans, self.metrics, self.logs):
             provider.shutdown()
@@ -308,25 +274,5 @@ def labels_of(step: str) -> dict[str, str]:
     return {semconv.STEP_KIND: step, semconv.STEP_NAME: step, **LIBRARY}
 
 
-def fail(span: Span, error: BaseException) -> None:
-    span.record_exception(error)
-    span.set_status(Status(StatusCode.ERROR, str(error)))
-    span.set_attribute(semconv.ERROR_TYPE, type(error).__name__)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("outcome", choices=["good", "failed", "killed"])
-    parser.add_argument("--name", default="artificial resnet50 2026-11-22T09:30:00.123Z")
-    parser.add_argument("--model", default="models/resnet50.onnx")
-    parser.add_argument("--method", default="Percentile")
-    parser.add_argument("--gpu", action="store_true")
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--began", type=float, default=0.0, metavar="SECONDS_AGO")
-    parser.add_argument("--speedup-of", metavar="RUN", help="an inference that cannot tell one")
-    parser.add_argument("--limit-gib", type=int, default=24)
-    ArtificialRun(parser.parse_args()).send()
-
-
 if __name__ == "__main__":
-    main()
+    ArtificialRun().send(sys.argv[1])

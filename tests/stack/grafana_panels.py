@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 from collections.abc import Callable, Mapping
@@ -79,11 +80,16 @@ def opened(address: str) -> Opened:
     return parts.path, parse_qs(parts.query, strict_parsing=True)
 
 
+@functools.cache
+def _grafana(modules: str) -> subprocess.Popen[str]:
+    """Starts Grafana's library, which takes a second to load, for all panels; it ends with this process."""
+    return subprocess.Popen(
+        ["node", str(SHOW), modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
 def show(
-    file: Path,
-    ask: Callable[[Query], list[Any]],
-    modules: str,
-    variables: Mapping[str, str],
+    file: Path, ask: Callable[[Query], list[Any]], modules: str, variables: Mapping[str, str]
 ) -> dict[str, Shown]:
     """Returns what the panels of a dashboard show, by title."""
     dashboard = load(file)
@@ -103,14 +109,13 @@ def show(
         for panel in panels(dashboard)
         if panel["type"] != "traces"
     ]
-    done = subprocess.run(
-        ["node", str(SHOW), modules],
-        input=json.dumps({"panels": asked, "variables": dict(variables)}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    grafana = _grafana(modules)
+    assert grafana.stdin is not None
+    assert grafana.stdout is not None
+    grafana.stdin.write(json.dumps({"panels": asked, "variables": dict(variables)}) + "\n")
+    grafana.stdin.flush()
+    line = grafana.stdout.readline()
+    assert line, "what is wrong is on standard error"
     return {
         one["panel"]["title"]: Shown(
             one["panel"],
@@ -123,5 +128,5 @@ def show(
                 for frame in frames
             ],
         )
-        for one, frames in zip(asked, json.loads(done.stdout), strict=True)
+        for one, frames in zip(asked, json.loads(line), strict=True)
     }

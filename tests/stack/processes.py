@@ -155,20 +155,33 @@ class Backends:
     otelcol: int = field(default_factory=free_port)
 
 
+def configured(name: str, folder: Path, places: Mapping[str, str]) -> Path:
+    """Writes the committed configuration of a server with other places in it."""
+    text = (CONFIGS / "backends" / f"{name}.yaml").read_text()
+    for committed, own in places.items():
+        assert committed in text, committed
+        text = text.replace(committed, own)
+    config = folder / f"{name}.yaml"
+    config.write_text(text)
+    return config
+
+
 def prometheus(binary: str, folder: Path, ports: Backends) -> Server:
-    text = (CONFIGS / "backends" / "prometheus.yaml").read_text()
-    text = text.replace("localhost:9090", f"localhost:{ports.prometheus}")
     rules = folder / "rules.yaml"
     committed = (ROOT / "grafana" / "alerts" / "quant.yaml").read_text()
     rules.write_text(re.sub(r"interval: \S+", "interval: 1s", committed))
-    text = text.replace("/etc/prometheus/rules/*.yaml", str(rules))
-    text = re.sub(r"(scrape|evaluation)_interval: \S+", r"\1_interval: 1s", text)
     # The other servers are under other names and ports here.
     others = {"otelcol": 8888, "tempo": 3200, "loki": 3100, "alertmanager": 9093}
-    for name, port in others.items():
-        text = text.replace(f"{name}:{port}", f"127.0.0.1:{getattr(ports, name)}")
-    config = folder / "prometheus.yaml"
-    config.write_text(text)
+    places = {
+        f"{name}:{port}": f"127.0.0.1:{getattr(ports, name)}" for name, port in others.items()
+    }
+    places |= {
+        "localhost:9090": f"localhost:{ports.prometheus}", "/etc/prometheus/rules/*.yaml": str(rules),
+    }  # fmt: skip
+    config = configured("prometheus", folder, places)
+    config.write_text(
+        re.sub(r"(scrape|evaluation)_interval: \S+", r"\1_interval: 1s", config.read_text())
+    )
     return Server(
         [
             binary, f"--config.file={config}", f"--storage.tsdb.path={folder / 'prometheus'}",
@@ -191,13 +204,8 @@ def alertmanager(
     """Returns an Alertmanager that sends alerts to a webhook after a second."""
     file = folder / "webhook"
     file.write_text(webhook)
-    text = (CONFIGS / "backends" / f"alertmanager-{kind}.yaml").read_text()
-    config = folder / "alertmanager.yaml"
-    config.write_text(
-        text.replace("/etc/alertmanager/webhook", str(file)).replace(
-            "group_wait: 10s", "group_wait: 1s"
-        )
-    )
+    places = {"/etc/alertmanager/webhook": str(file), "group_wait: 10s": "group_wait: 1s"}
+    config = configured(f"alertmanager-{kind}", folder, places)
     return Server(
         [
             binary, f"--config.file={config}", f"--storage.path={folder / 'alertmanager'}",
@@ -209,38 +217,34 @@ def alertmanager(
 
 
 def loki(binary: str, folder: Path, ports: Backends) -> Server:
-    text = (CONFIGS / "backends" / "loki.yaml").read_text()
-    text = text.replace("http_listen_port: 3100", f"http_listen_port: {ports.loki}")
-    # With its key: the port above may hold the same four digits.
-    text = text.replace("grpc_listen_port: 9096", f"grpc_listen_port: {free_port()}")
-    text = text.replace("/loki", str(folder / "loki"))
-    config = folder / "loki.yaml"
-    config.write_text(text)
+    places = {
+        "http_listen_port: 3100": f"http_listen_port: {ports.loki}",
+        # With its key: the port above may hold the same four digits.
+        "grpc_listen_port: 9096": f"grpc_listen_port: {free_port()}",
+        "/loki": str(folder / "loki"),
+    }
     return Server(
         [
-            binary,
-            f"-config.file={config}",
-            "-server.http-listen-address=127.0.0.1",
-            "-server.grpc-listen-address=127.0.0.1",
+            binary, f"-config.file={configured('loki', folder, places)}",
+            "-server.http-listen-address=127.0.0.1", "-server.grpc-listen-address=127.0.0.1",
             "-ingester.min-ready-duration=0s",
         ],
         f"http://127.0.0.1:{ports.loki}/ready",
         folder / "loki.log",
-    )
+    )  # fmt: skip
 
 
 def tempo(binary: str, folder: Path, ports: Backends) -> Server:
-    text = (CONFIGS / "backends" / "tempo.yaml").read_text()
-    text = text.replace("0.0.0.0:4317", f"127.0.0.1:{ports.tempo_otlp}")
-    text = text.replace(
-        "http_listen_port: 3200",
-        f"http_listen_port: {ports.tempo}\n  http_listen_address: 127.0.0.1\n"
-        f"  grpc_listen_address: 127.0.0.1\n  grpc_listen_port: {free_port()}",
-    )
-    config = folder / "tempo.yaml"
-    config.write_text(text.replace("/var/tempo", str(folder / "tempo")))
+    places = {
+        "0.0.0.0:4317": f"127.0.0.1:{ports.tempo_otlp}",
+        "http_listen_port: 3200": (
+            f"http_listen_port: {ports.tempo}\n  http_listen_address: 127.0.0.1\n"
+            f"  grpc_listen_address: 127.0.0.1\n  grpc_listen_port: {free_port()}"
+        ),
+        "/var/tempo": str(folder / "tempo"),
+    }
     return Server(
-        [binary, "-target=all", f"-config.file={config}"],
+        [binary, "-target=all", f"-config.file={configured('tempo', folder, places)}"],
         f"http://127.0.0.1:{ports.tempo}/ready",
         folder / "tempo.log",
     )
@@ -346,39 +350,49 @@ JOB = "stack-test"
 """The service that the quantizations report as."""
 
 
+def instrumented(
+    made: Collector,
+    *arguments: str | Path,
+    folder: Path | None = None,
+    stdout: int = subprocess.DEVNULL,
+    **variables: str,
+) -> subprocess.Popen[bytes]:
+    """Starts a Python program under `opentelemetry-instrument` that reports to a Collector."""
+    instrument = Path(sys.executable).with_name("opentelemetry-instrument")
+    command = (instrument, sys.executable, *arguments)
+    return started(made, *command, folder=folder, stdout=stdout, **variables)
+
+
+def started(
+    made: Collector,
+    *command: str | Path,
+    folder: Path | None = None,
+    stdout: int = subprocess.DEVNULL,
+    **variables: str,
+) -> subprocess.Popen[bytes]:
+    """Starts a program that reports to a Collector."""
+    own = {**made.environment, "PYTHONPATH": str(ROOT), "OTEL_SERVICE_NAME": JOB}
+    return subprocess.Popen(
+        command, env={**os.environ, **own, **variables}, cwd=folder,
+        stdout=stdout, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
 def quantize(
     made: Collector, folder: Path, *arguments: str, **variables: str
 ) -> subprocess.Popen[bytes]:
     """Starts a real quantization that reports to a Collector; Quark leaves a report in the folder."""
-    instrument = Path(sys.executable).with_name("opentelemetry-instrument")
-    own = {
-        "PYTHONPATH": str(ROOT),
-        "OTEL_SERVICE_NAME": JOB,
-        "OTEL_METRIC_EXPORT_INTERVAL": "1000",
-        "OTEL_BSP_SCHEDULE_DELAY": "500",
-    }
-    return subprocess.Popen(
-        [instrument, sys.executable, HERE / "quark_run.py", *arguments],
-        env={**os.environ, **made.environment, **own, **variables},
-        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    often = {"OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_BSP_SCHEDULE_DELAY": "500"}
+    program = HERE / "quark_run.py"
+    return instrumented(made, program, *arguments, folder=folder, **often, **variables)
 
 
-def send_run(environment: Mapping[str, str], *arguments: str) -> str:
-    """Sends an artificial run to a Collector and returns its trace id."""
-    process = subprocess.Popen(
-        [sys.executable, HERE / "artificial_run.py", *arguments],
-        env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    with process, process.stdout as printed:
-        trace = printed.readline().strip()
-        if "killed" in arguments:
-            assert printed.readline() == "to be killed\n"
-            process.kill()
-        assert process.wait(PATIENCE) in (0, -signal.SIGKILL)
-    return trace
+def send_runs(made: Collector, *ends: str) -> list[str]:
+    """Sends runs that end in these ways to a Collector, from one program; returns the trace of each."""
+    process = instrumented(made, HERE / "steps_run.py", *ends, stdout=subprocess.PIPE)
+    printed, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == (-signal.SIGKILL if "killed" in ends else 0)
+    return printed.decode().split()
 
 
 class Webhook:

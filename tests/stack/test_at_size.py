@@ -1,4 +1,7 @@
-"""With as many runs and steps in view as docs/scaling.md promises, dashboards answer and no store dies."""
+"""With as many runs and steps in view as docs/scaling.md promises, dashboards answer and no store dies.
+
+And a run of eleven minutes as a user has it: the SDK sends metrics once a minute.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests.stack.grafana_panels import Shown
 from tests.stack.many_runs import send
-from tests.stack.processes import Backends, eventually, prometheus
+from tests.stack.processes import Backends, eventually, instrumented, prometheus
 from tests.stack.world import World, stores
 from tests.unit.stack.dashboards import QUERIES, Query
 
@@ -139,3 +143,59 @@ def test_runs_opens_with_30_days_of_1000_runs_in_the_memory_that_prometheus_has(
     assert {row["value"][1] for row in of_runs["Runs / duration"]} == {"240000000000"}
     # Runs are shorter than what passes between two points: each is there all the same.
     assert [len(of_runs[f"{chart} / A"]) for chart in CHARTS] == [50, 50, 20]
+
+
+MINUTES = 11
+BEFORE_A_RATE = 2
+"""Minutes in which there is no second export yet that a rate could be made of, and a little more."""
+MINUTE = 60
+BETWEEN_POINTS = 5
+"""Seconds between two points of a chart that the tests ask for."""
+
+
+LONG_RUN = f"""
+import os, tempfile, time
+import otel_quant
+
+# Steps of half a minute, which work a little and write to the disk.
+ends = time.monotonic() + {MINUTES * MINUTE}
+model = {{"quant.input.path": "models/resnet50.onnx", "quant.calibration.method": "Percentile"}}
+with tempfile.NamedTemporaryFile() as file:
+    while time.monotonic() < ends:
+        with otel_quant.step("Calibration", attributes=model):
+            ended = time.monotonic() + 30
+            while time.monotonic() < ended:
+                file.write(os.urandom(1 << 16))
+                file.flush()
+                os.fsync(file.fileno())
+                time.sleep(0.5)
+"""
+
+
+def test_charts_of_a_run_at_default_intervals_have_no_gaps(
+    binaries: dict[str, str], tmp_path: Path
+) -> None:
+    with stores(binaries, tmp_path) as (world, made):
+        program = instrumented(made, "-c", LONG_RUN, OTEL_SERVICE_NAME="nightly")
+        assert program.wait() == 0
+        eventually(lambda: world.metric("quant_run_end_seconds"), "the run's end")
+        shown = {name: world.show(name, job=".+") for name in ("run", "runs", "compare")}
+    expected = (MINUTES - BEFORE_A_RATE) * MINUTE / BETWEEN_POINTS
+    charts = (
+        ("run", "Memory"), ("run", "Disk"), ("run", "CPU"), ("run", "Steps over time"),
+        ("runs", "Memory"), ("runs", "Share of the memory limit"), ("runs", "Error rate"),
+        ("compare", "Duration of ended steps"), ("compare", "Spread of durations"),
+    )  # fmt: skip
+    assert {chart: min(points(shown[chart[0]][chart[1]])) >= expected for chart in charts} == (
+        dict.fromkeys(charts, True)
+    )
+    ((state, steps),) = shown["runs"]["Runs"].rows("State", "Duration")
+    assert state == "ended"
+    assert steps.endswith("mins")
+
+
+def points(shown: Shown) -> list[int]:
+    """Returns how many points each line of a chart has, those of log records left out."""
+    return [
+        len(frame[-1].values) for frame in shown.frames if not frame[-1].name.startswith("readings")
+    ]

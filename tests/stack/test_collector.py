@@ -18,7 +18,6 @@ from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol
 from tests.fixtures.programs import PROGRAMS, Workshop, clean_environment, run
 from tests.integration.export.test_profiles import PROGRAM as PROFILED
 from tests.integration.export.test_profiles import arrived, check_recorded, recorded
-from tests.stack.artificial_run import STEPS
 from tests.stack.processes import (
     CONFIGS,
     JOB,
@@ -32,15 +31,17 @@ from tests.stack.processes import (
     free_port,
     loki,
     prometheus,
-    send_run,
+    send_runs,
 )
+from tests.stack.steps_run import STEPS, WITHIN
 
 pytestmark = pytest.mark.servers
 
 NAMES = ("config", "agent", "gateway")
-WHOLE_RUN = sorted([*STEPS, "quantization", "model cost", "model cost"])
-FAILED_RUN = sorted([*STEPS[:4], "quantization"])
-CHECKPOINTS = ["Start", *(f"{s} {e}" for s in STEPS for e in ("Start", "End")), "End"]
+ENDED = {"good": STEPS, "failed": STEPS[:2], "killed": STEPS[:1]}
+"""The steps that end in a run of each end."""
+
+DURATIONS = "sum(quant_step_duration_seconds_count)"
 
 StartCollector = Callable[..., Collector]
 
@@ -97,6 +98,17 @@ def span_names(receiver: OtlpReceiver, trace: str) -> list[str]:
     """
     found = {span.span_id: span.name for span in receiver.spans if span.trace_id == trace}
     return sorted(found.values())
+
+
+def spans_of(end: str) -> list[str]:
+    """Returns the names of the spans that a run of an end has, sorted."""
+    of_run = [] if end == "killed" else ["quantization"]
+    return sorted([*ENDED[end], WITHIN, *of_run])
+
+
+def checkpoints_of(end: str) -> list[str]:
+    """Returns the names of the checkpoints of a run that is not killed."""
+    return ["Start", *(f"{step} {at}" for step in ENDED[end] for at in ("Start", "End")), "End"]
 
 
 def root_span(receiver: OtlpReceiver) -> Span | None:
@@ -239,20 +251,16 @@ def test_stores_get_all_accepted_data_after_an_outage_and_a_killed_collector(
     outcome: str,
 ) -> None:
     made = start(config, OTELCOL_AFTER_ROOT="1s")
-    trace = send_run(made.environment, outcome, "--seconds=0.5")
+    [trace] = send_runs(made, outcome)
     wait_for_failures(made, config)
     made.server.kill()
     made.server.start()
     for server in (receiver, *stores):
         server.start()
-    spans, ended = (WHOLE_RUN, STEPS) if outcome == "good" else (FAILED_RUN, STEPS[:4])
-    taken = ["Start", *(f"{step} {end}" for step in ended for end in ("Start", "End")), "End"]
-    eventually(lambda: span_names(receiver, trace) == spans, "the run's spans")
+    taken, ended = checkpoints_of(outcome), len(ENDED[outcome])
+    eventually(lambda: span_names(receiver, trace) == spans_of(outcome), "the run's spans")
     eventually(lambda: checkpoints(ports, trace) == taken, "the run's checkpoints")
-    eventually(
-        lambda: sample(ports, "sum(quant_step_duration_seconds_count)") == [len(ended)],
-        "the durations of the run's steps",
-    )
+    eventually(lambda: sample(ports, DURATIONS) == [ended], "the durations of the run's steps")
 
 
 @pytest.fixture
@@ -284,24 +292,16 @@ def test_gateways_keep_the_runs_worth_keeping_and_every_metric_and_checkpoint(
     for server in (receiver, *stores):
         server.start()
     agent = start(config, "agent", **reached(gateways[0]))
-    environment = agent.environment
-    ordinary = [send_run(environment, "good", "--seconds=0.5") for _ in range(4)]
-    failed = send_run(environment, "failed", "--seconds=0.5")
-    critical = send_run(environment, "good", "--seconds=0.5", "--limit-gib=1")
-    slow = send_run(environment, "good", "--seconds=0.5", "--began=3700")
-    killed = send_run(environment, "killed", "--seconds=0.5")
-    eventually(lambda: span_names(receiver, slow) == WHOLE_RUN, "the slow run")
-    eventually(lambda: span_names(receiver, critical) == WHOLE_RUN, "the memory-critical run")
-    eventually(lambda: span_names(receiver, failed) == FAILED_RUN, "the failed run")
-    eventually(lambda: span_names(receiver, killed) == sorted(STEPS[:2]), "the killed run")
+    ends = ["good"] * 4 + ["failed", "critical", "slow", "killed"]
+    *ordinary, failed, critical, slow, killed = send_runs(agent, *ends)
+    for trace, end in ((slow, "good"), (critical, "good"), (failed, "failed"), (killed, "killed")):
+        eventually(lambda t=trace, e=end: span_names(receiver, t) == spans_of(e), f"{end}: {trace}")
     assert [span_names(receiver, trace) for trace in ordinary] == [[], [], [], []]
+    log = checkpoints_of("good")
     for trace in ordinary:
-        eventually(lambda t=trace: checkpoints(ports, t) == CHECKPOINTS, "an ordinary run's log")
-    everyone = len(ordinary) + 4
-    eventually(
-        lambda: sample(ports, "count(quant_run_memory_usage_bytes)") == [everyone],
-        "every run's memory",
-    )
+        eventually(lambda t=trace: checkpoints(ports, t) == log, "an ordinary run's log")
+    ended = sum(len(ENDED.get(end, STEPS)) for end in ends)
+    eventually(lambda: sample(ports, DURATIONS) == [ended], "the durations of all steps")
 
 
 def test_an_agent_killed_while_its_gateway_is_away_loses_nothing(
@@ -311,12 +311,14 @@ def test_an_agent_killed_while_its_gateway_is_away_loses_nothing(
     gateway.server.kill()
     receiver.start()
     agent = start("agent", "agent", **reached(gateway))
-    failed = [send_run(agent.environment, "failed", "--seconds=0.5") for _ in range(3)]
+    failed = send_runs(agent, *["failed"] * 3)
     agent.server.kill()
     agent.server.start()
     gateway.server.start()
     for trace in failed:
-        eventually(lambda t=trace: span_names(receiver, t) == FAILED_RUN, f"failed run {trace}")
+        eventually(
+            lambda t=trace: span_names(receiver, t) == spans_of("failed"), f"failed run {trace}"
+        )
 
 
 OK, UNAUTHENTICATED = grpc.StatusCode.OK, grpc.StatusCode.UNAUTHENTICATED
@@ -360,7 +362,7 @@ def test_a_gateway_rejects_an_agent_with_a_wrong_token(
     receiver.start()
     gateway = start("gateway", "gateway", OTELCOL_AFTER_ROOT="1s")
     agent = start("agent", "agent", **reached(gateway), OTELCOL_TOKEN_FILE=str(wrong))
-    send_run(agent.environment, "failed", "--seconds=0.5")
+    send_runs(agent, "failed")
     eventually(lambda: "Unauthenticated" in agent.server.log.read_text(), "the refusal in the log")
     assert receiver.spans == []
 

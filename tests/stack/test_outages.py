@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -16,11 +13,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.fixtures.disks import small_disk
 from tests.stack.many_runs import send
 from tests.stack.processes import (
     CONFIGS,
-    JOB,
-    ROOT,
     Backends,
     Collector,
     Webhook,
@@ -28,6 +24,7 @@ from tests.stack.processes import (
     collector,
     eventually,
     fetch,
+    instrumented,
     loki,
     prometheus,
 )
@@ -50,19 +47,8 @@ def in_seconds(alert: str) -> str:
 
 
 def start(made: Collector, name: str, seconds: float) -> subprocess.Popen[bytes]:
-    program = Path(sys.executable).with_name("opentelemetry-instrument")
-    own = {
-        "PYTHONPATH": str(ROOT),
-        "OTEL_SERVICE_NAME": JOB,
-        "OTEL_QUANT_RUN_NAME": name,
-        "OTEL_METRIC_EXPORT_INTERVAL": "1000",
-        "OTEL_QUANT_EXIT_TIMEOUT": "1000",
-    }
-    return subprocess.Popen(
-        [program, sys.executable, "-c", STEP, str(seconds)],
-        env={**os.environ, **made.environment, **own},
-        stderr=subprocess.DEVNULL,
-    )
+    every_second = {"OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_QUANT_EXIT_TIMEOUT": "1000"}
+    return instrumented(made, "-c", STEP, str(seconds), OTEL_QUANT_RUN_NAME=name, **every_second)
 
 
 @pytest.mark.slow
@@ -110,26 +96,20 @@ def test_healthy_runs_are_not_reported_as_lost_after_an_outage(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Yields a folder that takes 2 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if shutil.which("mount") is None or subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=False, capture_output=True
-    ).returncode:  # fmt: skip
-        pytest.skip("no right to mount a file system")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk that is soon full."""
+    with small_disk(tmp_path, "2m") as folder:
+        yield folder
 
 
 @pytest.mark.slow  # seconds as a rule; now and then the Collector takes minutes until it sends what it kept
 def test_a_full_collector_disk_raises_an_alert_and_loses_no_accepted_data(
-    binaries: dict[str, str], tmp_path: Path, small_disk: Path
+    binaries: dict[str, str], tmp_path: Path, disk: Path
 ) -> None:
     ports = Backends()
     made = collector(
         binaries["otelcol-quant"], tmp_path, CONFIGS / "config.yaml", ports,
-        OTELCOL_STORAGE=str(small_disk),
+        OTELCOL_STORAGE=str(disk),
     )  # fmt: skip
     store, logs = (
         prometheus(binaries["prometheus"], tmp_path, ports),

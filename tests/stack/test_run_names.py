@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.stack.grafana_panels import TIME_RANGE
-from tests.stack.processes import HERE, PATIENCE, ROOT, Collector, eventually
+from tests.stack.processes import PATIENCE, Collector, eventually, instrumented, started
 from tests.stack.world import World, stores
 from tests.unit.stack.dashboards import FILES, QUERIES, Query, load
 
@@ -34,49 +33,40 @@ PROGRAM = "import otel_quant, sys, time\nwith otel_quant.step(sys.argv[1]): time
 
 RANKS = "ranks"
 """The service of the run of two ranks."""
+RANK = """
+import otel_quant, time
+for name in ("Calibration", "Model Quantization"):
+    with otel_quant.step(name):
+        time.sleep(1.5)  # several collections of the metrics
+"""
 
 
 def start_ranks(made: Collector, folder: Path) -> subprocess.Popen[bytes]:
-    """Starts a quantization in two processes, as in the README."""
+    """Starts a run in two processes, as in the README."""
+    (folder / "rank.py").write_text(RANK)
     programs = Path(sys.executable).parent
     launcher = (programs / "torchrun", "--nproc-per-node", "2", "--master-port", "0")
-    return subprocess.Popen(
-        [programs / "otel-quant", "run", "--", *launcher, HERE / "rank_run.py"],
-        env={
-            **os.environ,
-            **made.environment,
-            "PYTHONPATH": str(ROOT),
-            "OTEL_SERVICE_NAME": RANKS,
-            # As the conventions for Kubernetes have it: of a container, whatever runs in it.
-            "OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=pod-7.main,k8s.pod.name=pod-7",
-            "OMP_NUM_THREADS": "1",
-        },
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-    )
+    return started(
+        made, programs / "otel-quant", "run", "--", *launcher, "rank.py", folder=folder,
+        OTEL_SERVICE_NAME=RANKS, OMP_NUM_THREADS="1",
+        # As the conventions for Kubernetes have it: of a container, whatever runs in it.
+        OTEL_RESOURCE_ATTRIBUTES="service.instance.id=pod-7.main,k8s.pod.name=pod-7",
+    )  # fmt: skip
 
 
 def start(made: Collector, name: str) -> subprocess.Popen[bytes]:
-    program = Path(sys.executable).with_name("opentelemetry-instrument")
-    return subprocess.Popen(
-        [program, sys.executable, "-c", PROGRAM, STEPS[name]],
-        env={
-            **os.environ,
-            **made.environment,
-            "PYTHONPATH": str(ROOT),
-            "OTEL_SERVICE_NAME": SERVICE,
-            "OTEL_RESOURCE_ATTRIBUTES": "service.namespace=research",
-            "OTEL_QUANT_RUN_NAME": name,
-        },
-    )
+    return instrumented(
+        made, "-c", PROGRAM, STEPS[name], OTEL_QUANT_RUN_NAME=name, OTEL_SERVICE_NAME=SERVICE,
+        OTEL_RESOURCE_ATTRIBUTES="service.namespace=research",
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def world(binaries: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("names")
     with stores(binaries, folder) as (world, made):
-        started = [start_ranks(made, folder), *(start(made, name) for name in NAMES)]
-        assert [each.wait(PATIENCE) for each in started] == [0] * len(started)
+        processes = [start_ranks(made, folder), *(start(made, name) for name in NAMES)]
+        assert [each.wait(PATIENCE) for each in processes] == [0] * len(processes)
         eventually(lambda: arrived(world) == len(NAMES) + 2, "the runs")
         yield world
 

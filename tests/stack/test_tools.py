@@ -60,9 +60,7 @@ def test_the_tool_finds_no_error(command: tuple[str, ...], binaries: dict[str, s
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_grafanas_linter_finds_only_exceptions_with_a_reason(
-    file: Path,
-) -> None:
+def test_grafanas_linter_finds_only_exceptions_with_a_reason(file: Path) -> None:
     linter = shutil.which("dashboard-linter")
     if linter is None:
         pytest.skip("no dashboard-linter on PATH")

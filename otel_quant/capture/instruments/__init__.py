@@ -1,8 +1,8 @@
 """Instrumentors: what makes a quantization library report its steps.
 
 A library is a table (:class:`~otel_quant.capture.instruments.hooks.Library`) in ``tables``;
-:data:`PACKAGES` lists them. ``hooks``, ``steps``, ``samples``, ``forward_passes``, ``configuration`` and
-``model_cost`` are what they have in common, ``quark``, ``onnxruntime`` and ``torch_libraries`` what a library has
+:data:`PACKAGES` lists them. ``hooks``, ``steps``, ``samples``, ``configuration`` and
+``model_cost`` are what they have in common, ``quark`` and ``libraries`` what a library has
 of its own, and ``processes`` hooks the functions of Python that start child processes.
 
 This is loaded in every launched program, and so imports nothing.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
-import inspect
 import json
 import os
 import re
@@ -44,7 +43,7 @@ def plain(value: Any, within: tuple[int, ...] = ()) -> Any:
     kind = type(value).__name__
     if kind in ("dtype", "qscheme", "device"):  # of torch or numpy
         return str(value).removeprefix("torch.")
-    if isinstance(value, type) or inspect.isroutine(value):
+    if hasattr(value, "__qualname__"):
         return value.__qualname__
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return [list(value.shape), str(value.dtype)] if value.shape else value.item()
@@ -79,16 +78,6 @@ def _public(value: object) -> Iterator[tuple[str, Any]]:
             yield public, getattr(value, name, None)
 
 
-def _all_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a call that are neither data nor models."""
-    simple = (type(None), bool, int, float, str, enum.Enum, type, Mapping, Sequence, Set)
-    return {
-        name: value
-        for name, value in arguments.items()
-        if isinstance(value, simple) or _CONFIGURATIONS.fullmatch(type(value).__name__)
-    }
-
-
 def _text(data: Any) -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
@@ -106,7 +95,14 @@ def described(configuration: Any) -> dict[str, AttributeValue]:
 def of_arguments(arguments: Mapping[str, Any], paths: Sequence[str]) -> dict[str, AttributeValue]:
     """Returns the same of the configuration that the arguments of a call are, or are at some paths."""
     if paths == ALL:
-        return described(_all_of(arguments))
+        simple = (type(None), bool, int, float, str, enum.Enum, type, Mapping, Sequence, Set)
+        return described(
+            {
+                name: value
+                for name, value in arguments.items()
+                if isinstance(value, simple) or _CONFIGURATIONS.fullmatch(type(value).__name__)
+            }
+        )
     values = {path.rpartition(".")[2]: value_at(arguments, path) for path in paths}
     names = {name: value for name, value in values.items() if value is not None}
     only = next(iter(names.values())) if len(names) == 1 else None
@@ -118,19 +114,26 @@ def of_arguments(arguments: Mapping[str, Any], paths: Sequence[str]) -> dict[str
 _USUAL: Final = {
     name: attribute
     for attribute, names in {
-        semconv.BITS: "bits nbits num_bits w_bits weight_bits",
+        semconv.BITS: "bits nbits num_bits w_bits weight_bits Bits",
         semconv.ACTIVATION_BITS: "act_bits activation_bits",
-        semconv.BLOCK_SIZE: "group_size block_size blocksize",
+        semconv.BLOCK_SIZE: "group_size block_size block_sizes blocksize GroupSize",
         semconv.SYMMETRIC: "sym symmetric is_symmetric use_sym weight_mapping_type",
         semconv.GRANULARITY: "granularity weight_granularity w_granularity strategy qscheme",
-        semconv.WEIGHT_TYPE: "weight_type weight_dtype weights_dtype w_dtype weights",
-        semconv.ACTIVATION_TYPE: "activation_type activation_dtype activations_dtype act_dtype activations",
+        semconv.PER_CHANNEL: "per_channel",
+        semconv.WEIGHT_TYPE: "weight_type weight_dtype weights_dtype w_dtype weights quant_type data_type",
+        semconv.ACTIVATION_TYPE: "activation_type activation_dtype activations_dtype act_dtype act_data_type activations",
         semconv.CALIBRATION_METHOD: "calibrate_method calibration_method act_algo",
         semconv.CONFIG_SAMPLES: "subset_size nsamples num_samples num_calibration_samples n_samples",
         semconv.ALGORITHMS: "algorithm quant_method method",
+        semconv.FORMAT: "quant_format",
     }.items()
     for name in names.split()
 }
+_TYPE_OF: Final = {
+    semconv.BITS: semconv.WEIGHT_TYPE,
+    semconv.ACTIVATION_BITS: semconv.ACTIVATION_TYPE,
+}
+_NUMBERS: Final = frozenset({*_TYPE_OF, semconv.BLOCK_SIZE, semconv.CONFIG_SAMPLES})
 _OF_ACTIVATIONS: Final = {
     semconv.BITS: semconv.ACTIVATION_BITS,
     semconv.WEIGHT_TYPE: semconv.ACTIVATION_TYPE,
@@ -142,18 +145,26 @@ _TYPES_IN_NAME: Final = re.compile(
     r"(?:((?:U?Int|Float|MXFP|NVFP)\d+)(?:Dynamic|Static)Activation)?(?:((?:U?Int|Float|MXFP|NVFP)\d+)|Intx)?Weight"
 )
 _GRANULARITIES: Final = re.compile(r"tensor|channel|group|block|row|token|axis")
+_WIDTH: Final = re.compile(r"(?:q?u?int|b?float|fp|nf|mxfp|nvfp)_?(\d+)", re.IGNORECASE)
+
+_Found = Iterator[tuple[str, AttributeValue]]
 
 
-def _found(data: Any) -> Iterator[tuple[str, AttributeValue]]:
+def usual(arguments: Mapping[str, Any]) -> _Found:
+    """Yields the attributes of the arguments of a call that have usual names."""
+    for name in arguments.keys() & _USUAL.keys():
+        if _USUAL[name] != semconv.CONFIG_SAMPLES:  # a default, where the data is a loader
+            yield from _attributes(_USUAL[name], plain(arguments[name]))
+
+
+def _found(data: Any) -> _Found:
     """Yields the attributes in a configuration, those that are nested deepest first."""
     level = [("", data)]
     found: list[tuple[str, AttributeValue]] = []
     while level:
-        within = []
         for role, each in level:
             found += _of_values(role, each)
-            within += list(_nested(role, each))
-        level = within
+        level = [inner for role, each in level for inner in _nested(role, each)]
     yield from reversed(found)
     if isinstance(data, dict) and _CLASS in data:
         inner = data.get("base_config") or data.get("quant_type")  # torchao's within another
@@ -171,31 +182,34 @@ def _nested(role: str, data: Any) -> Iterator[tuple[str, Any]]:
         yield from ((role, value) for value in data)
 
 
-def _of_values(role: str, data: Any) -> list[tuple[str, AttributeValue]]:
-    """Returns the attributes among the values of one object, later ones below earlier ones."""
+def _of_values(role: str, data: Any) -> _Found:
+    """Yields the attributes among the values of one object, later ones below earlier ones."""
     if not isinstance(data, dict) or role == "other":
-        return []
-    found: list[tuple[str, AttributeValue]] = []
+        return
     for name, value in data.items():
-        is_type = role and name in ("dtype", "data_type")
-        usual = semconv.WEIGHT_TYPE if is_type else _USUAL.get(name, "")
+        # LLM Compressor's type is the kind of number, beside which its bits stand.
+        is_type = role and (name == "dtype" or (name == "type" and value in ("int", "float")))
+        attribute = semconv.WEIGHT_TYPE if is_type else _USUAL.get(name, "")
         if role == "activation":
-            usual = _OF_ACTIVATIONS.get(usual, "")
-        found += _attributes(usual, value)
+            attribute = _OF_ACTIVATIONS.get(attribute, "")
+        yield from _attributes(attribute, value)
     if data.get("load_in_8bit") is True:  # of transformers, for bitsandbytes
-        found.append((semconv.WEIGHT_TYPE, "int8"))
+        yield semconv.WEIGHT_TYPE, "int8"
     elif data.get("load_in_4bit") is True:
-        found.append((semconv.WEIGHT_TYPE, str(data.get("bnb_4bit_quant_type"))))
+        yield semconv.WEIGHT_TYPE, str(data.get("bnb_4bit_quant_type"))
     kind = str(data.get(_CLASS, ""))
-    if role == "activation" and kind.endswith("Observer") and not kind.startswith("Placeholder"):
-        found.append((semconv.CALIBRATION_METHOD, kind))
-    if not role and (types := _TYPES_IN_NAME.search(kind)):
+    if role == "activation":
+        observer = data.get("observer", data.get("observer_cls"))  # of LLM Compressor, Quark
+        if kind.endswith("Observer") and not kind.startswith("Placeholder"):
+            yield semconv.CALIBRATION_METHOD, kind
+        elif isinstance(observer, str) and not (data.get("dynamic") or data.get("is_dynamic")):
+            yield semconv.CALIBRATION_METHOD, observer
+    elif not role and (types := _TYPES_IN_NAME.search(kind)):
         names = zip((semconv.ACTIVATION_TYPE, semconv.WEIGHT_TYPE), types.groups(), strict=True)
-        found += [(attribute, name.lower()) for attribute, name in names if name]
-    return found
+        yield from ((attribute, name.lower()) for attribute, name in names if name)
 
 
-def _attributes(attribute: str, value: Any) -> Iterator[tuple[str, AttributeValue]]:
+def _attributes(attribute: str, value: Any) -> _Found:
     """Yields what a value under a usual name makes; nothing where the value does not fit the name."""
     if attribute == semconv.GRANULARITY:
         if isinstance(value, list) and value:
@@ -205,29 +219,34 @@ def _attributes(attribute: str, value: Any) -> Iterator[tuple[str, AttributeValu
             yield attribute, granularity[0]
         if text.endswith(("_affine", "_symmetric")):  # of PyTorch
             yield semconv.SYMMETRIC, text.endswith("_symmetric")
-    elif attribute == semconv.SYMMETRIC:
+    elif attribute in (semconv.SYMMETRIC, semconv.PER_CHANNEL):
         if isinstance(value, bool) or value in ("SYMMETRIC", "ASYMMETRIC"):
             yield attribute, value is True or value == "SYMMETRIC"
     elif attribute in _NUMBERS:
+        if isinstance(value, list) and attribute in _TYPE_OF:  # bits of exponent and fraction
+            yield _TYPE_OF[attribute], f"float{sum(value) + 1}"
+        if isinstance(value, dict):  # ModelOpt's, by axis
+            value = value.get("-1")
         is_float = attribute == semconv.ACTIVATION_BITS and value == 16  # as the activations were
         if isinstance(value, int) and not isinstance(value, bool) and value > 0 and not is_float:
             yield attribute, value
-    elif attribute and isinstance(value, str):
-        yield attribute, (value,) if attribute == semconv.ALGORITHMS else value
-
-
-_NUMBERS: Final = frozenset(
-    {semconv.BITS, semconv.ACTIVATION_BITS, semconv.BLOCK_SIZE, semconv.CONFIG_SAMPLES}
-)
-_WIDTH: Final = re.compile(r"(?:q?u?int|b?float|fp|nf|mxfp|nvfp)_?(\d+)", re.IGNORECASE)
+        elif attribute == semconv.BLOCK_SIZE and value == -1:
+            yield semconv.GRANULARITY, "channel"
+    elif attribute:
+        text = value.get("name") if isinstance(value, dict) else value  # of Quanto's types
+        if isinstance(text, str):
+            yield attribute, (text,) if attribute == semconv.ALGORITHMS else text
 
 
 def completed(attributes: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
-    """Adds what others imply: the bits of a type, the granularity of a group."""
-    widths = {semconv.WEIGHT_TYPE: semconv.BITS, semconv.ACTIVATION_TYPE: semconv.ACTIVATION_BITS}
-    for kind, bits in widths.items():
-        if width := _WIDTH.match(str(attributes.get(kind, ""))):
+    """Adds what others imply: the bits of a type and the type's name with them, the granularity of a group."""
+    for bits, kind in _TYPE_OF.items():
+        if width := _WIDTH.match(name := str(attributes.get(kind, ""))):
             attributes.setdefault(bits, int(width[1]))
+        elif name.startswith(("int", "float", "mx_", "nv_")) and bits in attributes:
+            attributes[kind] = f"{name}{attributes[bits]}"
+        elif name in ("int", "float"):  # no type without its bits
+            del attributes[kind]
     per_channel = attributes.get(semconv.PER_CHANNEL)
     if semconv.BLOCK_SIZE in attributes:
         attributes.setdefault(semconv.GRANULARITY, "group")

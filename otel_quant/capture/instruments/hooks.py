@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,26 +46,25 @@ class Hook:
     target: str  # Its name there: ``function`` or ``Class.method``
     wrapper: str  # What makes the wrapper, called with the function, the hook and the library
     step: str = ""  # ``ProfileStep`` that a call is, for wrappers that open one
-    # Where attributes come from beside the arguments that ``steps.py`` lists
+    # Where attributes come from beside the arguments with the usual names
     sources: AttributeSources = ()
-    # Whether the step is one that the library's own profiler does not report
-    filled_in: bool = False
-    # Function that returns which ``ProfileStep`` a call is, None for none
-    choose: str = ""
-    # Function that returns attributes of a call, for the steps within too
-    describe: str = ""
+    filled_in: bool = False  # Whether the library's own profiler does not report the step
+    choose: str = ""  # Function that returns which ``ProfileStep`` a call is, None for none
+    describe: str = ""  # Function that returns attributes of a call, for the steps within too
     # Where in the arguments the configuration is: paths, or ``*`` for all that is neither a model nor data
     config: tuple[str, ...] = ()
     # Function of a call and its result that returns the models that were read and written
     models: str = ""
-    # Function of a call and its result, called after it
+    # Function of a call and the library, called before it, in its step; what that returns is called at its end
+    before: str = ""
+    # Function of a call and its result, called after it; it may yield what the library has computed of layers
     after: str = ""
     runs: str = ""  # Parameter that is a function, which is step Calibration
-    counts: str = ""  # Parameter that is a data loader, each item of which is a sample
+    # Parameter that is a data loader, each item of which is a sample; RETURNED if the function returns it; of a
+    # progress bar what an item is: ``layer`` or ``sample``
+    counts: str = ""
     needs: str = ""  # Keyword without which a call is left alone
-    parameters: tuple[
-        str, ...
-    ] = ()  # The first parameters of a function whose decorators hide them
+    parameters: tuple[str, ...] = ()  # The first of a function whose decorators hide them
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,6 @@ class Library:
     name: str  # What users call it in ``OTEL_QUANT_LIBRARIES``
     distribution: str  # Its name on the package index, for ``quant.library.name``
     hooks: tuple[Hook, ...]  # What is wrapped
-    versions_seen: str = ""  # Versions that real quantizations have been run with
     # Names of libraries that it is built on. Within its steps and entry points theirs are not
     # reported: they are how it does its work.
     built_on: frozenset[str] = field(default_factory=frozenset)
@@ -91,8 +88,12 @@ class Library:
 STEP: Final = "steps:step"
 ENTRY_POINT: Final = "steps:entry_point"
 OBSERVED: Final = "steps:observed"
-SAMPLES: Final = "samples:samples"
 LAYER: Final = "samples:layer"
+BAR: Final = "samples:bar"
+RETURNED: Final = "return"
+WATCH: Final = "samples:watch"
+COUNT_PASSES: Final = "samples:count_passes"
+END_CALIBRATION: Final = "samples:end_calibration"
 ALL: Final = ("*",)
 """Every argument of a call is its configuration, but for models, data and files."""
 
@@ -139,10 +140,7 @@ def wraps(function: Callable[..., Any]) -> Callable[[F], F]:
     return decorate
 
 
-_POSITIONAL: Final = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-)
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 Call = tuple[tuple[Any, ...], Mapping[str, Any]]
 """Positional and keyword arguments of one call."""
@@ -232,35 +230,6 @@ def _first(parameters: Sequence[str]) -> inspect.Signature:
 
 Models = list[tuple[Literal["float", "quantized"], Any]]
 """Role and model (a path or an ``onnx.ModelProto``) of each model of an operation."""
-
-_INPUTS: Final = ("model_input", "input_model", "input_model_path", "onnx_path")
-_OUTPUTS: Final = ("model_output", "output_model_path", "output_model", "output_path")
-
-
-def models_of(arguments: Mapping[str, Any], result: object) -> Models:
-    """Returns the models that an operation has read and written."""
-    before = next((arguments[name] for name in _INPUTS if arguments.get(name) is not None), None)
-    after = next((arguments[name] for name in _OUTPUTS if arguments.get(name) is not None), result)
-    found: Models = []
-    if _is_model(before) and not _is_same(before, after):
-        found.append(("float", before))
-    if _is_model(after):
-        found.append(("quantized", after))
-    return found
-
-
-def _is_model(model: object) -> bool:
-    if isinstance(model, str | os.PathLike):
-        return Path(os.fspath(model)).suffix == ".onnx" and Path(os.fspath(model)).is_file()
-    return hasattr(model, "graph") and hasattr(model, "SerializeToString")
-
-
-def _is_same(before: object, after: object) -> bool:
-    if isinstance(before, str | os.PathLike) and isinstance(after, str | os.PathLike):
-        with FAULTS.kept_in("model cost"):
-            return Path(os.fspath(before)).samefile(os.fspath(after))
-        return False
-    return before is after
 
 
 # --- setting and removing ------------------------------------------------------------------
@@ -368,7 +337,8 @@ class Hooks:
                 return  # it is ours
             after = _wrapped(before, hook, owner)
             places = [(holder, name)]
-            if late and not path:  # by other names in other modules
+            # By other names in other modules; a class is a progress bar, which others use too.
+            if late and not path and not isinstance(before, type):
                 places += [
                     (other, alias)
                     for other in _modules()

@@ -10,6 +10,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -51,28 +52,19 @@ def cost_models(
             cost = analyze(model, inputs=inputs, time_limit=time_limit)
         except CostError as refused:
             error = str(refused) if paths else refused.reason
-        yield CostedModel(
-            role=role,
-            path=path,
-            start_ns=start,
-            end_ns=time.time_ns(),
-            figures={}
-            if cost is None
-            else {**figures_of(cost, shapes), **(_hash_of(model) if hashes else {})},
-            heaviest=() if cost is None else tuple(heaviest_of(cost)),
-            error=error,
-        )
+        figures: dict[str, AttributeValue] = {}
+        if cost is not None:
+            figures = figures_of(cost, shapes) | (_hash_of(model) if hashes else {})
+        heaviest = tuple(heaviest_of(cost)) if cost is not None else ()
+        yield CostedModel(role, path, start, time.time_ns(), figures, heaviest, error)
 
 
 def _hash_of(model: object) -> dict[str, AttributeValue]:
     """Returns the SHA-256 of a model's file, without external data; nothing of one in memory."""
-    if not isinstance(model, str | os.PathLike):
-        return {}
-    try:
-        with Path(model).open("rb") as file:
+    if isinstance(model, str | os.PathLike):
+        with suppress(OSError), Path(model).open("rb") as file:
             return {"sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-    except OSError:
-        return {}
+    return {}
 
 
 def figures_of(
@@ -129,10 +121,11 @@ def figures_of(
 
 def heaviest_of(cost: ModelCost) -> Iterator[dict[str, str | int]]:
     """Yields the nodes with the most MACs, then those with the largest memory, heaviest first."""
-    by_macs = [node for node in cost.nodes if node.macs]
-    by_macs.sort(key=lambda node: -(node.macs or 0))
-    by_memory = [node for node in cost.nodes if node.memory_bytes]
-    by_memory.sort(key=lambda node: -(node.memory_bytes or 0))
+    by_macs = sorted((node for node in cost.nodes if node.macs), key=lambda node: -(node.macs or 0))
+    by_memory = sorted(
+        (node for node in cost.nodes if node.memory_bytes),
+        key=lambda node: -(node.memory_bytes or 0),
+    )
     heaviest = {id(node): node for node in (*by_macs[:HEAVIEST], *by_memory[:HEAVIEST])}
     for node in heaviest.values():
         shown = {name: getattr(node, name) for name in _SHOWN}

@@ -10,47 +10,53 @@ has added to Quark's profiler are not asked a second time, their values come fro
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
-from types import FrameType
+from functools import partial
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.configuration import described as of_configuration
 from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
-from otel_quant.capture.instruments.samples import note_shapes
+from otel_quant.capture.instruments.samples import (
+    Layers,
+    expect_layers,
+    lower_is_better,
+    note_shapes,
+    value_of,
+    variables_of,
+)
 from otel_quant.capture.instruments.steps import (
+    activation_of,
     attributes_of,
+    enter_block,
     is_reported_already,
     open_library_step,
 )
-from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
+from otel_quant.capture.probes.counters import CACHE_DIRECTORIES
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
-from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
+from otel_quant.capture.scope import qualified_name
 from otel_quant.export.quark_yaml.file import DEFAULT_PATH
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue, ProfileStep
+from otel_quant.schema.records import AttributeValue
 from otel_quant.schema.settings import QUARK_PROFILING
 
 _PRESETS: Final = "quark.onnx.quantization.config.custom_config"
-_PRESET_SUFFIX: Final = "_QCONFIG"
 
-# Switches of quantize_static, and of its extra options, by the name that Quark's own
-# configuration classes give the algorithm.
+# Switches of quantize_static and of its extra options, with the names of the algorithms in Quark's own
+# configuration classes.
 _SWITCHES: Final = {
     "include_cle": "cle",
     "include_sq": "smooth_quant",
     "include_rotation": "quarot",
     "include_auto_mp": "auto_mixprecision",
+    "UseGPTQ": "gptq",
+    "BiasCorrection": "bias_correction",
 }
-_OPTIONS: Final = {"UseGPTQ": "gptq", "BiasCorrection": "bias_correction"}
-
 
 _NAMES: Final[dict[int, str]] = {}
 """Names of configurations that are alive, by identity: most are not hashable."""
@@ -70,6 +76,11 @@ def note_cached_samples(call: Mapping[str, Any], result: object) -> None:
         note_shapes(samples[0])
 
 
+def note_nodes(call: Mapping[str, Any], result: object) -> None:
+    """Notes how many layers GPTQ goes through."""
+    expect_layers(len(call["self"].quant_node_list), {"amd-quark"})
+
+
 def described(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     """Returns the attributes that the configuration of a call makes."""
     found: dict[str, AttributeValue | None] = {}
@@ -79,7 +90,6 @@ def described(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
         inner = getattr(configuration, "global_quant_config", None)
         found |= of_configuration(configuration)
         found[semconv.CONFIG_NAME] = _name_of(configuration) or _name_of(inner)
-        found |= _torch_types(inner)
     algorithms = tuple(_algorithms(call, configuration))
     if algorithms or "include_cle" in call:
         found[semconv.ALGORITHMS] = algorithms
@@ -92,38 +102,11 @@ def _algorithms(arguments: Mapping[str, Any], configuration: object) -> Iterator
         name = getattr(algorithm, "name", None)
         if isinstance(name, str):
             yield name
-    for switch, name in _SWITCHES.items():
-        if arguments.get(switch) is True:
-            yield name
-    options = arguments.get("extra_options")
-    options = options if isinstance(options, Mapping) else {}
-    for option, name in _OPTIONS.items():
-        if options.get(option) is True:
-            yield name
-    if arguments.get("include_fast_ft") is True:
-        finetune = options.get("FastFinetune")
-        yield str(dict(finetune or {}).get("OptimAlgorithm", "adaround")).lower()
-
-
-def _torch_types(layers: object) -> dict[str, AttributeValue | None]:
-    """Returns what the specifications of weights and inputs make, where there is one of each."""
-    weight, inputs = (getattr(layers, name, None) for name in ("weight", "input_tensors"))
-    found: dict[str, AttributeValue | None] = {
-        semconv.WEIGHT_TYPE: _type_of(weight),
-        semconv.ACTIVATION_TYPE: _type_of(inputs),
-    }
-    group = getattr(weight, "group_size", None)
-    if isinstance(group, int) and group > 0:
-        found[semconv.BLOCK_SIZE] = group
-    observer = getattr(inputs, "observer_cls", None)
-    if observer is not None and getattr(inputs, "is_dynamic", None) is False:
-        found[semconv.CALIBRATION_METHOD] = getattr(observer, "__name__", None)
-    return found
-
-
-def _type_of(specification: object) -> str | None:
-    name = getattr(getattr(specification, "dtype", None), "name", None)
-    return name if isinstance(name, str) else None
+    given = {**(arguments.get("extra_options") or {}), **arguments}
+    yield from (name for switch, name in _SWITCHES.items() if given.get(switch) is True)
+    if given.get("include_fast_ft") is True:
+        finetune = given.get("FastFinetune") or {}
+        yield str(finetune.get("OptimAlgorithm", "adaround")).lower()
 
 
 def _name_of(configuration: object) -> str | None:
@@ -131,24 +114,19 @@ def _name_of(configuration: object) -> str | None:
         return known
     # A preset that is used as Quark declares it, not by its name.
     for name, value in vars(sys.modules.get(_PRESETS, object)).items():
-        if value is configuration and name.endswith(_PRESET_SUFFIX):
-            return name.removesuffix(_PRESET_SUFFIX)
+        if value is configuration and name.endswith("_QCONFIG"):
+            return name.removesuffix("_QCONFIG")
     return None
 
 
 # --- its profiler --------------------------------------------------------------------------
 
-_DECORATORS_MODULE: Final = "quark.common.profiler.profiler"
+_PROFILER: Final = "quark.common.profiler.profiler"
 
 _Open = Callable[[], OpenStep | None]
 
 # What opens the step of a scope, until the ``with`` statement enters it.
 _PENDING: Final[ContextVar[_Open | None]] = ContextVar("otel_quant_pending", default=None)
-# What the scopes entered in this context have opened, innermost last.
-_ENTERED: Final[ContextVar[tuple[Activation, ...]]] = ContextVar("otel_quant_entered", default=())
-
-# Whether Quark takes a checkpoint itself, at the start or the end of a scope.
-_IN_OWN_CHECKPOINT: Final[ContextVar[bool]] = ContextVar("otel_quant_boundary", default=False)
 
 
 def scope(original: Function, hook: Hook, library: Library) -> Function:
@@ -157,51 +135,30 @@ def scope(original: Function, hook: Hook, library: Library) -> Function:
     @wraps(original)
     def wrapper(self: Any, step_name: str, user_msg: str | None = None) -> Any:
         result = original(self, step_name, user_msg)
-        opening = functools.partial(RUNTIME.recorder.open, step_name, label=user_msg)
+        opening = partial(RUNTIME.recorder.open, step_name, label=user_msg)
         with FAULTS.kept_in("owner of a scope"):
-            call = _call_of_quarks(sys._getframe(1))
-            if call is not None:
-                opening = functools.partial(_open, step_name, user_msg, library, *call)
+            caller = sys._getframe(1)
+            function = caller.f_locals.get("func")
+            # Its decorator is public: only a function of its own is a step of the library's.
+            if caller.f_globals.get("__name__") == _PROFILER and str(
+                getattr(function, "__module__", "")
+            ).startswith("quark."):
+                opening = partial(_open, step_name, user_msg, library, caller.f_locals)
         _PENDING.set(opening)
         return result
 
     return wrapper
 
 
-def _call_of_quarks(caller: FrameType) -> tuple[Function, tuple[Any, ...], dict[str, Any]] | None:
-    """Returns the call that opens a scope, if it is of a function of Quark's: its decorator is public."""
-    if caller.f_globals.get("__name__") != _DECORATORS_MODULE:
-        return None
-    names = caller.f_locals
-    function: Function | None = names.get("func")
-    module: str = getattr(function, "__module__", None) or ""
-    if function is None or module.partition(".")[0] != "quark":
-        return None
-    return function, names.get("args", ()), names.get("kwargs", {})
-
-
 def _open(
-    kind: str,
-    label: str | None,
-    library: Library,
-    function: Function,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    kind: str, label: str | None, library: Library, caller: Mapping[str, Any]
 ) -> OpenStep | None:
     if not HOOKS.active or is_reported_already(label or kind, library):
         return None
-    attributes = attributes_of(Arguments(function).bound(args, kwargs))
+    function = caller["func"]
+    call = Arguments(function).bound(caller.get("args", ()), caller.get("kwargs", {}))
     name = qualified_name(function)
-    return open_library_step(kind, library, label=label, function=name, attributes=attributes)
-
-
-@contextmanager
-def _own_checkpoint() -> Iterator[None]:
-    token = _IN_OWN_CHECKPOINT.set(True)
-    try:
-        yield
-    finally:
-        _IN_OWN_CHECKPOINT.reset(token)
+    return open_library_step(kind, library, attributes_of(call), label=label, function=name)
 
 
 def enter_scope(original: Function, hook: Hook, library: Library) -> Function:
@@ -211,30 +168,8 @@ def enter_scope(original: Function, hook: Hook, library: Library) -> Function:
     def wrapper(self: Any) -> Any:
         opening = _PENDING.get()
         _PENDING.set(None)
-        with _own_checkpoint():
-            result = original(self)
-        activation = Activation(None)
-        with FAULTS.kept_in(OPENING_A_STEP):
-            if opening is not None:
-                activation = Activation(opening())
-        activation.__enter__()
-        _ENTERED.set((*_ENTERED.get(), activation))
-        return result
-
-    return wrapper
-
-
-def exit_scope(original: Function, hook: Hook, library: Library) -> Function:
-    """Ends that step."""
-
-    @wraps(original)
-    def wrapper(self: Any, kind: Any, error: Any, traceback: Any) -> Any:
-        with _own_checkpoint():
-            result = original(self, kind, error, traceback)
-        entered = _ENTERED.get()
-        if entered:
-            _ENTERED.set(entered[:-1])
-            entered[-1].__exit__(kind, error, traceback)
+        result = original(self)
+        enter_block(self, activation_of(opening))
         return result
 
     return wrapper
@@ -267,8 +202,8 @@ def checkpoint(original: Function, hook: Hook, library: Library) -> Function:
         before = len(records)
         original(self, step_name)
         RUNTIME.metrics.adopt(self, step_name, records[-1] if len(records) > before else {})
-        ends_of_the_run = (ProfileStep.START, ProfileStep.END)
-        if not _IN_OWN_CHECKPOINT.get() and step_name not in ends_of_the_run:
+        # Quark's profiler takes its own at the ends of the run and of a scope.
+        if sys._getframe(1).f_globals.get("__name__") != _PROFILER:
             RUNTIME.recorder.point(step_name)
 
     return wrapper
@@ -277,3 +212,45 @@ def checkpoint(original: Function, hook: Hook, library: Library) -> Function:
 def watch_cache_dir(call: Mapping[str, Any], result: object) -> None:
     """A cache directory to watch: Quark calls it for each."""
     CACHE_DIRECTORIES.watch(call["path"])
+
+
+# --- how well layers were quantized -------------------------------------------------------
+
+
+def _of_output(call: Mapping[str, Any], result: Any, **more: Any) -> Layers:
+    """Records how near the model's first output is to the float model's, for one sample."""
+    if names := variables_of("eval_metrics"):
+        output = names["float_sess"].get_outputs()[0].name
+        layer = f"{output}, sample {len(names['metric_values_l2']) + 1}"
+        yield from value_of(result, layer=layer, **more)
+
+
+of_cosine: Final = partial(_of_output, measure="Cosine Similarity", better="higher")
+of_l2: Final = partial(_of_output, measure="L2 Distance", better="lower")
+
+
+def of_finetuned(call: Mapping[str, Any], result: Any) -> Layers:
+    """Records the distance of the outputs after one layer was finetuned."""
+    names = variables_of("fast_finetune")
+    if "module" in names:  # else it is before the first
+        nodes = names["module"].graph.node
+        layer = next((each.name for each in nodes if "uantize" not in each.op_type), "")
+        yield from lower_is_better(
+            result, layer=layer or str(names["i"]), measure="average L2 distance"
+        )
+
+
+def of_sensitivity(call: Mapping[str, Any], result: Any) -> Layers:
+    """Records the distance of the outputs where one layer has the target precision."""
+    measure = getattr(call["self"]._metric_fn, "__name__", "score")
+    for each in result:
+        yield from lower_is_better(each.score, layer=each.name, measure=measure)
+
+
+def of_gptq(call: Mapping[str, Any], result: Any) -> Layers:
+    """Records GPTQ's average loss of a layer; with CUDA graphs Quark has none."""
+    losses, around = result[1], variables_of("apply")
+    if losses is not None and "name" in around:
+        layer = f"{around['self'].model_decoder_layers}.{around['i']}.{around['name']}"
+        average = losses.sum().item() / variables_of("quantize")["self"].nsamples
+        yield from lower_is_better(average, layer=layer, measure="avg loss")

@@ -16,13 +16,19 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.capture.instruments.configuration import completed, of_arguments
+from otel_quant.capture.instruments.configuration import completed, of_arguments, usual
 from otel_quant.capture.instruments.hooks import (
+    COUNT_PASSES,
+    ENTRY_POINT,
     HOOKS,
+    STEP,
     Arguments,
     AttributeSources,
     Function,
@@ -41,19 +47,15 @@ from otel_quant.schema import semconv
 from otel_quant.schema.records import AttributeValue, ProfileStep, Reading
 
 
+@dataclass(slots=True, eq=False)
 class Operation:
     """One call of an entry point."""
 
-    __slots__ = ("attributes", "costs_models", "input_shapes", "owner", "shared_step")
-
-    def __init__(
-        self, owner: str, attributes: Mapping[str, AttributeValue], costs_models: bool
-    ) -> None:
-        self.owner = owner
-        self.attributes = attributes
-        self.costs_models = costs_models
-        self.shared_step: Activation | None = None
-        self.input_shapes: Mapping[str, tuple[int, ...]] = {}
+    owner: str  # Distribution of the library
+    attributes: Mapping[str, AttributeValue]  # Of the steps within
+    costs_models: bool = False
+    shared_step: Activation | None = None
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def begin_shared_step(self, activation: Activation) -> None:
         """Begins a step that lasts until :meth:`end_shared_step`, or to the operation's end."""
@@ -132,6 +134,11 @@ def distributions_built_on(library: Library) -> frozenset[str]:
     )
 
 
+def owners_of(library: Library) -> frozenset[str]:
+    """Returns the distributions whose steps have a library's samples, layers and figures."""
+    return distributions_built_on(library) | {library.distribution}
+
+
 def enclosing_steps() -> Iterator[OpenStep]:
     """Yields the open steps that the calling context is in, innermost first."""
     step = RUNTIME.current_step()
@@ -154,26 +161,17 @@ def is_reported_already(label: str, library: Library) -> bool:
 # --- attributes -----------------------------------------------------------------------
 
 
-ATTRIBUTE_OF: Final[dict[str, str]] = {
-    "calibrate_method": semconv.CALIBRATION_METHOD,
-    "calibration_method": semconv.CALIBRATION_METHOD,
-    "quant_format": semconv.FORMAT,
-    "weight_type": semconv.WEIGHT_TYPE,
-    "activation_type": semconv.ACTIVATION_TYPE,
-    "per_channel": semconv.PER_CHANNEL,
-    "model_input": semconv.INPUT_PATH,
-    "input_model": semconv.INPUT_PATH,
-    "input_model_path": semconv.INPUT_PATH,
-    "pretrained_model_path": semconv.INPUT_PATH,
-    "model_output": semconv.OUTPUT_PATH,
-    "output_model_path": semconv.OUTPUT_PATH,
-    "output_dir": semconv.OUTPUT_PATH,
-    "save_path": semconv.OUTPUT_PATH,
-    "bits": semconv.BITS,
-    "block_size": semconv.BLOCK_SIZE,
+FILES: Final[dict[str, str]] = {
+    name: attribute
+    for attribute, names in {
+        semconv.INPUT_PATH: "model_input input_model input_model_path pretrained_model_path model_id_or_path "
+        "pretrained_model_name_or_path onnx_path model_stub model",
+        semconv.OUTPUT_PATH: "model_output output_model_path output_model output_path output_dir save_path "
+        "save_directory checkpoint_dir export_dir",
+    }.items()
+    for name in names.split()
 }
-
-_PATHS: Final = frozenset({semconv.INPUT_PATH, semconv.OUTPUT_PATH})
+"""Usual names of parameters for files."""
 
 
 def attributes_of(
@@ -181,10 +179,8 @@ def attributes_of(
 ) -> dict[str, AttributeValue]:
     """Returns the attributes that arguments make."""
     with_paths = RUNTIME.settings.paths
-    found = of_arguments(arguments, config) if config else {}
-    for parameter, attribute in ATTRIBUTE_OF.items():
-        _add(found, attribute, arguments.get(parameter), with_paths)
-    for path, attribute in reversed(sources):
+    found = (of_arguments(arguments, config) if config else {}) | dict(usual(arguments))
+    for path, attribute in (*FILES.items(), *reversed(sources)):
         _add(found, attribute, value_at(arguments, path), with_paths)
     module = next(
         (each for each in arguments.values() if hasattr(type(each), "named_modules")), None
@@ -201,15 +197,39 @@ def _name_of(module: Any, with_paths: bool) -> str:
 
 
 def _add(found: dict[str, AttributeValue], attribute: str, value: Any, with_paths: bool) -> None:
-    if attribute in _PATHS:
+    if attribute in (semconv.INPUT_PATH, semconv.OUTPUT_PATH):
         if with_paths and isinstance(value, str | os.PathLike):
             found[attribute] = os.fspath(value)
-    elif isinstance(value, enum.Enum):
-        found[attribute] = value.name
-    elif isinstance(value, bool | int | float | str):
-        found[attribute] = value
-    elif type(value).__name__ == "dtype":  # of torch or numpy
-        found[attribute] = str(value).removeprefix("torch.")
+    elif isinstance(value, bool | int | float | str | enum.Enum):
+        found[attribute] = value.name if isinstance(value, enum.Enum) else value
+
+
+# --- models ---------------------------------------------------------------------------
+
+
+def models_of(arguments: Mapping[str, Any], result: object) -> Models:
+    """Returns the models that an operation has read and written."""
+
+    def given(attribute: str) -> Any:
+        names = (name for name, each in FILES.items() if each == attribute)
+        return next((arguments[name] for name in names if arguments.get(name) is not None), None)
+
+    before, after = given(semconv.INPUT_PATH), given(semconv.OUTPUT_PATH)
+    after = result if after is None else after
+    found: Models = [("float", before)] if _is_model(before) and not _is_same(before, after) else []
+    return [*found, ("quantized", after)] if _is_model(after) else found
+
+
+def _is_model(model: object) -> bool:
+    if isinstance(model, str | os.PathLike):
+        return Path(os.fspath(model)).suffix == ".onnx" and Path(os.fspath(model)).is_file()
+    return hasattr(model, "graph") and hasattr(model, "SerializeToString")
+
+
+def _is_same(before: object, after: object) -> bool:
+    if isinstance(before, str | os.PathLike) and isinstance(after, str | os.PathLike):
+        return Path(after).is_file() and Path(before).samefile(after)
+    return before is after
 
 
 # --- steps ----------------------------------------------------------------------------
@@ -217,65 +237,81 @@ def _add(found: dict[str, AttributeValue], attribute: str, value: Any, with_path
 
 def step(function: Function, hook: Hook, library: Library) -> Function:
     """Makes each call a step."""
-    arguments = Arguments(function, hook.parameters)
-    call = as_library_step(
-        function,
-        load(hook.choose) if hook.choose else hook.step,
-        library,
-        name=f"{hook.module}.{hook.target}",
-        arguments=arguments,
-        sources=hook.sources,
-        config=hook.config,
-        filled_in=hook.filled_in,
-    )
-    if hook.after:
-        call = _with_after(call, hook, arguments)
-    if hook.describe or hook.models:
-        call = _as_operation(call, hook, library, arguments)
-    return _with_arguments(call, hook, library, arguments)
+    name = f"{hook.module}.{hook.target}"
+    call = as_library_step(observed(function, hook, library, name), hook, library, name)
+    return _as_operation(call, hook, library) if hook.describe or hook.models else call
 
 
 def entry_point(function: Function, hook: Hook, library: Library) -> Function:
     """Makes each call an operation, described by its arguments."""
-    arguments = Arguments(function, hook.parameters)
-    call = _with_after(function, hook, arguments) if hook.after else function
-    call = _as_operation(call, hook, library, arguments, describes=True)
-    return _with_arguments(call, hook, library, arguments)
+    return _as_operation(observed(function, hook, library), hook, library)
 
 
-def observed(function: Function, hook: Hook, library: Library) -> Function:
-    """Does something after each call."""
-    return _with_after(function, hook, Arguments(function))
-
-
-def as_library_step(
-    function: Function,
-    kind: str | Callable[[Mapping[str, Any]], str | None],
-    library: Library,
-    *,
-    name: str = "",
-    arguments: Arguments | None = None,
-    sources: AttributeSources = (),
-    config: Sequence[str] = (),
-    filled_in: bool = False,
-) -> Function:
-    """Makes each call of a library's function a step, unless it is reported already; `kind` may be chosen by call."""
-    reader = arguments or Arguments(function)
-    shown = name or qualified_name(function)
+def as_library_step(function: Function, hook: Hook, library: Library, name: str) -> Function:
+    """Makes each call of a function a step, unless it is reported already."""
+    arguments, choose = Arguments(function, hook.parameters), hook.choose and load(hook.choose)
 
     def begin(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OpenStep | None:
-        chosen = kind if isinstance(kind, str) else kind(reader.bound(args, kwargs))
-        if chosen is None or not HOOKS.active or is_reported_already(chosen, library):
+        kind = choose(arguments.bound(args, kwargs)) if choose else hook.step
+        if kind is None or not HOOKS.active or is_reported_already(kind, library):
             return None
-        return open_library_step(
-            chosen,
-            library,
-            function=shown,
-            attributes=attributes_of(reader.bound(args, kwargs), sources, config),
-            filled_in=filled_in,
-        )
+        attributes = attributes_of(arguments.bound(args, kwargs), hook.sources, hook.config)
+        return open_library_step(kind, library, attributes, function=name, filled_in=hook.filled_in)
 
     return as_step(function, begin)
+
+
+# The blocks (``with``) that the calling context is in, innermost last: the object that is entered, its step, and
+# what the library's table keeps of it.
+_Block = tuple[Any, Activation, list[Any]]
+BLOCKS: Final[ContextVar[tuple[_Block, ...]]] = ContextVar("otel_quant_blocks", default=())
+
+
+def activation_of(open_step: Callable[[], OpenStep | None] | None) -> Activation:
+    """Opens a step, if there is one to open."""
+    with FAULTS.kept_in(OPENING_A_STEP):
+        return Activation(open_step() if open_step is not None else None)
+    return Activation(None)
+
+
+def enter_block(owner: Any, activation: Activation) -> None:
+    """Makes the step of a block that is entered the current one."""
+    activation.resume()
+    BLOCKS.set((*BLOCKS.get(), (owner, activation, [])))
+
+
+def begin_block(function: Function, hook: Hook, library: Library) -> Function:
+    """Begins the step **{step}**."""
+
+    def open_step() -> OpenStep | None:
+        if not HOOKS.active or is_reported_already(hook.step, library):
+            return None
+        return open_library_step(hook.step, library, function=f"{hook.module}.{hook.target}")
+
+    @wraps(function)
+    def wrapper(self: Any) -> Any:
+        result = function(self)
+        enter_block(self, activation_of(open_step))
+        return result
+
+    return wrapper
+
+
+def end_block(function: Function, hook: Hook, library: Library) -> Function:
+    """Ends that step."""
+
+    @wraps(function)
+    def wrapper(self: Any, kind: Any, error: Any, traceback: Any) -> Any:
+        blocks = BLOCKS.get()
+        if not blocks or blocks[-1][0] is not self:
+            return function(self, kind, error, traceback)
+        BLOCKS.set(blocks[:-1])
+        try:
+            return function(self, kind, error, traceback)
+        finally:
+            blocks[-1][1].__exit__(kind, error, traceback)
+
+    return wrapper
 
 
 def open_library_step(
@@ -306,45 +342,57 @@ def version_of(library: Library) -> str | None:
 # --- within -----------------------------------------------------------------------------
 
 
-def _with_after(function: Function, hook: Hook, arguments: Arguments) -> Function:
-    after = load(hook.after)
+def observed(function: Function, hook: Hook, library: Library, step: str = "") -> Function:
+    """Does what a hook asks for within each call: if that is to be a step of some name, only where it is."""
+    arguments = Arguments(function, hook.parameters)
+    if hook.runs:
+        function = arguments.replacing(function, hook.runs, partial(_as_calibration, library))
+    if hook.counts:
+        function = load("samples:counting")(function, hook, arguments)
+    if not (hook.before or hook.after):
+        return function
+    before, after = (load(name) if name else None for name in (hook.before, hook.after))
+    origin = f"hook {hook.target}"
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        with FAULTS.kept_in(f"hook {hook.target}"):
-            after(arguments.bound(args, kwargs), result)
+        within = RUNTIME.current_step()
+        if not HOOKS.active or (step and (within is None or within.info.function != step)):
+            return function(*args, **kwargs)
+        call: dict[str, Any] = {}
+        undo = None
+        with FAULTS.kept_in(origin):
+            call = arguments.bound(args, kwargs)
+            undo = before(call, library) if before is not None else None
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            if undo is not None:
+                with FAULTS.kept_in(origin):
+                    undo()
+        with FAULTS.kept_in(origin):
+            layers = after(call, result) if after is not None else None
+            if layers is not None and RUNTIME.is_running and (measured := list(layers)):
+                RUNTIME.recorder.measure_layers(measured, owners_of(library))
         return result
 
     return wrapper
 
 
-def _with_arguments(
-    function: Function, hook: Hook, library: Library, arguments: Arguments
-) -> Function:
-    """Has the function that is passed to a call be a step, and the items of a loader or its passes counted."""
-
-    def change(passed: Any) -> Any:
-        if not callable(passed):
-            return passed
-        counting = load("forward_passes:counting")(passed, library)
-        return as_library_step(counting, ProfileStep.CALIBRATION, library)
-
-    if hook.runs:
-        function = arguments.replacing(function, hook.runs, change)
-    if hook.counts:
-        function = arguments.replacing(function, hook.counts, load("samples:counted"))
-    return function
+def _as_calibration(library: Library, passed: Any) -> Any:
+    """Makes a function that is passed to a call a step; the forward passes of its model are its samples."""
+    if not callable(passed):
+        return passed
+    hook, name = (
+        Hook("", "", STEP, ProfileStep.CALIBRATION, before=COUNT_PASSES),
+        qualified_name(passed),
+    )
+    return as_library_step(observed(passed, hook, library, name), hook, library, name)
 
 
-def _as_operation(
-    function: Function,
-    hook: Hook,
-    library: Library,
-    arguments: Arguments,
-    describes: bool = False,
-) -> Function:
+def _as_operation(function: Function, hook: Hook, library: Library) -> Function:
     """Makes each call an operation of a library, described by its arguments if they do not describe a step."""
+    arguments = Arguments(function, hook.parameters)
     describe = load(hook.describe) if hook.describe else None
     find_models = load(hook.models) if hook.models else None
     origin = f"arguments of {hook.module}.{hook.target}"
@@ -355,7 +403,7 @@ def _as_operation(
         attributes: dict[str, AttributeValue] = {}
         with FAULTS.kept_in(origin):
             bound = arguments.bound(args, kwargs)
-            if describes:
+            if hook.wrapper == ENTRY_POINT:
                 attributes |= attributes_of(bound, hook.sources, hook.config)
             if describe is not None:
                 attributes |= describe(bound)
@@ -367,7 +415,7 @@ def _as_operation(
                 result = function(*args, **kwargs)
             if find is not None:
                 with FAULTS.kept_in("model cost"):
-                    _report_models(functools.partial(find, bound, result), operation)
+                    _report_models(partial(find, bound, result), operation)
             return result
 
     return wrapper

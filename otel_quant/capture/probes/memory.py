@@ -1,7 +1,11 @@
-"""Probe for the resident memory of the process tree.
+"""Probe for the resident memory of the process tree, and how much memory the process may use.
 
 On Linux the figures come from ``/proc/PID/status``; ``VmHWM`` there is the kernel's high-water
 mark, the highest RSS so far. Elsewhere they come from psutil.
+
+The limit is the control group's or physical memory. ``memory.high`` of a control group is ignored: above it the
+kernel only slows the group down and reclaims pages; above ``memory.max`` it kills. ``RLIMIT_AS`` is ignored as
+well: it limits addresses, not resident memory.
 """
 
 from __future__ import annotations
@@ -9,12 +13,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from otel_quant.base.files import open_apart
-from otel_quant.base.kernel_files import SELF, ask_psutil, number_in, read_process
-from otel_quant.schema.records import MemoryReading
+from otel_quant.base.kernel_files import SELF, ask_psutil, number_in, read_kept, read_process
+from otel_quant.schema.records import Limits, MemoryReading
 
 _LINUX = sys.platform == "linux"
 
@@ -36,8 +42,13 @@ _ADDRESS_SPACE_KEYS: Final = (b"\nVmPeak:", b"\nVmStk:", b"\nVmExe:", b"\nVmLib:
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
-_FALL: Final = 1 << 20
-"""Bytes by which memory has to fall for the marks of children to be read: it moves by pages all the time."""
+_MOVED: Final = 1 << 20
+"""Bytes by which memory has to fall for the marks of children to be read, or to rise for all of them to be read:
+it moves by pages all the time."""
+
+_AT_ONCE: Final = 4
+"""Children that are read for a sample, beside those that had changed when they were read last. All are read twice
+a second, and when memory has risen: a sum of old and new figures would be a peak that nobody has seen."""
 
 _MARKS_LAST: Final = 0.5
 """Seconds after which a sample has the marks of child processes again: they may end at any time."""
@@ -51,9 +62,14 @@ class MemoryProbe:
 
     def __init__(self, pid: int = SELF) -> None:
         self._pid = pid
+        self._statm = f"/proc/{pid or 'self'}/statm"
         self._highest_mark = 0
         self._pids: Collection[int] = ()  # descendants at the last reading that was not brief
-        self._known: frozenset[int] = frozenset()  # those that had memory of their own
+        # Of those that had memory of their own, in bytes; who was read last stands last
+        self._sizes: dict[int, int] = {}
+        self._moved: set[int] = set()  # those of them that had changed when they were read last
+        self._children: tuple[_Child, ...] = ()  # the same as a reading has them
+        self._of_children = 0  # their sum
         self._read_at = 0.0  # monotonic clock of that reading, in seconds
         self._last = 0  # memory in use at the last sample, in bytes
 
@@ -65,20 +81,17 @@ class MemoryProbe:
             or (pids and time.monotonic() - self._read_at >= _MARKS_LAST)
         ):
             return self(pids)
-        rss = _resident(self._pid)
+        rss, sizes, before = _resident(self._statm), self._sizes, self._last
         if not pids:
             return MemoryReading(rss, rss, is_brief=True)
-        children: list[_Child] = []
-        for pid in self._known:
-            try:
-                children.append((pid, _resident(pid), None))
-            except OSError:
-                continue  # it has ended
-        total = rss + sum([child[1] for child in children])
-        has_fallen, self._last = total < self._last - _FALL, total
-        if has_fallen:  # what was higher in between is in the marks
+        due = {*islice(sizes, _AT_ONCE), *self._moved}
+        self._read_again(due)
+        if rss + self._of_children > before + _MOVED:
+            self._read_again(sizes.keys() - due)
+        self._last = total = rss + self._of_children
+        if total < before - _MOVED:  # what was higher in between is in the marks
             return self(pids)
-        return MemoryReading(rss, total, children=tuple(children), is_brief=True)
+        return MemoryReading(rss, total, children=self._children, is_brief=True)
 
     def __call__(self, pids: Collection[int] = ()) -> MemoryReading:
         """Reads the memory."""
@@ -87,14 +100,17 @@ class MemoryProbe:
         reaped, faults = _of_reaped() if self._pid == SELF else (None, None)
         rss, mark = _own(self._pid)
         tree, highest = rss, max(self._highest_mark, mark or 0)
-        children = tuple(_of_children(pids, self._known)) if pids else ()
+        children = tuple(_of_children(pids, self._sizes)) if pids else ()
         for _, rss_of_child, mark_of_child in children:
             tree += rss_of_child
             if mark_of_child is not None and mark_of_child > highest:
                 highest = mark_of_child
         self._highest_mark = highest
         if pids or self._pids:
-            self._pids, self._known = pids, frozenset([pid for pid, _, _ in children])
+            self._pids, self._last = pids, tree
+            self._sizes = {pid: size for pid, size, _ in children}
+            self._sum_up()
+            self._moved &= self._sizes.keys()
             self._read_at = time.monotonic()
         return MemoryReading(
             rss,
@@ -104,6 +120,27 @@ class MemoryProbe:
             reaped if self._is_above_all_marks(reaped) else None,
             faults if mark is not None and not pids else None,
         )
+
+    def _read_again(self, pids: Iterable[int]) -> None:
+        """Reads the RSS of some of the children, which stand last then, and notes whose has changed."""
+        sizes, has_changed = self._sizes, False
+        for pid in pids:
+            before = sizes.pop(pid)
+            try:
+                size = sizes[pid] = _resident(f"/proc/{pid}/statm")
+            except OSError:
+                size = sizes[pid] = 0  # it has ended
+            if size == before:
+                self._moved.discard(pid)
+            else:
+                self._moved.add(pid)
+                has_changed = True
+        if has_changed:
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        children = [(pid, size, None) for pid, size in self._sizes.items() if size]
+        self._children, self._of_children = tuple(children), sum(self._sizes.values())
 
     def _is_above_all_marks(self, reaped: int | None) -> bool:
         """Whether the mark of exited descendants is above every mark read so far.
@@ -148,9 +185,9 @@ def _own(pid: int) -> tuple[int, int | None]:
     return rss or 0, mark
 
 
-def _resident(pid: int) -> int:
+def _resident(statm: str) -> int:
     """Returns RSS in bytes."""
-    return int(read_process(pid, "statm").split(None, 2)[1]) * _PAGE
+    return int(read_kept(statm).split(None, 2)[1]) * _PAGE
 
 
 def _of_children(pids: Collection[int], known: Collection[int]) -> Iterator[_Child]:
@@ -196,3 +233,125 @@ def _of_reaped() -> tuple[int | None, int | None]:
     # Kibibytes on Linux and the BSDs, bytes on macOS; 0 means that no child was waited for.
     unit = 1 if sys.platform == "darwin" else 1024
     return usage.ru_maxrss * unit or None, usage.ru_minflt
+
+
+# --- limits -------------------------------------------------------------------------------
+
+_UNLIMITED: Final = 2**62
+"""Version 1 writes "no limit" as the largest multiple of the page size below 2**63."""
+
+_LIMIT_FILES: Final = {2: "memory.max", 1: "memory.limit_in_bytes"}
+_OOM_FILES: Final = {
+    # Of the group alone, before Linux 5.2 with the groups within it; version 1 counts the group alone.
+    2: ("memory.events.local", "memory.events"),
+    1: ("memory.oom_control",),
+}
+KILLS: Final = "oom_kill"
+GROUP_KILLS: Final = "oom_group_kill"
+"""What the kernel counts: processes that it has ended for want of memory, and groups of which it
+has ended every process at once (``memory.oom.group``)."""
+
+HOST_OOM_COUNTER: Final = Path("/proc/vmstat")
+
+_DEFAULT_MOUNTS: Final = {2: ("/", "/sys/fs/cgroup"), 1: ("/", "/sys/fs/cgroup/memory")}
+"""By version, the control group that is mounted, and where."""
+
+
+def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
+    """Reads the memory limit of a process: the smallest of its control group and those above, or physical memory."""
+    physical = _memory_of_machine(root)
+    cgroup = min(_cgroup_limits(root, pid), default=None)
+    if cgroup is not None and (physical is None or cgroup < physical):
+        return Limits(cgroup, "cgroup")
+    if physical is not None:
+        return Limits(physical, "physical")
+    return Limits()
+
+
+def _memory_of_machine(root: Path) -> int | None:
+    for line in _lines(root / "proc/meminfo"):
+        key, _, value = line.partition(":")
+        if key == "MemTotal":
+            return int(value.split()[0]) * 1024  # its "kB" are KiB
+    if root != Path("/"):
+        return None
+    import psutil  # elsewhere than on Linux
+
+    return int(psutil.virtual_memory().total)
+
+
+def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
+    """Returns the files with the kernel's counts of kills, by the group of the process, whichever group's limit it was."""
+    files = [
+        [groups[0] / name for name in _OOM_FILES[version]] for version, groups in _groups(root, pid)
+    ]
+    return [next((each for each in names if each.exists()), names[-1]) for names in files]
+
+
+def oom_counts(counter: Path) -> dict[str, int]:
+    """Returns what a counter has of kills; nothing if it cannot be read or the kernel is too old."""
+    found = (line.partition(" ") for line in _lines(counter))
+    return {key: int(value) for key, _, value in found if key in (KILLS, GROUP_KILLS)}
+
+
+def _cgroup_limits(root: Path, pid: int) -> Iterator[int]:
+    for version, groups in _groups(root, pid):
+        for group in groups:
+            yield from _limits_of(group, _LIMIT_FILES[version])
+
+
+def _groups(root: Path, pid: int) -> Iterator[tuple[int, list[Path]]]:
+    """Yields for each version the folders of a process's group and of all above it."""
+    mounts = _mounts(root)
+    for line in _lines(root / f"proc/{pid or 'self'}/cgroup"):
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        version = 2 if number == "0" and not controllers else 1
+        if version == 2 or "memory" in controllers.split(","):
+            mounted, point = mounts[version]
+            top, parts = root / point.lstrip("/"), _below_mount(mounted, path)
+            yield version, [top.joinpath(*parts[:n]) for n in range(len(parts), -1, -1)]
+
+
+def _limits_of(group: Path, file: str) -> Iterator[int]:
+    yield from _numbers(*_lines(group / file))
+    # Version 1's limit over all ancestors, including those outside a container.
+    for line in _lines(group / "memory.stat"):
+        if line.startswith("hierarchical_memory_limit "):
+            yield from _numbers(line.split()[1])
+
+
+def _below_mount(mounted: str, path: str) -> tuple[str, ...]:
+    """Returns the path of a group below the mount, which a container sees as the host does, or as ``/`` or ``/../..``."""
+    group = PurePosixPath(path)
+    if group.is_relative_to(mounted):
+        group = group.relative_to(mounted)
+    return () if ".." in group.parts else group.parts[group.is_absolute() :]
+
+
+def _numbers(*values: str) -> Iterator[int]:
+    for value in values:
+        if value.isdigit() and 0 < int(value) < _UNLIMITED:  # version 2 writes "max"
+            yield int(value)
+
+
+def _mounts(root: Path) -> dict[int, tuple[str, str]]:
+    """Finds the hierarchies that can have memory limits, by version, in mountinfo."""
+    found = dict(_DEFAULT_MOUNTS)
+    for line in reversed(_lines(root / "proc/self/mountinfo")):  # the first line counts
+        mount, _, system = line.partition(" - ")
+        fields, kind = mount.split(), system.split()
+        if len(fields) < 5 or len(kind) < 3:
+            continue
+        if kind[0] == "cgroup2":
+            found[2] = fields[3], fields[4]
+        elif kind[0] == "cgroup" and "memory" in kind[2].split(","):
+            found[1] = fields[3], fields[4]
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8").splitlines()
+    except OSError:
+        return []

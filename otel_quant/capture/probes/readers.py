@@ -14,11 +14,9 @@ from typing import Any, Final, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS, start_thread
 from otel_quant.base.kernel_files import SELF
-from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
-from otel_quant.capture.probes.counters import CpuProbe, DiskProbe
+from otel_quant.capture.probes.counters import CACHE_DIRECTORIES, CpuProbe, DiskProbe, descendants
 from otel_quant.capture.probes.gpu import GPUS
 from otel_quant.capture.probes.memory import MemoryProbe, reset_high_water
-from otel_quant.capture.probes.process_tree import descendants
 from otel_quant.schema.figures import RESOURCES, Resource
 from otel_quant.schema.records import Reading
 
@@ -52,9 +50,12 @@ _ORDER: Final = itertools.count(1)
 """Numbers the readings of memory in this process."""
 
 
-_descendants: Final = FAULTS.kept_in("probe process tree").around(
-    lambda whole: descendants(sampled=not whole)
-)
+_LOOK_LASTS: Final = 300_000_000
+"""Nanoseconds between two looks of the sampler for new processes, at least. On a busy machine others start some in
+each pause, and to find out whose they are took as long as all else of a sample. A process that lives for half a
+second is seen all the same."""
+
+_descendants: Final = FAULTS.kept_in("probe process tree").around(descendants)
 
 _Sources: TypeAlias = tuple[tuple[str, Probe], ...]
 """Probes by the names of their resources."""
@@ -67,6 +68,9 @@ class Probes:
         self.resources = tuple(resources)
         probes = {r.name: instead.get(r.name) or PROBES[r.name](SELF) for r in self.resources}
         self._memory = probes.get("memory")
+        self._pids: Collection[int] = ()  # the descendants
+        self._looked = -_LOOK_LASTS  # when they were last looked for, by the monotonic clock
+        self._has_answered = True  # Whether there is a GPU or a cache directory
         self._serial = _sources([r for r in self.resources if r.reads_proc], probes)
         self._concurrent = _sources([r for r in self.resources if not r.reads_proc], probes)
         # One thread at a time reads `/proc`: the kernel counts the bytes that any thread reads there as the
@@ -105,11 +109,18 @@ class Probes:
                 self._turn.release()
 
     def _read(self, whole: bool, totals: bool = False) -> Reading:
-        pids = _descendants(whole) or ()
+        found: dict[str, Any] = {}
+        now = time.perf_counter_ns()
+        is_look = whole or now - self._looked >= _LOOK_LASTS
+        if is_look:
+            self._pids, self._looked = _descendants() or (), now
+        pids = self._pids
         # GPUs first: the first reading loads over 10 MB to reach the drivers, which must not
         # look like growth of the first step. Without the lock: a driver that hangs in one
         # thread must not stop the others.
-        found = FAULTS.call_each("probe", self._concurrent[whole], pids)
+        if is_look or self._has_answered:  # what has nothing to tell may have it at the next look
+            found = FAULTS.call_each("probe", self._concurrent[whole], pids)
+            self._has_answered = bool(found)
         is_ours = self._turn.acquire(timeout=_LONGEST_WAIT)
         try:
             # Numbered before memory is read, so that no reading counts as newer than it is.
@@ -220,10 +231,9 @@ class Sampler:
     def _run(self) -> None:
         pace, pause = Pace(self._interval, self._share), self._interval
         spent, now = time.thread_time(), time.monotonic()
-        boundary, take = FAULTS.kept_in("sampler"), self._take
+        take = FAULTS.kept_in("sampler").around(self._take)
         while not self._running.acquire(timeout=pause):
-            with boundary:
-                take()
+            take()
             spent_before, spent = spent, time.thread_time()
             before, now = now, time.monotonic()
             pause = pace.pause(spent - spent_before, now - before)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from statistics import median
 from typing import Any, Final, TypeAlias
 
 from otel_quant.base.log import LOG
@@ -17,11 +18,14 @@ from otel_quant.schema.events import present, run_ids_of
 from otel_quant.schema.figures import TOTAL, Figure, Number, Part, Resource
 from otel_quant.schema.records import (
     AttributeValue,
+    Counts,
     GrowthForecast,
+    LayerAccuracy,
     Peaks,
     Reading,
     RunInfo,
     StepProgress,
+    worst_first,
 )
 
 _Of: TypeAlias = Callable[[Any], Number | None]
@@ -137,27 +141,40 @@ class FigureAttributes:
         return _since(baseline, reading, self._of_readings)
 
 
-def progress_of(samples: int, items: int | None, seconds: float) -> dict[str, AttributeValue]:
-    """Returns the samples that a step has consumed; none if it counted none."""
-    if not samples:
-        return {}
-    rate = round(samples / seconds, 3) if seconds > 0 else None
+def progress_of(counts: Counts, items: int | None, seconds: float) -> dict[str, AttributeValue]:
+    """Returns the samples and layers that a step has begun."""
+    samples = counts.samples
+    rate = round(samples / seconds, 3) if samples and seconds > 0 else None
+    of_samples = {semconv.CALIBRATION_ITEM_COUNT: items, semconv.CALIBRATION_SAMPLE_RATE: rate}
+    return present({**counts.attributes(), **of_samples})
+
+
+def accuracy_of(layers: Sequence[LayerAccuracy], count: int) -> dict[str, AttributeValue]:
+    """Returns what the values of the layers of a step come to, of several measures of the first; `count` is of all."""
+    own = worst_first([each for each in layers if each.measure == layers[0].measure])
+    finite = [each.value for each in own if each.value is not None]
+    worst = own[0] if own[0].better is not None or own[0].value is None else None
     return present(
         {
-            semconv.CALIBRATION_SAMPLE_COUNT: samples,
-            semconv.CALIBRATION_ITEM_COUNT: items,
-            semconv.CALIBRATION_SAMPLE_RATE: rate,
+            semconv.ACCURACY_MEASURE: own[0].measure,
+            semconv.ACCURACY_BETTER: own[0].better,
+            semconv.ACCURACY_UNIT: own[0].unit,
+            semconv.ACCURACY_COUNT: count,
+            semconv.ACCURACY_MINIMUM: min(finite, default=None),
+            semconv.ACCURACY_MEDIAN: median(finite) if finite else None,
+            semconv.ACCURACY_WORST: worst and worst.value,
+            semconv.ACCURACY_WORST_LAYER: worst and worst.layer,
         }
     )
 
 
 def growth_of(growth: GrowthForecast) -> dict[str, AttributeValue]:
-    """Returns where memory that grows will be after the last sample."""
+    """Returns where memory that grows will be after the last sample or layer."""
     stem = _FORECASTS[growth.resource]
     return present(
         {
             f"{stem}at_end": growth.at_end,
-            f"{stem}per_sample": growth.per_sample,
+            f"{stem}per_{growth.unit}": growth.per_unit,
             f"{stem}limit": growth.limit,
             semconv.HW_ID: growth.device,
         }
@@ -172,8 +189,7 @@ def open_step_of(step: StepProgress) -> dict[str, AttributeValue]:
         semconv.STEP_KIND: info.kind,
         semconv.STEP_INDEX: info.index,
         semconv.LIBRARY_NAME: info.library,
-        semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
-        semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
+        **step.counts.attributes(),
         semconv.FORECAST_TIME_LEFT: forecast and forecast.time_left,
         semconv.FORECAST_STALLED: forecast and forecast.stalled,
     }
@@ -217,7 +233,7 @@ def _add(
 ) -> None:
     """Adds the parts of figures between two records of a probe. It runs at the end of each step."""
     totals, levels = rows
-    if first is not None and last is not None:
+    if totals and first is not None and last is not None:
         _add_totals(found, totals, first, last)
     for name, of, parts in levels:
         before = None if first is None else of(first)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
-from otel_quant.capture.forecast import sentence, stall
 from otel_quant.capture.recorder.attributes import (
     FigureAttributes,
+    accuracy_of,
     gpus_of,
     growth_of,
     kept_of,
@@ -34,7 +34,10 @@ from otel_quant.schema.figures import Resource
 from otel_quant.schema.records import (
     AttributeValue,
     CostedModel,
+    Counts,
     GrowthForecast,
+    LayerAccuracy,
+    Limits,
     Peaks,
     Reading,
     RunInfo,
@@ -42,6 +45,8 @@ from otel_quant.schema.records import (
     StepProgress,
 )
 from otel_quant.schema.stacks import Place
+
+_MB: Final = 1_000_000
 
 
 class EventMaker:
@@ -132,15 +137,18 @@ class EventMaker:
             **self._figures.between(start, end, peaks, self.run.limits.memory),
         }
         self._copy_to_run(known)
-        known |= progress_of(step.samples, step.items or None, lasted_ns / 1e9)
+        if step.counts:
+            known |= progress_of(step.counts, step.items or None, lasted_ns / 1e9)
+            taken.counts, taken.items = Counts(step.counts), step.items or None
         known |= step.warnings
+        if step.layers:
+            known |= accuracy_of(step.layers, step.measured)
         if self.sampler is not None:
             bound, taken.top_lines = self.sampler.bound_of(step, lasted_ns / 1e9, known, self.run)
             known |= bound
         taken.kind, taken.step, taken.attributes = "step.ended", step.info, known
         taken.devices = tuple(self._figures.of_devices(start, end, peaks))
         taken.began_ns, taken.lasted_ns = start.time_ns, lasted_ns
-        taken.samples, taken.items = step.samples or None, step.items or None
         taken.peaks, taken.exception = peaks, error
         return self._with_error(taken, error)
 
@@ -149,9 +157,13 @@ class EventMaker:
         taken.step = step
         return taken
 
-    def samples_expected(self, step: StepInfo, total: int, now: tuple[int, int]) -> Event:
-        """Returns how many samples a step will consume."""
-        return self._bare("samples.expected", now, step=step, samples=total)
+    def progress_expected(self, step: StepInfo, counts: Counts, now: tuple[int, int]) -> Event:
+        """Returns how many samples or layers a step goes through."""
+        return self._bare("progress.expected", now, step=step, counts=counts)
+
+    def layer_measured(self, step: StepInfo, layer: LayerAccuracy, now: tuple[int, int]) -> Event:
+        """Returns how well a layer was quantized."""
+        return self._bare("layer.measured", now, step=step, layer=layer)
 
     def models_costed(self, costs: Sequence[CostedModel], now: tuple[int, int]) -> Event:
         """Returns what models cost."""
@@ -202,8 +214,8 @@ class EventMaker:
     def forecast_exceeded(
         self, step: StepProgress, growth: GrowthForecast, reading: Reading
     ) -> Event:
-        """Returns that memory will not suffice for the samples that are left."""
-        text = sentence(step, growth, self.run.limits)
+        """Returns that memory will not suffice for the samples or layers that are left."""
+        text = _sentence(step, growth, self.run.limits)
         known = {**run_ids_of(self.run), **open_step_of(step), **growth_of(growth)}
         return self._bare("forecast.exceeded", reading, step=step.info, name=text, attributes=known)
 
@@ -211,7 +223,13 @@ class EventMaker:
         self, step: StepProgress, seconds: float, line: Place | None, reading: Reading
     ) -> Event:
         """Returns that a step has stalled, and where."""
-        text, known = stall(step, seconds, line), {**run_ids_of(self.run), **open_step_of(step)}
+        text, known = _stall(step, seconds, line), {**run_ids_of(self.run), **open_step_of(step)}
+        if line is not None:
+            known |= {
+                semconv.CODE_FUNCTION_NAME: line.function,
+                semconv.CODE_FILE_PATH: line.file,
+                semconv.CODE_LINE_NUMBER: line.line,
+            }
         return self._bare("forecast.stalled", reading, step=step.info, name=text, attributes=known)
 
     def run_reported(self, period: Period, reading: Reading) -> Event:
@@ -278,14 +296,33 @@ class EventMaker:
             semconv.RUN_FAILED_STEPS: period.failed,
         }
 
-    def name_model(self, name: AttributeValue | None) -> None:
+    def name_model(self, name: AttributeValue) -> None:
         """Notes what the run's first model is called that is in no file."""
-        if name is not None:
-            for known in (self._of_run, self._of_period):
-                known.setdefault(semconv.MODEL_NAME, name)
+        for known in (self._of_run, self._of_period):
+            known.setdefault(semconv.MODEL_NAME, name)
 
     def _copy_to_run(self, attributes: Attributes) -> None:
         for name in semconv.COPIED_TO_RUN:
             if name in attributes and name not in self._of_period:
                 self._of_run.setdefault(name, attributes[name])
                 self._of_period[name] = attributes[name]
+
+
+def _stall(step: StepProgress, seconds: float, line: Place | None) -> str:
+    """Returns in words that a step has stalled, and where it was last seen."""
+    at = f", at {line.short}" if line is not None else ""
+    return f"{step.info.label}, {step.counts}: no further {step.counts.newest} for {seconds:.0f} s, many times as long as any before{at}"
+
+
+def _sentence(step: StepProgress, growth: GrowthForecast, limits: Limits) -> str:
+    """Returns a warning in words."""
+    what, limit = f"memory of GPU {growth.device}", "it has"
+    if growth.device is None:
+        what, limit = "memory", f"the limit ({limits.memory_source}) is"
+    return (
+        f"{step.info.label}, {step.counts}: {what} grows by "
+        f"{growth.per_unit / _MB:,.1f} MB with each {growth.unit} and would be "
+        f"{growth.at_end / _MB:,.0f} MB after the last one (estimated); {limit} "
+        f"{growth.limit / _MB:,.0f} MB. Fewer or smaller samples, or a calibration method that keeps "
+        "less, would help"
+    )

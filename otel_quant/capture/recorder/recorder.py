@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.forecast import StepForecast
-from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
+from otel_quant.capture.probes.counters import CACHE_DIRECTORIES
 from otel_quant.capture.probes.readers import SHARE, Probes, Sampler
 from otel_quant.capture.recorder.events import EventMaker
-from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, Sinks, current_step
+from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, Sinks, StepForecast, current_step
 from otel_quant.capture.recorder.run_info import completed
 from otel_quant.capture.stacks import STACKS_SHARE, StackSampler
 from otel_quant.export.otel.service_name import described
@@ -29,6 +28,9 @@ from otel_quant.schema.records import (
     ALL_STEPS,
     AttributeValue,
     CostedModel,
+    Count,
+    Counts,
+    LayerAccuracy,
     Peaks,
     ProfileStep,
     Reading,
@@ -41,6 +43,8 @@ _LONGEST_WAIT: Final = 1.0
 
 _LOOKS: Final = 0.001
 """Seconds between two looks whether they are done."""
+
+_NONE: Final = Count()
 
 
 class UnfinishedStepError(Exception):
@@ -76,7 +80,9 @@ class Recorder:
         self._lock = threading.RLock()
         # Reentrant: a signal handler may end the run while it is being ended.
         self._end_lock = threading.RLock()
-        self._under_way = UnderWay()
+        # Threads that take a checkpoint: a run does not end before they have. Without a lock: it changes in one
+        # operation.
+        self._under_way: list[int] = []
         self._ongoing = Ongoing(probes.resources)
         self._next_step = 0
 
@@ -128,9 +134,7 @@ class Recorder:
         return reading
 
     def start(
-        self,
-        attributes: Mapping[str, AttributeValue] | None = None,
-        began: Reading | None = None,
+        self, attributes: Mapping[str, AttributeValue] | None = None, began: Reading | None = None
     ) -> None:
         """Begins the run, with a reading of now or an earlier one. Does nothing if it has begun."""
         with self._boundary:
@@ -162,7 +166,9 @@ class Recorder:
                     return
                 self._ending = True
             self._sampler.stop()
-            self._under_way.wait_for_others()
+            own, ends = threading.get_ident(), time.monotonic() + _LONGEST_WAIT
+            while any(each != own for each in self._under_way) and time.monotonic() < ends:
+                time.sleep(_LOOKS)
             with self._lock:
                 unfinished = sorted(self._ongoing.open.values(), key=lambda step: -step.info.index)
             with self._boundary:
@@ -220,9 +226,12 @@ class Recorder:
                 return None
             label = label if label is not None else kind
             attributes = dict(attributes or {})
-            self._events.name_model(attributes.pop(semconv.MODEL_NAME, None))
-            parent = current_step(self)
-            with self._under_way:
+            if (model := attributes.pop(semconv.MODEL_NAME, None)) is not None:
+                self._events.name_model(model)
+            parent, thread = current_step(self), threading.get_ident()
+            step, is_open = None, False
+            self._under_way.append(thread)
+            try:
                 reading = began or self._probes.read()
                 with self._lock:
                     if self._ending:
@@ -235,29 +244,25 @@ class Recorder:
                         library=library,
                         library_version=library_version,
                         function=function,
-                        thread=threading.get_ident(),
+                        thread=thread,
                         filled_in=filled_in,
                     )
                     self._next_step += 1
-                    its_attributes = dict(attributes or {})
                     tracker = self._ongoing.begin_step(reading)
-                    step = OpenStep(
-                        info, self, self._sinks, parent, reading, tracker, its_attributes
-                    )
+                    step = OpenStep(info, self, self._sinks, parent, reading, tracker, attributes)
                     self._ongoing.open[info.index] = step
-                is_open = False
-                try:
-                    taken = self._taken(f"{label} Start", reading)
-                    if taken is None:
-                        return None
-                    self._sinks.send(self._events.step_started(info, step.attributes, taken))
-                    is_open = True
-                finally:
-                    if not is_open:  # Ctrl-C: nobody gets the step, so nobody can close it
-                        self._drop(step)
+                taken = self._taken(f"{label} Start", reading)
+                if taken is None:
+                    return None
+                self._sinks.send(self._events.step_started(info, attributes, taken))
+                is_open = True
                 if self._exact_peaks:
                     self._lower_marks(reading)
-            return step
+                return step
+            finally:
+                self._under_way.remove(thread)
+                if step is not None and not is_open:  # Ctrl-C: nobody can close what nobody gets
+                    self._drop(step)
         return None
 
     def close(self, step: OpenStep | None, error: BaseException | None = None) -> None:
@@ -269,19 +274,17 @@ class Recorder:
                 if step.closed or self.ended:
                     return
                 step.closed = True
-                within = [each for each in self._ongoing.open.values() if each.parent is step]
+                open_steps, thread = self._ongoing.open, threading.get_ident()
+                within = list(open_steps.values()) if len(open_steps) > 1 else ()
             for each in within:
-                if each.ends_with_parent:
+                if each.ends_with_parent and each.parent is step:
                     self.close(each)
-            with self._under_way:
-                try:
-                    reading = self._probes.read()
-                except BaseException:  # Ctrl-C: the step has no end, but it is over
-                    self._drop(step)
-                    raise
+            self._under_way.append(thread)
+            try:
+                reading = self._probes.read()
                 with self._lock:
                     self._ongoing.fold(reading)
-                    self._drop(step)
+                    open_steps.pop(step.info.index, None)
                     peaks = step.tracker.result()
                     self._ongoing.count_step(failed=error is not None)
                 taken = self._taken(f"{step.info.label} End", reading)
@@ -290,6 +293,11 @@ class Recorder:
                 self._sinks.send(self._events.step_ended(step, peaks, error, taken))
                 if self._exact_peaks:
                     self._lower_marks(reading)
+            except BaseException:  # Ctrl-C: the step has no end, but it is over
+                self._drop(step)
+                raise
+            finally:
+                self._under_way.remove(thread)
 
     def point(self, name: str) -> None:
         """Takes a checkpoint that is neither the start nor the end of a step."""
@@ -297,8 +305,9 @@ class Recorder:
             self.start()
             if self._ending or self._ongoing.whole is None:
                 return
-            current = current_step(self)
-            with self._under_way:
+            current, thread = current_step(self), threading.get_ident()
+            self._under_way.append(thread)
+            try:
                 reading = self.reading_now()
                 taken = self._taken(name, reading)
                 if taken is None:
@@ -307,28 +316,48 @@ class Recorder:
                 self._sinks.send(self._events.checkpoint(info, taken))
                 if self._exact_peaks:
                     self._lower_marks(reading)
+            finally:
+                self._under_way.remove(thread)
 
-    def count_in(self, step: OpenStep, attribute: str) -> None:
-        """Adds one to an attribute of a step that is a count."""
-        with self._lock:
-            count = step.attributes.get(attribute, 0)
-            assert isinstance(count, int)
-            step.attributes[attribute] = count + 1
-
-    def expect_samples(self, step: OpenStep, total: int) -> None:
-        """Notes how many calibration samples a step will consume, the first time that it is given."""
+    def expect(self, step: OpenStep, unit: str, total: int) -> None:
+        """Notes how many layers a step goes through from now on, or how many samples, the first time that it is given."""
         with self._lock:  # a second thread counts nothing before the sinks know of the total
-            if step.expected_samples is None:
-                step.expected_samples = total
-                step.forecast = StepForecast(total, self.info.limits)
-                self._sinks.send(self._events.samples_expected(step.info, total, _now()))
+            if unit == "layer" or unit not in step.counts:
+                step.counts.expect(unit, total)
+                step.forecast = StepForecast(total, self.info.limits, unit)
+                counts = Counts(step.counts)
+                self._sinks.send(self._events.progress_expected(step.info, counts, _now()))
+
+    def count(self, step: OpenStep, unit: str) -> None:
+        """Counts a layer or a sample that a step has begun."""
+        with self._lock:
+            done, total = step.counts.get(unit, _NONE)
+            step.counts[unit] = Count(done + 1, total)
+        self._sinks.counted(step.info, unit, 1)
 
     def count_sample(self, step: OpenStep, items: int | None) -> None:
         """Counts a calibration sample that a step has consumed."""
         with self._lock:
-            step.samples += 1
             step.items = None if items is None or step.items is None else step.items + items
-        self._sinks.samples_counted(step.info, 1)
+        self.count(step, "sample")
+
+    def measure_layers(self, layers: Sequence[LayerAccuracy], owners: Collection[str]) -> None:
+        """Notes what a library has computed of layers, for its innermost step; in a thread of its own, its newest."""
+        around, now = current_step(self), _now()
+        with self._lock:
+            every = reversed(self._ongoing.open.values()) if around is None else around.outwards()
+            step = next((each for each in every if each.info.library in owners), None)
+            if step is None:
+                return
+            new = [
+                layer._replace(number=number, time_ns=now[0])
+                for number, layer in enumerate(layers, step.measured)
+                if number < semconv.MOST_LAYERS
+            ]
+            step.layers += new
+            step.measured += len(layers)
+        for each in new:
+            self._sinks.send(self._events.layer_measured(step.info, each, now))
 
     def models_costed(self, costs: Sequence[CostedModel]) -> None:
         """Passes the static cost of models to the sinks."""
@@ -376,7 +405,7 @@ class Recorder:
             if self._ending:
                 return
             self._ongoing.add_to_forecasts(reading)
-            steps = tuple(self._ongoing.open.values())
+            steps = self._ongoing.open.copy()
         if self._stacks is not None:
             self._stacks.take(steps, reading)
         self._sinks.sampled(reading)
@@ -422,28 +451,6 @@ class Recorder:
         if self._ongoing.open or self._under_way or self._ending or unreported is None:
             return 0
         return unreported.steps
-
-
-class UnderWay:
-    """Which threads are taking a checkpoint: a run does not end before they have."""
-
-    def __init__(self) -> None:
-        self._threads: list[int] = []  # without a lock: it changes in one operation
-
-    def __enter__(self) -> None:
-        self._threads.append(threading.get_ident())
-
-    def __exit__(self, *_: object) -> None:
-        self._threads.remove(threading.get_ident())
-
-    def __bool__(self) -> bool:
-        return bool(self._threads)
-
-    def wait_for_others(self) -> None:
-        """Waits until no other thread takes a checkpoint, or a second."""
-        own, ends = threading.get_ident(), time.monotonic() + _LONGEST_WAIT
-        while any(each != own for each in self._threads) and time.monotonic() < ends:
-            time.sleep(_LOOKS)
 
 
 def _now() -> tuple[int, int]:

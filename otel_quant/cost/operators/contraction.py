@@ -41,10 +41,6 @@ from otel_quant.cost.operators.windows import conv_products
 
 def product(a: Shape, b: Shape) -> Shape:
     """Returns the shape of ``matmul(a, b)``: vectors, and batch dimensions broadcast."""
-    if not a or not b:
-        raise UnknownError(
-            f"operands of {len(a)} and {len(b)} dimensions; 1 or more each are expected"
-        )
     agree("summed lengths of the operands", a[-1], b[-2 if len(b) > 1 else 0])
     rows = (a[-2],) if len(a) > 1 else ()
     columns = (b[-1],) if len(b) > 1 else ()
@@ -66,13 +62,8 @@ def gemm(b: int) -> ShapesOf:
     """Matrix product with operand ``b``, with transposes by attribute."""
 
     def shapes(op: Operation) -> Sequence[Shape]:
-        left, right = op.shape(0), op.shape(b)
-        if len(left) != 2 or len(right) != 2:
-            raise UnknownError(
-                f"operands of {len(left)} and {len(right)} dimensions; 2 each are expected"
-            )
-        row, summed = left[::-1] if op.attr("transA", 0) else left
-        also_summed, column = right[::-1] if op.attr("transB", 0) else right
+        row, summed = op.shape(0)[:: -1 if op.attr("transA", 0) else 1]
+        also_summed, column = op.shape(b)[:: -1 if op.attr("transB", 0) else 1]
         agree("summed lengths of the operands", summed, also_summed)
         return [(row, column)]
 
@@ -81,7 +72,7 @@ def gemm(b: int) -> ShapesOf:
 
 def gemm_products(op: Operation) -> int:
     """Every result sums as many products as the axis that the operands share is long."""
-    rows, columns = op.dims(0, exactly=2)
+    rows, columns = op.dims(0)
     return op.out_size() * (rows if op.attr("transA", 0) else columns)
 
 
@@ -95,37 +86,28 @@ _MAX_EQUATION: Final = 1024
 """Characters; each dimension has a letter, so real equations are short."""
 
 
-def _terms(op: Operation) -> tuple[list[list[str]], list[str]]:
-    """Returns the letters of each operand and of the result of an Einsum, ellipses spelt out.
+_ELLIPSIS: Final = "0123456789"
+"""Labels of the axes that an ellipsis stands for, the last one's last: two ellipses broadcast from the right."""
 
-    An ellipsis is as many axes as its operand has left; each becomes a label of
-    its own (``...0`` the last one), so that two ellipses broadcast from the right.
-    """
+
+def _terms(op: Operation) -> tuple[list[str], str]:
+    """Returns the labels of each operand and of the result of an Einsum, a character for each axis."""
     equation = op.attr_str("equation", "").replace(" ", "")
     if len(equation) > _MAX_EQUATION:
         raise UnknownError(
             f"an equation of {len(equation)} characters; {_MAX_EQUATION} at most are expected"
         )
     left, arrow, right = equation.partition("->")
-    operands = [_labels(term, len(op.shape(i))) for i, term in enumerate(left.split(","))]
-    widest = max((sum(label[0] == "." for label in labels) for labels in operands), default=0)
-    hidden = [f"...{k}" for k in range(widest - 1, -1, -1)]
+    operands, widest = [], ""
+    for i, term in enumerate(left.split(",")):
+        letters = len(term.replace("...", ""))
+        hidden = _ELLIPSIS[len(_ELLIPSIS) + letters - len(op.shape(i)) :] if "..." in term else ""
+        operands.append(term.replace("...", hidden))
+        widest = max(widest, hidden, key=len)
     if arrow:
-        before, dots, after = right.partition("...")
-        return operands, [*before, *(hidden if dots else ()), *after]
-    flat = [label for labels in operands for label in labels if label[0] != "."]
-    return operands, [*hidden, *sorted(label for label in set(flat) if flat.count(label) == 1)]
-
-
-def _labels(term: str, rank: int) -> list[str]:
-    before, dots, after = term.partition("...")
-    missing = rank - len(before) - len(after)
-    if missing < 0 or (missing and not dots):
-        raise UnknownError(
-            f"a term of the equation has {rank - missing} letters; {rank} are expected, one for each "
-            "dimension of its operand"
-        )
-    return [*before, *(f"...{k}" for k in range(missing - 1, -1, -1)), *after]
+        return operands, right.replace("...", widest)
+    once = (each for each in left if each not in ",." and left.count(each) == 1)
+    return operands, widest + "".join(sorted(once))
 
 
 def _label_lengths(op: Operation) -> dict[str, int | None]:
@@ -150,7 +132,7 @@ def _einsum_products(op: Operation) -> int:
     operands, result = _terms(op)
     lengths = _label_lengths(op)
     products = 0
-    held = operands[0]
+    held: Sequence[str] = operands[0]
     for i, labels in enumerate(operands[1:], 2):
         joint = list(dict.fromkeys((*held, *labels)))
         products += _combinations(op, lengths, joint)
@@ -174,8 +156,8 @@ def _einsum_alone(op: Operation) -> int:
 
 def _states(op: Operation) -> Sequence[Shape]:
     """LSTM, GRU and RNN: all states, then the last ones."""
-    data = op.shape(0, 3)
-    directions, _, width = op.shape(1, exactly=3)
+    data = op.shape(0)
+    directions, _, width = op.shape(1)
     agree("widths of input and weight", data[2], width)
     hidden: int | None = op.attr("hidden_size", 0) or op.shape(2)[2]
     if op.attr("layout", 0):
@@ -187,7 +169,7 @@ def _states(op: Operation) -> Sequence[Shape]:
 
 def steps(op: Operation) -> int:
     """Returns batch times sequence length."""
-    data = op.dims(0, 2)
+    data = op.dims(0)
     return data[0] * data[1]
 
 
@@ -195,7 +177,7 @@ def _recurrent(words: str, gates: int, per_state: int, *, tool: bool = True) -> 
     """Both matrices once per step; biases, and per state the activations and the blend."""
 
     def rest(op: Operation) -> int:
-        directions, _, hidden = op.dims(2, exactly=3)
+        directions, _, hidden = op.dims(2)
         bias = op.size(3) * steps(op) if op.has(3) else 0
         return bias + steps(op) * directions * hidden * (per_state + gates * ADD)
 
@@ -260,9 +242,9 @@ def _head_counts(op: Operation) -> tuple[int, int]:
 
 def _sizes(op: Operation) -> AttentionSizes:
     """Operands [batch, length, hidden] with heads by attribute, or [batch, heads, length, size]."""
-    q = op.shape(0, 3)
+    q = op.shape(0)
     apart = len(q) == 4
-    k, v = op.shape(1, 3 if apart else 2), op.shape(2, 4 if apart else 3)
+    k, v = op.shape(1), op.shape(2)
     if apart:
         batch, heads, queries, size = q
         kv_heads, keys, value_size = k[1], k[2], v[3]
@@ -327,7 +309,7 @@ def attention(
 
 def _score_macs(op: Operation, masks: Sequence[int]) -> int:
     """What one score takes: scale, softmax, masks, and a cap if there is one."""
-    cap = TANH + 2 if op.attr_float("softcap", 0.0) else 0
+    cap = TANH + 2 if op.attributes.get("softcap") else 0
     return SOFTMAX + 1 + cap + sum(1 for mask in masks if op.has(mask))
 
 
@@ -336,9 +318,9 @@ def _state_sizes(op: Operation) -> tuple[int, int, int, int, int]:
 
     The batch, the tokens, heads of the state, and the lengths of a key's and a value's head.
     """
-    batch, length, hidden = op.dims(0, exactly=3)
+    batch, length, hidden = op.dims(0)
     heads, kv_heads = _head_counts(op)
-    return batch, length, kv_heads, hidden // heads, op.dims(2, exactly=3)[2] // kv_heads
+    return batch, length, kv_heads, hidden // heads, op.dims(2)[2] // kv_heads
 
 
 def _linear(op: Operation) -> Sequence[Shape]:
@@ -366,7 +348,7 @@ def _linear_rest(op: Operation) -> int:
 
 def _causal_conv(op: Operation) -> Sequence[Shape]:
     """The input's shape, and the last positions that the kernel reaches."""
-    shape, weight = op.shape(0, 3), op.shape(1, 3)
+    shape, weight = op.shape(0), op.shape(1)
     agree("channels of input and weight", shape[1], weight[0])
     return [shape, (*shape[:2], None if weight[2] is None else weight[2] - 1)]
 

@@ -144,11 +144,6 @@ def _stacked(op: Operation, value: Value, times: int | None, axis: int) -> Value
 def _scan(op: Operation, run: RunGraph) -> list[Value]:
     """A body over slices of its last operands, as torch's exporter writes a ``scan`` over a sequence."""
     count = op.attr("num_scan_inputs", 0)
-    if not 0 < count <= len(op.inputs):
-        raise UnknownError(
-            f"attribute 'num_scan_inputs' is {count}; 1 to {len(op.inputs)}, the number of operands, "
-            "is expected"
-        )
     if 0 < op.opset < 9:
         raise UnknownError("a Scan of version 8 has another form; version 9 or later is expected")
     states = op.inputs[: len(op.inputs) - count]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from itertools import product
 from math import prod
 from typing import Final
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation, Shape
-from otel_quant.cost.operators import folding
-from otel_quant.cost.operators.folding import Scalar, fold_each, fold_reduce, reduced_axes
+from otel_quant.cost.operation import Data, Operation, Shape, UnknownError, Value, axis_of
 from otel_quant.cost.operators.record import (
     ADD,
     ATAN,
@@ -38,12 +37,16 @@ from otel_quant.cost.operators.record import (
     Formula,
     Operator,
     Precision,
+    Scalar,
     ShapesOf,
     Types,
     added,
     agree,
+    axes_operand,
     broadcast_all,
+    copied,
     elementwise,
+    fixed,
     free,
     like,
     named,
@@ -53,9 +56,82 @@ from otel_quant.cost.operators.record import (
     per_output0,
     same,
     same_shape,
+    stretched,
     volume0,
     zero,
 )
+
+
+def _fold_each(function: Callable[..., Scalar], operands: int | None = None) -> Fold:
+    """Element by element, operands broadcast; an unknown operand makes an unknown result."""
+
+    def element(row: tuple[Scalar, ...]) -> Scalar:
+        try:
+            return None if None in row else function(*row)
+        except (ZeroDivisionError, OverflowError, ValueError):
+            return None
+
+    def fold(op: Operation, outputs: list[Value]) -> list[Data]:
+        values = [value for value in op.inputs if value is not None]
+        if operands not in (None, len(values)) or any(value.data is None for value in values):
+            raise UnknownError("an operand is left out, or none of its elements is known")
+        columns = [stretched(value, fixed(outputs[0])) for value in values]
+        return [tuple(map(element, zip(*columns, strict=True)))]
+
+    return fold
+
+
+def _divided(a: int | float, b: int | float) -> int | float:
+    """Integers divide as in C: towards zero."""
+    if isinstance(a, int) and isinstance(b, int):
+        quotient = abs(a) // abs(b)
+        return quotient if (a < 0) == (b < 0) else -quotient
+    return a / b
+
+
+def _raised(a: int | float, b: int | float) -> int | float | None:
+    """A power, unless it is too large or complex."""
+    if abs(b) > 64 or abs(a) > 1 << 32:
+        return None
+    result = a**b
+    return None if isinstance(result, complex) else result
+
+
+def _fold_mod(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Mod: the divisor's sign, or the dividend's with ``fmod``."""
+    return _fold_each(math.fmod if op.attr("fmod", 0) else operator.mod, 2)(op, outputs)
+
+
+def _fold_rows(function: Callable[..., Scalar], operands: int) -> Fold:
+    """Element by element; the function is given unknown elements too."""
+
+    def fold(op: Operation, outputs: list[Value]) -> list[Data]:
+        columns = (stretched(op.input(i), fixed(outputs[0])) for i in range(operands))
+        return [tuple(function(*row) for row in zip(*columns, strict=True))]
+
+    return fold
+
+
+def _chosen(test: Scalar, a: Scalar, b: Scalar) -> Scalar:
+    """Where both sides are equal, the element is known even if the choice is not."""
+    if test is None:
+        return a if a == b else None
+    return a if test else b
+
+
+def _fold_cast(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Cast: the operand's elements; none as text."""
+    return [] if outputs[0].dtype == dtypes.STRING else [op.data(0)]
+
+
+def _fold_scatter_nd(op: Operation, outputs: list[Value]) -> list[Data]:
+    """Replaces single elements of a vector, as exporters do to build a shape."""
+    if op.attr_str("reduction", "none") != "none" or len(op.dims(0)) != 1:
+        return []
+    result = list(op.data(0))
+    for index, update in zip(op.ints(1), op.data(2), strict=True):
+        result[index] = update
+    return [tuple(result)]
 
 
 def _nary(extra: int = 0) -> Formula:
@@ -80,14 +156,14 @@ _NAMED_OR_SAME: Final = named("dtype", T0)
 
 
 def _unary(macs: int, function: Callable[..., Scalar]) -> Operator:
-    return elementwise(macs, fold=fold_each(function, 1))
+    return elementwise(macs, fold=_fold_each(function, 1))
 
 
 def _binary(
     macs: int, function: Callable[..., Scalar] | None, types: Types = T0, fold: Fold | None = None
 ) -> Operator:
     if function is not None:
-        fold = fold_each(function, 2)
+        fold = _fold_each(function, 2)
     return elementwise(macs, broadcast_all, types, fold)
 
 
@@ -110,16 +186,38 @@ _SCATTER: Final = same(
 _FREE: Final = free(same_shape)
 
 
-def without_axes(shape: Shape, gone: set[int], keep: int) -> Shape:
-    """Returns a shape whose reduced axes are left out, or kept with length 1."""
+def _without(shape: Shape, gone: set[int], keep: int) -> Shape:
+    """A shape whose reduced axes are left out, or kept with length 1."""
     if keep:
         return tuple(1 if i in gone else dim for i, dim in enumerate(shape))
     return tuple(dim for i, dim in enumerate(shape) if i not in gone)
 
 
+def _gone(op: Operation) -> set[int]:
+    """The axes that a reduction takes away; all of them where none are named."""
+    axes, rank = axes_operand(op), len(op.shape(0))
+    if not axes and op.attr("noop_with_empty_axes", 0):
+        return set()
+    return {axis_of(axis, rank) for axis in axes} if axes else set(range(rank))
+
+
 def _reduced(op: Operation) -> Sequence[Shape]:
-    shape = op.shape(0)
-    return [without_axes(shape, reduced_axes(op, len(shape)), op.attr("keepdims", 1))]
+    return [_without(op.shape(0), _gone(op), op.attr("keepdims", 1))]
+
+
+def _fold_reduced(function: Callable[[list[int | float]], int | float]) -> Fold:
+    """Elements along axes combined by a function."""
+
+    def fold(op: Operation, outputs: list[Value]) -> list[Data]:
+        gone, groups = _gone(op), dict[tuple[int, ...], list[Scalar]]()
+        for item, position in zip(op.data(0), product(*map(range, op.dims(0))), strict=True):
+            key = tuple(at for i, at in enumerate(position) if i not in gone)
+            groups.setdefault(key, []).append(item)
+        known = ([item for item in group if item is not None] for group in groups.values())
+        pairs = zip(known, groups.values(), strict=True)
+        return [tuple(function(some) if len(some) == len(all_) else None for some, all_ in pairs)]
+
+    return fold
 
 
 def _reduction(
@@ -164,7 +262,7 @@ _LAYER_TYPES: Final = (*T0, lambda op: op.attr("stash_type", 1))  # of mean and 
 
 _ARG: Final = Operator(
     "|x| comparisons (onnx_tool: 0)",
-    lambda op: [without_axes(op.shape(0), {op.axis(0)}, op.attr("keepdims", 1))],
+    lambda op: [_without(op.shape(0), {op.axis(0)}, op.attr("keepdims", 1))],
     INT64,
     rest=per_input(CMP),
     tool=zero,
@@ -174,8 +272,8 @@ TABLE: Final[dict[str, Operator]] = {
     "Add": _binary(ADD, operator.add),
     "Sub": _binary(ADD, operator.sub),
     "Mul": _binary(MUL, operator.mul),
-    "Div": _binary(DIV, folding.divide),
-    "Mod": _binary(1, None, fold=folding.fold_mod),
+    "Div": _binary(DIV, _divided),
+    "Mod": _binary(1, None, fold=_fold_mod),
     "Neg": _unary(1, operator.neg),
     "Abs": _unary(1, abs),
     "Relu": _unary(CMP, lambda a: max(a, 0)),
@@ -192,8 +290,12 @@ TABLE: Final[dict[str, Operator]] = {
     "Less": _binary(CMP, lambda a, b: int(a < b), BOOL),
     "LessOrEqual": _binary(CMP, lambda a, b: int(a <= b), BOOL),
     "Xor": _binary(CMP, lambda a, b: int(bool(a) != bool(b)), BOOL),
-    "And": _binary(CMP, None, BOOL, folding.fold_and),
-    "Or": _binary(CMP, None, BOOL, folding.fold_or),
+    "And": _binary(
+        CMP, None, BOOL, _fold_rows(lambda *row: 0 if 0 in row else None if None in row else 1, 2)
+    ),
+    "Or": _binary(
+        CMP, None, BOOL, _fold_rows(lambda *row: 1 if any(row) else None if None in row else 0, 2)
+    ),
     **dict.fromkeys(("BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor"), _BITWISE),
     **dict.fromkeys(("BitwiseNot", "CumProd", "CumSum", "Hardmax"), elementwise(1)),
     "LeakyRelu": elementwise(2),
@@ -230,15 +332,15 @@ TABLE: Final[dict[str, Operator]] = {
     "Tanh": elementwise(TANH, tool=2 * TANH),
     "Atan": elementwise(ATAN, tool=2 * ATAN),
     "Erf": elementwise(ERF, tool=0),
-    "Max": _extreme(fold_each(lambda *terms: max(terms))),
-    "Min": _extreme(fold_each(lambda *terms: min(terms))),
+    "Max": _extreme(_fold_each(lambda *terms: max(terms))),
+    "Min": _extreme(_fold_each(lambda *terms: min(terms))),
     "Sum": Operator(
         "n-1 per result",
         broadcast_all,
         T0,
         rest=_nary(),
         tool=lambda op: (len(op.inputs) - 1) * volume0(op.out()),
-        fold=fold_each(lambda *terms: sum(terms)),
+        fold=_fold_each(lambda *terms: sum(terms)),
     ),
     "Mean": Operator("n-1 and a division per result", broadcast_all, T0, rest=_nary(DIV)),
     "Pow": Operator(
@@ -247,7 +349,7 @@ TABLE: Final[dict[str, Operator]] = {
         T0,
         rest=_power,
         tool=per_output0(EXP),
-        fold=fold_each(folding.power, 2),
+        fold=_fold_each(_raised, 2),
     ),
     "Gelu": same(
         "erf 50, or tanh 46, per result (onnx_tool: 34)",
@@ -275,12 +377,12 @@ TABLE: Final[dict[str, Operator]] = {
         precision=Precision(quantizes=True),
     ),
     **dict.fromkeys(("IsInf", "IsNaN"), free(same_shape, BOOL)),
-    "Where": free(broadcast_all, T1, folding.fold_where),
-    "Cast": free(same_shape, _CAST, folding.fold_cast, MOVES),
-    "CastLike": free(same_shape, T1, folding.fold_cast),
+    "Where": free(broadcast_all, T1, _fold_rows(_chosen, 3)),
+    "Cast": free(same_shape, _CAST, _fold_cast, MOVES),
+    "CastLike": free(same_shape, T1, _fold_cast),
     "BitCast": free(same_shape, _CAST),
     "EyeLike": free(same_shape, _NAMED_OR_SAME),
-    "Identity": free(same_shape, fold=folding.copied, precision=MOVES, view=True),
+    "Identity": free(same_shape, fold=copied, precision=MOVES, view=True),
     "Dropout": free(
         lambda op: [op.shape(0)] * 2,
         # The mask became bool in version 10; before, it had the data's type.
@@ -290,7 +392,7 @@ TABLE: Final[dict[str, Operator]] = {
     "Constant": _FREE._replace(shapes=None),
     **dict.fromkeys(("ReverseSequence", "Scatter", "TensorScatter", "Trilu"), _FREE),
     "ScatterElements": _SCATTER,
-    "ScatterND": _SCATTER._replace(fold=folding.fold_scatter_nd),
+    "ScatterND": _SCATTER._replace(fold=_fold_scatter_nd),
     "Bernoulli": _random(same_shape, _NAMED_OR_SAME),
     **dict.fromkeys(
         ("RandomNormal", "RandomUniform"),
@@ -300,10 +402,10 @@ TABLE: Final[dict[str, Operator]] = {
         ("RandomNormalLike", "RandomUniformLike"), _random(same_shape, _NAMED_OR_SAME, zero)
     ),
     "ReduceMean": _reduction("|x| + 4|y| (onnx_tool: |x|)", ADD, DIV),
-    "ReduceSum": _reduction("|x|", ADD, fold=fold_reduce(sum)),
-    "ReduceProd": _reduction("|x|", MUL, fold=fold_reduce(prod)),
-    "ReduceMax": _reduction("|x|", CMP, fold=fold_reduce(max)),
-    "ReduceMin": _reduction("|x|", CMP, fold=fold_reduce(min)),
+    "ReduceSum": _reduction("|x|", ADD, fold=_fold_reduced(sum)),
+    "ReduceProd": _reduction("|x|", MUL, fold=_fold_reduced(prod)),
+    "ReduceMax": _reduction("|x|", CMP, fold=_fold_reduced(max)),
+    "ReduceMin": _reduction("|x|", CMP, fold=_fold_reduced(min)),
     "ReduceL1": _reduction("2|x|", CMP + ADD),
     "ReduceL2": _reduction("|x| + 24|y| (onnx_tool: 25|x|)", MUL, SQRT, tool=ADD + SQRT),
     "ReduceSumSquare": _reduction("|x|", MUL),
@@ -326,7 +428,7 @@ TABLE: Final[dict[str, Operator]] = {
     ),
     "GroupNormalization": same(
         "7 per element, 29 per group",
-        normalized(7, lambda op: op.dims(0, 1)[0] * op.attr("num_groups", 1)),
+        normalized(7, lambda op: op.dims(0)[0] * op.attr("num_groups", 1)),
     ),
     "LayerNormalization": Operator(
         "7 per element, 29 per row (onnx_tool: rows of one axis)",
@@ -342,12 +444,12 @@ TABLE: Final[dict[str, Operator]] = {
         "3 per element, 29 per row", _layer, _LAYER_TYPES, rest=normalized(3, _rows)
     ),
     "MeanVarianceNormalization": same(
-        "5 per element, 29 per channel", normalized(5, lambda op: op.dims(0, 2)[1])
+        "5 per element, 29 per channel", normalized(5, lambda op: op.dims(0)[1])
     ),
     "LpNormalization": same(
         "5 per element, a square root per row (onnx_tool: 33 per element)",
         lambda op: (
-            (MUL + DIV) * op.size(0) + SQRT * (op.size(0) // max(1, op.dims(0, 1)[op.axis(-1)]))
+            (MUL + DIV) * op.size(0) + SQRT * (op.size(0) // max(1, op.dims(0)[op.axis(-1)]))
         ),
         per_output0(EXP + ADD),
     ),

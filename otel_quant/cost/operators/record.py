@@ -6,18 +6,24 @@ an operator cannot be known to one of them and forgotten by another.
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from math import prod
+from struct import pack, unpack
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.operation import (
+    MAX_DATA,
     RULE_ERRORS,
     Data,
     MisfitError,
     Operation,
     Shape,
+    UnknownError,
     Value,
 )
 
@@ -168,6 +174,8 @@ def same_shape(op: Operation) -> Sequence[Shape]:
 def broadcast(shapes: Iterable[Shape]) -> Shape:
     """Returns the shape of shapes broadcast against each other, as numpy does."""
     given = list(shapes)
+    if given and given.count(given[0]) == len(given):  # mostly
+        return given[0]
     rank = max((len(shape) for shape in given), default=0)
     result: list[int | None] = []
     for axis in range(-rank, 0):
@@ -322,3 +330,117 @@ def not_costed(
 ) -> Operator:
     """An operator without a formula, and the reason."""
     return Operator(f"not costed: {why}", shapes, types, tool=tool)
+
+
+# Elements of the small tensors that carry shapes. Each is known or not by itself: Concat([batch, -1, 768])
+# is known in two places even where the batch is not. Floats are rounded to float32, because a Resize's scale
+# that went through float32 decides whether a length is 13 or 14.
+
+Scalar: TypeAlias = int | float | None
+
+_MAX_TARGET: Final = 64
+"""Dimensions that a shape given as a tensor may have."""
+
+
+def folded(fold: Fold, op: Operation, outputs: list[Value]) -> None:
+    """Sets the elements of the results that can be known."""
+    size = outputs[0].size if outputs else None
+    if size is None or size > MAX_DATA:
+        return
+    if size == 0:  # its other lengths may be anything, so that nothing may loop over them
+        outputs[0].data = ()
+        return
+    for value, data in zip(outputs, fold(op, outputs), strict=False):
+        if len(data) == value.size and (not data or any(item is not None for item in data)):
+            value.data = tuple(_typed(item, value.dtype) for item in data)
+
+
+def folding_effort(op: Operation, outputs: list[Value]) -> int:
+    """Returns how many elements are looked at, at most, to compute the results' elements."""
+    size = outputs[0].size if outputs else None
+    if size is None or size > MAX_DATA:
+        return 0
+    known = sum(len(value.data) for value in op.inputs if value is not None and value.data)
+    return known + size * (1 + len(op.inputs))
+
+
+def single(value: float) -> float:
+    """Returns the value rounded to float32, in which runtimes scale lengths."""
+    rounded: float = unpack("<f", pack("<f", value))[0]
+    return rounded
+
+
+def _typed(item: Scalar, dtype: int) -> Scalar:
+    """The element as its type holds it."""
+    if item is None:
+        return None
+    if dtype in dtypes.FLOATS:
+        if dtype == dtypes.DOUBLE or not math.isfinite(item):
+            return float(item)
+        if dtype == dtypes.FLOAT:
+            return single(float(item)) if abs(item) < 3e38 else None
+        if dtype == dtypes.FLOAT16 and abs(item) < 65504:
+            half: float = unpack("<e", pack("<e", item))[0]
+            return half
+        return None
+    if dtype == dtypes.BOOL:
+        return int(bool(item))
+    if isinstance(item, float) and not math.isfinite(item):
+        return None
+    whole = int(item)
+    return whole if -(1 << 63) <= whole < 1 << 64 else None
+
+
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Returns by how many elements the neighbours of each axis are apart."""
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def taken(data: Data, strides: Sequence[int], ranges: Sequence[range]) -> Data:
+    """Returns the elements at every combination of positions."""
+    if not all(ranges):  # else long ranges beside an empty one would be written out
+        return ()
+    if prod(len(each) for each in ranges) > MAX_DATA:
+        raise UnknownError(f"the result has more than {MAX_DATA} elements; no more are computed")
+    return tuple(data[sum(map(operator.mul, strides, at))] for at in product(*ranges))
+
+
+def stretched(value: Value, shape: tuple[int, ...]) -> Data:
+    """Returns the elements of a tensor broadcast to ``shape``."""
+    if value.data is None:
+        return (None,) * prod(shape)
+    if value.shape == shape:
+        return value.data
+    if len(value.data) == 1:
+        return value.data * prod(shape)
+    own = fixed(value)
+    strides = [0 if dim == 1 else each for dim, each in zip(own, strides_of(own), strict=True)]
+    return taken(value.data, [0] * (len(shape) - len(own)) + strides, list(map(range, shape)))
+
+
+def fixed(value: Value) -> tuple[int, ...]:
+    """Returns the shape of a value whose size is known."""
+    return tuple(dim or 0 for dim in value.shape or ())
+
+
+def copied(op: Operation, outputs: list[Value]) -> list[Data]:
+    """The operand's elements, unchanged."""
+    return [op.data(0)]
+
+
+def axes_operand(op: Operation) -> tuple[int, ...] | None:
+    """Returns axes, an attribute in old operator sets and operand 1 in new ones."""
+    return op.ints(1) if op.has(1) else op.attr_ints("axes")
+
+
+def target_shape(op: Operation, i: int) -> tuple[int | None, ...]:
+    """Returns a shape given as a tensor; if only its length is known, that many unknowns."""
+    data = op.input(i).data
+    if data is not None:
+        return tuple(None if item is None else int(item) for item in data)
+    shape = op.dims(i)
+    if len(shape) != 1 or shape[0] > _MAX_TARGET:
+        raise UnknownError(
+            f"operand {i} has shape {list(shape)}; one axis of at most {_MAX_TARGET} is expected"
+        )
+    return (None,) * shape[0]

@@ -7,7 +7,6 @@ from math import floor, prod
 from typing import Final
 
 from otel_quant.cost.operation import Operation, Shape, UnknownError, axis_of, known
-from otel_quant.cost.operators.folding import single, target_shape
 from otel_quant.cost.operators.record import (
     ADD,
     CMP,
@@ -28,6 +27,8 @@ from otel_quant.cost.operators.record import (
     per_output,
     present,
     scaled,
+    single,
+    target_shape,
     volume0,
     zero,
 )
@@ -51,12 +52,8 @@ def _is_same(op: Operation) -> bool:
 def _windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, pool: bool) -> Shape:
     """Returns the lengths after sliding a window over ``spatial`` by the attributes."""
     rank = len(spatial)
-    if len(kernel) < rank:
-        raise UnknownError(
-            f"a kernel of {len(kernel)} dimensions on an input of {rank}; {rank} are expected"
-        )
     result: list[int | None] = []
-    slid = zip(spatial, kernel, _slid(op, rank), strict=False)
+    slid = zip(spatial, kernel, _slid(op, rank), strict=True)
     for length, size, (stride, dilation, before, behind) in slid:
         if length is None or size is None:
             result.append(None)
@@ -71,8 +68,6 @@ def _windows(op: Operation, spatial: Shape, kernel: Sequence[int | None], *, poo
                 f"a window of {reach} is longer than an axis of {length} with {before + behind} of "
                 "padding"
             )
-        if stride < 1:
-            raise UnknownError(f"a stride of {stride}; 1 or more is expected")
         count = room // stride + 1
         if pool and op.attr("ceil_mode", 0):
             count = -(-room // stride) + 1
@@ -86,7 +81,7 @@ def conv(w: int) -> ShapesOf:
     """Convolution with filters of operand ``w`` [M, C / group, ...]."""
 
     def shapes(op: Operation) -> Sequence[Shape]:
-        data, filters = op.shape(0, 2), op.shape(w, 2)
+        data, filters = op.shape(0), op.shape(w)
         agree("channels of input and weight", data[1], scaled(filters[1], op.attr("group", 1)))
         kernel = op.attr_ints("kernel_shape") or filters[2:]
         return [(data[0], filters[0], *_windows(op, data[2:], kernel, pool=False))]
@@ -105,12 +100,10 @@ def _conv_tool(op: Operation) -> int:
 
 def _conv_transpose(op: Operation) -> Sequence[Shape]:
     """The length that a convolution would have taken to get here."""
-    data, filters = op.shape(0, 2), op.shape(1, 2)
+    data, filters = op.shape(0), op.shape(1)
     agree("channels of input and weight", data[1], filters[0])
     rank = len(data) - 2
-    if filters[1] is None:
-        raise UnknownError("the number of channels of the weight is not known")
-    head = (data[0], filters[1] * op.attr("group", 1))
+    head = (data[0], scaled(filters[1], op.attr("group", 1)))
     given = op.attr_ints("output_shape")
     if given:
         return [(*head, *given[-rank:])]
@@ -129,17 +122,10 @@ def _conv_transpose(op: Operation) -> Sequence[Shape]:
     return [(*head, *result)]
 
 
-def _window_lengths(op: Operation) -> tuple[int, ...]:
-    kernel = op.attr_ints("kernel_shape")
-    if kernel is None:
-        raise UnknownError("the attribute 'kernel_shape' is missing")
-    return kernel
-
-
 def pool(op: Operation) -> Sequence[Shape]:
     """Pooling; a second result has the indices."""
     data = op.shape(0)
-    return [(*data[:2], *_windows(op, data[2:], _window_lengths(op), pool=True))] * 2
+    return [(*data[:2], *_windows(op, data[2:], op.attr_ints("kernel_shape") or (), pool=True))] * 2
 
 
 def global_pool(op: Operation) -> Sequence[Shape]:
@@ -150,7 +136,7 @@ def global_pool(op: Operation) -> Sequence[Shape]:
 
 def pool_macs(op: Operation) -> int:
     """As many MACs for each result as a window has elements."""
-    return op.out_size() * prod(_window_lengths(op))
+    return op.out_size() * prod(op.attr_ints("kernel_shape") or ())
 
 
 def _pool_tool(op: Operation) -> int:
@@ -221,6 +207,12 @@ _RESIZED: Final = Operator(
     rest=lambda op: op.attr_choice("mode", "nearest", _RESIZE) * op.out_size(),
 )
 
+
+def _global(words: str, per_element: int, per_result: int = 0) -> Operator:
+    rest = added(per_input(per_element), per_output(per_result))
+    return Operator(words, global_pool, T0, rest=rest)
+
+
 TABLE: Final[dict[str, Operator]] = {
     "Conv": Operator(
         "|y|*|W[1:]|, +|y| with bias", conv(1), T0, conv_products(1), present(2), _conv_tool
@@ -260,26 +252,15 @@ TABLE: Final[dict[str, Operator]] = {
         T0 + INT64,
         rest=added(pool_macs, per_output(SQRT)),
     ),
-    "GlobalAveragePool": Operator(
-        "|x| + 4|y|",
-        global_pool,
-        T0,
-        rest=added(per_input(ADD), per_output(DIV)),
-        tool=lambda op: volume0(op.dims(0)) + DIV * volume0(op.out()),
-    ),
-    "GlobalMaxPool": Operator("|x|", global_pool, T0, rest=per_input(CMP)),
-    "GlobalLpPool": Operator(
-        "|x| and a square root per result",
-        global_pool,
-        T0,
-        rest=added(per_input(MUL), per_output(SQRT)),
-    ),
+    "GlobalAveragePool": _global("|x| + 4|y|", ADD, DIV),
+    "GlobalMaxPool": _global("|x|", CMP),
+    "GlobalLpPool": _global("|x| and a square root per result", MUL, SQRT),
     "RoiAlign": Operator(
         "5 per sample of a result (onnx_tool: 0)",
         lambda op: [
             (
-                op.shape(1, 1)[0],
-                op.shape(0, 2)[1],
+                op.shape(1)[0],
+                op.shape(0)[1],
                 op.attr("output_height", 1),
                 op.attr("output_width", 1),
             )

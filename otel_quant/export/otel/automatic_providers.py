@@ -5,25 +5,80 @@ and shut down by us: it (``opentelemetry-instrument``) calls the entry points of
 ``opentelemetry_pre_instrument`` when it has made its providers and before the program's own code
 runs. Ours notes the providers of that moment. What is set later was made by the program, which
 flushes and shuts it down itself.
+
+Without a setting, OpenTelemetry's distribution sends to a Collector on this machine. A user who asks for a local
+file and has no Collector would wait for it at exit, and read about each attempt. The distribution has no hook
+that comes before it makes its exporters, so these are kept from sending.
+
+The launcher loads this module, without OpenTelemetry.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from opentelemetry import metrics, trace
-from opentelemetry._logs import get_logger_provider
-
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.initial_environment import environment_at_start
-from otel_quant.export.otel.default_exporters import (
-    defaults_in,
-    keep_from_sending,
+from otel_quant.base.log import LOG
+from otel_quant.base.machine import environment_at_start
+
+_EXPORTERS: Final = frozenset(
+    {"OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER"}
 )
+_OTHER_CONFIGURATION: Final = frozenset(
+    {"OTEL_CONFIG_FILE", "OTEL_PYTHON_CONFIGURATOR", "OTEL_PYTHON_DISTRO"}
+)
+"""A file, or another distribution, that may know where to send without another variable."""
+
+_DEFAULTS: Final = {**dict.fromkeys(_EXPORTERS, "otlp"), "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+"""What OpenTelemetry's distribution adds to the environment."""
+
+_SENDS_NOTHING: Final = frozenset({"", "none", "quark_yaml"})
+"""Names of exporters that reach no endpoint."""
+
+
+def defaults_in(environ: Mapping[str, str], at_start: Mapping[str, str]) -> frozenset[str] | None:
+    """Returns the variables that the distribution has set, if nothing else is configured."""
+    defaults = frozenset(
+        name
+        for name, value in _DEFAULTS.items()
+        if environ.get(name) == value and not at_start.get(name)
+    )
+    for name, value in environ.items():
+        is_setting = (
+            name in _EXPORTERS
+            or name in _OTHER_CONFIGURATION
+            or name.startswith("OTEL_EXPORTER_OTLP_")
+        )
+        if is_setting and name not in defaults and value.strip() not in _SENDS_NOTHING:
+            return None
+    return defaults
+
+
+def keep_from_sending(
+    providers: Iterable[Any], environ: MutableMapping[str, str], defaults: Iterable[str]
+) -> None:
+    """Has the exporters of providers drop what they get, here and in child processes."""
+    # Here, because it loads wrapt, which the launcher has no need of.
+    from otel_quant.export.otel.sdk_workarounds import objects_within
+
+    for item in objects_within(providers):
+        if type(item).__module__.startswith("opentelemetry.exporter.") and hasattr(item, "export"):
+            item.export = _drop
+    for name in defaults:
+        environ.pop(name, None)
+    LOG.info(
+        "only the local file is written: it was asked for, and no exporter or endpoint was; "
+        "set OTEL_EXPORTER_OTLP_ENDPOINT to send telemetry too"
+    )
+
+
+def _drop(*_: object, **__: object) -> None:
+    """Takes the place of an exporter's method; the SDK's processors ignore its result."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +111,9 @@ AUTOMATIC_PROVIDERS: Final[dict[str, Any]] = {}
 """By signal; empty in a program that configures OpenTelemetry itself, and where none sends. A run that is to send
 profiles adds what stands for a provider of them."""
 
+LEFT_OUT_AT_EXIT: Final[set[str]] = set()
+"""Signals that were not delivered in time. At exit their providers would wait for the same once more."""
+
 
 def note_automatic_providers() -> None:
     """Notes the global providers as made by automatic instrumentation, if they send anything."""
@@ -63,6 +121,9 @@ def note_automatic_providers() -> None:
         settings = settings_from(os.environ)
         if settings.sdk_disabled:
             return
+        from opentelemetry import metrics, trace
+        from opentelemetry._logs import get_logger_provider
+
         providers = {
             "logs": get_logger_provider(),
             "traces": trace.get_tracer_provider(),
@@ -77,3 +138,18 @@ def note_automatic_providers() -> None:
             # Without an SDK there are the API's own providers, which have nothing to flush.
             {name: each for name, each in providers.items() if hasattr(each, "force_flush")}
         )
+        for signal, provider in AUTOMATIC_PROVIDERS.items():
+            _take_over_exit(signal, provider)
+
+
+def _take_over_exit(signal: str, provider: Any) -> None:
+    """Has the exit leave out a provider that is given up: Python 3.14 calls what is unregistered by then."""
+
+    def shut_down() -> None:
+        if signal not in LEFT_OUT_AT_EXIT:
+            provider.shutdown()
+
+    for name, registered in list(vars(provider).items()):
+        if registered == provider.shutdown:  # kept to be unregistered if the program calls it
+            atexit.unregister(registered)
+            setattr(provider, name, atexit.register(shut_down))

@@ -11,7 +11,6 @@ none. Of a run that begins at the exit, the SDK sends what there is as it shuts 
 
 from __future__ import annotations
 
-import atexit
 import threading
 import time
 from collections import deque
@@ -23,7 +22,7 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from otel_quant.base.fault_boundary import FAULTS, start_thread
 from otel_quant.base.log import LOG
-from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS
+from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, LEFT_OUT_AT_EXIT
 from otel_quant.export.otel.sdk_workarounds import (
     WORKAROUNDS,
     close_inherited_connections,
@@ -115,10 +114,9 @@ class Delivery:
 
         Their providers are not shut down at exit, where the SDK would wait for them once more.
         """
-        for signal in self._late:
-            self._given_up.add(signal)
-            if WORKAROUNDS.applied:
-                atexit.unregister(AUTOMATIC_PROVIDERS[signal].shutdown)
+        self._given_up.update(self._late)
+        if WORKAROUNDS.applied:
+            LEFT_OUT_AT_EXIT.update(self._late)
 
     def before_fork(self) -> None:
         """Waits for the flush in progress, and begins no other until the fork is done.

@@ -1,7 +1,7 @@
 """Spans, log records and metrics of inference.
 
 In a program that has providers, :func:`report` is all that is needed: the span belongs to the current
-trace. Commands have none; :mod:`otel_quant.recordings.sending.inference` makes them where an endpoint is configured.
+trace. Commands have none; :mod:`otel_quant.recordings.send` makes them where an endpoint is configured.
 """
 
 from __future__ import annotations
@@ -138,11 +138,7 @@ class _Report:
         return span
 
     def _timed(
-        self,
-        timed: RanKernel,
-        name: str | None,
-        labels: Mapping[str, Any],
-        context: Context,
+        self, timed: RanKernel, name: str | None, labels: Mapping[str, Any], context: Context
     ) -> None:
         """Sends a kernel, or without a name all kernels of an operator as one."""
         told = {

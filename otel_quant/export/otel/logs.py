@@ -17,7 +17,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import TraceFlags
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.export.otel.custom import custom_of
+from otel_quant.export.otel.spans import custom_of
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Attributes, Event, Sink, present, run_ids_of
 from otel_quant.schema.records import AttributeValue, GpuActivity, Reading, StepInfo
@@ -66,7 +66,7 @@ def emit_event(
         body=body,
         attributes=attributes,
     )
-    if record.trace_flags is not None and record.trace_flags.sampled:
+    if record.trace_flags is not None and record.trace_flags & _SAMPLED:
         record.trace_flags = _SAMPLED  # no recording has the other flags
     logger.emit(record)
 
@@ -97,10 +97,7 @@ class LogsSink(Sink):
         """Sends ``Start``."""
         run = event.run
         self._run_ids = run_ids_of(run)
-        of_run = {
-            semconv.PROCESS_PID: run.pid,
-            semconv.CHECKPOINT_MEMORY_LIMIT: run.limits.memory,
-        }
+        of_run = {semconv.PROCESS_PID: run.pid, semconv.CHECKPOINT_MEMORY_LIMIT: run.limits.memory}
         self._of_run = {**self._run_ids, **present(of_run)}
         self._impairments = Impairments()
         self.checkpoint(event)
@@ -203,6 +200,24 @@ class LogsSink(Sink):
         self._emit(name, event.name, event.attributes, context, event.time_ns, _WARN)
         self._send()
 
+    def layer_measured(self, event: Event) -> None:
+        """Sends how well a layer was quantized."""
+        layer = event.layer
+        assert layer is not None
+        attributes = {
+            **self._run_ids,
+            **_labels_of(event.step),
+            semconv.ACCURACY_LAYER: layer.layer,
+            semconv.ACCURACY_MEASURE: layer.measure,
+            semconv.ACCURACY_VALUE: layer.value,
+            semconv.ACCURACY_BETTER: layer.better,
+            semconv.ACCURACY_UNIT: layer.unit,
+            semconv.ACCURACY_INDEX: layer.number,
+        }
+        text, context = f"{layer.layer}: {layer.measure}", self._context_of(event.step)
+        self._emit(semconv.LAYER_EVENT, text, attributes, context, event.time_ns)
+        self._send()
+
     def models_costed(self, event: Event) -> None:
         """Sends the heaviest nodes of each model, or why it could not be costed."""
         for cost in event.models:
@@ -211,11 +226,7 @@ class LogsSink(Sink):
             if cost.error is not None:
                 name, severity = semconv.COST_FAILED_EVENT, _WARN
                 body = {"message": cost.error}
-            known = {
-                **self._run_ids,
-                semconv.MODEL_ROLE: cost.role,
-                semconv.MODEL_PATH: cost.path,
-            }
+            known = {**self._run_ids, semconv.MODEL_ROLE: cost.role, semconv.MODEL_PATH: cost.path}
             self._emit(name, body, known, self._context_of(None), cost.end_ns, severity)
         self._send()
 
@@ -227,8 +238,7 @@ class LogsSink(Sink):
             attributes = {
                 **event.attributes,
                 **_labels_of(step),
-                semconv.CALIBRATION_SAMPLE_COUNT: innermost and innermost.samples,
-                semconv.CALIBRATION_SAMPLE_TOTAL: innermost and innermost.expected_samples,
+                **(innermost.counts.attributes() if innermost is not None else {}),
             }
             context = self._context_of(step)
             name = semconv.ENDING_EVENT

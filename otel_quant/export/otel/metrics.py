@@ -9,22 +9,26 @@ steps may be shorter than an export; an end that no collection has seen is kept 
 from __future__ import annotations
 
 import functools
+import math
+import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
-from opentelemetry.metrics import CallbackOptions, Instrument, MeterProvider, Observation
+from opentelemetry.metrics import CallbackOptions, Instrument, Meter, MeterProvider, Observation
 
-from otel_quant.export.otel.custom import CustomGauges
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.log import LOG
+from otel_quant.export.otel.spans import custom_value
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.events import Event, Sink, present
 from otel_quant.schema.figures import Metric, Number, Resource
-from otel_quant.schema.records import ALL_STEPS, Forecast, Reading, RunInfo, StepInfo
+from otel_quant.schema.records import ALL_STEPS, UNITS, Forecast, Reading, RunInfo, StepInfo
 from otel_quant.version import VERSION
 
 _Observe: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
@@ -32,7 +36,6 @@ _Observe: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]
 _WRITES: Final = {"histogram": "record", "counter": "add", "gauge": "set"}
 """The method that writes a value, for each kind of instrument that is not observed."""
 
-_SAMPLES: Final = catalog.METRIC_BY_NAME[semconv.CALIBRATION_SAMPLES]
 
 _MODEL_GAUGES: Final = (
     semconv.MODEL_SIZE, semconv.MODEL_PARAMS, semconv.MODEL_MACS_CONTRACTION,
@@ -45,26 +48,29 @@ _Labels: TypeAlias = Mapping[str, str]
 _Kind: TypeAlias = tuple[str, str | None, str | None]
 """What the points of a step's metrics are told apart by: values of `semconv.STEP_LABELS`."""
 
-_Rows: TypeAlias = tuple[
-    list[tuple[str, Callable[..., None], _Labels]], list[tuple[str, "_PendingSeries"]]
-]
-"""Attributes of an event (empty for its duration): of each histogram with what writes it and the point's
-labels, of each counter and gauge with its series."""
+
+class _Rows(NamedTuple):
+    """What is written at the end of the steps of a kind, by the attribute of the event."""
+
+    labels: _Labels
+    write_duration: Callable[..., None]
+    histograms: list[tuple[str, Callable[..., None], _Labels]]
+    pending: list[tuple[str, _PendingSeries]]  # Counters and gauges
 
 
 @dataclass(slots=True)
-class _Calibration:
-    """Progress of a calibration step."""
+class _Progress:
+    """Progress of a step through its samples or its layers."""
 
     step: int
     total: int
-    samples: int = 0
+    done: int = 0
 
     def share(self) -> float | None:
         """Returns the share that is done; None if the total is 0 or was exceeded."""
-        if not 0 < self.total >= self.samples:
+        if not 0 < self.total >= self.done:
             return None
-        return self.samples / self.total
+        return self.done / self.total
 
 
 class MetricsSink(Sink):
@@ -108,14 +114,17 @@ class MetricsSink(Sink):
         self._run: RunInfo | None = None
         self._baseline: Reading | None = None
         self._active: Counter[_Kind] = Counter()
-        self._calibrations: dict[_Kind, _Calibration] = {}
+        self._progress: dict[str, dict[_Kind, _Progress]] = {unit: {} for unit in UNITS}
         self._forecasts: dict[_Kind, Forecast] = {}
         self._custom = CustomGauges(self._meter)
         self._runs = _RunTimes(peak_now)
         observers: dict[str, _Observe] = {
             semconv.STEP_ACTIVE: self._observe_active,
             semconv.RUN_MEMORY_LIMIT: self._observe_limit,
-            semconv.CALIBRATION_PROGRESS: self._observe_progress,
+            **{
+                each.share: functools.partial(self._observe_progress, unit)
+                for unit, each in UNITS.items()
+            },
             semconv.FORECAST_TIME_LEFT: functools.partial(self._observe_forecast, "time_left"),
             semconv.FORECAST_STALLED: functools.partial(self._observe_forecast, "stalled"),
             semconv.FORECAST_MEMORY: functools.partial(self._observe_growth, "memory"),
@@ -145,7 +154,8 @@ class MetricsSink(Sink):
         self._runs.began(event, trace_id)
         with self._lock:
             self._active.clear()
-            self._calibrations.clear()
+            for of_unit in self._progress.values():
+                of_unit.clear()
             self._forecasts = {}
         self.checkpoint(event)
 
@@ -155,48 +165,53 @@ class MetricsSink(Sink):
         kind = _kind_of(event.step)
         with self._lock:
             self._active[kind] += 1
-            self._calibrations.pop(kind, None)
+            for of_unit in self._progress.values():
+                of_unit.pop(kind, None)
         self.checkpoint(event)
 
     def step_ended(self, event: Event) -> None:
         """Records the step's figures, in the context of its span."""
         assert event.step is not None
         kind, error = _kind_of(event.step), event.error
-        context, attributes = self._context_of(event.step), {**event.attributes, "": event.duration}
+        context, attributes = self._context_of(event.step), event.attributes
         with self._lock:
-            histograms, pending = self._rows.get((kind, error)) or self._rows_of(kind, error)
+            rows = self._rows.get((kind, error)) or self._rows_of(kind, error)
             self._active[kind] -= 1
             if kind in self._forecasts:
                 self._forecasts = {key: it for key, it in self._forecasts.items() if key != kind}
-            for name, written in pending:
+            for name, written in rows.pending:
                 if name in attributes:
                     written.write(attributes[name], context)
-        for name, write, labels in histograms:
+        rows.write_duration(event.duration, rows.labels, context)
+        for name, write, labels in rows.histograms:
             if name in attributes:
                 write(attributes[name], labels, context)
         for device in event.devices:
             for name, series in self._of_devices:
                 if name in device:
-                    labels = {**_labels_of(kind, error), **series.labels}
+                    labels = {**rows.labels, **series.labels}
                     labels[semconv.HW_ID] = str(device[semconv.HW_ID])
                     self._write[series.metric.name](device[name], labels, context)
         self.checkpoint(event)
 
-    def samples_expected(self, event: Event) -> None:
+    def progress_expected(self, event: Event) -> None:
         """Starts to observe the step's progress."""
         assert event.step is not None
-        assert event.samples is not None
+        unit, (done, total) = event.counts.newest, event.counts.current
+        assert unit is not None
+        assert total is not None
         with self._lock:
-            progress = _Calibration(event.step.index, event.samples)
-            self._calibrations[_kind_of(event.step)] = progress
+            self._progress[unit][_kind_of(event.step)] = _Progress(event.step.index, total, done)
 
-    def samples_counted(self, step: StepInfo, count: int) -> None:
-        """Adds to the calibration samples."""
+    def counted(self, step: StepInfo, unit: str, count: int) -> None:
+        """Adds to the samples or the layers."""
+        kind = _kind_of(step)
         with self._lock:
-            calibration = self._calibrations.get(_kind_of(step))
-            if calibration is not None and calibration.step == step.index:
-                calibration.samples += count
-            self._series_of(_SAMPLES, _labels_of(_kind_of(step))).write(count)
+            progress = self._progress[unit].get(kind)
+            if progress is not None and progress.step == step.index:
+                progress.done += count
+            metric = catalog.METRIC_BY_NAME[UNITS[unit].metric]
+            self._series_of(metric, _labels_of(kind)).write(count)
 
     def reading_taken(self, event: Event) -> None:
         """Starts to observe the newest forecasts."""
@@ -238,7 +253,7 @@ class MetricsSink(Sink):
         self._lock = threading.RLock()
         self._run = self._baseline = None
         self._active = Counter()
-        self._calibrations = {}
+        self._progress = {unit: {} for unit in UNITS}
         self._forecasts = {}
         self._rows, self._series = {}, {}
         self._custom.forget()
@@ -258,15 +273,14 @@ class MetricsSink(Sink):
 
     def _rows_of(self, kind: _Kind, error: str | None) -> _Rows:
         labels: _Labels = _labels_of(kind, error)
-        histograms = [("", self._write[semconv.STEP_DURATION], labels)]
-        pending = []
+        duration = self._write[semconv.STEP_DURATION]
+        rows = self._rows[kind, error] = _Rows(labels, duration, [], [])
         for name, series in self._of_steps:
             metric, its_labels = series.metric, {**labels, **series.labels}
             if metric.instrument == "histogram":
-                histograms.append((name, self._write[metric.name], its_labels))
+                rows.histograms.append((name, self._write[metric.name], its_labels))
             else:
-                pending.append((name, self._series_of(metric, its_labels)))
-        rows = self._rows[kind, error] = histograms, pending
+                rows.pending.append((name, self._series_of(metric, its_labels)))
         return rows
 
     def _series_of(self, metric: Metric, labels: _Labels) -> _PendingSeries:
@@ -282,9 +296,9 @@ class MetricsSink(Sink):
         for kind, count in active.items():
             yield Observation(count, _labels_of(kind))
 
-    def _observe_progress(self, options: CallbackOptions) -> Iterable[Observation]:
+    def _observe_progress(self, unit: str, options: CallbackOptions) -> Iterable[Observation]:
         with self._lock:
-            shares = [(kind, each.share()) for kind, each in self._calibrations.items()]
+            shares = [(kind, each.share()) for kind, each in self._progress[unit].items()]
         for kind, share in shares:
             if share is not None:
                 yield Observation(share, _labels_of(kind))
@@ -482,3 +496,50 @@ class _RunTimes:
     def _kept(self) -> tuple[_Run, ...]:
         with self._lock:
             return tuple(self._runs.values())
+
+
+# --- metrics that the program has added ---------------------------------------------------
+
+_LONGEST: Final = 255
+_NOT_ALLOWED: Final = re.compile(r"[^A-Za-z0-9_./-]")
+
+
+class CustomGauges:
+    """One gauge for each custom metric that has had a number as its value."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._gauges: dict[str, Any] = {}  # in lower case: OpenTelemetry ignores the case of names
+        self._lock = threading.RLock()
+
+    def set(self, values: Mapping[str, object], labels: Mapping[str, str]) -> None:
+        """Sets the gauges. A metric that fails does not prevent those after it."""
+        for name, given in values.items():
+            with FAULTS.kept_in(f"custom metric {name!r}"):
+                value = custom_value(given)
+                if isinstance(value, bool | str) or value is None or not math.isfinite(value):
+                    continue
+                self._gauge(name).set(value, labels)
+
+    def forget(self) -> None:
+        """In a forked child: another thread may have held the lock."""
+        self._lock = threading.RLock()
+
+    def _gauge(self, name: str) -> Any:
+        """Returns the gauge of a metric; names that OpenTelemetry takes for the same share one."""
+        wanted = semconv.CUSTOM_PREFIX + name
+        valid = _NOT_ALLOWED.sub("_", wanted)[:_LONGEST]
+        with self._lock:
+            if valid.lower() not in self._gauges:
+                self._gauges[valid.lower()] = self._meter.create_gauge(
+                    valid, description="A custom metric of the program."
+                )
+                if valid != wanted:
+                    LOG.warning(
+                        "custom metric %r is sent as the metric %r: OpenTelemetry accepts at most %d "
+                        "ASCII letters, digits, '_', '.', '-' and '/'; give it such a name to choose it",
+                        name,
+                        valid,
+                        _LONGEST,
+                    )
+            return self._gauges[valid.lower()]

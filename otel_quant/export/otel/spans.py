@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import traceback
 from collections.abc import Callable, Mapping
 from contextvars import Token
 from dataclasses import dataclass
-from itertools import filterfalse
+from itertools import filterfalse, islice
+from numbers import Integral, Real
 from typing import Any, Final, NamedTuple
 
 from opentelemetry import context as otel_context
@@ -16,16 +18,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 
 from otel_quant.base.log import LOG
-from otel_quant.export.otel.custom import custom_of
 from otel_quant.schema import semconv
-from otel_quant.schema.events import (
-    Attributes,
-    Event,
-    Sink,
-    cost_of,
-    present,
-    run_ids_of,
-)
+from otel_quant.schema.events import Attributes, Event, Sink, cost_of, present, run_ids_of
 from otel_quant.schema.records import AttributeValue, CostedModel, StepInfo
 from otel_quant.version import VERSION
 
@@ -50,7 +44,8 @@ class _RunSpan:
     """The span of a run."""
 
     span: Span  # The span
-    context: Context  # The context whose current span it is
+    parent: Context  # The context that it began in
+    context: Context  # The same with it as the current span
     # Whether a provider has made it. Without one, it stands for the parent or nothing.
     is_own: bool
 
@@ -59,7 +54,8 @@ class _StepSpan(NamedTuple):
     """The span of an open step."""
 
     span: Span
-    context: Context  # That in which the step began, with this one as the current span
+    began_in: Context  # The context in which the step began
+    context: Context  # The same with this one as the current span
     known: Attributes  # What it has since its start
 
 
@@ -80,6 +76,8 @@ class SpansSink(Sink):
             [Context, Attributes, int], None
         ] = lambda context, attributes, start_ns: None,
         provider: TracerProvider | None = None,
+        *,
+        has_profiles: bool = False,
     ) -> None:
         get = trace.get_tracer if provider is None else provider.get_tracer
         self._tracer: Tracer = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
@@ -91,6 +89,7 @@ class SpansSink(Sink):
         self._started_ns = 0
         # Reentrant: starting a span may call user code that opens a step.
         self._root_lock = threading.RLock()
+        self._has_profiles = has_profiles  # Whether the profiles of steps are sent
         self._spans: dict[int, _StepSpan] = {}
         self._costs: list[tuple[CostedModel, Span]] = []
 
@@ -109,19 +108,26 @@ class SpansSink(Sink):
         memory = event.checkpoint.get(semconv.CHECKPOINT_MEMORY)
         if memory is not None:
             known[semconv.MEMORY_START] = memory
-        above = self._context_for(step)
+        began_in = otel_context.get_current()
+        above = self._context_for(step, began_in)
         span = self._tracer.start_span(
             step.label, above, attributes=known, start_time=event.time_ns
         )
-        context = trace.set_span_in_context(span, above)
-        self._spans[step.index] = _StepSpan(span, context, event.attributes)
+        if self._has_profiles:
+            span_id = trace.format_span_id(span.get_span_context().span_id)
+            span.set_attribute(semconv.PYROSCOPE_PROFILE_ID, span_id)
+        context = trace.set_span_in_context(span, began_in)
+        self._spans[step.index] = _StepSpan(span, began_in, context, event.attributes)
 
     def step_entered(self, step: StepInfo) -> Token[Any] | None:
         """Makes the step's span the current one."""
         known = self._spans.get(step.index)
         if known is None:
             return None
-        return otel_context.attach(trace.set_span_in_context(known.span))
+        now, context = otel_context.get_current(), known.context
+        if now is not known.began_in:
+            context = trace.set_span_in_context(known.span, now)
+        return otel_context.attach(context)
 
     def step_left(self, step: StepInfo, token: Token[Any] | None) -> None:
         """Makes the previous span the current one again."""
@@ -136,8 +142,10 @@ class SpansSink(Sink):
             return
         span, known = ended.span, ended.known
         if span.is_recording():
-            new = filterfalse(known.items().__contains__, event.attributes.items())
-            span.set_attributes({**custom_of(event.latest_custom), **dict(new)})
+            new = dict(filterfalse(known.items().__contains__, event.attributes.items()))
+            span.set_attributes(
+                {**custom_of(event.latest_custom), **new} if event.latest_custom else new
+            )
             if event.error is not None:
                 _set_error(span, event)
         span.end(end_time=event.ended_ns)
@@ -177,11 +185,7 @@ class SpansSink(Sink):
             known = self._spans.pop(step.info.index, None)
             if known is not None:
                 span = known.span
-                found = {
-                    semconv.CALIBRATION_SAMPLE_COUNT: step.samples,
-                    semconv.CALIBRATION_SAMPLE_TOTAL: step.expected_samples,
-                    semconv.ERROR_TYPE: event.error,
-                }
+                found = {**step.counts.attributes(), semconv.ERROR_TYPE: event.error}
                 span.set_attributes(present(found))
                 span.set_status(status)
                 span.end(end_time=max(event.time_ns, getattr(span, "start_time", 0)))
@@ -280,7 +284,7 @@ class SpansSink(Sink):
             semconv.ROOT_SPAN, parent, attributes=known, start_time=start_ns
         )
         context = trace.set_span_in_context(span, parent)
-        return _RunSpan(span, context, _is_own(span, parent))
+        return _RunSpan(span, parent, context, _is_own(span, parent))
 
     def context_of(self, step: StepInfo | None) -> Context | None:
         """Returns the context whose current span is a step's, or the run's if ``step`` is None.
@@ -291,18 +295,19 @@ class SpansSink(Sink):
         known = known or self._root
         return known.context if known is not None else None
 
-    def _context_for(self, step: StepInfo) -> Context:
+    def _context_for(self, step: StepInfo, context: Context) -> Context:
         """Returns the context in which a step's span starts.
 
         Within another step it is the calling context, so that a span of the program between the
         two steps becomes the parent. Otherwise the run's span is the parent.
         """
-        context = otel_context.get_current()
         root = self._root
         if root is None or (
             step.parent is not None and trace.get_current_span(context).get_span_context().is_valid
         ):
             return context
+        if context is root.parent:  # as it is mostly: to make another takes a hundredth of a step
+            return root.context
         return trace.set_span_in_context(root.span, context)
 
 
@@ -343,10 +348,7 @@ def _set_error(span: Span, event: Event) -> None:
         span.record_exception(event.exception, shown, event.time_ns)
         span.set_status(StatusCode.ERROR, str(event.exception) or None)
         return
-    raised = {
-        semconv.EXCEPTION_TYPE: event.error,
-        semconv.EXCEPTION_MESSAGE: event.error_message,
-    }
+    raised = {semconv.EXCEPTION_TYPE: event.error, semconv.EXCEPTION_MESSAGE: event.error_message}
     span.add_event(semconv.EXCEPTION_EVENT, present(raised), event.time_ns)
     span.set_status(StatusCode.ERROR, event.error_message)
 
@@ -361,3 +363,58 @@ def _stack_trace(error: BaseException) -> str:
     kept = _LONGEST_TRACE - len(last.encode()) - len(_CUT)
     innermost = "".join(frames).encode(errors="replace")[-kept:]
     return _CUT + innermost.partition(b"\n")[2].decode(errors="ignore") + last
+
+
+# --- metrics that the program has added, as attributes --------------------------------------
+
+MOST_CUSTOM: Final = 32
+"""Custom metrics that a span or a checkpoint record shows. With the step's attributes and all of
+ours they stay below the 128 that the SDK keeps by default; it drops those that were set first,
+which are the ones that identify the span."""
+
+
+def custom_of(values: Mapping[str, object]) -> Attributes:
+    """Returns the values of custom metrics that an attribute can hold, as many as are shown."""
+    if not values:
+        return {}
+    found = present(
+        {
+            semconv.CUSTOM_PREFIX + _encodable(name): custom_value(value)
+            for name, value in values.items()
+        }
+    )
+    if len(found) <= MOST_CUSTOM:
+        return found
+    _warn_of_many()
+    return dict(islice(found.items(), MOST_CUSTOM))
+
+
+@functools.cache  # once
+def _warn_of_many() -> None:
+    LOG.warning(
+        "only the first %d custom metrics are on spans and log records; add fewer to choose them",
+        MOST_CUSTOM,
+    )
+
+
+def custom_value(value: object) -> str | bool | int | float | None:
+    """Returns what OpenTelemetry can send of the value of a custom metric; None for nothing.
+
+    An integer of more than 64 bits would make an exporter fail with all that is sent with it.
+    """
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral) and abs(int(value)) < 1 << 63:
+        return int(value)
+    if isinstance(value, Real):
+        try:
+            return float(value)
+        except OverflowError:
+            return None
+    return None
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -62,12 +62,19 @@ class ProgramMetrics:
         self.checkpoint_metrics: list[Metric] = [metric() for metric in CHECKPOINT_METRICS]
         self.checkpoint_metrics += [FigureMetric(figure) for _, figure in self._figures]
         self.summary_metrics: list[Metric] = [metric() for metric in SUMMARY_METRICS]
+        self._built_in = list(self.checkpoint_metrics)
+        self._columns = [
+            (metric.name, self._of_event[metric.name])
+            for metric in self._built_in
+            if metric.name in self._of_event
+        ]
 
     def at_checkpoint(self, name: str, reading: Reading, baseline: Reading) -> dict[str, object]:
         """Returns the values of the program's own metrics at a checkpoint, by name."""
+        if self.checkpoint_metrics == self._built_in and name not in self._of_quark:
+            return {}  # as in most programs
         values = self._of_quark.pop(name, {})
-        if not _BUILT_IN.issuperset(map(type, self.checkpoint_metrics)):
-            added = filter(_is_added, self.checkpoint_metrics)
+        if added := [metric for metric in self.checkpoint_metrics if _is_added(metric)]:
             values = _collect(added, self._context(name, reading, baseline)) | values
         return values
 
@@ -78,8 +85,11 @@ class ProgramMetrics:
 
     def columns(self, event: Event, *, strict: bool = False) -> dict[str, object]:
         """Returns the columns of a checkpoint, by key, in the order of the metrics."""
+        metrics = self._all("checkpoint_metrics", strict)
+        if metrics == self._built_in:  # as in most programs
+            return {name: value for name, of in self._columns if (value := of(event)) is not None}
         columns: dict[str, object] = {}
-        for metric in self._all("checkpoint_metrics", strict):
+        for metric in metrics:
             if type(metric) not in _AT_CHECKPOINTS:
                 _add_collected(columns, metric, event.custom)
             elif (of := self._of_event.get(metric.name)) and (value := of(event)) is not None:

@@ -200,32 +200,24 @@ def create(path: Path, text: str, *, parents: bool = False) -> ProfileFile:
     """Creates a file with its first piece in it."""
     target = path.resolve()
     try:
-        return _create(target, text, parents)
+        if parents:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        mode = target.stat().st_mode if target.exists() else stat.S_IFREG
+        if not (stat.S_ISCHR(mode) or stat.S_ISREG(mode)):
+            raise OSError(errno.EINVAL, "not a regular file; give the path of a file")
+        held = _take(target) if stat.S_ISREG(mode) else HeldFile(target, is_new=False)
+        file = ProfileFile(held)
+        try:
+            file.append(text)
+        except OSError:
+            file.close()
+            if stat.S_ISREG(mode):
+                held.path.unlink()
+            raise
+        return file
     except OSError as error:
         # Another error: this one may name a folder above the file, or a path beside it.
         raise OSError(error.errno, error.strerror, str(target)) from error
-
-
-def _create(target: Path, text: str, parents: bool) -> ProfileFile:
-    if parents:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    mode = target.stat().st_mode if target.exists() else stat.S_IFREG
-    if stat.S_ISCHR(mode):
-        held = HeldFile(target, is_new=False)
-    elif stat.S_ISREG(mode):
-        held = _take(target)
-    else:
-        message = "not a regular file; give the path of a file"
-        raise OSError(errno.EINVAL, message, str(target))
-    file = ProfileFile(held)
-    try:
-        file.append(text)
-    except OSError:
-        file.close()
-        if stat.S_ISREG(mode):
-            held.path.unlink()
-        raise
-    return file
 
 
 def _take(path: Path) -> HeldFile:

@@ -12,12 +12,19 @@ it too.
 A step may last for hours: of a run that is killed in it, a file beside the local file has what the run
 was doing and using a second before. It is what a recording has as ``state.<pid>.json``. Its name has the
 run's id, so that a later run at the same path leaves it alone; the end of the run removes it.
+
+Values of any kind are one line that every YAML reader reads in the same way. Quark's file quotes every string and
+prints every other value as Python does. We do the same where that is valid YAML: strings are escaped, numbers have
+the form that YAML 1.1 and 1.2 share, and a value of any other type becomes a string.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,13 +32,80 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.quark_yaml import file as profile_file
 from otel_quant.export.quark_yaml.columns import Kind, ProgramMetrics
 from otel_quant.export.quark_yaml.file import beside
-from otel_quant.export.quark_yaml.yaml_text import comment, inline, key, number, quoted
-from otel_quant.export.recording.event_file import StateFile
-from otel_quant.export.recording.layout import LAST_READING
+from otel_quant.export.recording.event_file import LAST_READING, StateFile
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Attributes, Event, Sink, present
 from otel_quant.schema.recorded_files import PROFILE_RUN, PROFILE_RUN_END
 from otel_quant.schema.records import CostedModel, Peaks, Reading
+
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+# Without quotes, these are null or booleans in YAML 1.1.
+_RESERVED_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+# Characters that are not printable in YAML, are a line break for some reader, or change the direction of text.
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff]"
+)
+_COMMENT_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+
+
+@functools.lru_cache(maxsize=256)
+def quoted(text: str) -> str:
+    """Writes a string as a YAML double-quoted scalar, which has all escapes of JSON."""
+    return _printable(encode_basestring(_without_surrogates(text)))
+
+
+def _without_surrogates(text: str) -> str:
+    # An Enum's own __str__ returns the member's name.
+    return str.__str__(text).encode("utf-8", "backslashreplace").decode()
+
+
+def _printable(text: str) -> str:
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
+@functools.lru_cache(maxsize=256)
+def key(name: str) -> str:
+    """Writes a mapping's key, in quotes only if YAML needs them."""
+    if _PLAIN_KEY.fullmatch(name) and name.lower() not in _RESERVED_WORDS:
+        return name
+    return quoted(name)
+
+
+def inline(value: object) -> str:
+    """Writes a value on one line. One that contains itself raises RecursionError."""
+    match value:
+        case float():
+            return number(value)
+        case str():
+            return quoted(value)
+        case bool() | None:
+            return "null" if value is None else repr(value)
+        case int():
+            return int.__repr__(value)
+        case Mapping():
+            items = (f"{key(str(name))}: {inline(item)}" for name, item in value.items())
+            return f"{{{', '.join(items)}}}"
+        case list() | tuple() | Set():
+            return f"[{', '.join(map(inline, value))}]"
+    to_list = getattr(value, "tolist", None)  # numpy and torch: gives Python numbers
+    return inline(to_list()) if callable(to_list) else quoted(str(value))
+
+
+def comment(text: str) -> list[str]:
+    """Splits a text into lines for a comment; no line can end the comment early."""
+    return [_printable(line) for line in _COMMENT_BREAK.split(_without_surrogates(text))]
+
+
+def number(value: float) -> str:
+    """Writes a number with a fraction."""
+    text = float.__repr__(value)  # the repr of numpy's subclass contains its type
+    if "." in text:
+        return text
+    # YAML 1.1 reads 1e-05 as a string: a number needs a decimal point.
+    return {"nan": ".nan", "inf": ".inf", "-inf": "-.inf"}.get(text) or text.replace("e", ".0e")
+
+
+# --- the file -----------------------------------------------------------------------------
 
 _HEADER: Final = "# Quark Profiling Results\n\n"
 _RUN: Final = "run:\n"
@@ -143,13 +217,7 @@ class QuarkYamlSink(Sink):
             return
         path = file.path.with_name(f"{file.path.stem}.{event.run.id}{LAST_READING}")
         steps = (
-            (
-                each.info.index,
-                each.samples or 0,
-                each.expected_samples,
-                event.lines.get(each.info.index),
-            )
-            for each in event.steps
+            (each.info.index, each.counts, event.lines.get(each.info.index)) for each in event.steps
         )
         with self._lock:
             if self._is_over or not file.path.is_file():  # a device
@@ -244,7 +312,8 @@ class QuarkYamlSink(Sink):
         step, method = event.step, event.attributes.get(semconv.CALIBRATION_METHOD)
         of_step = (step.library, step.library_version) if step is not None else None
         is_known = of_step in self._told and (method is None or "calibration_method" in self._facts)
-        if self._strict or (is_known and not event.samples):
+        samples = event.counts.samples
+        if self._strict or (is_known and not samples):
             return ""
         with self._lock:  # steps of several threads may begin and end at the same time
             self._told.add(of_step)
@@ -254,8 +323,8 @@ class QuarkYamlSink(Sink):
                 now["libraries"] = list(dict.fromkeys((*now.get("libraries", ()), library)))
             if method is not None:
                 now.setdefault("calibration_method", method)
-            if event.samples:
-                now["calibration_samples"] = now.get("calibration_samples", 0) + event.samples
+            if samples:
+                now["calibration_samples"] = now.get("calibration_samples", 0) + samples
                 self._items.append(event.items)
             self._facts = now
         new = {name: value for name, value in now.items() if before.get(name) != value}
@@ -315,8 +384,11 @@ def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:
     """Writes a mapping, one line for each key; a value that cannot be written is left out."""
     lines = []
     for name, value in values.items():
-        if type(value) is float:  # most are, and these two cannot fail
-            shown = number(value)
+        # Most are of these two kinds, which cannot fail.
+        if type(value) is float:
+            shown = repr(value)
+            if "." not in shown:
+                shown = number(value)
         elif type(value) is str:
             shown = quoted(value)
         else:

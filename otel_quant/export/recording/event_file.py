@@ -1,4 +1,9 @@
-"""The files of one process in a recording, its events and its state, where they are, and the manifest of all.
+"""The files of a recording: their names, the events and the state of a process, and the manifest of all.
+
+Processes find their recording without being told: a folder whose processes are alive, or whose first
+process has the same parent and a rank, is theirs. A variable with its name would change what the
+program's children see. Each file is locked while its process lives, so that a reader can tell a run that
+goes on from one that was killed.
 
 ``events.<pid>.jsonl``: JSON lines, one ``write`` each, so that a kill loses none.
 
@@ -20,17 +25,81 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular, replace_whole
-from otel_quant.export.recording import layout
-from otel_quant.export.recording.layout import MANIFEST, SCHEMA
 from otel_quant.schema import series
 from otel_quant.schema.events import Event, present
+from otel_quant.schema.records import UNITS, Counts
 from otel_quant.schema.stacks import Place
+
+SCHEMA: Final = 1
+"""Version of the format of all files of a recording."""
+
+MANIFEST: Final = "manifest.json"
+PROFILE: Final = "quark_profile.yaml"
+LAST_READING: Final = ".last_reading.json"
+"""How the names of files end that have the newest reading of a run beside its profile."""
+
+REPORT: Final = "report.html"
+OUTPUT: Final = "output.log"
+INFERENCE: Final = "inference.json"
+"""What `otel-quant inference --record` adds."""
+
+BENCH: Final = "bench.json"
+"""What `otel-quant bench --record` adds."""
+
+_EVENTS: Final = "events.{}.jsonl"
+_CURVE: Final = "curve.{}.jsonl"
+_STATE: Final = "state.{}.json"
+_STACKS: Final = "stacks.{}.{}.json"
+_PROCESS: Final = re.compile(r"(events|curve|state)\.([0-9]+(?:-[0-9]+)?)\.jsonl?")
+
+
+def events_path(folder: Path, process: str) -> Path:
+    """Returns the path of the events of a process."""
+    return folder / _EVENTS.format(process)
+
+
+def curve_path(folder: Path, process: str) -> Path:
+    """Returns the path of the curve that a process has taken."""
+    return folder / _CURVE.format(process)
+
+
+def state_path(folder: Path, process: str) -> Path:
+    """Returns the path of the file that has what a process does now."""
+    return folder / _STATE.format(process)
+
+
+def stacks_path(folder: Path, process: str, run: str) -> Path:
+    """Returns the path of the stacks of a run of a process."""
+    return folder / _STACKS.format(process, run)
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Returns the processes that have left a file, by the number of their process ids."""
+    found = {
+        match[2]
+        for path in folder.iterdir()
+        if (match := _PROCESS.fullmatch(path.name)) is not None
+    }
+    return sorted(found, key=lambda process: [int(part) for part in process.split("-")])
+
+
+def is_of_process(name: str) -> bool:
+    """Returns whether a file has a name that only files of a recording have."""
+    return _PROCESS.fullmatch(name) is not None
+
+
+def newest_in(folder: Path) -> Path | None:
+    """Returns the recording below a folder that was begun last, by its name; None without one."""
+    found = [each for each in folder.glob("otel-quant-*") if (each / MANIFEST).is_file()]
+    return max(found, key=lambda each: each.name[-15:], default=None)
+
 
 _ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",", ":")).encode
 """Made once: ``json.dumps`` with these arguments makes an encoder for each event."""
@@ -128,11 +197,11 @@ class StateFile:
     def write(
         self,
         newest: Event,
-        steps: Iterable[tuple[int, int, int | None, Place | None]],
+        steps: Iterable[tuple[int, Counts, Place | None]],
         **more: str | int | None,
     ) -> None:
-        """Writes a reading, and of each open step its index, the samples it has consumed and expects, and its line."""
-        if self._head_of != (newest, more):  # else there are only more samples
+        """Writes a reading, and of each open step its index, how far it is, and its line."""
+        if self._head_of != (newest, more):  # else there are only more samples or layers
             head = {
                 "schema": SCHEMA,
                 "time": newest.time_ns,
@@ -145,7 +214,7 @@ class StateFile:
         known = list(steps)
         texts = [_step_text(*step) for step in known]
         # Without room for all lines, only the line of the last step: numbers of samples matter more.
-        short = [_step_text(*step[:3], None) for step in known[:-1]] + texts[-1:]
+        short = [_step_text(*step[:2], None) for step in known[:-1]] + texts[-1:]
         for kept in itertools.chain((texts,), (short[at:] for at in range(len(short) + 1))):
             text = f'{self._head[:-1]},"steps":[{",".join(kept)}]}}'
             if len(text) < PAGE:
@@ -169,8 +238,10 @@ def _with_peaks(newest: Event) -> dict[str, Any]:
     return {**newest.attributes, **present(shown)}
 
 
-def _step_text(index: int, samples: int, expected: int | None, line: Place | None) -> str:
-    step = {"index": index, "samples": samples, "expected": expected}
+def _step_text(index: int, counts: Counts, line: Place | None) -> str:
+    step: dict[str, Any] = {"index": index}
+    for unit, (done, total) in counts.items():
+        step |= {f"{unit}s": done, UNITS[unit].expected: total}
     return as_json(step if line is None else {**step, "line": line})
 
 
@@ -280,7 +351,7 @@ def open_events(folder: Path) -> tuple[str, EventFile]:
     for number in itertools.count():
         process = f"{pid}-{number}" if number else str(pid)
         try:
-            return process, EventFile(layout.events_path(folder, process))
+            return process, EventFile(events_path(folder, process))
         except FileExistsError:
             continue
     raise AssertionError("unreachable")
@@ -289,12 +360,12 @@ def open_events(folder: Path) -> tuple[str, EventFile]:
 def _is_another(folder: Path, rank: int | None) -> bool:
     """Whether there is a recording to which this process does not belong."""
     try:
-        processes = layout.processes_in(folder)
+        processes = processes_in(folder)
     except OSError:
         return False
     if not processes:
         return (folder / MANIFEST).exists()
-    events = [layout.events_path(folder, process) for process in processes]
+    events = [events_path(folder, process) for process in processes]
     if any(is_held(path) for path in events):
         return False
     return rank is None or not any(_is_sibling(path) for path in events)

@@ -8,29 +8,31 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.files import replace_whole
-from otel_quant.export.otel.custom import custom_value
 from otel_quant.export.otel.service_name import resource_without_sdk
-from otel_quant.export.otel.spans import SpanIds
-from otel_quant.export.recording import layout
+from otel_quant.export.otel.spans import SpanIds, custom_value
 from otel_quant.export.recording.curve import CurveFile, LargestProcesses
 from otel_quant.export.recording.event_file import (
+    SCHEMA,
     EventFile,
     StateFile,
     as_json,
     complete_manifest,
     create_manifest,
+    curve_path,
     open_events,
     parent_pid,
+    stacks_path,
+    state_path,
 )
 from otel_quant.schema import semconv, series
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import curve_levels, curve_totals
-from otel_quant.schema.records import CostedModel, Reading, RunInfo, StepInfo
+from otel_quant.schema.records import UNITS, CostedModel, Count, Counts, Reading, RunInfo, StepInfo
 from otel_quant.schema.stacks import Place, to_lists
 
 _HEARTBEAT: Final = 30_000_000_000
@@ -39,8 +41,8 @@ _HEARTBEAT: Final = 30_000_000_000
 _LOOK_NS: Final = 1_000_000_000
 """Nanoseconds between two looks at which processes are the largest."""
 
-_SAMPLES_SHARE: Final = 0.02
-"""Part of a step's time so far that lies between two records of its samples, a second at least: a
+_PROGRESS_SHARE: Final = 0.02
+"""Part of a step's time so far that lies between two records of its samples and layers, a second at least: a
 step of ten hours has some hundred of them."""
 
 _STACKS_NS: Final = 5_000_000_000
@@ -55,13 +57,14 @@ _TRACEPARENT: Final = re.compile(
 
 _NO_IDS: Final[Mapping[str, Any]] = {}
 
+_NONE: Final = Count()
+
 
 @dataclass(slots=True)
 class _OpenStep:
     started_ns: int
-    samples: int = 0
-    expected: int | None = None
-    told: int = 0  # samples in the last event
+    counts: Counts = field(default_factory=Counts)
+    told: Counts = field(default_factory=Counts)  # the counts in the last event
     told_ns: int = 0
     line: Place | None = None  # where the last sample has seen it
 
@@ -76,12 +79,12 @@ class RecordingSink(Sink):
         folder: Path,
         ids_of: Callable[[StepInfo | CostedModel | None], SpanIds | None],
         *,
-        takes_curve: bool,
+        is_launched: bool,  # The launcher writes manifest and curve
         interval: float,
     ) -> None:
         self.folder = folder
         self._ids_of = ids_of
-        self._takes_curve = takes_curve
+        self._is_launched = is_launched
         self._interval = interval
         self._run: RunInfo | None = None
         self._run_ids: SpanIds | None = None
@@ -150,7 +153,7 @@ class RecordingSink(Sink):
     def step_ended(self, event: Event) -> None:
         """Writes the attributes of a step's span."""
         assert event.step is not None
-        end = {"index": event.step.index, "samples": event.samples, "items": event.items}
+        end = {"index": event.step.index, "samples": event.counts.samples, "items": event.items}
         self._write(event, {**end, **_ending(event), **_checkpoint(event)})
         self._steps.pop(event.step.index, None)  # one whose end is not on disk stays in the state
 
@@ -159,24 +162,36 @@ class RecordingSink(Sink):
         step = event.step.index if event.step is not None else None
         self._write(event, {"name": event.name, "step": step, **_checkpoint(event)})
 
-    def samples_expected(self, event: Event) -> None:
-        """Writes how many samples a step will consume."""
+    def progress_expected(self, event: Event) -> None:
+        """Writes how many samples or layers a step goes through."""
         assert event.step is not None
         known = self._steps.get(event.step.index)
         if known is None:
             return
-        known.expected = event.samples
-        self._write(event, {"index": event.step.index, "total": event.samples})
+        unit, total = event.counts.newest, event.counts.current.total
+        assert unit is not None
+        assert total is not None
+        self._write(event, {"index": event.step.index, "total": total}, f"{unit}s.expected")
         with self._lock:
+            known.counts.expect(unit, total)
             self._write_state()
 
-    def samples_counted(self, step: StepInfo, count: int) -> None:
-        """Writes the number over: it is right when the process is killed at the next sample."""
+    def counted(self, step: StepInfo, unit: str, count: int) -> None:
+        """Writes the number over: it is right when the process is killed at the next sample or layer."""
         with self._lock:
             known = self._steps.get(step.index)
             if known is not None:
-                known.samples += count
+                done, total = known.counts.get(unit, _NONE)
+                known.counts[unit] = Count(done + count, total)
                 self._write_state()
+
+    def layer_measured(self, event: Event) -> None:
+        """Writes how well a layer was quantized."""
+        assert event.step is not None
+        assert event.layer is not None
+        layer = event.layer._asdict() | {"index": event.step.index}
+        del layer["time_ns"]  # each event has it
+        self._write(event, layer)
 
     def models_costed(self, event: Event) -> None:
         """Writes what models cost."""
@@ -206,7 +221,7 @@ class RecordingSink(Sink):
             self._curve.add(reading)
 
     def reading_taken(self, event: Event) -> None:
-        """Writes the newest figures over, and what is due of samples and heartbeats."""
+        """Writes the newest figures over, and what is due of progress and heartbeats."""
         if self._run is None:
             return
         with self._lock:
@@ -216,11 +231,14 @@ class RecordingSink(Sink):
             self._newest = event
             self._write_state()
         for step in event.steps:
-            self._tell_samples(step.info.index, event)
+            self._tell_progress(step.info.index, event)
         if event.clock_ns - self._heartbeat_ns >= _HEARTBEAT:
             self._heartbeat_ns = event.clock_ns
-            samples = {str(step.info.index): step.samples for step in event.steps if step.samples}
-            self._write(event, {"attributes": event.attributes, "samples": samples}, "heartbeat")
+            counts: dict[str, dict[str, int]] = {}
+            for step in event.steps:
+                for unit, (done, _) in step.counts.items():
+                    counts.setdefault(f"{unit}s", {})[str(step.info.index)] = done
+            self._write(event, {"attributes": event.attributes, **counts}, "heartbeat")
         if event.clock_ns >= self._stacks_due_ns:
             self._write_stacks(event)
 
@@ -242,15 +260,17 @@ class RecordingSink(Sink):
         process, events = open_events(self.folder)
         self._process = process
         origin = {name: value for name, value in event.attributes.items() if name in semconv.ORIGIN}
-        self._made_manifest = create_manifest(self.folder, event.time_ns, "process", origin)
+        self._made_manifest = not self._is_launched and create_manifest(
+            self.folder, event.time_ns, "process", origin
+        )
         self._has_failed = False
         self._events = events
-        self._state = StateFile(layout.state_path(self.folder, process))
+        self._state = StateFile(state_path(self.folder, process))
         argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
         fields = {"pid": event.run.pid, "parent_pid": parent_pid(), "argv0": argv0}
         events.write("process.started", event.time_ns, event.clock_ns, fields)
-        if self._takes_curve:
-            path = layout.curve_path(self.folder, process)
+        if not self._is_launched:
+            path = curve_path(self.folder, process)
             self._curve = _OwnCurve(path, event.reading, self._interval)
 
     def _write(self, event: Event, fields: Mapping[str, Any], kind: str = "") -> None:
@@ -269,7 +289,7 @@ class RecordingSink(Sink):
         """Writes the state; the caller has the lock."""
         if self._run is not None and self._state is not None and self._newest is not None:
             steps = self._steps.copy().items()
-            progress = ((index, step.samples, step.expected, step.line) for index, step in steps)
+            progress = ((index, step.counts, step.line) for index, step in steps)
             self._state.write(self._newest, progress, problem=self._problem)
 
     def _write_stacks(self, event: Event) -> None:
@@ -278,21 +298,24 @@ class RecordingSink(Sink):
             return
         began = time.thread_time_ns()
         try:
-            found = {"schema": layout.SCHEMA, "run": event.run.id, **to_lists(stacks)}
-            path = layout.stacks_path(self.folder, process, event.run.id)
+            found = {"schema": SCHEMA, "run": event.run.id, **to_lists(stacks)}
+            path = stacks_path(self.folder, process, event.run.id)
             replace_whole(path, as_json(found).encode())
         finally:  # a write that fails costs as much
             cost = time.thread_time_ns() - began
             self._stacks_due_ns = event.clock_ns + max(_STACKS_NS, round(cost / _STACKS_SHARE))
 
-    def _tell_samples(self, index: int, event: Event) -> None:
+    def _tell_progress(self, index: int, event: Event) -> None:
         step = self._steps.get(index)
-        if step is None or step.samples == step.told:
+        if step is None or step.counts == step.told:
             return
-        between = _SAMPLES_SHARE * (event.clock_ns - step.started_ns)
+        between = _PROGRESS_SHARE * (event.clock_ns - step.started_ns)
         if event.clock_ns - step.told_ns >= between:
-            step.told, step.told_ns = step.samples, event.clock_ns
-            self._write(event, {"index": index, "samples": step.told}, "samples.consumed")
+            told, step.told, step.told_ns = step.told, Counts(step.counts), event.clock_ns
+            for unit, count in step.told.items():
+                if count != told.get(unit):
+                    number = {"index": index, f"{unit}s": count.done}
+                    self._write(event, number, UNITS[unit].consumed)
 
 
 class _OwnCurve:

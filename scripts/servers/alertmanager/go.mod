@@ -8,4 +8,4 @@ tool (
 	github.com/prometheus/alertmanager/cmd/amtool
 )
 
-require github.com/prometheus/alertmanager v0.34.2
+require github.com/prometheus/alertmanager v0.34.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,46 +24,30 @@ class Case:
 
 def export(
     module: nn.Module,
-    args: tuple[torch.Tensor, ...],
+    inputs: Mapping[str, torch.Tensor],
     path: Path,
     *,
-    names: list[str],
-    dynamic: dict[str, dict[int, str]] | None = None,
+    dynamic: Mapping[str, Mapping[int, Any]] | None = None,
     dynamo: bool = False,
-    opset: int = 17,
 ) -> Case:
-    module.eval()
+    """Exports a network; ``dynamic`` has the name of each open length by input and axis, for dynamo also its `Dim`."""
+    how: dict[str, Any] = {"dynamic_axes": dynamic, "opset_version": 17}
+    if dynamo:
+        unnamed = torch.export.Dim.DYNAMIC
+        shapes = tuple(
+            {axis: unnamed if isinstance(each, str) else each for axis, each in axes.items()}
+            for axes in ((dynamic or {}).get(name, {}) for name in inputs)
+        )
+        how = {"external_data": False, "verbose": False}
+        how["dynamic_shapes"] = shapes if dynamic else None
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        if dynamo:
-            shapes = None
-            if dynamic:
-                shapes = tuple(
-                    dict.fromkeys(dynamic.get(name, {}), torch.export.Dim.DYNAMIC) for name in names
-                )
-            torch.onnx.export(
-                module,
-                args,
-                str(path),
-                input_names=names,
-                dynamic_shapes=shapes,
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-            )
-        else:
-            torch.onnx.export(
-                module,
-                args,
-                str(path),
-                input_names=names,
-                dynamic_axes=dynamic,
-                dynamo=False,
-                opset_version=opset,
-            )
-    feeds = {name: value.numpy() for name, value in zip(names, args, strict=True)}
-    given = {name: feeds[name].shape for name in (dynamic or {})}
-    return Case(path, feeds, given)
+        torch.onnx.export(
+            module.eval(), tuple(inputs.values()), str(path), input_names=list(inputs),
+            dynamo=dynamo, **how,
+        )  # fmt: skip
+    feeds = {name: value.numpy() for name, value in inputs.items()}
+    return Case(path, feeds, {name: feeds[name].shape for name in dynamic or {}})
 
 
 def samples(*batches: dict[str, np.ndarray]) -> Any:

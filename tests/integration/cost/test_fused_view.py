@@ -193,16 +193,8 @@ SHAPES: dict[str, tuple[list[int], dict[str, Any], list[tuple[str, np.ndarray]]]
 
 WEIGHTS = {"Conv": [(4, 4, 3, 3), (4,)], "Gemm": [(8, 4), (4,)], "MatMul": [(8, 4)]}
 OPERANDS = {
-    "Add": 2,
-    "Mul": 2,
-    "Concat": 2,
-    "Where": 2,
-    "Sub": 2,
-    "Div": 2,
-    "Max": 2,
-    "Min": 2,
-    "Pow": 2,
-}
+    "Add": 2, "Mul": 2, "Concat": 2, "Where": 2, "Sub": 2, "Div": 2, "Max": 2, "Min": 2, "Pow": 2,
+}  # fmt: skip
 OTHERS = (
     "Abs", "Clip", "Div", "Elu", "Erf", "Exp", "HardSigmoid", "LogSoftmax", "Max", "Min", "Neg", "Pad",
     "Pow", "ReduceMean", "ReduceSum", "Relu", "SpaceToDepth", "Sqrt", "Sub", "Tanh", "Trilu",
@@ -212,14 +204,7 @@ OTHERS = (
 CODES = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "uint16": TensorProto.UINT16}
 
 
-def alone(
-    kind: str,
-    dtype: str,
-    path: Path,
-    *,
-    quantized: bool = True,
-    opset: int = 17,
-) -> None:
+def alone(kind: str, dtype: str, path: Path, *, quantized: bool = True, opset: int = 17) -> None:
     """Writes QuantizeLinear - DequantizeLinear - operator - the same two again."""
     domain = "com.microsoft" if dtype == "uint16" else ""
     shape, attributes, constants = SHAPES.get(kind, ([1, 4, 8, 8], {}, []))

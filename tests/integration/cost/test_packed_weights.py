@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 from onnxruntime.quantization import QuantFormat
 from onnxruntime.quantization.matmul_nbits_quantizer import (
     DefaultWeightOnlyQuantConfig,
@@ -15,14 +13,15 @@ from onnxruntime.quantization.matmul_nbits_quantizer import (
 )
 
 from otel_quant.cost import analyze
-from tests.fixtures.onnx_builder import floats, model_of_text
+from tests.fixtures import onnx_builder
+from tests.unit.cost.operator_case import Case, floats, model_of, octets
 
 
 def linear() -> onnx.ModelProto:
     """A product with 100 x 48 weights: blocks of 32 do not divide them."""
     text = """<ir_version: 10, opset_import: ["" : 21]>
         g (float[4, 100] x) => (float[4, 48] y) { y = MatMul (x, w) }"""
-    return model_of_text(text, **floats(0, w=(100, 48)))
+    return onnx_builder.model_of_text(text, w=floats(100, 48))
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
@@ -41,73 +40,49 @@ def test_both_forms_of_4_bit_weights_have_the_same_parameters(symmetric: bool) -
     assert params == [100 * 48 + scales * (1 if symmetric else 2)] * 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "attributes", "operands", "params"),
-    [
-        (
-            "MatMulNBits",
-            {"N": 48, "K": 100, "bits": 8, "block_size": 32},
-            {"x": (4, 100), "u8 w": (48, 4, 32), "s": (48, 4)},
-            100 * 48 + 192,
-        ),
-        (
-            "MatMulNBits",
-            {"N": 48, "K": 100, "bits": 2, "block_size": 32},
-            {"x": (4, 100), "u8 w": (48, 4, 8), "s": (48, 4), "z": (48, 4)},
-            100 * 48 + 192 + 192,
-        ),
-        (
-            "MatMulBnb4",
-            {"N": 48, "K": 100, "block_size": 32, "quant_type": 1},
-            {"x": (4, 100), "u8 w": (2400,), "s": (150,)},
-            100 * 48 + 150,
-        ),
-        (
-            "GatherBlockQuantized",
-            {"bits": 4, "block_size": 16, "quantize_axis": 1},
-            {"u8 w": (50, 16), "i64 at": (3,), "s": (50, 2), "u8 z": (50, 1)},
-            50 * 32 + 3 + 100 + 100,
-        ),
-        (
-            "QMoE",
-            {"k": 1, "expert_weight_bits": 4},
-            {
-                "x": (4, 32), "r": (4, 2), "u8 w1": (2, 64, 16), "s1": (2, 64), "": (),
-                "u8 w2": (2, 32, 32), "s2": (2, 32),
-            },
-            2 * 64 * 32 + 128 + 2 * 32 * 64 + 64,
-        ),
-    ],
-)  # fmt: skip
+_BITS = {"N": 48, "K": 100, "block_size": 32}
+PACKED: dict[str, tuple[str, list[np.ndarray | None], dict[str, object], int]] = {
+    "8 bits": (
+        "MatMulNBits", [floats(4, 100), octets(48, 4, 32), floats(48, 4)], {**_BITS, "bits": 8},
+        100 * 48 + 192,
+    ),
+    "2 bits": (
+        "MatMulNBits", [floats(4, 100), octets(48, 4, 8), floats(48, 4), floats(48, 4)], {**_BITS, "bits": 2},
+        100 * 48 + 192 + 192,
+    ),
+    "4 bits of bitsandbytes": (
+        "MatMulBnb4", [floats(4, 100), octets(2400), floats(150)], {**_BITS, "quant_type": 1},
+        100 * 48 + 150,
+    ),
+    "rows of a table": (
+        "GatherBlockQuantized", [octets(50, 16), np.zeros(3, np.int64), floats(50, 2), octets(50, 1)],
+        {"bits": 4, "block_size": 16, "quantize_axis": 1}, 50 * 32 + 3 + 100 + 100,
+    ),
+    "experts": (
+        "QMoE",
+        [floats(4, 32), floats(4, 2), octets(2, 64, 16), floats(2, 64), None, octets(2, 32, 32), floats(2, 32)],
+        {"k": 2, "expert_weight_bits": 4}, 4 * 2 + 2 * 64 * 32 + 128 + 2 * 32 * 64 + 64,
+    ),
+}  # fmt: skip
+"""Operator, operands, attributes and what the constants among the operands are."""
+
+
+@pytest.mark.parametrize(("kind", "operands", "attributes", "params"), PACKED.values(), ids=PACKED)
 def test_parameters_count_weights_and_not_packed_bytes(
-    kind: str, attributes: dict[str, Any], operands: dict[str, tuple[int, ...]], params: int
+    kind: str, operands: list[np.ndarray | None], attributes: dict[str, object], params: int
 ) -> None:
-    types = {"u8": np.uint8, "i64": np.int64}
-    names = [name.split(" ")[-1] for name in operands]
-    tensors = [
-        numpy_helper.from_array(np.zeros(shape, types.get(name.split(" ")[0], np.float32)), short)
-        for (name, shape), short in zip(operands.items(), names, strict=True)
-        if short not in ("", "x", "r")
-    ]
-    graph = helper.make_graph(
-        [helper.make_node(kind, names, ["y"], domain="com.microsoft", **attributes)],
-        "g",
-        [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, operands[name])
-            for name in ("x", "r")
-            if name in operands
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        tensors,
-    )
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    cost = analyze(helper.make_model(graph, opset_imports=opsets).SerializeToString())
+    model = model_of(Case(f"com.microsoft:{kind}", operands, [()], None, attributes))
+    if kind == "GatherBlockQuantized":  # its first operand is the weights
+        assert operands[0] is not None
+        model.graph.initializer.append(numpy_helper.from_array(operands[0], "i0"))
+        del model.graph.input[0]
+    cost = analyze(model.SerializeToString())
     assert cost.params == sum(node.params for node in cost.nodes) == params
-    assert cost.weight_bytes == sum(len(tensor.raw_data) for tensor in tensors)
+    assert cost.weight_bytes == sum(len(tensor.raw_data) for tensor in model.graph.initializer)
 
 
 def test_lengths_larger_than_the_stored_bytes_are_rejected() -> None:
-    model = model_of_text(
+    model = onnx_builder.model_of_text(
         """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
         g (float[4, 100] x) => (float[M, N] y) {
            y = com.microsoft.MatMulNBits <N = 1099511627776, K = 100, bits = 4, block_size = 32> (x, w, s)

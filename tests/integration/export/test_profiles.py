@@ -7,8 +7,7 @@ from typing import Final
 
 import pytest
 
-from otel_quant.recordings.reader import read
-from otel_quant.recordings.stacks import stacks_in
+from otel_quant.recordings.reader import read, stacks_in
 from tests.fixtures.otlp_messages import Frame, Profile
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver, Protocol
 from tests.fixtures.programs import PROGRAMS, Workshop, clean_environment, run
@@ -35,7 +34,7 @@ if __name__ == "__main__":
         child = multiprocessing.get_context("fork").Process(target=work)
         child.start()
         child.join()
-    loaded = [name for name in sys.modules if "profiles" in name or "profile_exporters" in name]
+    loaded = [name for name in sys.modules if "profiles" in name]
     print(*sorted(name for name in loaded if name.startswith(("otel_quant", "opentelemetry"))))
 """
 
@@ -75,6 +74,7 @@ def check_recorded(profiles: list[Profile], otlp: OtlpReceiver, folder: Path) ->
         ((trace, span_id),) = profile.links
         (span,) = (each for each in otlp.spans if each.span_id == span_id)
         assert (trace, profile.time_ns) == (span.trace_id, span.start_ns)
+        assert span.attributes["pyroscope.profile.id"] == span_id
         assert profile.duration_ns == pytest.approx(span.end_ns - span.start_ns, abs=1e6)
         kept = ("quant.run.id", "quant.run.name")
         kept += ("quant.step.name", "quant.step.kind", "quant.step.index")

@@ -1,8 +1,11 @@
-"""The local file beside the one that AMD Quark's own profiler writes for the same script."""
+"""`otel_quant.quark` in place of AMD Quark's own profiler: the same file for the same script, and every name that Quark has."""
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -86,22 +89,11 @@ INSTRUMENT = "import otel_quant\notel_quant.QuantInstrumentor().instrument()\n"
 OWN_STEP = "with otel_quant.step('Not a step of Quark'):\n    pass\n"
 
 STEPS = [
-    "Start",
-    "Model Loading Start",
-    "Custom Data Preprocessing Start",
-    "Custom Data Preprocessing End",
-    "Model Loading End",
-    "Model Loaded",
-    "Calibration Start",
-    "Calibration End",
-    "Custom Validation Start",
-    "Custom Validation End",
-    "Export ONNX Start",
-    "Export ONNX End",
-    "Last Start",
-    "Last End",
-    "End",
-]
+    "Start", "Model Loading Start", "Custom Data Preprocessing Start",
+    "Custom Data Preprocessing End", "Model Loading End", "Model Loaded", "Calibration Start",
+    "Calibration End", "Custom Validation Start", "Custom Validation End", "Export ONNX Start",
+    "Export ONNX End", "Last Start", "Last End", "End",
+]  # fmt: skip
 
 
 def run(folder: Path, script: str, **environ: str) -> str:
@@ -154,23 +146,110 @@ def read(path: Path) -> dict[str, Any]:
     return loaded
 
 
+# Of the private names of Quark's, those that programs have been seen to use.
+DESCRIBE = '''
+import importlib
+import inspect
+import json
+
+PRIVATE = {"_has_psutil", "_gpu_available", "_disk_io_available", "_checkpoint", "_instance"}
+
+
+def is_offered(name):
+    return not name.startswith("_") or name in PRIVATE
+
+
+def parameters_of(function):
+    """Name, kind and default of each parameter, without annotations."""
+    return [
+        [each.name, str(each.kind), repr(each.default)]
+        for each in inspect.signature(function).parameters.values()
+    ]
+
+
+def describe(value):
+    if inspect.isclass(value):
+        bases = [base for base in reversed(value.__mro__) if base.__module__ not in ("abc", "builtins", "enum")]
+        own = {name: vars(base)[name] for base in bases for name in vars(base)}
+        members = {name: kind_of(own[name]) for name in own if is_offered(name)}
+        return {"kind": "class", "parameters": parameters_of(value), "members": members}
+    return kind_of(value)
+
+
+def kind_of(value):
+    if isinstance(value, (staticmethod, classmethod)):
+        return {"kind": type(value).__name__, "parameters": parameters_of(value.__func__)}
+    if callable(value):
+        return {"kind": "function", "parameters": parameters_of(value)}
+    return {"kind": "attribute"}
+
+
+def names_of(module):
+    """The names that a module offers: those of its `__all__`, or those that it defines."""
+    return getattr(module, "__all__", None) or [
+        name
+        for name, value in vars(module).items()
+        if is_offered(name) and getattr(value, "__module__", None) == module.__name__
+    ]
+
+
+def described(package):
+    """What the modules of a package have of the names that Quark's offer."""
+    found = {}
+    for name in ["", ".profiler", ".metrics", ".utils", ".cache_dir_disk_monitor"]:
+        module = importlib.import_module(package + name)
+        names = names_of(importlib.import_module("quark.common.profiler" + name))
+        found[name] = {each: describe(getattr(module, each)) for each in names if hasattr(module, each)}
+    return found
+
+
+def instances(package):
+    module = importlib.import_module(package)
+    profiler = module.GlobalProfiler("p.yaml")
+    monitor = importlib.import_module(package + ".cache_dir_disk_monitor").CacheDirDiskMonitor(".")
+    found = {}
+    for each in (profiler, monitor, module.MetricContext()):
+        names = [name for name in dir(each) if is_offered(name)]
+        found[type(each).__name__] = {
+            name: [callable(getattr(each, name)), type(getattr(each, name)).__name__]
+            for name in names
+        }
+    return found
+
+
+print(json.dumps([
+    {"modules": described(package), "instances": instances(package)}
+    for package in ["quark.common.profiler", "otel_quant.quark"]
+]))
+'''
+
+
+@dataclass(frozen=True)
+class OfQuark:
+    """A program with Quark's own profiler alone, which describes it and ours when it is done."""
+
+    file: Path  # What Quark's profiler wrote
+    printed: str  # What the script printed
+    described: list[dict[str, Any]]  # The names of Quark's profiler, and those of ours
+
+
 @pytest.fixture(scope="module")
-def quarks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The file of Quark's own profiler alone, and what the script printed."""
+def quarks(tmp_path_factory: pytest.TempPathFactory) -> OfQuark:
     folder = tmp_path_factory.mktemp("quarks")
-    printed = run(folder, SCRIPT.format(profiler=QUARKS, output="quarks.yaml"))
-    return folder / "quarks.yaml", printed
+    script = SCRIPT.format(profiler=QUARKS, output="quarks.yaml") + DESCRIBE
+    first, last = run_script(folder, script, QUARK_PROFILING="1")[0].splitlines()
+    return OfQuark(folder / "quarks.yaml", first, json.loads(last))
 
 
 @pytest.mark.parametrize("strict", ["false", "true"])
 def test_a_script_with_only_its_import_changed_gives_the_same_file(
-    tmp_path: Path, quarks: tuple[Path, str], strict: str
+    tmp_path: Path, quarks: OfQuark, strict: str
 ) -> None:
     script = SCRIPT.format(profiler=OURS, output="ours.yaml")
     printed = run(tmp_path, script, OTEL_QUANT_YAML_STRICT=strict)
 
-    ours, of_quark = shape(tmp_path / "ours.yaml"), shape(quarks[0])
-    assert printed == quarks[1]
+    ours, of_quark = shape(tmp_path / "ours.yaml"), shape(quarks.file)
+    assert printed == quarks.printed
     assert steps_in(tmp_path / "ours.yaml") == STEPS
     assert "  cpu_memory_mb: 2 DECIMALS AT MOST" in ours
     if strict == "true":
@@ -184,10 +263,9 @@ def test_a_script_with_only_its_import_changed_gives_the_same_file(
     ]
 
 
-def test_our_profiler_and_quarks_write_the_same_figures_to_separate_files(
-    tmp_path: Path,
-) -> None:
-    run(tmp_path, INSTRUMENT + SCRIPT.format(profiler=QUARKS, output="quark_profile.yaml"))
+def test_our_profiler_and_quarks_write_the_same_figures_to_separate_files(tmp_path: Path) -> None:
+    loaded = "import quark.common.profiler\n"  # before it is instrumented
+    run(tmp_path, loaded + INSTRUMENT + SCRIPT.format(profiler=QUARKS, output="quark_profile.yaml"))
 
     assert sorted(path.name for path in tmp_path.glob("*.yaml*")) == [
         "cache-quark_profile.yaml", "quark_profile.otel.yaml", "quark_profile.yaml",
@@ -227,20 +305,67 @@ def test_our_profiler_and_quarks_write_the_same_figures_to_separate_files(
     assert ours["peak_cache_dir_disk_usage_mb"] == 3.0
 
 
-def test_a_file_begun_before_quark_was_loaded_is_moved_aside_for_quarks(tmp_path: Path) -> None:
-    run(
-        tmp_path,
-        f"{INSTRUMENT}{OWN_STEP}"
-        "from quark.common.profiler import GlobalProfiler\n"
-        "with GlobalProfiler().scope('After'):\n"
-        "    print('on')\n",
-    )
+COUNTS = """
+from quark.common.profiler import CheckpointMetric, GlobalProfiler, ProfileStep, profile_scope
 
-    own = "Not a step of Quark"
-    assert steps_in(tmp_path / "quark_profile.otel.yaml") == [
-        "Start", f"{own} Start", f"{own} End", "After Start", "After End", "End",
+class Calls(CheckpointMetric):
+    calls = 0
+    name = "calls"
+    def get_definition(self):
+        return "How often it was asked."
+    def collect(self, context):
+        Calls.calls += 1
+        return Calls.calls
+
+@profile_scope(ProfileStep.CALIBRATION)
+def calibrate():
+    with profiler.scope("Inner"):
+        pass
+
+profiler = GlobalProfiler()
+profiler.checkpoint_metrics.append(Calls())
+with profiler.scope("Scope"):
+    pass
+assert Calls.calls == 2, Calls.calls
+calibrate()
+profiler._checkpoint("Point")
+assert Calls.calls == 7, Calls.calls
+print([record.get("calls") for record in profiler.records])
+"""
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a program that loads Quark after its first step, and what it printed."""
+    folder = tmp_path_factory.mktemp("late")
+    return folder, run(folder, INSTRUMENT + OWN_STEP + COUNTS + OWN_STEP)
+
+
+OF_QUARK = [
+    ("Scope Start", 1), ("Scope End", 2), ("Calibration Start", 3), ("Inner Start", 4),
+    ("Inner End", 5), ("Calibration End", 6), ("Point", 7),
+]  # fmt: skip
+OWN = [("Not a step of Quark Start", None), ("Not a step of Quark End", None)]
+
+
+def test_a_file_begun_before_quark_was_loaded_is_moved_aside_for_quarks(
+    late: tuple[Path, str],
+) -> None:
+    steps = [name for name, _ in (*OWN, *OF_QUARK, *OWN)]
+    assert steps_in(late[0] / "quark_profile.otel.yaml") == ["Start", *steps, "End"]
+    of_quark = [name for name, _ in OF_QUARK]
+    assert steps_in(late[0] / "quark_profile.yaml") == ["Start", *of_quark, "End"]
+
+
+def test_a_metric_of_quarks_profiler_is_asked_once_for_each_of_its_checkpoints(
+    late: tuple[Path, str],
+) -> None:
+    folder, printed = late
+    assert printed == "[None, 1, 2, 3, 4, 5, 6, 7]"
+    records = read(folder / "quark_profile.otel.yaml")["memory_usage"]
+    assert [(record["step"], record.get("calls")) for record in records] == [
+        ("Start", None), *OWN, *OF_QUARK, *OWN, ("End", 8),
     ]  # fmt: skip
-    assert steps_in(tmp_path / "quark_profile.yaml") == ["Start", "After Start", "After End", "End"]
 
 
 QUANTIZES = f"""{reader(1, 3, 8, 8)}
@@ -292,74 +417,71 @@ with GlobalProfiler().scope(ProfileStep.QUANTIZATION_STATIC):
     write(outer, 4)
     time.sleep(1.5)
     outer.cleanup()
-print()
 """
+
+
+@pytest.fixture(scope="module")
+def switched_off(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What is in our file of a program that uses Quark's profiler, which is switched off, and its caches."""
+    folder = tmp_path_factory.mktemp("off")
+    script = SCRIPT.format(profiler=QUARKS, output="quarks.yaml")
+    script = script.replace('return None if context.step_name == "Start" else 3', "os._exit(1)")
+    script = script[: script.index("assert profiler.enabled")]
+    run_script(folder, INSTRUMENT + CACHES + script, OTEL_QUANT_PROFILE="ours.yaml")
+    return read(folder / "ours.yaml")
 
 
 def test_cache_directories_are_measured_before_the_first_step_and_until_removal(
-    tmp_path: Path,
+    switched_off: dict[str, Any],
 ) -> None:
-    run_script(tmp_path, INSTRUMENT + CACHES, OTEL_QUANT_PROFILE="ours.yaml")
-
-    assert read(tmp_path / "ours.yaml")["peak_cache_dir_disk_usage_mb"] == 7.0
+    assert switched_off["peak_cache_dir_disk_usage_mb"] == 7.0
 
 
-def test_metrics_of_quarks_profiler_do_not_run_while_it_is_switched_off(tmp_path: Path) -> None:
-    script = SCRIPT.format(profiler=QUARKS, output="quarks.yaml")
-    script = script.replace('return None if context.step_name == "Start" else 3', "os._exit(1)")
-    script = script[: script.index("assert profiler.enabled")] + "print()"
-
-    run_script(
-        tmp_path,
-        INSTRUMENT + script,
-        OTEL_QUANT_PROFILE="ours.yaml",
-    )
-
-    records = read(tmp_path / "ours.yaml")["memory_usage"]
-    assert steps_in(tmp_path / "ours.yaml") == STEPS
+def test_metrics_of_quarks_profiler_do_not_run_while_it_is_switched_off(
+    switched_off: dict[str, Any],
+) -> None:
+    records = switched_off["memory_usage"]
+    assert [record["step"] for record in records][1 - len(STEPS) :] == STEPS[1:]
     assert "depth" not in {key for record in records for key in record}
 
 
-COUNTS = """
-from quark.common.profiler import CheckpointMetric, GlobalProfiler, ProfileStep, profile_scope
-
-class Calls(CheckpointMetric):
-    calls = 0
-    name = "calls"
-    def get_definition(self):
-        return "How often it was asked."
-    def collect(self, context):
-        Calls.calls += 1
-        return Calls.calls
-
-@profile_scope(ProfileStep.CALIBRATION)
-def calibrate():
-    with profiler.scope("Inner"):
-        pass
-
-profiler = GlobalProfiler("quarks.yaml")
-profiler.checkpoint_metrics.append(Calls())
-with profiler.scope("Scope"):
-    pass
-assert Calls.calls == 2, Calls.calls
-calibrate()
-profiler._checkpoint("Point")
-assert Calls.calls == 7, Calls.calls
-print([record.get("calls") for record in profiler.records])
-"""
+NO_DEFAULT = repr(inspect.Parameter.empty)
+MODULES = ["", ".profiler", ".metrics", ".utils", ".cache_dir_disk_monitor"]
 
 
-def test_a_metric_of_quarks_profiler_is_asked_once_for_each_of_its_checkpoints(
-    tmp_path: Path,
+@pytest.mark.parametrize("module", MODULES)
+def test_every_quark_name_exists_with_the_same_kind_and_parameters(
+    quarks: OfQuark, module: str
 ) -> None:
-    before = "import quark.common.profiler\n" + INSTRUMENT
+    of_quark, ours = (each["modules"][module] for each in quarks.described)
 
-    printed = run(tmp_path, before + COUNTS + OWN_STEP, OTEL_QUANT_PROFILE="ours.yaml")
+    assert of_quark.keys() - ours.keys() == set()
+    for name, theirs in of_quark.items():
+        mine = ours[name]
+        assert mine["kind"] == theirs["kind"], name
+        assert_same_parameters(mine, theirs, name)
+        for member, described_ in theirs.get("members", {}).items():
+            assert member in mine["members"], (name, member)
+            assert mine["members"][member]["kind"] == described_["kind"], (name, member)
+            assert_same_parameters(mine["members"][member], described_, f"{name}.{member}")
 
-    assert printed == "[None, 1, 2, 3, 4, 5, 6, 7]"
-    records = read(tmp_path / "ours.yaml")["memory_usage"]
-    assert [(record["step"], record.get("calls")) for record in records] == [
-        ("Start", None), ("Scope Start", 1), ("Scope End", 2), ("Calibration Start", 3),
-        ("Inner Start", 4), ("Inner End", 5), ("Calibration End", 6), ("Point", 7),
-        ("Not a step of Quark Start", None), ("Not a step of Quark End", None), ("End", 8),
-    ]  # fmt: skip
+
+def assert_same_parameters(mine: dict[str, Any], theirs: dict[str, Any], name: str) -> None:
+    """Ours may have more, at the end and with a default."""
+    known, own = theirs.get("parameters", []), mine.get("parameters", [])
+    assert own[: len(known)] == known, name
+    required = [each for each, _, default in own[len(known) :] if default == NO_DEFAULT]
+    assert required == [], name
+
+
+def test_every_attribute_of_quark_objects_exists_with_the_same_type(quarks: OfQuark) -> None:
+    of_quark, ours = (each["instances"] for each in quarks.described)
+
+    assert of_quark.keys() == ours.keys()
+    missing = {
+        (kind, name, tuple(what), tuple(ours[kind].get(name, ())))
+        for kind, names in of_quark.items()
+        for name, what in names.items()
+        if ours[kind].get(name) != what
+    }
+    assert missing == set()

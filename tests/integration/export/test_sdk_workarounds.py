@@ -281,12 +281,9 @@ def test_uninstrument_restores_what_a_run_replaced_and_the_next_run_replaces_it_
     ]
     assert errors == ""
     assert json.loads(output) == {
-        "by instrument() before a run": [],
-        "by a run": replaced,
-        "left by uninstrument()": [],
-        "by instrument() after it": [],
-        "by a later run": replaced,
-    }
+        "by instrument() before a run": [], "by a run": replaced, "left by uninstrument()": [],
+        "by instrument() after it": [], "by a later run": replaced,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

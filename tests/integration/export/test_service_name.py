@@ -96,10 +96,9 @@ def test_a_service_without_a_name_is_named_after_the_program(
             ["starting.py"], {"OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=pod-7.main,service.name=mine,host.name=node"},
             "mine", "mine small 20.*",
         ),
-        (["starting.py"], {"OTEL_QUANT_RUN_NAME": "resnet on Friday"}, "starting", "resnet on Friday"),
         (
-            ["starting.py"], {"OTEL_QUANT_RUN_NAME": "resnet", "RANK": "0", "WORLD_SIZE": "1"},
-            "starting", "resnet",
+            ["starting.py"], {"OTEL_QUANT_RUN_NAME": "resnet on Friday", "RANK": "0", "WORLD_SIZE": "1"},
+            "starting", "resnet on Friday",
         ),
     ],
 )  # fmt: skip

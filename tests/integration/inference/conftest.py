@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from otel_quant.inference.measure import measure_files
+from otel_quant.inference.results import ModelResult
+from otel_quant.inference.subjects import Options
+from tests.fixtures.programs import run as run_command
 from tests.integration.inference.planted import float_matmuls, quantized_matmuls
 
 
@@ -18,14 +21,18 @@ def run(folder: Path, *arguments: str, code: int = 0, **environment: str) -> tup
     """Runs a command with a folder for temporary files; nothing but torch's own may be left in it."""
     temporary = folder / "temporary"
     temporary.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "otel_quant", *arguments],
-        cwd=folder, env=os.environ | {"TMPDIR": str(temporary), **environment},
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "otel_quant", *arguments]
+    done = run_command(command, folder, os.environ | {"TMPDIR": str(temporary), **environment})
     left = [each.name for each in temporary.iterdir() if not each.name.startswith("torchinductor")]
     assert (done.returncode, left) == (code, []), done.stderr
     return done.stdout, done.stderr
+
+
+def measured(paths: Sequence[Path], options: Options, at_once: int = 7) -> Iterator[ModelResult]:
+    """Measures files, some at once: all models of a call are loaded at once."""
+    for start in range(0, len(paths), at_once):
+        names = [str(path) for path in paths[start : start + at_once]]
+        yield from measure_files(names, options).models
 
 
 def until(holds: Callable[[], bool]) -> None:

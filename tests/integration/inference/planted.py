@@ -8,12 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import TensorProto, helper
 
-from tests.fixtures.onnx_builder import (
-    FLOAT16,
-    Builder,
-    quantized_conv,
-    quantized_matmul,
-)
+from tests.fixtures.onnx_builder import FLOAT16, Builder, quantized_conv, quantized_matmul
 
 PADS = [1, 1, 1, 1]
 

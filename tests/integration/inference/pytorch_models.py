@@ -1,4 +1,7 @@
-"""Small PyTorch models and their real quantizers."""
+"""Small PyTorch models and their real quantizers.
+
+torchao takes seven seconds to load, and each process of the tests loads this: so only what quantizes loads it.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.ao import quantization as eager
-from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
-from torchao.quantization import (
-    Int8DynamicActivationInt8WeightConfig,
-    Int8WeightOnlyConfig,
-    quantize_,
-)
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 
 
 class Convolutions(nn.Module):
@@ -91,6 +86,9 @@ def by_engine(engine: str) -> Callable[[], nn.Module]:
 
 def prepared_export() -> nn.Module:
     """Returns the convolutions with the observers of PT2E."""
+    from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
     exported = torch.export.export(convolutions(), (IMAGE,)).module()
@@ -101,21 +99,25 @@ def prepared_export() -> nn.Module:
 
 def converted_export() -> nn.Module:
     """Returns the convolutions quantized by PT2E, as the reference that a backend is to lower."""
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
+
     converted: nn.Module = convert_pt2e(prepared_export())
     return converted
 
 
-def _by_torchao(config: Any) -> nn.Module:
+def _by_torchao(config: str, **settings: Any) -> nn.Module:
+    from torchao import quantization
+    from torchao.prototype.quantization import int4
+
     model = transformer()
-    quantize_(model, config)
+    made = getattr(quantization, config, None) or getattr(int4, config)
+    quantization.quantize_(model, made(**settings))
     return model
 
 
+_INT4 = {"group_size": 32, "set_inductor_config": False}
 BY_TORCHAO = {
-    "int8 weights": partial(_by_torchao, Int8WeightOnlyConfig()),
-    "int8 dynamic": partial(_by_torchao, Int8DynamicActivationInt8WeightConfig()),
-    "int4 weights": partial(
-        _by_torchao,
-        PrototypeInt4WeightOnlyConfig(group_size=32, set_inductor_config=False),
-    ),
+    "int8 weights": partial(_by_torchao, "Int8WeightOnlyConfig"),
+    "int8 dynamic": partial(_by_torchao, "Int8DynamicActivationInt8WeightConfig"),
+    "int4 weights": partial(_by_torchao, "PrototypeInt4WeightOnlyConfig", **_INT4),
 }

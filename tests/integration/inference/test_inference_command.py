@@ -1,4 +1,4 @@
-"""`otel-quant inference`: what it prints and writes, also for models that fail."""
+"""`otel-quant inference` of ONNX files and of scripts: what it prints and writes, also for models that fail."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
+from onnxruntime.quantization import quantize_static
 
+from otel_quant.cost import analyze
 from otel_quant.cost.graph import runtime_here
 from tests.fixtures.onnx_builder import INT64, Builder
+from tests.fixtures.programs import run_script
 from tests.fixtures.recorded import RecordedFolder
+from tests.integration.cost.exporting import samples
 from tests.integration.inference.conftest import run as run_command
 from tests.integration.inference.conftest import until
 from tests.integration.inference.planted import (
@@ -76,6 +82,32 @@ def test_two_models_are_printed_side_by_side(files: tuple[str, str], tmp_path: P
     assert "accuracy" not in before
 
 
+def test_nodes_without_a_name_are_joined_by_the_tensor_that_they_make(tmp_path: Path) -> None:
+    onnx.save(
+        onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["": 17]> g (float[4,16] x) => (float[4,16] y) {'
+            " a = MatMul (x, first) y = MatMul (a, second) }"
+        ),
+        tmp_path / "bare.onnx",
+    )
+    model = onnx.load(tmp_path / "bare.onnx")
+    for name in ("first", "second"):
+        weights = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weights, name))
+    onnx.save(model, tmp_path / "float.onnx")
+    reader = samples(*[{"x": np.ones((4, 16), np.float32)}] * 2)
+    quantize_static(tmp_path / "float.onnx", tmp_path / "int8.onnx", reader)
+    out, _ = run(tmp_path, "float.onnx", "int8.onnx", "--format", "json")
+    of_float, of_int8 = (
+        {each["node"]: each["op_type"] for each in model["ran"]["kernels"]}
+        for model in json.loads(out)["models"]
+    )
+    costed = {node.name: node.op_type for node in analyze(tmp_path / "float.onnx").nodes}
+    assert costed == of_float == {"a": "MatMul", "y": "MatMul"}
+    assert {name: of_int8[name] for name in of_float} == dict.fromkeys("ay", "QLinearMatMul")
+    assert {"a", "y"} < {node.name for node in analyze(tmp_path / "int8.onnx").nodes}
+
+
 def assert_sums_agree(ran: dict[str, Any]) -> None:
     """Kernels, operators and what is between them make a run."""
     kernels = sum(each["micros"] for each in ran["kernels"])
@@ -94,28 +126,6 @@ def test_a_kernel_that_was_fused_has_the_macs_of_the_contraction(tmp_path: Path)
     kernels = json.loads(out)["models"][0]["ran"]["kernels"]
     found = [(each["node"], each["nodes"], each["macs"]) for each in kernels if "node" in each]
     assert found == [("conv", 2, 16 * 16 * 9 * 32 * 32)]
-
-
-def test_the_recording_gets_the_result_and_its_report_a_section(
-    files: tuple[str, str], tmp_path: Path
-) -> None:
-    RecordedFolder(tmp_path / "recording")
-    run(tmp_path, *files, "--record", "recording")
-    result = json.loads((tmp_path / "recording" / "inference.json").read_text())
-    assert [each["path"] for each in result["models"]] == [*files]
-    subprocess.run(
-        [sys.executable, "-m", "otel_quant", "report", "recording"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
-    page = (tmp_path / "recording" / "report.html").read_text()
-    assert ">Inference<" in page
-    assert "QLinearMatMul" in page
-    _, err = run(tmp_path, *files, "--record", ".", code=2)
-    assert err == (
-        "otel-quant: --record: . is no recording; expected a folder that `otel-quant run` made\n"
-    )
 
 
 def test_assumed_shapes_are_printed_and_given_ones_are_used(tmp_path: Path) -> None:
@@ -177,13 +187,8 @@ def test_an_error_of_one_model_is_one_line_and_the_others_continue(
     assert measured == [*files]
     lines = err.splitlines()
     assert [line.split(": ")[1] for line in lines] == [
-        "gone.onnx",
-        "text.onnx",
-        "unknown.onnx",
-        "image.onnx",
-        "axis.onnx",
-        "operand.onnx",
-    ]
+        "gone.onnx", "text.onnx", "unknown.onnx", "image.onnx", "axis.onnx", "operand.onnx",
+    ]  # fmt: skip
     assert all(line.startswith("otel-quant: ") for line in lines)
     assert "No such file or directory" in lines[0]
     assert "my.domain" in lines[2]
@@ -265,3 +270,104 @@ def test_layers_are_compared_with_the_onnxruntime_debugger(tmp_path: Path) -> No
     assert all("own" in each for each in layers)
     nodes = {each["name"]: each["node"] for each in layers}
     assert (nodes["relu"], nodes["m2"]) == ("m1", "m2")  # the Relu has become a part of the range
+
+
+_MODELS = """
+import os
+import torch
+
+print("the script says something")
+os.system("echo a program of it does too")
+print(f"{__name__} is imported")
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(8, 64), torch.nn.Linear(64, 8)
+
+    def forward(self, x, scale):
+        return {"y": self.down(torch.relu(self.up(x))) * scale, "x": x}
+
+def narrow():
+    model = Model().bfloat16()
+    return model, {"x": torch.ones(4, 8).bfloat16(), "scale": 2.0}
+
+def variants():
+    return {"float": Model(), "bfloat16": narrow}, {"x": torch.ones(4, 8), "scale": 2.0}
+"""
+
+
+def test_models_of_a_script_are_printed_side_by_side_and_in_the_report(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(_MODELS)
+    RecordedFolder(tmp_path / "recording")
+    out, err = run_command(
+        tmp_path, "inference", "models.py:variants", "--runs", "2", "--threads", "1", "--format", "json",
+        "--record", "recording", OMP_NUM_THREADS="1",
+    )  # fmt: skip
+    said = "the script says something\na program of it does too\nmodels is imported\n"
+    assert err == said
+    result = json.loads(out)
+    assert (tmp_path / "recording" / "inference.json").read_text() == out
+    before, narrow = result["models"]
+    assert [each["path"] for each in result["models"]] == ["float", "bfloat16"]
+    assert (result["runtime"], result["settings"]["threads"]) == ("torch", "1")
+    assert before["inputs"] == {"x": "float32 4x8"}
+    assert narrow["inputs"] == {"x": "bfloat16 4x8"}
+    assert [each["name"] for each in narrow["accuracy"]["outputs"]] == ["output.y", "output.x"]
+    assert narrow["accuracy"]["outputs"][1]["max_abs"] == 0
+
+    run_command(tmp_path, "report", "recording")
+    [page] = tmp_path.rglob("*.html")
+    assert ">Inference<" in page.read_text()
+
+
+_PROGRAM = """
+import json
+import torch
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+import otel_quant
+
+spans = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(spans))
+trace.set_tracer_provider(provider)
+torch.set_num_threads(1)
+with provider.get_tracer("program").start_as_current_span("outer"):
+    otel_quant.measure_inference({"one": torch.nn.ReLU(), "bad": lambda: 1 / 0}, torch.ones(2), runs=1)
+ended = spans.get_finished_spans()
+names = {each.context.span_id: each.name for each in ended}
+print(json.dumps([[each.name, names.get(each.parent and each.parent.span_id)] for each in ended]))
+"""
+
+
+def test_a_program_that_sends_telemetry_has_spans_for_its_measurements(tmp_path: Path) -> None:
+    out, _ = run_script(tmp_path, _PROGRAM)
+    assert json.loads(out) == [
+        ["model inference", "inference"],
+        ["model inference", "inference"],
+        ["inference", "outer"],
+        ["outer", None],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reference", "code", "message"),
+    [
+        ("bad.py:raises", 1, "bad.py:raises raised ZeroDivisionError: division by zero (line 3)"),
+        ("bad.py:three --layers", 2, "--layers is for ONNX files; expected none of it with bad.py"),
+        ("bad.py:three a.onnx", 2, "bad.py:three with other models; expected a script alone: its function"),
+    ],
+)  # fmt: skip
+def test_a_script_without_models_fails_with_one_line(
+    reference: str, code: int, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.py").write_text(
+        "def raises():\n    x = 1\n    x / 0\ndef three():\n    return 3\n"
+    )
+    out, err = run_command(tmp_path, "inference", *reference.split(), code=code)
+    assert out == ""
+    assert err.startswith(f"otel-quant: {message}")
+    assert err.count("\n") == 1

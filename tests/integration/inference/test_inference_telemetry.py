@@ -186,7 +186,6 @@ def test_a_result_in_a_recording_is_a_child_of_its_run(folder: Path, otlp: OtlpR
         trace_id=TRACE, span_id=ABOVE, attributes={"quant.run.name": "quantize float"}
     )
     process.end(2.0)
-    process.gone()
     done = run(folder, otlp.environment(), "float.onnx", "--record", "recording")
     assert (done.returncode, done.stderr) == (0, "")
     span = otlp.span("inference")
@@ -262,6 +261,10 @@ def test_telemetry_for_an_unreachable_endpoint_is_kept_and_sent_later(
         "quant.inference.start": result["began_ns"] / 1e9, **figures(model),
     }  # fmt: skip
     assert otlp.records_of("quant.inference.operator.timed")
+    ids = {(span.trace_id, span.span_id) for span in otlp.spans}
+    again = run_command([sys.executable, "-m", "otel_quant", "send", kept], folder, environment)
+    assert again.returncode == 0
+    assert {(span.trace_id, span.span_id) for span in otlp.spans} == ids
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,14 @@
-"""A provider that compiles, for real: where onnxruntime-openvino is installed (scripts/tested_libraries.py)."""
+"""A provider that compiles, for real: where onnxruntime-openvino is installed (scripts/test.py --libraries openvino)."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.integration.inference.conftest import run
 from tests.integration.inference.planted import CLEAN, DEFECTS, compiled_in_part
 
 _PROVIDER = "OpenVINOExecutionProvider"
@@ -24,9 +23,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _printed(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "otel_quant", "inference", "--runs", "4", *arguments]
-    asked = ["--provider", f"{_PROVIDER}:device_type=CPU"]
-    return subprocess.run([*command, *asked], cwd=folder, check=True, stdout=-1, text=True).stdout
+    asked = ("--runs", "4", "--provider", f"{_PROVIDER}:device_type=CPU")
+    return run(folder, "inference", *asked, *arguments)[0]
 
 
 def test_a_finding_explains_what_cannot_be_measured_in_a_compiled_model(folder: Path) -> None:
@@ -52,7 +50,7 @@ def test_a_finding_explains_what_cannot_be_measured_in_a_compiled_model(folder: 
 def test_operators_outside_the_compiled_part_are_named(folder: Path) -> None:
     compiled_in_part().save(folder / "mixed.onnx")
     out = _printed(folder, "mixed.onnx")
-    said = out.partition(": findings\n")[2]
+    said = out.partition(": findings\n")[2].partition("\n\n")[0]
     assert [line.partition(" (")[0] for line in sorted(said.splitlines())] == [
         f"- Det `det` ran on CPUExecutionProvider and not on {_PROVIDER}, which took no Det of the file",
         f"- {_PROVIDER} has compiled 7 of 8 nodes of the file into 2 kernels: which types they ran in "

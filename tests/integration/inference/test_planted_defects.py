@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -14,6 +14,7 @@ from otel_quant.inference.results import ModelResult
 from otel_quant.inference.subjects import Options
 from otel_quant.schema.units import share_text, speed_text
 from tests.fixtures.onnx_builder import Builder
+from tests.integration.inference.conftest import measured
 from tests.integration.inference.planted import (
     CLEAN,
     DEFECTS,
@@ -23,13 +24,6 @@ from tests.integration.inference.planted import (
     quantized_matmuls,
 )
 
-_AT_ONCE = 7
-
-
-def _measured(paths: list[Path], options: Options) -> Iterator[ModelResult]:
-    for start in range(0, len(paths), _AT_ONCE):
-        yield from measure_files(list(map(str, paths[start : start + _AT_ONCE])), options).models
-
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelResult]:
@@ -38,7 +32,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelResult]:
     paths = [
         build().save(folder / f"{number}.onnx") for number, build in enumerate(builders.values())
     ]
-    return dict(zip(builders, _measured(paths, Options(runs=4)), strict=True))
+    return dict(zip(builders, measured(paths, Options(runs=4)), strict=True))
 
 
 @pytest.mark.parametrize("name", DEFECTS)
@@ -66,7 +60,7 @@ def test_a_clean_model_has_no_findings(name: str, results: dict[str, ModelResult
 def test_a_node_that_fell_back_from_the_requested_provider_is_named(tmp_path: Path) -> None:
     path = float_matmuls().save(tmp_path / "float.onnx")
     options = Options(runs=2, providers=(("AzureExecutionProvider", {}),))
-    [result] = _measured([path], options)
+    [result] = measured([path], options)
     assert result.assigned == {"CPUExecutionProvider": 3}
     assert sorted((each.kind, each.node) for each in result.findings) == [
         ("fallback", "m1"),
@@ -79,25 +73,12 @@ def test_a_node_that_fell_back_from_the_requested_provider_is_named(tmp_path: Pa
     assert said["m1"] == f"MatMul `m1` and `m2` {where} MatMul of the file"
 
 
-def test_an_optimization_level_without_fusion_is_named_as_the_reason(tmp_path: Path) -> None:
-    path = CLEAN["quantized MatMuls"]().save(tmp_path / "quantized.onnx")
-    [result] = _measured([path], Options(runs=2, level="disable"))
-    assert sorted((each.kind, each.node) for each in result.findings) == [
-        ("in_float", "m1"),
-        ("in_float", "m2"),
-    ]
-    assert all(
-        "the level of graph optimization is disable" in each.sentence for each in result.findings
-    )
-    assert all(each.remedy == "level extended or all" for each in result.findings)
-
-
 def test_kernels_are_joined_by_name_without_the_optimized_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = DEFECTS["transpose"].build().save(tmp_path / "transpose.onnx")
     monkeypatch.setattr(subjects, "_MOST_SAVED", 0)
-    [result] = _measured([path], Options(runs=2))
+    [result] = measured([path], Options(runs=2))
     assert result.ran is not None
     assert result.memory is not None
     assert result.memory.weights_in_memory is None
@@ -127,7 +108,7 @@ def test_kernels_of_nodes_without_names_are_joined_by_their_tensors(
     onnx.save(model, tmp_path / "unnamed.onnx")
     found = [
         sorted((each.op_type, each.node is not None, each.macs or 0) for each in result.ran.kernels)
-        for result in _measured([named, tmp_path / "unnamed.onnx"], Options(runs=2))
+        for result in measured([named, tmp_path / "unnamed.onnx"], Options(runs=2))
         if result.ran is not None
     ]
     assert found[0] == found[1]

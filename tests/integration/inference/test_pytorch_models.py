@@ -117,9 +117,7 @@ def test_onednn_kernels_have_types_and_module(images: MeasuredInference) -> None
     assert model.facts["oneDNN's instruction set"]
 
 
-def test_an_exported_model_that_was_not_lowered_runs_in_float(
-    images: MeasuredInference,
-) -> None:
+def test_an_exported_model_that_was_not_lowered_runs_in_float(images: MeasuredInference) -> None:
     model = named(images)["exported"]
     assert conversions(model) == {
         ("quantize", "float32 -> uint8"): 6,

@@ -74,7 +74,7 @@ def test_models_from_real_quantizers_are_measured_completely(
     monkeypatch.chdir(tmp_path)  # Quark writes reports into the current folder
     build, shape = _FLOAT[name]
     path, has_products = tmp_path / "float.onnx", name == "transformer"
-    export(build(), (torch.rand(shape),), path, names=["x"], dynamo=has_products)
+    export(build(), {"x": torch.rand(shape)}, path, dynamo=has_products)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         paths = [path, *_quantized(path, shape)]

@@ -17,20 +17,12 @@ import pytest
 from otel_quant.cost import fused, runtimes
 from otel_quant.cost.graph import ModelGraph, Runtime
 from otel_quant.inference import onnx_findings
-from otel_quant.inference.measure import measure_files
 from otel_quant.inference.results import Finding, ModelResult
 from otel_quant.inference.subjects import Options
 from scripts.onnxruntime_rules import Form, built
+from tests.integration.inference.conftest import measured
 from tests.integration.inference.planted import dynamic_shape, quantized_matmuls
 from tests.integration.inference.remedies import REMEDIES
-
-_AT_ONCE = 8
-
-
-def _measured(paths: list[Path]) -> Iterator[ModelResult]:
-    for start in range(0, len(paths), _AT_ONCE):
-        names = [str(path) for path in paths[start : start + _AT_ONCE]]
-        yield from measure_files(names, Options(runs=2)).models
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +37,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[ModelResult,
         return path
 
     pairs = [(saved(remedy.defect()), saved(remedy.mended())) for remedy in REMEDIES]
-    found = dict(zip(paths.values(), _measured(list(paths.values())), strict=True))
+    found = dict(zip(paths.values(), measured(list(paths.values()), Options(runs=2)), strict=True))
     return [(found[defect], found[mended]) for defect, mended in pairs]
 
 
@@ -67,19 +59,25 @@ def _of(finding: Finding) -> tuple[str, str]:
     return finding.kind, finding.node.partition("_")[0]
 
 
-def test_a_higher_optimization_level_removes_its_findings(tmp_path: Path) -> None:
-    path = str(quantized_matmuls().save(tmp_path / "model.onnx"))
-    [low] = measure_files([path], Options(runs=2, level="basic")).models
-    assert {each.remedy for each in low.findings} == {"level extended or all"}
-    for level in ("extended", "all"):
-        assert measure_files([path], Options(runs=2, level=level)).models[0].findings == ()
-
-
-def test_the_recommended_tool_fixes_lengths_so_that_they_are_not_computed(
+def test_a_level_without_fusion_is_named_as_the_reason_and_a_higher_one_removes_the_findings(
     tmp_path: Path,
 ) -> None:
+    path = quantized_matmuls().save(tmp_path / "model.onnx")
+    for level in ("disable", "basic"):
+        [low] = measured([path], Options(runs=2, level=level))
+        found = [(each.kind, each.node, each.remedy) for each in low.findings]
+        assert sorted(found) == [("in_float", m, "level extended or all") for m in ("m1", "m2")]
+        why = f"the level of graph optimization is {level}"
+        assert all(why in each.sentence for each in low.findings)
+    for level in ("extended", "all"):
+        [high] = measured([path], Options(runs=2, level=level))
+        assert high.findings == ()
+
+
+def test_the_recommended_tool_fixes_lengths_so_that_they_are_not_computed(tmp_path: Path) -> None:
     path, fixed = dynamic_shape().save(tmp_path / "open.onnx"), tmp_path / "fixed.onnx"
-    [[finding], found] = [each.findings for each in _measured([path, _fixed(path, fixed)])]
+    both = measured([path, _fixed(path, fixed)], Options(runs=2))
+    [[finding], found] = [each.findings for each in both]
     assert finding.kind == "shapes"
     tool = finding.remedy.partition("(")[2].rstrip(")")
     assert "onnxruntime.tools.make_dynamic_shape_fixed" in tool

@@ -15,12 +15,8 @@ CASES = {
     "no program": ([], 2, f"no program is given; {EXPECTED}"),
     "not found": (["nosuch", "a"], 127, f"nosuch: no such program; {EXPECTED}"),
     "not found, by path": (["./no/such"], 127, f"./no/such: no such program; {EXPECTED}"),
-    "a folder": (["./folder"], 126, "./folder: is a folder; expected a program"),
-    "not executable": (
-        ["./data"],
-        126,
-        "./data: is not executable; name the program that runs it, or chmod +x it",
-    ),
+    "a folder": (["./folder"], 126, f"./folder: Permission denied; {EXPECTED}"),
+    "not executable": (["./data"], 126, f"./data: Permission denied; {EXPECTED}"),
     "a script": (
         ["script.py"],
         127,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import shutil
 import sys
@@ -150,6 +151,7 @@ def test_no_exporter_is_made_without_an_endpoint(launched: Launched) -> None:
 
 STEP = """
 import os
+import platform
 import otel_quant
 with otel_quant.step("A step"):
     pass
@@ -166,7 +168,7 @@ def test_an_endpoint_that_is_configured_is_used(launched: Launched, otlp: OtlpRe
     ours = launched.run([sys.executable, "-c", STEP], "--quiet", variables=variables)
     # The settings that make it so are gone before the program's code runs.
     assert (ours.stdout, ours.stderr) == (f"{sorted(variables)}\n", "")
-    assert [span.name for span in otlp.by_start()] == ["quantization", "A step"]
+    assert otlp.span_names() == ["quantization", "A step"]
     assert otlp.records
     assert "quant.step.duration" in otlp.metric_names()
 
@@ -216,17 +218,8 @@ def test_failed_steps_and_the_longest_are_printed_if_there_are_many(launched: La
     assert "11 steps of 61 left out, the shortest" in ours.stderr
     name = launched.recording.name
     assert f"\nmore steps: otel-quant show {name}\nrecording: {name}\n" in ours.stderr
-    every = launched.run_bare(["otel-quant", "show", name])
+    every = launched.otel_quant("show", name)
     assert every.stdout.count("\n  Layer") == 60
-
-
-def test_a_report_is_written_at_the_end(launched: Launched) -> None:
-    command = [command for command in launcher("--out", "made") if command != "--no-report"]
-    ended = launched.run_bare([*command, sys.executable, "-c", STEP])
-    assert ended.stderr.endswith(
-        "recording: made\ncompare:   otel-quant compare made OTHER\nreport:    made/report.html\n"
-    )
-    assert "A step" in (launched.folder / "made" / "report.html").read_text()
 
 
 def test_a_call_that_fails_before_its_first_step_is_a_failed_step_of_a_failed_run(
@@ -238,10 +231,8 @@ def test_a_call_that_fails_before_its_first_step_is_a_failed_step_of_a_failed_ru
     )
     ours = launched.run(["sh", "-c", "python quantize.py; exit 0"], "--out", "made")
     assert ours.returncode == 0
-    outcome = re.findall(
-        "^.* finished in .*, but 1 run within it did not end well.$", ours.stderr, re.M
-    )
-    assert len(outcome) == 1
+    outcome = "^.* finished in .*, but 1 run within it did not end well.$"
+    assert len(re.findall(outcome, ours.stderr, re.M)) == 1
     [run] = read(launched.folder / "made").runs
     [step] = run.steps
     assert (run.state, step.name, step.state) == ("failed", "quantize_dynamic", "failed")
@@ -255,7 +246,7 @@ STAGES = {
 }
 
 
-def test_each_stage_that_raises_is_shown_as_failed_by_every_command(
+def test_each_stage_that_raises_is_shown_as_failed_by_every_command_and_in_the_report(
     launched: Launched, otlp: OtlpReceiver
 ) -> None:
     for name, code in STAGES.items():
@@ -265,8 +256,11 @@ def test_each_stage_that_raises_is_shown_as_failed_by_every_command(
     ours = launched.run_bare(
         [*command, "sh", "-c", f"{script}; exit 0"], variables=otlp.environment()
     )
-    shown = launched.run_bare(["otel-quant", "show", "made"]).stdout
+    shown = launched.otel_quant("show", "made").stdout
     assert ours.returncode == 0
+    assert ours.stderr.endswith(
+        "recording: made\ncompare:   otel-quant compare made OTHER\nreport:    made/report.html\n"
+    )
     for text in (ours.stderr, shown):
         assert "finished in" in text
         assert (
@@ -276,16 +270,62 @@ def test_each_stage_that_raises_is_shown_as_failed_by_every_command(
         found = re.findall("^process [0-9]+  (ok|failed), memory peak .*: python (.*)$", text, re.M)
         assert found == [("ok", "good.py"), ("failed", "early.py"), ("failed", "late.py")]
         assert re.findall("^(Calibration|Export) .* ok$", text, re.M) == ["Calibration", "Export"]
-    runs = launched.run_bare(["otel-quant", "runs", "made"]).stdout
-    assert "ended, 2 failed" in runs
+    assert "ended, 2 failed" in launched.otel_quant("runs", "made").stdout
     report = (launched.folder / "made" / "report.html").read_text()
     assert report.count('<tr class="failed">') == 2
-    roots = [
-        (span.status, span.status_message)
-        for span in otlp.by_start()
-        if span.name == "quantization"
-    ]
+    assert "Calibration" in report
+    roots = [(span.status, span.status_message) for span in otlp.spans_named("quantization")]
     assert roots == [("UNSET", ""), ("ERROR", "no data"), ("ERROR", "division by zero")]
+
+
+ENDS = {
+    "fits": ("print('ok')", "ok"),
+    "early": ("", "failed"),
+    "exits": ("sys.exit(3)", "failed"),
+    "leaves": ("os._exit(4)", "failed"),
+    "aborts": ("os.abort()", "killed"),
+}
+KERNEL = tuple(map(int, re.findall("[0-9]+", platform.release())[:2]))
+
+
+@pytest.mark.skipif(KERNEL < (6, 15), reason="the kernel keeps exit codes from 6.15 on")
+def test_each_stage_that_fails_without_an_exception_is_shown_as_failed(launched: Launched) -> None:
+    for name, (end, _) in ENDS.items():
+        (launched.folder / f"{name}.py").write_text(
+            f"import os, sys, otel_quant\nwith otel_quant.step('Calibration'): pass\n{end}\n"
+        )
+    (launched.folder / "early.py").write_text("import time\ntime.sleep(1)\nexit(5)\n")
+    script = "; ".join(f"python {name}.py" for name in ENDS)
+    command = [each for each in launcher("--out", "made") if each != "--no-report"]
+    ours = launched.run_bare([*command, "sh", "-c", f"{script}; false | grep -q x; exit 0"])
+    shown = launched.run_bare(["otel-quant", "show", "made"]).stdout
+    for text in (ours.stderr, shown):
+        assert "but 4 runs within it did not end well.\nearly.py failed with exit code 5.\n" in text
+        found = re.findall(r"^process [0-9]+  (\w+).*: python (\w+).py$", text, re.M)
+        assert found == [(how, name) for name, (_, how) in ENDS.items()]
+    assert "ended, 4 failed" in launched.run_bare(["otel-quant", "runs", "made"]).stdout
+    runs = read(launched.folder / "made").runs
+    errors = [None, "exit code 5", "exit code 3", "exit code 4", "SIGABRT"]
+    assert [run.error for run in runs] == errors
+    report = (launched.folder / "made" / "report.html").read_text()
+    assert "early.py failed with exit code 5." in report
+
+
+@pytest.mark.skipif(KERNEL < (6, 15), reason="the kernel keeps exit codes from 6.15 on")
+def test_a_worker_that_leaves_within_a_step_is_a_failed_process(launched: Launched) -> None:
+    (launched.folder / "pool.py").write_text(
+        "import multiprocessing, os, time, otel_quant\n"
+        "def work():\n"
+        "    with otel_quant.step('Calibration'):\n        time.sleep(1)\n        os._exit(7)\n"
+        "if __name__ == '__main__':\n"
+        "    worker = multiprocessing.Process(target=work)\n"
+        "    worker.start()\n    worker.join()\n"
+    )
+    ours = launched.run([sys.executable, "pool.py"], "--out", "made")
+    [run] = read(launched.folder / "made").runs
+    [step] = run.steps
+    assert (run.state, run.error, step.state) == ("failed", "exit code 7", "failed")
+    assert f"\nprocess {run.pid} failed with exit code 7.\n" in ours.stderr
 
 
 WORKERS = """

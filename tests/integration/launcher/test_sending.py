@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
@@ -20,36 +18,22 @@ from otel_quant.schema import semconv
 from tests.fixtures.figures import BEGINNINGS
 from tests.fixtures.otlp_messages import Point, Record, Span
 from tests.fixtures.otlp_receiver import Mode, OtlpReceiver
-from tests.fixtures.programs import FLOAT_MODEL, Launched
+from tests.fixtures.programs import FLOAT_MODEL, Finished, Launched, reader
 
-QUANTIZATION: Final = f"""{FLOAT_MODEL}
-import os, signal, sys
-from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, quantize_static
+KILLED_AT_THE_LAST: Final = "if self.given == last: os.kill(os.getpid(), signal.SIGKILL)"
+QUANTIZATION: Final = f"""{FLOAT_MODEL}{reader(1, 8, samples="5", before_each=KILLED_AT_THE_LAST)}
+from onnxruntime.quantization import CalibrationMethod, qdq_loss_debug, quantize_static
 import otel_quant
 
 last = int(sys.argv[1])
-
-
-class Reader(CalibrationDataReader):
-    given = 0
-
-    def __len__(self):
-        return 5
-
-    def get_next(self):
-        if self.given == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self.given == 5:
-            return None
-        self.given += 1
-        return {{"x": np.ones((1, 8), np.float32)}}
-
 
 with otel_quant.step("Model Quantization"):
     for step in "Dataset Loading", "Dataset Loading":
         with otel_quant.step(step):
             pass
     quantize_static("float.onnx", "int8.onnx", Reader(), calibrate_method=CalibrationMethod.MinMax)
+    weights = {{name: {{"float": np.ones(4), "dequantized": np.full(4, 0.9)}} for name in "vw"}}
+    qdq_loss_debug.compute_weight_error(weights)
     try:
         with otel_quant.step("one of mine"):
             raise ValueError("on two\\nlines")
@@ -98,10 +82,9 @@ def quantization(launched: Launched) -> list[str]:
 
 def send(
     launched: Launched, variables: Mapping[str, str], *options: str, folder: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    command = str(Path(sys.executable).with_name("otel-quant"))
+) -> Finished:
     recording = os.path.relpath(folder or launched.recording, launched.folder)
-    return launched.run_bare([command, "send", *options, recording], variables=variables)
+    return launched.otel_quant("send", *options, recording, variables=variables)
 
 
 def received(otlp: OtlpReceiver) -> tuple[list[Span], list[Record], list[Point]]:
@@ -130,12 +113,8 @@ def without_stack_trace(span: Span) -> Span:
 
 PEAK: Final = "quant.memory.peak"
 PEAKS: Final = {
-    PEAK,
-    f"{PEAK}_source",
-    f"{PEAK}_ratio",
-    "quant.step.memory.peak",
-    "quant.run.memory.peak",
-}
+    PEAK, f"{PEAK}_source", f"{PEAK}_ratio", "quant.step.memory.peak", "quant.run.memory.peak",
+}  # fmt: skip
 """Of what is sent later the launcher has seen more than the program."""
 
 
@@ -155,10 +134,8 @@ def differences(some: Any, other: Any, but: Iterable[str]) -> dict[str, Any]:
 
 def at_end(points: Iterable[Point]) -> dict[tuple[str, frozenset[tuple[str, Any]]], Point]:
     """Returns the last point of every series."""
-    latest: dict[Any, Point] = {}
-    for point in sorted(points, key=lambda point: point.time_ns):
-        latest[point.metric, frozenset(point.attributes.items())] = point
-    return latest
+    in_order = sorted(points, key=lambda point: point.time_ns)
+    return {(point.metric, frozenset(point.attributes.items())): point for point in in_order}
 
 
 def exemplars(points: Iterable[Point]) -> set[tuple[str, float, str, str]]:
@@ -186,7 +163,7 @@ def test_a_sent_run_arrives_unchanged_when_sent_again(
 
     again = {span.span_id: span for span in sent[0]}
     assert sorted(again) == sorted(span.span_id for span in spans)
-    assert len(spans) == 10
+    assert len(spans) == 11
     for span in map(without_stack_trace, spans):
         other = again[span.span_id]
         assert differences(span, other, ()) == {}
@@ -350,7 +327,7 @@ def test_workers_are_children_of_the_step_that_started_them_and_ranks_are_roots(
     else:
         tasks = [("quantization", [("Calibration", []), ("Calibration", [])])]
     roots = [rank, rank, ("quantization", [("Dataset Loading", tasks)])]
-    assert tree == ([("program", roots)] if has_endpoint else roots)
+    assert tree == [("program", roots)]
     ranks = {span.attributes.get("quant.run.rank") for span in spans}
     assert ranks == {0, 1, None}
 
@@ -384,20 +361,25 @@ def test_telemetry_that_an_endpoint_rejected_is_kept_and_can_be_sent_again(
     )
     done = send(launched, {"OTEL_CONFIG_FILE": str(configuration)})
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith(": 10 spans, 0 log records, 0 points of metrics sent\n")
-    assert len(otlp.spans) == 10
+    assert done.stdout.endswith(": 11 spans, 0 log records, 0 points of metrics sent\n")
+    assert len(otlp.spans) == 11
 
 
+@pytest.mark.parametrize("has_endpoint", [True, False])
 def test_the_processes_of_a_pipeline_are_one_trace_below_a_root_span(
-    launched: Launched, otlp: OtlpReceiver
+    launched: Launched, otlp: OtlpReceiver, has_endpoint: bool
 ) -> None:
+    variables = otlp.environment()
     (launched.folder / "stage.py").write_text(
         "import sys, otel_quant\nwith otel_quant.step(sys.argv[1]):\n    assert sys.argv[1] != 'Export'\n"
     )
     (launched.folder / "all.sh").write_text(
         "python stage.py 'Dataset Loading'\npython stage.py Calibration\npython stage.py Export\n"
     )
-    assert launched.run(["sh", "all.sh"], variables=otlp.environment()).returncode == 1
+    ours = launched.run(["sh", "all.sh"], variables=variables if has_endpoint else None)
+    assert ours.returncode == 1
+    if not has_endpoint:
+        assert send(launched, variables).returncode == 0
     below = [
         ("quantization", [(step, [])]) for step in ("Dataset Loading", "Calibration", "Export")
     ]
@@ -410,8 +392,10 @@ def test_the_processes_of_a_pipeline_are_one_trace_below_a_root_span(
         "process.exit.code": 1,
         "error.type": "exit code 1",
     }
+    ids = {span.span_id for span in otlp.spans}
     _, records, _ = received(otlp)
     assert {record.trace_id for record in records} == {root.trace_id}
-    done = send(launched, otlp.environment())
+    done = send(launched, variables)
     assert (done.returncode, done.stderr) == (0, "")
     assert otlp.tree() == [("program", below)]
+    assert {span.span_id for span in otlp.spans} == ids

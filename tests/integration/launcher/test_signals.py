@@ -31,17 +31,16 @@ ON_PURPOSE = sorted(
 """Every signal that a program can take, but for those that Python ignores."""
 
 
-def start(launched: Launched, code: str) -> tuple[subprocess.Popen[str], int]:
+WAITS = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
+
+
+def start(launched: Launched, code: str = WAITS, *before: str) -> tuple[subprocess.Popen[str], int]:
     """Starts a program in a process group of its own; returns the launcher, and its pid."""
     process = subprocess.Popen(
-        [*launcher("--quiet"), *PYTHON, "-c", code],
-        env=launched.environment(),
-        cwd=launched.folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        process_group=0,
-    )
+        [*before, *launcher("--quiet"), *PYTHON, "-c", code],
+        env=launched.environment(), cwd=launched.folder, text=True, process_group=0,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
     assert process.stdout is not None
     return process, int(process.stdout.readline())
 
@@ -136,12 +135,9 @@ def test_the_exit_code_is_the_exit_code_of_the_program(launched: Launched, code:
     assert launched.run(["sh", "-c", f"exit {code}"], "--quiet").returncode == code
 
 
-def test_the_exit_code_is_kept_if_sigchld_is_ignored(
-    launched: Launched,
-) -> None:
-    ended = launched.run_bare(
-        ["bash", "-c", "trap '' CHLD; exec \"$@\"", "-", *launcher("--quiet"), "sh", "-c", "exit 7"]
-    )
+def test_the_exit_code_is_kept_if_sigchld_is_ignored(launched: Launched) -> None:
+    ignoring = ["bash", "-c", "trap '' CHLD; exec \"$@\"", "-"]
+    ended = launched.run_bare([*ignoring, *launcher("--quiet"), "sh", "-c", "exit 7"])
     assert ended.returncode == 7
 
 
@@ -149,18 +145,8 @@ def test_only_the_program_leaves_a_core_file(launched: Launched) -> None:
     pattern = Path("/proc/sys/kernel/core_pattern").read_text()
     if pattern.startswith("|") or "/" in pattern:
         pytest.skip("core files do not go to the current folder here")
-    launched.run_bare(
-        [
-            "bash",
-            "-c",
-            'ulimit -c unlimited; "$@"',
-            "-",
-            *launcher("--quiet"),
-            "sh",
-            "-c",
-            "kill -ABRT $$",
-        ]
-    )
+    unlimited = ["bash", "-c", 'ulimit -c unlimited; "$@"', "-"]
+    launched.run_bare([*unlimited, *launcher("--quiet"), "sh", "-c", "kill -ABRT $$"])
     assert len(list(launched.folder.glob("core*"))) == 1
 
 
@@ -176,8 +162,7 @@ def wait_for(state: str, *pids: int) -> None:
 
 
 def test_a_program_that_stops_stops_the_launcher_until_it_is_continued(launched: Launched) -> None:
-    code = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
-    process, pid = start(launched, code)
+    process, pid = start(launched)
     for number in (signal.SIGTSTP, signal.SIGSTOP):
         os.kill(pid, number)
         wait_for("T", pid, process.pid)
@@ -210,9 +195,7 @@ SIGNALS = {
 def test_the_launcher_ends_when_its_program_does_whatever_was_stopped_and_continued(
     launched: Launched, orders: str
 ) -> None:
-    process, pid = start(
-        launched, "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
-    )
+    process, pid = start(launched)
     targets = {"program": pid, "launcher": process.pid, "group": -process.pid}
     for order in orders.split(", "):
         target, word = order.split()
@@ -242,8 +225,7 @@ def test_a_program_that_is_continued_alone_gets_the_signal_once(launched: Launch
 
 
 def test_only_the_program_goes_on_when_the_launcher_is_killed(launched: Launched) -> None:
-    code = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read(); open('done', 'w')"
-    process, pid = start(launched, code)
+    process, pid = start(launched, f"{WAITS}; open('done', 'w')")
     ours = psutil.Process(process.pid).children()
     assert len(ours) == 3  # the program, the witness, and the keeper in a session of its own
     process.kill()
@@ -258,13 +240,7 @@ def test_only_the_program_goes_on_when_the_launcher_is_killed(launched: Launched
 
 def test_a_signal_that_is_ignored_from_outside_stays_ignored(launched: Launched) -> None:
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(0.5); print('alive')"
-    process = subprocess.Popen(
-        ["nohup", *launcher("--quiet"), *PYTHON, "-c", code],
-        env=launched.environment(), cwd=launched.folder, stdout=subprocess.PIPE, text=True,
-        process_group=0,
-    )  # fmt: skip
-    assert process.stdout is not None
-    process.stdout.readline()
+    process, _ = start(launched, code, "nohup")
     os.killpg(process.pid, signal.SIGHUP)
     assert process.communicate()[0] == "alive\n"
     assert process.returncode == 0

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import sys
+from collections.abc import Callable
 from operator import itemgetter
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from otel_quant.recordings.reader import read
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml, FakeProcess
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import FLOAT_MODEL, Launched, Workshop
+from tests.fixtures.programs import FLOAT_MODEL, Finished, Launched, Workshop, reader
 from tests.fixtures.recording_schema import check_recording
 
 PROGRAM = """
@@ -55,12 +56,26 @@ with otel_quant.step("Outer"):
 """
 
 
+Recorded = Callable[..., Finished]
+
+
+@pytest.fixture
+def recorded(launched: Launched, workshop: Workshop) -> Recorded:
+    """Runs a script, recorded, to the end that is expected."""
+
+    def recorded(source: str, *arguments: str, code: int = 0, **variables: str) -> Finished:
+        path = str(workshop.script(source).path)
+        done = launched.run([sys.executable, path, *arguments], variables=variables)
+        assert done.returncode == code, done.stderr
+        return done
+
+    return recorded
+
+
 def test_memory_growth_and_time_are_attributed_to_the_right_functions(
-    launched: Launched, workshop: Workshop
+    launched: Launched, recorded: Recorded
 ) -> None:
-    script = workshop.script(PROGRAM)
-    done = launched.run([sys.executable, str(script.path)])
-    assert done.returncode == 0
+    recorded(PROGRAM)
     check_recording(launched.recording)
     grown: dict[str, float] = {}
     for stack, amount in collapsed(launched, "memory"):
@@ -92,11 +107,10 @@ def test_memory_growth_and_time_are_attributed_to_the_right_functions(
 
 
 def test_the_report_of_a_killed_program_names_its_last_line(
-    launched: Launched, workshop: Workshop
+    launched: Launched, recorded: Recorded
 ) -> None:
-    script = workshop.script(PROGRAM.replace("busy(1.0)", "busy(2.5)"))
-    done = launched.run([sys.executable, str(script.path), "kill"])
-    assert done.returncode == -signal.SIGKILL
+    source = PROGRAM.replace("busy(1.0)", "busy(2.5)")
+    done = recorded(source, "kill", code=-signal.SIGKILL)
     assert re.search(
         r"was killed by SIGKILL after [\d.]+ s in Computing, at busy \(script\.py:\d+\)\.",
         done.stderr,
@@ -105,9 +119,9 @@ def test_the_report_of_a_killed_program_names_its_last_line(
 
 
 def test_the_report_of_a_program_killed_with_the_gil_gives_the_age_of_its_last_line(
-    launched: Launched, workshop: Workshop
+    recorded: Recorded,
 ) -> None:
-    script = workshop.script("""
+    source = """
         import ctypes, os, signal, threading
         import otel_quant
 
@@ -118,18 +132,17 @@ def test_the_report_of_a_program_killed_with_the_gil_gives_the_age_of_its_last_l
             threading.Event().wait(1.5)
             os.spawnlp(os.P_NOWAIT, "sh", "sh", "-c", f"sleep 7; kill -KILL {os.getpid()}")
             hold()
-    """)
-    done = launched.run([sys.executable, str(script.path)])
-    assert done.returncode == -signal.SIGKILL
+    """
+    done = recorded(source, code=-signal.SIGKILL)
     said = re.search(r"in Outer, at .+ \(.+\.py:\d+\), not seen for (\d+\.\d+) s\.", done.stderr)
     assert said is not None, done.stderr
     assert 5 < float(said[1]) < 30
 
 
 def test_the_stacks_of_a_thread_are_known_from_the_start_of_its_step(
-    launched: Launched, workshop: Workshop
+    launched: Launched, recorded: Recorded
 ) -> None:
-    script = workshop.script("""
+    done = recorded("""
         import time
         import otel_quant
 
@@ -142,13 +155,49 @@ def test_the_stacks_of_a_thread_are_known_from_the_start_of_its_step(
             time.sleep(2)
         print(ran)
     """)
-    done = launched.run([sys.executable, str(script.path)])
-    assert done.returncode == 0, done.stderr
     holding, sleeping = read(launched.recording).runs[0].steps
     assert sleeping.attributes["quant.step.bound_by"] == "waiting"
     (path,) = launched.recording.glob("stacks.*")
     rows = json.loads(path.read_bytes())["steps"][str(holding.index)]
     assert sum(row[3] for row in rows) / 1e9 == pytest.approx(float(done.stdout), rel=0.1)
+
+
+def test_a_wait_for_another_build_is_not_taken_for_the_lock_file_of_a_killed_one(
+    launched: Launched, recorded: Recorded
+) -> None:
+    pytest.importorskip("torch.utils._filelock", reason="before 2.15 PyTorch waits for a file")
+    recorded("""
+        import contextlib, os, pathlib, signal, subprocess, sys
+        import filelock
+        from torch.utils.cpp_extension import load_inline
+        from torch.utils.file_baton import FileBaton
+        import otel_quant
+
+        def stop(*_):
+            raise TimeoutError
+
+        def build():
+            load_inline("extension", "", build_directory=os.getcwd())
+
+        signal.signal(signal.SIGALRM, stop)
+        pathlib.Path("left").touch()  # as a build that is killed leaves it
+        hold = "import filelock, sys; lock = filelock.FileLock('lock'); lock.acquire(); print(flush=True); sys.stdin.read()"
+        pipe = subprocess.PIPE
+        with subprocess.Popen([sys.executable, "-c", hold], stdin=pipe, stdout=pipe) as other:
+            other.stdout.readline()
+            for waits in (build, FileBaton("left").wait, filelock.FileLock("lock").acquire):
+                with contextlib.suppress(TimeoutError), otel_quant.step("Waiting"):
+                    signal.setitimer(signal.ITIMER_REAL, 2.5)
+                    waits()
+            other.stdin.close()
+    """)
+    steps = read(launched.recording).runs[0].steps
+    bounds = [step.attributes["quant.step.bound_by"] for step in steps]
+    assert bounds == ["other_build", "lock_file", "waiting"]
+    evidence = str(steps[0].attributes["quant.step.bound_evidence"])
+    assert re.fullmatch(
+        r"\d+ % of its time, most at _jit_compile \(cpp_extension\.py:\d+\)", evidence
+    )
 
 
 @pytest.mark.parametrize("utilization", [3, 90])
@@ -160,8 +209,8 @@ def test_a_gpu_that_waits_for_python_is_reported_with_lines_live_and_later(
     script = workshop.folder / "caf\udce9" / "script.py"  # a name that is no UTF-8
     script.parent.mkdir()
     script.write_text(PROGRAM.replace("busy(1.0)", "busy(2.5)"))
-    variables = {**driver.env, **otlp.environment("http/protobuf")}
-    done = launched.run([sys.executable, str(script)], variables=variables)
+    variables = otlp.environment("http/protobuf")
+    done = launched.run([sys.executable, str(script)], variables={**driver.env, **variables})
     assert done.returncode == 0, done.stderr
     step = otlp.span("Computing")
     waits = step.attributes["quant.step.bound_by"] == "gpu_idle"
@@ -169,16 +218,13 @@ def test_a_gpu_that_waits_for_python_is_reported_with_lines_live_and_later(
     assert ("probably bound by Python, for which the GPU waits: the GPU" in done.stderr) is waits
     (live,) = (each for each in otlp.records_of("quant.lines.seen") if each.span_id == step.span_id)
     assert live.trace_id == step.trace_id
-    assert {name: live.attributes[name] for name in ("quant.step.bound_by", "quant.step.name")} == {
-        "quant.step.bound_by": step.attributes["quant.step.bound_by"],
-        "quant.step.name": "Computing",
-    }
+    for name in ("quant.step.bound_by", "quant.step.name"):
+        assert live.attributes[name] == step.attributes[name]
     first = live.body["time"][0]
     assert re.fullmatch(r"busy \(/.+/caf\\udce9/script\.py:\d+\)", first["line"])
     assert first["seconds"] > 1
     assert len(live.body["time"]) <= 10
-    sending = ["otel-quant", "send", launched.recording.name]
-    sent = launched.run_bare(sending, variables=otlp.environment("http/protobuf"))
+    sent = launched.otel_quant("send", launched.recording.name, variables=variables)
     assert sent.returncode == 0, sent.stderr
     later = otlp.records_of("quant.lines.seen")[-1]
     assert later.span_id == live.span_id
@@ -186,11 +232,10 @@ def test_a_gpu_that_waits_for_python_is_reported_with_lines_live_and_later(
     assert {each["line"] for each in later.body["time"]} >= {first["line"]}
 
 
-def test_stacks_can_be_switched_off(launched: Launched, workshop: Workshop) -> None:
-    script = workshop.script(PROGRAM)
-    launched.run([sys.executable, str(script.path)], variables={"OTEL_QUANT_STACKS": "false"})
+def test_stacks_can_be_switched_off(launched: Launched, recorded: Recorded) -> None:
+    recorded(PROGRAM, OTEL_QUANT_STACKS="false")
     assert list(launched.recording.glob("stacks.*")) == []
-    asked = launched.run_bare(["otel-quant", "stacks", launched.recording.name])
+    asked = launched.otel_quant("stacks", launched.recording.name)
     assert (asked.returncode, asked.stdout) == (1, "")
     assert asked.stderr.startswith(
         f"otel-quant: {launched.recording.name}: holds no stacks that can be read; expected"
@@ -198,9 +243,9 @@ def test_stacks_can_be_switched_off(launched: Launched, workshop: Workshop) -> N
 
 
 def test_threads_without_a_step_are_recorded_if_all_threads_are_requested(
-    launched: Launched, workshop: Workshop
+    launched: Launched, recorded: Recorded
 ) -> None:
-    script = workshop.script("""
+    source = """
         import threading, time
         import otel_quant
 
@@ -213,28 +258,20 @@ def test_threads_without_a_step_are_recorded_if_all_threads_are_requested(
         with otel_quant.step("Outer"):
             time.sleep(1)
         over.set()
-    """)
-    launched.run([sys.executable, str(script.path)], variables={"OTEL_QUANT_STACKS": "all"})
-    stacks = collapsed(launched, "time")
-    assert {
-        frame.split(" ")[0]
-        for stack, _ in stacks
-        for frame in stack
-        if "script.py" in frame and stack[0] == "Outer"
-    } == {"<module>"}
-    assert "reader" in {
-        frame.split(" ")[0]
-        for stack, _ in stacks
-        for frame in stack
-        if stack[0] == "outside of steps"
-    }
+    """
+    recorded(source, OTEL_QUANT_STACKS="all")
+    functions: dict[str, set[str]] = {}
+    for (step, *frames), _ in collapsed(launched, "time"):
+        own = {frame.split(" ")[0] for frame in frames if "script.py" in frame}
+        functions[step] = functions.get(step, set()) | own
+    assert functions["Outer"] == {"<module>"}
+    assert "reader" in functions["outside of steps"]
 
 
 def test_paths_are_not_recorded_if_they_are_switched_off(
-    launched: Launched, workshop: Workshop
+    launched: Launched, recorded: Recorded
 ) -> None:
-    script = workshop.script(PROGRAM)
-    launched.run([sys.executable, str(script.path)], variables={"OTEL_QUANT_PATHS": "false"})
+    recorded(PROGRAM, OTEL_QUANT_PATHS="false")
     (path,) = launched.recording.glob("stacks.*")
     files = {place[0] for place in json.loads(path.read_bytes())["places"]}
     assert "script.py" in files
@@ -252,39 +289,22 @@ def collapsed(launched: Launched, measure: str) -> list[tuple[list[str], int]]:
 
 def shown(launched: Launched, command: str, *options: str) -> str:
     """Returns what a command prints of the recording."""
-    done = launched.run_bare(["otel-quant", command, launched.recording.name, *options])
+    done = launched.otel_quant(command, launched.recording.name, *options)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
 def calibration(samples: int, waits: str) -> str:
     """Returns a script that quantizes; its reader has so many samples, and waits for an expression's seconds."""
-    return (
-        FLOAT_MODEL
-        + f"""
-import time
-from onnxruntime.quantization import CalibrationDataReader, quantize_static
-
-class Reader(CalibrationDataReader):
-    given = 0
-    def __len__(self):
-        return {samples}
-    def get_next(self):
-        self.given += 1
-        time.sleep({waits})
-        return {{"x": np.ones((1, 8), np.float32)}} if self.given <= {samples} else None
-
+    waiting = reader(1, 8, samples=str(samples), before_each=f"time.sleep({waits})")
+    return f"""{FLOAT_MODEL}{waiting}
+from onnxruntime.quantization import quantize_static
 quantize_static("float.onnx", "q.onnx", Reader())
 """
-    )
 
 
-def test_a_real_calibration_with_a_slow_loader_is_bound_by_data_loading(
-    launched: Launched, workshop: Workshop
-) -> None:
-    script = workshop.script(calibration(4, "0.5"))
-    done = launched.run([sys.executable, str(script.path)])
-    assert done.returncode == 0, done.stderr
+def test_a_real_calibration_with_a_slow_loader_is_bound_by_data_loading(recorded: Recorded) -> None:
+    done = recorded(calibration(4, "0.5"))
     said = re.search(
         r"^Calibration: bound by the loader of the calibration data: (\d+) % of its time, "
         r"most at Reader\.get_next \(script\.py:21\)\. To try: load the next samples in another thread",
@@ -297,14 +317,11 @@ def test_a_real_calibration_with_a_slow_loader_is_bound_by_data_loading(
 
 @pytest.mark.parametrize("is_stalled", [True, False])
 def test_a_data_reader_stall_is_reported_once_with_its_line_and_a_slow_sample_is_not(
-    launched: Launched, workshop: Workshop, otlp: OtlpReceiver, is_stalled: bool
+    recorded: Recorded, otlp: OtlpReceiver, is_stalled: bool
 ) -> None:
     # Fast samples, then one that takes forty times as long, or more than can be called slow.
-    waits = f"{26 if is_stalled else 12} if self.given == 5 else 0.3"
-    script = workshop.script(calibration(6, waits))
-    variables = otlp.environment("http/protobuf")
-    done = launched.run([sys.executable, str(script.path)], variables=variables)
-    assert done.returncode == 0, done.stderr
+    waits = f"{26 if is_stalled else 12} if self.given == 4 else 0.3"
+    done = recorded(calibration(6, waits), **otlp.environment("http/protobuf"))
     words = re.compile(
         r"Calibration, sample 4 of 6: no further sample for 2\d s, many times as long as any before, "
         r"at Reader\.get_next \(script\.py:21\)"
@@ -316,4 +333,7 @@ def test_a_data_reader_stall_is_reported_once_with_its_line_and_a_slow_sample_is
         assert record.severity == "WARN"
         assert 20 < record.attributes["quant.forecast.stalled"] < 26
         assert record.attributes["quant.calibration.sample_count"] == 4
+        code = [record.attributes[f"code.{name}"] for name in ("function.name", "line.number")]
+        assert code == ["Reader.get_next", 21]
+        assert record.attributes["code.file.path"].endswith("script.py")
         assert record.span_id == otlp.span("Calibration").span_id

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import PROGRAMS as INSTALLED
+from tests.fixtures.programs import clean_environment, run
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -24,22 +24,23 @@ class Program:
 
     def __call__(self, program: str, *arguments: str, **environ: str) -> str:
         """Runs one of the programs to its end, which has to be a good one."""
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("OTEL_", "QUARK_"))
-            and name not in ("TRACEPARENT", "PYTHONPATH")
-        }
-        done = subprocess.run(
-            [Path(sys.executable).with_name("opentelemetry-instrument"), sys.executable,
-             PROGRAMS / program, *arguments],
-            cwd=self.cwd, env={**inherited, **self.otlp.environment(), **environ},
-            capture_output=True, text=True, timeout=900, check=False,
-        )  # fmt: skip
+        instrument = INSTALLED / "opentelemetry-instrument"
+        command = [instrument, sys.executable, PROGRAMS / program, *arguments]
+        environment = clean_environment({**self.otlp.environment(), **environ})
+        done = run(command, self.cwd, environment, 900)
         self.stderr = done.stderr
         assert done.returncode == 0, done.stderr
         assert "is skipped; the program goes on" not in done.stderr, done.stderr
         return done.stdout
+
+    def progress(self) -> list[str]:
+        """Returns the samples and layers that the steps of the last program began, in words."""
+        return (self.cwd / "progress.txt").read_text().splitlines()
+
+
+def each(step: str, unit: str, total: int) -> list[str]:
+    """Returns the words for every one of a step's samples or layers."""
+    return [f"{step}: {unit} {number} of {total}" for number in range(1, total + 1)]
 
 
 @pytest.fixture

@@ -6,11 +6,13 @@ identifiers if those were drawn from it.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.steps import steps_below, steps_by
-from tests.integration.libraries.conftest import Program
+from tests.fixtures.steps import layers_of, steps_below, steps_by
+from tests.integration.libraries.conftest import Program, each
 
 pytest.importorskip("auto_round.compressors.orchestrator")
 pytest.importorskip("gguf")  # it exports with that, and does not ask for it
@@ -32,48 +34,35 @@ FROM_TINY = {"quant.input.path": "tiny"}
 TO_OUT = {"quant.format": "auto_round", "quant.output.path": "out"}
 TO_GGUF = {"quant.format": "gguf:q4_0", "quant.output.path": "outg"}
 INT4 = {
-    "quant.algorithms": ("SignRound",),
-    "quant.bits": 4,
-    "quant.block_size": 32,
-    "quant.granularity": "group",
-    "quant.symmetric": True,
-    "quant.weight.type": "int4",
-}
+    "quant.algorithms": ("SignRound",), "quant.bits": 4, "quant.block_size": 32,
+    "quant.granularity": "group", "quant.symmetric": True, "quant.weight.type": "int4",
+}  # fmt: skip
 NEAREST4 = {**INT4, "quant.algorithms": ("RTN",), "quant.config.name": "gguf:q4_0"}
 NEAREST8 = {
-    "quant.activation.bits": 8,
-    "quant.granularity": "channel",
-    "quant.symmetric": True,
-    "quant.activation.type": "int8",
-    "quant.algorithms": ("RTN",),
-    "quant.bits": 8,
-    "quant.config.name": "INT8_W8A8",
-    "quant.per_channel": True,
-    "quant.weight.type": "int8",
-}
+    "quant.activation.bits": 8, "quant.granularity": "channel", "quant.symmetric": True,
+    "quant.activation.type": "int8", "quant.algorithms": ("RTN",), "quant.bits": 8,
+    "quant.config.name": "INT8_W8A8", "quant.weight.type": "int8",
+}  # fmt: skip
 SAMPLES = {
     "quant.calibration.item_count": 8,
     "quant.calibration.sample_count": 8,
     "quant.calibration.sample_total": 8,
 }
-TWO_BLOCKS = {"quant.layer_count": 2}
+TWO_BLOCKS = {"quant.layer_count": 2, "quant.layer_total": 2}
 
 
 step = steps_by("auto-round", "auto_round.")
 
 
 def test_every_quantization_method_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
-    program("auto_round_all.py", HF_HUB_OFFLINE="1")
+    output = program("auto_round_all.py", HF_HUB_OFFLINE="1")
 
     [root] = otlp.spans_named("quantization")
     saved = {**INT4, **TO_OUT}
     scheme = {
-        "quant.bits": 4,
-        "quant.block_size": 32,
-        "quant.config.name": "QuantizationScheme",
-        "quant.granularity": "group",
-        "quant.symmetric": True,
-    }
+        "quant.bits": 4, "quant.block_size": 32, "quant.config.name": "QuantizationScheme",
+        "quant.granularity": "group", "quant.symmetric": True, "quant.weight.type": "int4",
+    }  # fmt: skip
     steps = {
         "tuned": [
             step(PREPARE, {}),
@@ -106,3 +95,13 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         ],
     }  # fmt: skip
     assert steps_below(otlp, root) == [(way, {}, within) for way, within in steps.items()]
+    samples, nearest = each("Calibration", "sample", 8), each("Model Quantization", "layer", 2)
+    tuned = [*samples, *each("Advanced Algorithms", "layer", 2)]
+    assert program.progress() == [*tuned, *tuned, *nearest, *nearest]
+
+    # Its log has the same losses with fewer digits, of the runs that are not watched too.
+    logged = re.findall(r"loss iter 0: .* -> iter \d+: ([\d.e+-]+)", output + program.stderr)
+    layers = [(f"model.layers.{number % 2}", "loss") for number in range(4)]
+    found = layers_of(otlp)
+    assert [(layer, measure) for layer, measure, _ in found] == layers
+    assert [f"{loss:.3e}" for _, _, loss in found] == logged[:4]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.steps import steps_below, steps_by
-from tests.integration.libraries.conftest import Program
+from tests.fixtures.steps import layers_of, steps_below, steps_by
+from tests.integration.libraries.conftest import Program, each
 
 pytest.importorskip("gptqmodel")
 
@@ -23,14 +25,10 @@ def test_a_language_model_is_quantized_in_steps(program: Program, otlp: OtlpRece
         "quant.calibration.sample_total": 4,
     }
     known = {
-        "quant.algorithms": ("gptq",),
-        "quant.bits": 4,
-        "quant.block_size": 32,
-        "quant.config.name": "GPTQConfig",
-        "quant.granularity": "group",
-        "quant.layer_count": 2,
-        "quant.symmetric": True,
-    }
+        "quant.algorithms": ("gptq",), "quant.bits": 4, "quant.block_size": 32,
+        "quant.config.name": "GPTQConfig", "quant.granularity": "group", "quant.layer_count": 2,
+        "quant.layer_total": 2, "quant.symmetric": True,
+    }  # fmt: skip
     steps = [
         step(
             ("Model Loading", "models.auto.GPTQModel.from_pretrained"), {"quant.input.path": "tiny"}
@@ -46,3 +44,13 @@ def test_a_language_model_is_quantized_in_steps(program: Program, otlp: OtlpRece
         ),
     ]
     assert steps_below(otlp, root) == [("language model", {}, steps)]
+    samples_then_layers = [
+        *each("Calibration", "sample", 4),
+        *each("Model Quantization", "layer", 2),
+    ]
+    assert program.progress() == samples_then_layers
+
+    rows = csv.DictReader((program.cwd / "made" / "quant_log.csv").read_text().splitlines())
+    losses = [(f"{row['layer']}.{row['module']}", "loss", float(row["loss"])) for row in rows]
+    assert len(losses) == 14
+    assert layers_of(otlp) == losses

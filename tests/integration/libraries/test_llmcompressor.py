@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.steps import steps_below, steps_by
-from tests.integration.libraries.conftest import Program
+from tests.fixtures.steps import layers_of, steps_below, steps_by
+from tests.integration.libraries.conftest import Program, each
 
 pytest.importorskip("llmcompressor")
 
@@ -21,52 +23,31 @@ SEQUENTIAL = ("Calibration", "pipelines.sequential.pipeline.SequentialPipeline._
 FILE_TO_FILE = ("File-to-File Quantization", "entrypoints.model_free.model_free_ptq")
 
 W8A16 = {
-    "quant.algorithms": ("QuantizationModifier",),
-    "quant.bits": 8,
-    "quant.block_size": 128,
-    "quant.config.name": "W8A16",
-    "quant.granularity": "group",
-    "quant.symmetric": True,
-    "quant.input.path": "tiny",
-    "quant.weight.type": "int8",
-}
+    "quant.algorithms": ("QuantizationModifier",), "quant.bits": 8, "quant.block_size": 128,
+    "quant.config.name": "W8A16", "quant.granularity": "group", "quant.symmetric": True,
+    "quant.input.path": "tiny", "quant.weight.type": "int8",
+}  # fmt: skip
 W4A16 = {
-    "quant.algorithms": ("GPTQModifier",),
-    "quant.bits": 4,
-    "quant.block_size": 128,
-    "quant.config.name": "W4A16",
-    "quant.granularity": "group",
-    "quant.symmetric": True,
+    "quant.algorithms": ("GPTQModifier",), "quant.bits": 4, "quant.block_size": 128,
+    "quant.config.name": "W4A16", "quant.granularity": "group", "quant.symmetric": True,
     "quant.weight.type": "int4",
-}
+}  # fmt: skip
 W8A8 = {
-    "quant.activation.bits": 8,
-    "quant.granularity": "channel",
-    "quant.symmetric": True,
-    "quant.activation.type": "int8",
-    "quant.algorithms": ("QuantizationModifier",),
-    "quant.bits": 8,
-    "quant.config.name": "W8A8",
-    "quant.per_channel": True,
-    "quant.weight.type": "int8",
-}
+    "quant.activation.bits": 8, "quant.granularity": "channel", "quant.symmetric": True,
+    "quant.activation.type": "int8", "quant.algorithms": ("QuantizationModifier",), "quant.bits": 8,
+    "quant.config.name": "W8A8", "quant.weight.type": "int8",
+}  # fmt: skip
 SMOOTHED = {
     **W8A8,
     "quant.algorithms": ("SmoothQuantModifier", "QuantizationModifier"),
     "quant.output.path": "out",
 }
 FP8 = {
-    "quant.activation.bits": 8,
-    "quant.granularity": "tensor",
-    "quant.symmetric": True,
-    "quant.activation.type": "float8",
-    "quant.algorithms": ("QuantizationModifier",),
-    "quant.bits": 8,
-    "quant.calibration.method": "static_minmax",
-    "quant.config.name": "FP8",
-    "quant.per_channel": False,
+    "quant.activation.bits": 8, "quant.granularity": "tensor", "quant.symmetric": True,
+    "quant.activation.type": "float8", "quant.algorithms": ("QuantizationModifier",),
+    "quant.bits": 8, "quant.calibration.method": "static_minmax", "quant.config.name": "FP8",
     "quant.weight.type": "float8",
-}
+}  # fmt: skip
 TO_OUT = {"quant.output.path": "out"}
 
 
@@ -76,7 +57,19 @@ def counted(samples: int) -> dict[str, Any]:
 
 def counted_in_parts(samples: int, parts: int) -> dict[str, Any]:
     """Returns the attributes of a loop in which every part of the model takes all samples."""
-    return {**counted(samples * parts), "quant.layer_count": parts}
+    layers = {"quant.layer_count": parts, "quant.layer_total": parts}
+    return {**counted(samples * parts), **layers}
+
+
+def in_parts(samples: int, parts: int) -> list[str]:
+    """Returns the progress of such a loop: each part, and within it all samples."""
+    layers = each("Calibration", "layer", parts)
+    passes = each("Calibration", "sample", samples * parts)
+    return [
+        text
+        for part in range(parts)
+        for text in (layers[part], *passes[samples * part : samples * (part + 1)])
+    ]
 
 
 step = steps_by("llmcompressor", "llmcompressor.")
@@ -88,7 +81,8 @@ def export(known: dict[str, Any]) -> Any:
 
 
 def test_every_quantization_method_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
-    program("llmcompressor_all.py", HF_HUB_OFFLINE="1")
+    variables = {"HF_HUB_OFFLINE": "1", "LLM_COMPRESSOR_LOG_LEVEL": "DEBUG"}
+    output = program("llmcompressor_all.py", **variables)
 
     [root] = otlp.spans_named("quantization")
     steps = {
@@ -97,6 +91,12 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
             step(READ, W4A16),
             step(INITIALIZE, W4A16),
             step(SEQUENTIAL, {**W4A16, **counted_in_parts(3, parts=3)}),
+        ],
+        "awq": [
+            step(INITIALIZE, {**W4A16, "quant.algorithms": ("AWQModifier", "QuantizationModifier")}),
+            step(SEQUENTIAL, {**W4A16, "quant.algorithms": ("AWQModifier",),
+                              **counted_in_parts(5, parts=3)}),
+            step(DATA_FREE, {**W4A16, "quant.algorithms": ("QuantizationModifier",)}),
         ],
         "in_turn": [
             step(INITIALIZE, SMOOTHED),
@@ -114,7 +114,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         "by_its_class": [
             step(INITIALIZE, TO_OUT),
             step(DATA_FREE, {"quant.algorithms": ("QuantizationModifier",), "quant.bits": 8,
-                             "quant.granularity": "tensor", "quant.per_channel": False,
+                             "quant.granularity": "tensor",
                              "quant.symmetric": True, "quant.weight.type": "int8", **TO_OUT}),
             export(TO_OUT),
         ],
@@ -125,3 +125,18 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         "failing": [step(INITIALIZE, W8A8), step(BASIC, {**W8A8, "error.type": "KeyError"})],
     }  # fmt: skip
     assert steps_below(otlp, root) == [(way, {}, within) for way, within in steps.items()]
+    in_turn = in_parts(5, parts=3)
+    whole = [*in_parts(3, parts=3), *in_turn, *in_turn, *each("Calibration", "sample", 5)]
+    assert program.progress() == whole
+
+    # Its log has two digits of GPTQ's errors, and three of AWQ's.
+    errors = json.loads((program.cwd / "errors.json").read_text())
+    best = re.findall(r"AWQ grid search for (\S+): .* best error = ([\d.e+-]+)", output)
+    layers = "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.o_proj mlp.gate_proj mlp.up_proj mlp.down_proj"
+    names = [f"model.layers.{number}.{layer}" for number in (0, 1) for layer in layers.split()]
+    gptq, awq = layers_of(otlp)[:14], layers_of(otlp)[14:]
+    assert gptq == [(name, "error", error) for name, error in zip(names, errors[:14], strict=True)]
+    assert len(awq) >= 4
+    assert [(layer, measure, f"{error:.3e}") for layer, measure, error in awq] == [
+        (layer, "best_error", error) for layer, error in best[: len(awq)]
+    ]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.steps import steps_below, steps_by
+from tests.fixtures.steps import layers_of, steps_below, steps_by
 from tests.integration.libraries.conftest import Program
 
 pytest.importorskip("neural_compressor.torch")
@@ -21,6 +21,7 @@ EVALUATE = (
     "Model Evaluation",
     "neural_compressor.common.base_tuning.EvaluationFuncWrapper.evaluate",
 )
+TUNE = ("Advanced Algorithms", LIBRARY + "quantization.autotune.autotune")
 SAVE = ("Post-process", LIBRARY + "quantization.save_load_entry.save")
 SAVE_WEIGHTS = ("Post-process", LIBRARY + "algorithms.weight_only.save_load.save")
 SAVE_EXPORTED = ("Post-process", LIBRARY + "algorithms.pt2e_quant.save_load.save")
@@ -28,25 +29,16 @@ SAVE_EXPORTED = ("Post-process", LIBRARY + "algorithms.pt2e_quant.save_load.save
 MLP = {"quant.layer_count": 2}
 LLAMA = {"quant.layer_count": 14}  # two layers of seven linear modules
 INT8 = {
-    "quant.activation.bits": 8,
-    "quant.activation.type": "uint8",
-    "quant.bits": 8,
-    "quant.calibration.method": "minmax",
-    "quant.config.name": "INT8StaticQuantConfig",
-    "quant.granularity": "channel",
-    "quant.per_channel": True,
-    "quant.weight.type": "int8",
-}
+    "quant.activation.bits": 8, "quant.activation.type": "uint8", "quant.bits": 8,
+    "quant.calibration.method": "minmax", "quant.config.name": "INT8StaticQuantConfig",
+    "quant.granularity": "channel", "quant.weight.type": "int8",
+}  # fmt: skip
 ENTROPY = {**INT8, "quant.calibration.method": "kl"}
 DYNAMIC = {
-    "quant.activation.bits": 8,
-    "quant.activation.type": "uint8",
-    "quant.bits": 8,
-    "quant.config.name": "DynamicQuantConfig",
-    "quant.granularity": "tensor",
-    "quant.per_channel": False,
+    "quant.activation.bits": 8, "quant.activation.type": "uint8", "quant.bits": 8,
+    "quant.config.name": "DynamicQuantConfig", "quant.granularity": "tensor",
     "quant.weight.type": "int8",
-}
+}  # fmt: skip
 FAILED = {"error.type": "KeyError"}
 
 
@@ -57,7 +49,7 @@ def in_blocks(name: str, bits: int = 4) -> dict[str, Any]:
         "quant.config.name": name,
         "quant.granularity": "group",
         "quant.symmetric": True,
-        "quant.weight.type": "int",
+        "quant.weight.type": f"int{bits}",
     }
 
 
@@ -85,8 +77,8 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         "nearest": [step(PREPARE, nearest), step(CONVERT, {**nearest, **MLP})],
         "nearest_per_channel": [
             step(QUANTIZE, {"quant.bits": 8, "quant.config.name": "RTNConfig",
-                            "quant.granularity": "channel", "quant.per_channel": True,
-                            "quant.symmetric": True, "quant.weight.type": "int", **MLP}),
+                            "quant.granularity": "channel", "quant.symmetric": True,
+                            "quant.weight.type": "int8", **MLP}),
         ],
         "gptq": [
             step(QUANTIZE, {**in_blocks("GPTQConfig"), **LLAMA},
@@ -112,11 +104,12 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
             step(QUANTIZE, {"quant.bits": 4, "quant.block_size": 32, "quant.granularity": "group", **MLP}),
         ],
         "tuned": [
-            step(EVALUATE, {}),
-            step(QUANTIZE, {**nearest, **MLP}),
-            step(EVALUATE, {}),
-            step(QUANTIZE, {**in_blocks("RTNConfig", bits=6), **MLP}),
-            step(EVALUATE, {}),
+            step(TUNE, {},
+                 step(EVALUATE, {}),
+                 step(QUANTIZE, {**nearest, **MLP}),
+                 step(EVALUATE, {}),
+                 step(QUANTIZE, {**in_blocks("RTNConfig", bits=6), **MLP}),
+                 step(EVALUATE, {})),
         ],
         "saved": [
             step(QUANTIZE, {**nearest, **MLP}),
@@ -131,6 +124,8 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         ],
     }  # fmt: skip
     assert steps_below(otlp, root) == [(way, {}, within) for way, within in steps.items()]
+    scores = [("trial 1", "trial_result", 0.5), ("trial 2", "trial_result", 0.999)]
+    assert layers_of(otlp) == scores
 
     # Its log lines name a caller, by a number of frames.
     lines = re.findall(r"\[(\w+\.py):\d+\] (\w+) started", program.stderr)

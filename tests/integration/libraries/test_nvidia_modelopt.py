@@ -18,31 +18,18 @@ QUANTIZE = ("Model Quantization", "torch.quantization.model_quant.quantize")
 CALIBRATE = ("Calibration", "torch.quantization.model_quant.calibrate")
 EXPORT = ("Export HF Safetensors", "torch.export.unified_export_hf.export_hf_checkpoint")
 INT8 = {
-    "quant.activation.bits": 8,
-    "quant.activation.type": "int8",
-    "quant.algorithms": ("max",),
-    "quant.bits": 8,
-    "quant.config.name": "INT8_DEFAULT",
-    "quant.granularity": "channel",
-    "quant.per_channel": True,
-    "quant.weight.type": "int8",
-}
+    "quant.activation.bits": 8, "quant.activation.type": "int8", "quant.algorithms": ("max",),
+    "quant.bits": 8, "quant.config.name": "INT8_DEFAULT", "quant.granularity": "channel",
+    "quant.per_channel": True, "quant.weight.type": "int8",
+}  # fmt: skip
 FP8 = {
-    **INT8,
-    "quant.activation.type": "float8",
-    "quant.config.name": "FP8_DEFAULT",
-    "quant.granularity": "tensor",
-    "quant.per_channel": False,
-    "quant.weight.type": "float8",
-}
+    **INT8, "quant.activation.type": "float8", "quant.config.name": "FP8_DEFAULT",
+    "quant.granularity": "tensor", "quant.per_channel": False, "quant.weight.type": "float8",
+}  # fmt: skip
 AWQ = {
-    "quant.algorithms": ("awq_lite",),
-    "quant.bits": 4,
-    "quant.block_size": 128,
-    "quant.config.name": "INT4_AWQ",
-    "quant.granularity": "group",
-    "quant.weight.type": "int4",
-}
+    "quant.algorithms": ("awq_lite",), "quant.bits": 4, "quant.block_size": 128,
+    "quant.config.name": "INT4_AWQ", "quant.granularity": "group", "quant.weight.type": "int4",
+}  # fmt: skip
 
 
 def quantized(known: dict[str, Any], passes: int, items: int) -> Any:

@@ -30,8 +30,9 @@ def test_passes_are_steps_and_libraries_below_them_nest(
             "quant.weight.type": "QInt8",
         }
         within = [below(quantize, known), below(save, known)]
+        described = {"quant.granularity": granularity, "quant.per_channel": per_channel}
         passes = [
-            step((name, run), {"quant.config.name": f"{name}Config"}, *steps)
+            step((name, run), {"quant.config.name": f"{name}Config", **described}, *steps)
             for name, steps in (("OnnxDynamicQuantization", within), ("OnnxPeepholeOptimizer", []))
         ]
         return [(f"workflow {per_channel=}", {}, passes)] + 2 * [("model cost", None)]

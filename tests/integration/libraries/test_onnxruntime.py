@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import statistics
 from typing import Any
 
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.steps import stable_attributes
+from tests.fixtures.steps import layers_of, stable_attributes
 from tests.integration.libraries.conftest import Program
 
 pytest.importorskip("onnxruntime.quantization")
@@ -25,6 +27,7 @@ STEPS = {
     "blocks": ["Quantization (MatMulNBits)", "Post-process"],
     "blocks_configured": ["Quantization (MatMulNBits)", "Post-process"],
     "calibrator": ["Calibration", "Calibration"],
+    "errors": [*STATIC, *["Model Evaluation"] * 5],
     "failing": ["Calibration"],
 }
 """What the program does, in this order, and the steps that it is made of."""
@@ -33,23 +36,18 @@ COSTED = [
     ["pre.onnx", "out.onnx"], ["float.onnx", "out.onnx"], ["float.onnx", "out.onnx"],
     ["float.onnx", "out.onnx"], [None, "out.onnx"], ["float.onnx", "out.onnx"],
     ["float.onnx", "out.onnx"], ["float.onnx", None], ["float.onnx", "out.onnx"],
+    ["float.onnx", "out.onnx"],
 ]  # fmt: skip
 """Float and quantized model of each that ends well; None for one in memory."""
 
 MODULE = "onnxruntime.quantization."
 
 CONFIGURED = {
-    "quant.activation.bits": 8,
-    "quant.bits": 8,
-    "quant.granularity": "channel",
-    "quant.activation.type": "QInt8",
-    "quant.calibration.method": "MinMax",
-    "quant.format": "QDQ",
-    "quant.input.path": "pre.onnx",
-    "quant.output.path": "out.onnx",
-    "quant.per_channel": True,
+    "quant.activation.bits": 8, "quant.bits": 8, "quant.granularity": "channel",
+    "quant.activation.type": "QInt8", "quant.calibration.method": "MinMax", "quant.format": "QDQ",
+    "quant.input.path": "pre.onnx", "quant.output.path": "out.onnx", "quant.per_channel": True,
     "quant.weight.type": "QInt8",
-}
+}  # fmt: skip
 
 ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
     "static": [
@@ -161,6 +159,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         "in_memory": ("MinMax", 5, None),
         "configured": ("Entropy", 5, None),
         "calibrator": ("Entropy", 5, None),
+        "errors": ("MinMax", 5, None),
         "failing": ("MinMax", None, None),
     }
 
@@ -173,6 +172,48 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     roles = [span.attributes["quant.model.role"] for span in costs]
     assert [paths[n : n + 2] for n in range(0, len(paths), 2)] == COSTED
     assert roles == ["float", "quantized"] * len(COSTED)
+
+
+def test_errors_of_tensors_and_weights_are_recorded_as_they_are_returned(
+    program: Program, otlp: OtlpReceiver
+) -> None:
+    program("ort.py")
+
+    activations, weights, own = json.loads((program.cwd / "errors.json").read_text())
+    expected = [
+        *(
+            (tensor, name, errors[name])
+            for tensor, errors in activations.items()
+            for name in errors
+        ),
+        *((name, "weight_error", error) for each in (weights, own) for name, error in each.items()),
+    ]
+    assert len(expected) == 10
+    assert layers_of(otlp) == expected
+
+    *_, of_tensors, of_weights, of_own = otlp.spans_named("Model Evaluation")
+    errors = sorted((each["qdq_err"], tensor) for tensor, each in activations.items())
+    beginning = "quant.accuracy."
+    assert [
+        {
+            name.removeprefix(beginning): value
+            for name, value in span.attributes.items()
+            if name.startswith(beginning)
+        }
+        for span in (of_tensors, of_weights, of_own)
+    ] == [
+        {
+            "measure": "qdq_err", "better": "higher", "unit": "dB", "count": 6,
+            "minimum": errors[0][0], "median": errors[1][0], "worst": errors[0][0], "worst_layer": errors[0][1],
+        },
+        {
+            "measure": "weight_error", "better": "higher", "unit": "dB", "count": 2,
+            "minimum": min(weights.values()), "median": statistics.median(weights.values()),
+            "worst": min(weights.values()), "worst_layer": min(weights, key=weights.__getitem__),
+        },
+        # Which values of a function of the program's are better nobody knows; one that is not finite is the worst.
+        {"measure": "weight_error", "count": 2, "worst_layer": next(iter(own))},
+    ]  # fmt: skip
 
 
 def _version() -> str:

@@ -24,12 +24,9 @@ def test_steps_are_from_onnxruntime_and_arguments_from_optimum(
     step = steps_by("onnxruntime", "onnxruntime.quantization.")
     save = ("Post-process", "onnx_model.ONNXModel.save_model_to_file")
     given = {
-        "quant.activation.bits": 8,
-        "quant.activation.type": "QUInt8",
-        "quant.bits": 8,
-        "quant.config.name": "QuantizationConfig",
-        "quant.input.path": "float.onnx",
-    }
+        "quant.activation.bits": 8, "quant.activation.type": "QUInt8", "quant.bits": 8,
+        "quant.config.name": "QuantizationConfig", "quant.input.path": "float.onnx",
+    }  # fmt: skip
     static = {
         **given, "quant.format": "QDQ", "quant.granularity": "tensor", "quant.per_channel": False,
         "quant.weight.type": "QInt8",

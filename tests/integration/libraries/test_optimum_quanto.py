@@ -6,7 +6,7 @@ import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import steps_below, steps_by
-from tests.integration.libraries.conftest import Program
+from tests.integration.libraries.conftest import Program, each
 
 pytest.importorskip("optimum.quanto")
 
@@ -25,10 +25,12 @@ def test_quantize_calibrate_and_freeze_are_steps(program: Program, otlp: OtlpRec
     }
     in_place = [
         step(("Model Quantization", "quantize.quantize"), types),
-        step(calibrate, {}),
-        step(("Freeze Model", "quantize.freeze"), {}),
+        step(calibrate, {"quant.calibration.item_count": 4, "quant.calibration.sample_count": 2}),
+        step(("Freeze Model", "quantize.freeze"), {"quant.layer_count": 2, "quant.layer_total": 2}),
     ]
     assert steps_below(otlp, root) == [
         ("in place", {}, in_place),
         ("failing", {}, [step(calibrate, {"error.type": "KeyError"})]),
     ]
+    samples = ["Calibration: sample 1", "Calibration: sample 2"]
+    assert program.progress() == [*samples, *each("Freeze Model", "layer", 2)]

@@ -14,24 +14,15 @@ step = steps_by("torch", "torch.ao.quantization.")
 
 FBGEMM = {"quant.backend": "fbgemm"}
 KNOWN = {
-    **FBGEMM,
-    "quant.activation.bits": 8,
-    "quant.activation.type": "quint8",
-    "quant.bits": 8,
-    "quant.calibration.method": "HistogramObserver",
-    "quant.granularity": "channel",
-    "quant.symmetric": True,
-    "quant.weight.type": "qint8",
-}
+    **FBGEMM, "quant.activation.bits": 8, "quant.activation.type": "quint8", "quant.bits": 8,
+    "quant.calibration.method": "HistogramObserver", "quant.granularity": "channel",
+    "quant.symmetric": True, "quant.weight.type": "qint8",
+}  # fmt: skip
 TWO_PASSES = {**KNOWN, "quant.calibration.item_count": 4, "quant.calibration.sample_count": 2}
 ONE_PASS = {"quant.calibration.item_count": 2, "quant.calibration.sample_count": 1}
 PREPARE = ("Model Preparation", "quantize.prepare")
 CONVERT = ("Model Quantization", "quantize.convert")
-EAGER = [
-    step(PREPARE, KNOWN),
-    step(("Calibration", ""), TWO_PASSES),
-    step(CONVERT, KNOWN),
-]
+EAGER = [step(PREPARE, KNOWN), step(("Calibration", ""), TWO_PASSES), step(CONVERT, KNOWN)]
 CALIBRATE = steps_by("torch")(("Calibration", "__main__.calibrate"), TWO_PASSES)
 ALL_IN_ONE = [step(PREPARE, KNOWN), CALIBRATE, step(CONVERT, KNOWN)]
 DYNAMIC = ("Quantization (Dynamic)", "quantize.quantize_dynamic")

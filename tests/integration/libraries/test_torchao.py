@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.steps import steps_below, steps_by
 from tests.integration.libraries.conftest import Program
 
-pytest.importorskip("torchao")
-pytest.importorskip("transformers")
+if not (find_spec("torchao") and find_spec("transformers")):  # to import them takes seconds
+    pytest.skip("torchao or transformers is not installed", allow_module_level=True)
 
 step = steps_by("torchao", "torchao.quantization.")
 
@@ -38,24 +39,16 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         "quant.config.name": "SmoothQuantConfig(Int8DynamicActivationInt8WeightConfig)",
     }  # fmt: skip
     in_groups = {
-        **activations,
-        "quant.bits": 4,
-        "quant.block_size": 32,
+        **activations, "quant.bits": 4, "quant.block_size": 32,
         "quant.config.name": "QATConfig(Int8DynamicActivationIntxWeightConfig)",
-        "quant.granularity": "group",
-        "quant.symmetric": True,
-        "quant.weight.type": "int4",
-    }
+        "quant.granularity": "group", "quant.symmetric": True, "quant.weight.type": "int4",
+    }  # fmt: skip
     x86 = {
-        "quant.activation.bits": 8,
-        "quant.activation.type": "uint8",
-        "quant.bits": 8,
+        "quant.activation.bits": 8, "quant.activation.type": "uint8", "quant.bits": 8,
         "quant.calibration.method": "HistogramObserver",
-        "quant.config.name": "X86InductorQuantizer",
-        "quant.granularity": "channel",
-        "quant.symmetric": True,
-        "quant.weight.type": "int8",
-    }
+        "quant.config.name": "X86InductorQuantizer", "quant.granularity": "channel",
+        "quant.symmetric": True, "quant.weight.type": "int8",
+    }  # fmt: skip
 
     def passes(known: dict[str, Any], count: int) -> Any:
         counts = {

@@ -38,7 +38,7 @@ def within(mode, start):
         with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as executor:
             assert list(executor.map(work, range(3))) == [0, 1, 2]
     elif mode == "subprocess":
-        subprocess.run([sys.executable, __file__, "child", "-"], check=True)
+        subprocess.run([sys.executable, __file__, "child"], check=True)
     elif mode == "os.fork":
         child = os.fork()
         if child == 0:
@@ -47,23 +47,26 @@ def within(mode, start):
         assert os.waitpid(child, 0)[1] == 0
 
 if __name__ == "__main__":
-    mode, start = sys.argv[1:]
-    if mode == "child":
-        work(1)
-    elif mode == "early pool":
-        otel_quant.step  # the library is in use; the run has not begun
-        with multiprocessing.get_context(start).Pool(1) as pool:
-            assert pool.map(work, [0]) == [0]
-            with otel_quant.step("main"):
-                pass
-    else:
-        before = dict(os.environ)
-        with otel_quant.step("main"):
-            within(mode, start)
-        assert dict(os.environ) == before
+    for argument in sys.argv[1:]:
+        mode, _, start = argument.partition(" by ")
+        if mode == "child":
+            work(1)
+        elif mode == "early pool":
+            otel_quant.step  # the library is in use; the run has not begun
+            with multiprocessing.get_context(start).Pool(1) as pool:
+                assert pool.map(work, [0]) == [0]
+                with otel_quant.step("main"):
+                    pass
+        else:
+            before = dict(os.environ)
+            with otel_quant.step(argument):
+                within(mode, start)
+            assert dict(os.environ) == before
 """
 
 ONE_CHILD: Tree = ("quantization", [("work", [("inner", [])])])
+FORKED_CHILDREN = {"process by fork": 1, "pool by fork": 3, "executor by fork": 3, "os.fork": 1}
+"""How children are started, and how many of each have a task."""
 TASK = ["work Start", "inner Start", "inner End", "work End"]
 
 
@@ -82,34 +85,29 @@ def run(
 
 
 @pytest.mark.parametrize(
-    ("protocol", "mode", "start", "children"),
+    ("protocol", "started"),
     [
         # What of an exporter survives a fork is another thing for each protocol.
-        ("grpc", "process", "fork", 1),
-        ("grpc", "pool", "fork", 3),
-        ("grpc", "executor", "fork", 3),
-        ("grpc", "os.fork", "-", 1),
-        ("http/protobuf", "process", "fork", 1),
-        ("http/protobuf", "pool", "fork", 3),
-        ("http/protobuf", "executor", "fork", 3),
-        ("http/protobuf", "os.fork", "-", 1),
-        ("grpc", "process", "spawn", 1),
-        ("grpc", "process", "forkserver", 1),
-        ("http/protobuf", "pool", "spawn", 3),
-        ("http/protobuf", "subprocess", "-", 1),
+        ("grpc", FORKED_CHILDREN),
+        ("http/protobuf", FORKED_CHILDREN),
+        ("grpc", {"process by spawn": 1, "process by forkserver": 1}),
+        ("http/protobuf", {"pool by spawn": 3, "subprocess": 1}),
     ],
 )
 def test_a_childs_spans_are_below_the_step_that_started_it_and_it_writes_its_own_file(
-    tmp_path: Path, otlp: OtlpReceiver, protocol: Protocol, mode: str, start: str, children: int
+    tmp_path: Path, otlp: OtlpReceiver, protocol: Protocol, started: dict[str, int]
 ) -> None:
-    run(tmp_path, otlp, protocol, mode, start, OTEL_QUANT_PROFILE="profile.yaml")
+    run(tmp_path, otlp, protocol, *started, OTEL_QUANT_PROFILE="profile.yaml")
 
-    assert otlp.tree() == [("quantization", [("main", [ONE_CHILD] * children)])]
+    below = [(how, [ONE_CHILD] * children) for how, children in started.items()]
+    children = sum(started.values())
+    assert otlp.tree() == [("quantization", below)]
     assert len({span.trace_id for span in otlp.spans}) == 1
     assert len({span.span_id for span in otlp.spans}) == len(otlp.spans)
     roots = [span for span in otlp.spans_named("quantization") if span.parent_id]
     assert [root.attributes["quant.run.steps"] for root in roots] == [2] * children
-    assert steps_in(tmp_path / "profile.yaml") == ["Start", "main Start", "main End", "End"]
+    own = [f"{how} {end}" for how in started for end in ("Start", "End")]
+    assert steps_in(tmp_path / "profile.yaml") == ["Start", *own, "End"]
     # The worker of a pool writes one however many its tasks, and may have had all of them.
     files = list(tmp_path.glob("profile.*.yaml"))
     pids = {root.attributes["process.pid"] for root in roots}
@@ -122,7 +120,7 @@ def test_a_childs_spans_are_below_the_step_that_started_it_and_it_writes_its_own
 def test_a_worker_started_before_the_first_step_is_below_the_run(
     tmp_path: Path, otlp: OtlpReceiver, start: str
 ) -> None:
-    run(tmp_path, otlp, "grpc", "early pool", start)
+    run(tmp_path, otlp, "grpc", f"early pool by {start}")
 
     [(root, below)] = otlp.tree()
     assert root == "quantization"
@@ -140,45 +138,35 @@ def work():
             pass
 
 if __name__ == "__main__":
-    mode, start = sys.argv[1:]
-    if mode == "child":
+    if sys.argv[1:]:
         work()
         sys.exit()
     before = dict(os.environ)
-    with trace.get_tracer("program").start_as_current_span("mine"):
-        if mode == "process":
-            child = multiprocessing.get_context(start).Process(target=work)
-            child.start()
-            child.join()
-            assert child.exitcode == 0, child.exitcode
-        else:
-            command = ["opentelemetry-instrument", sys.executable, __file__, "child", "-"]
-            env = {**os.environ, "MORE": "1"} if mode == "environment" else None
-            subprocess.run(" ".join(command) if mode == "shell" else command,
-                           shell=mode == "shell", env=env, check=True)
+    for mode in ("fork", "spawn", "forkserver", "subprocess", "environment", "shell"):
+        with trace.get_tracer("program").start_as_current_span(mode):
+            if "fork" in mode or mode == "spawn":
+                child = multiprocessing.get_context(mode).Process(target=work)
+                child.start()
+                child.join()
+                assert child.exitcode == 0, child.exitcode
+            else:
+                command = ["opentelemetry-instrument", sys.executable, __file__, "child"]
+                env = {**os.environ, "MORE": "1"} if mode == "environment" else None
+                subprocess.run(" ".join(command) if mode == "shell" else command,
+                               shell=mode == "shell", env=env, check=True)
     assert dict(os.environ) == before
     assert "otel_quant.capture.runtime" not in sys.modules, "the program itself does not quantize"
 """
 
 
-@pytest.mark.parametrize(
-    ("mode", "start"),
-    [
-        ("process", "fork"),
-        ("process", "spawn"),
-        ("process", "forkserver"),
-        ("subprocess", "-"),
-        ("environment", "-"),
-        ("shell", "-"),
-    ],
-)
 def test_a_child_continues_the_trace_of_the_programs_span(
-    tmp_path: Path, otlp: OtlpReceiver, mode: str, start: str
+    tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
-    run(tmp_path, otlp, "http/protobuf", mode, start, script=SPAN_OF_THE_PROGRAM)
+    run(tmp_path, otlp, "http/protobuf", script=SPAN_OF_THE_PROGRAM)
 
-    assert otlp.tree() == [("mine", [ONE_CHILD])]
-    assert len({span.trace_id for span in otlp.spans}) == 1
+    modes = ("fork", "spawn", "forkserver", "subprocess", "environment", "shell")
+    assert sorted(otlp.tree()) == sorted((mode, [ONE_CHILD]) for mode in modes)
+    assert len({span.trace_id for span in otlp.spans}) == len(modes)
 
 
 def test_a_child_without_a_current_span_gets_the_programs_environment(
@@ -196,7 +184,7 @@ for env in (None, dict(os.environ)):
 
 
 def test_a_run_continues_the_trace_from_its_environment(tmp_path: Path, otlp: OtlpReceiver) -> None:
-    run(tmp_path, otlp, "grpc", "child", "-", TRACEPARENT=TRACEPARENT, TRACESTATE="team=quant")
+    run(tmp_path, otlp, "grpc", "child", TRACEPARENT=TRACEPARENT, TRACESTATE="team=quant")
 
     root = otlp.span("quantization")
     assert (root.trace_id, root.parent_id) == (TRACE, PARENT)

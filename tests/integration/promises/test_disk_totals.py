@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Workshop
+from tests.fixtures.programs import EXPORTERS_ARE_READY, Workshop
 
 pytestmark = pytest.mark.alone
 
@@ -25,14 +25,6 @@ TOLERANCE = 0.02 * SIZE
 PRELUDE = """
 import os, signal, subprocess, sys, time
 import otel_quant
-
-def exporters_are_ready():
-    # What they read for their first delivery is no step's.
-    from opentelemetry import _logs, trace
-    with otel_quant.step("first"):
-        pass
-    assert _logs.get_logger_provider().force_flush()
-    assert trace.get_tracer_provider().force_flush()
 
 def write(name, megabytes=100):
     with open(name, "wb") as file:
@@ -81,7 +73,7 @@ def run(disk: Workshop, otlp: OtlpReceiver) -> Run:
 
     def run(body: str, **variables: str) -> dict[str, dict[str, int]]:
         environment = {**otlp.environment("http/protobuf"), **variables}
-        finished = disk.script(PRELUDE + body).run(environment)
+        finished = disk.script(PRELUDE + EXPORTERS_ARE_READY + body).run(environment)
         assert (finished.returncode, finished.stderr) == (0, "")
         prefix = "quant.disk."
         return {
@@ -181,7 +173,7 @@ with otel_quant.step("from storage"):
     read()
 with otel_quant.step("from the cache"):
     read()
-""",
+"""
     )
     assert steps["from storage"]["read"] == pytest.approx(SIZE, abs=TOLERANCE)
     assert steps["from the cache"]["read"] < TOLERANCE

@@ -33,9 +33,13 @@ sys.exit(5)
 
 
 def ended(workshop: Workshop, environment: dict[str, str]) -> str:
-    """Returns the standard error of the script, whose exit code is the expected one."""
-    finished = workshop.script(MANY).run({**environment, **WAITING})
+    """Returns the standard error of the script, whose exit code and file are the expected ones."""
+    variables = {**environment, **WAITING, "OTEL_QUANT_PROFILE": "profile.yaml"}
+    finished = workshop.script(MANY).run(variables)
     assert (finished.returncode, finished.stdout) == (5, "the steps are over\n")
+    profile = (workshop.folder / "profile.yaml").read_text()
+    assert profile.count('"step End"') == 200
+    assert "# Summary Metrics" in profile
     return finished.stderr
 
 
@@ -48,7 +52,7 @@ def given_up_after(seconds: int) -> str:
 @pytest.mark.parametrize(
     "failure", [Mode.REFUSE, Mode.ERROR, Mode.UNAVAILABLE], ids=lambda mode: mode.name
 )
-def test_the_exit_takes_a_bounded_time_and_keeps_the_scripts_exit_code(
+def test_the_exit_takes_a_bounded_time_and_keeps_the_scripts_exit_code_and_its_file(
     workshop: Workshop, otlp: OtlpReceiver, failure: Mode, protocol: Protocol
 ) -> None:
     environment = otlp.environment(protocol)
@@ -257,18 +261,3 @@ def test_the_sdk_alone_still_loses_telemetry_in_an_outage(
         process.communicate("\n")
     assert process.returncode == 0
     assert otlp.span_names() == ["span"], "the fault is gone: delete Unsent in delivery.py"
-
-
-def test_the_file_has_the_complete_run_if_the_endpoint_stops_answering(
-    workshop: Workshop, otlp: OtlpReceiver
-) -> None:
-    variables = {"OTEL_QUANT_EXIT_TIMEOUT": "1000", "OTEL_QUANT_PROFILE": "profile.yaml"}
-    with workshop.script(IN_PARTS).start({**otlp.environment(), **variables}) as process:
-        wait_for_the_first_part(process, otlp)
-        otlp.become(Mode.HANG)
-        process.communicate("\n\n", timeout=60)
-    assert process.returncode == 5
-    assert otlp.span_names() == ["before"]
-    profile = (workshop.folder / "profile.yaml").read_text()
-    assert profile.count('"during End"') == 3
-    assert "# Summary Metrics" in profile

@@ -75,7 +75,7 @@ with step("good"):
 with step("outer"):
     with step("inner"):
         fail(7)
-""",
+"""
     )
     assert done.returncode == 1
     assert "ValueError: no such value: 7" in done.stderr
@@ -114,11 +114,8 @@ def test_the_innermost_frames_of_a_long_stack_trace_are_sent(
     first, *frames, last = text.strip().splitlines()
     assert first == "... (outer frames left out)"
     assert [each.split()[-1] for each in frames if each.startswith("  File")][-4:] == [
-        "f58",
-        "f59",
-        "f60",
-        "fail",
-    ]
+        "f58", "f59", "f60", "fail",
+    ]  # fmt: skip
     assert last.startswith("ValueError: no such value: \u00e9\u00e9")
     assert len(event.attributes["exception.message"]) == len("no such value: ") + length
 
@@ -148,7 +145,7 @@ try:
     function()
 except ValueError as caught:
     print(repr(caught), caught.__cause__, caught.__context__)
-""",
+"""
     )
     assert done.returncode == 0
     assert [otlp.span(name).status for name in ("step", "function")] == ["ERROR", "ERROR"]
@@ -230,7 +227,7 @@ with step("step"):
     while not os.path.exists("arrived") and time.monotonic() < until:
         time.sleep(0.05)
     {code}
-""",
+"""
         )
         marked.result()
     assert done.returncode == returncode
@@ -262,7 +259,7 @@ print(sys.excepthook is sys.__excepthook__, threading.excepthook is threading.__
 print(sys.gettrace(), sys.getprofile(), gc.isenabled(), gc.get_threshold(), faulthandler.is_enabled())
 print(sys.getrecursionlimit(), sys.getswitchinterval(), os.getcwd() == os.path.dirname(__file__))
 sys.exit(5)
-""",
+"""
     )
     assert done.returncode == 5
     assert names_of(otlp) == EVERYTHING
@@ -272,10 +269,12 @@ SEEDED = """
 import random, threading
 
 def work():
-    for _ in range(50):
+    for _ in range(25):
         with step("work"):
-            pass
+            with step("part"):
+                pass
 
+sys.setswitchinterval(1e-5)
 drawn = []
 for _ in range(3):
     random.seed(42)
@@ -284,7 +283,7 @@ for _ in range(3):
         with step("within"):
             drawn.append(random.gauss(0, 1))
     drawn.append(random.random())
-threads = [threading.Thread(target=work) for _ in range(4)]
+threads = [threading.Thread(target=work) for _ in range(8)]
 for thread in threads:
     thread.start()
 for thread in threads:
@@ -293,7 +292,7 @@ print(drawn, random.random())
 """
 
 
-def test_a_seeded_program_draws_the_same_numbers_and_identifiers_stay_unique(
+def test_a_seeded_program_draws_the_same_numbers_and_hundreds_of_steps_stay_unique(
     workshop: Workshop, ran: Ran, otlp: OtlpReceiver
 ) -> None:
     source = PRELUDE + SEEDED
@@ -302,6 +301,12 @@ def test_a_seeded_program_draws_the_same_numbers_and_identifiers_stay_unique(
 
     roots = otlp.spans_named("quantization")
     assert len({root.trace_id for root in roots}) == 2
-    assert len({span.span_id for span in otlp.spans}) == len(otlp.spans) == 2 * (1 + 3 * 2 + 200)
-    steps = [("Calibration", [("within", [])])] * 3 + [("work", [])] * 200
+    count = 2 * 3 + 2 * 25 * 8
+    assert len({span.span_id for span in otlp.spans}) == len(otlp.spans) == 2 * (1 + count)
+    steps = [("Calibration", [("within", [])])] * 3 + [("work", [("part", [])])] * 200
     assert otlp.tree() == [("quantization", steps)] * 2
+    indexes = [span.attributes.get("quant.step.index", -1) for span in otlp.spans]
+    assert sorted(indexes) == sorted([-1, *range(count)] * 2)
+    records = otlp.records_of("quant.checkpoint.taken")
+    sequences = [record.attributes["quant.checkpoint.sequence"] for record in records]
+    assert sorted(sequences) == sorted([*range(2 + 2 * count)] * 2)

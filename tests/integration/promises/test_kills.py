@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from otel_quant.recordings.profile_reader import parse
 from otel_quant.schema import semconv
 from otel_quant.schema.units import size
+from tests.fixtures.commands import Commands
 from tests.fixtures.otlp_messages import Record
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Ran, Workshop, steps_in
@@ -117,16 +115,8 @@ with otel_quant.step("Model Quantization"), otel_quant.step("Calibration"):
 """
 
 
-def show(path: Path, *options: str) -> str:
-    shown = subprocess.run(
-        [sys.executable, "-m", "otel_quant", "show", *options, str(path)],
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
-    return shown.stdout
-
-
 def test_the_last_reading_is_on_disk_and_at_the_endpoint_and_show_prints_it(
-    workshop: Workshop, otlp: OtlpReceiver
+    workshop: Workshop, otlp: OtlpReceiver, command: Commands
 ) -> None:
     script, profile = workshop.script(SCRIPT), workshop.folder / "profile.yaml"
     # Quark's file as Quark writes it has no more of a step than its start; what is beside it has.
@@ -150,13 +140,13 @@ def test_the_last_reading_is_on_disk_and_at_the_endpoint_and_show_prints_it(
     memory = reading["attributes"]["quant.reading.memory"]
     assert memory == pytest.approx(held, abs=TOLERANCE)
     assert [step["index"] for step in reading["steps"]] == [0, 1]
-    (document,) = json.loads(show(profile, "--format", "json"))
+    (document,) = json.loads(command.output("show", profile, "--format", "json"))
     last = document["last_reading"]
     assert last["age_secs"] >= 0
     assert last["timestamp"] == pytest.approx(reading["time"] / 1e9, abs=2e-6)
     assert last["cpu_memory_mb"] * MIB == pytest.approx(memory, abs=MIB / 100)
     assert last["open_steps"] == [{"step": "Model Quantization"}, {"step": "Calibration"}]
-    lines = show(profile).splitlines()
+    lines = command.output("show", profile).splitlines()
     assert [line.split()[0] for line in lines if line.endswith("  open")] == [
         "Model",
         "Calibration",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from otel_quant.recordings.profile_reader import parse
+from tests.fixtures.disks import small_disk
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Workshop, run_script, steps_in
 
@@ -114,28 +112,17 @@ def test_an_unwritable_file_is_logged_in_one_line_and_the_program_continues(
     assert not list(tmp_path.glob(".otel-quant-*"))
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=8k", "none", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("no file system can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 def test_all_steps_reach_the_endpoint_if_the_disk_is_full(
-    workshop: Workshop, otlp: OtlpReceiver, small_disk: Path
+    workshop: Workshop, otlp: OtlpReceiver
 ) -> None:
-    path = small_disk / "profile.yaml"
     script = workshop.script(SCRIPT.format(before="", first="pass", second="pass"))
-    done = script.run({**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": str(path)})
+    with small_disk(workshop.folder, "8k") as disk:
+        path = disk / "profile.yaml"
+        done = script.run({**otlp.environment("http/protobuf"), "OTEL_QUANT_PROFILE": str(path)})
+        check(path, SOME)
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "done\n", 1)
     assert done.stderr.endswith(f"No space left on device: '{path}'\n")
-    check(path, SOME)
     assert otlp.span("quantization").attributes["quant.run.steps"] == 60
     assert len(otlp.spans) == 61
 
@@ -154,30 +141,23 @@ STEPS = [
 
 
 @pytest.mark.parametrize(
-    ("variables", "path"),
+    ("sampler", "spans", "variables", "path"),
     [
-        ({"OTEL_TRACES_EXPORTER": "quark_yaml"}, "quark_profile.yaml"),
-        ({"OTEL_QUANT_PROFILE": "out/of/run/profile.yaml"}, "out/of/run/profile.yaml"),
-        ({"OTEL_QUANT_PROFILE": "out/"}, "out/quark_profile.yaml"),
+        ("always_on", 3, {"OTEL_TRACES_EXPORTER": "otlp,quark_yaml"}, "quark_profile.yaml"),
+        ("always_off", 0, {"OTEL_QUANT_PROFILE": "new/of/run/p.yaml"}, "new/of/run/p.yaml"),
     ],
 )
-def test_the_file_is_at_the_requested_path_and_its_folders_are_created(
-    workshop: Workshop, variables: dict[str, str], path: str
+def test_the_file_is_at_its_path_and_does_not_depend_on_trace_sampling(
+    workshop: Workshop,
+    otlp: OtlpReceiver,
+    sampler: str,
+    spans: int,
+    variables: dict[str, str],
+    path: str,
 ) -> None:
-    done = workshop.script(NESTED).run(variables)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    profile = parse((workshop.folder / path).read_text())
-    assert [record["step"] for record in profile.records] == STEPS
-    assert profile.complete
-
-
-@pytest.mark.parametrize(("sampler", "spans"), [("always_on", 3), ("always_off", 0)])
-def test_the_file_does_not_depend_on_trace_sampling(
-    workshop: Workshop, otlp: OtlpReceiver, sampler: str, spans: int
-) -> None:
-    variables = {"OTEL_TRACES_EXPORTER": "otlp,quark_yaml", "OTEL_TRACES_SAMPLER": sampler}
-    done = workshop.script(NESTED).run({**otlp.environment("http/protobuf"), **variables})
+    environment = {**otlp.environment("http/protobuf"), "OTEL_TRACES_SAMPLER": sampler}
+    done = workshop.script(NESTED).run({**environment, **variables})
     assert (done.returncode, done.stderr) == (0, "")
     assert len(otlp.spans) == spans
     assert [record.body for record in otlp.records_of("quant.checkpoint.taken")] == STEPS
-    assert steps_in(workshop.folder / "quark_profile.yaml") == STEPS
+    assert steps_in(workshop.folder / path) == STEPS

@@ -6,23 +6,31 @@ tests that look at the same run.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver, Protocol
+from tests.fixtures.programs import PROGRAMS as INSTALLED
 from tests.fixtures.programs import clean_environment
+from tests.fixtures.programs import run as run_command
 from tests.integration.quark.float_models import write_checkpoint, write_conv, write_matmul
 
 PROGRAMS = Path(__file__).parent / "programs"
 
 TIMEOUT = 900
 """Seconds that one program may take, on a machine that has other things to do."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quark_is_installed() -> None:
+    if find_spec("quark") is None:
+        pytest.skip("amd-quark is not installed")
 
 
 @dataclass(frozen=True)
@@ -40,9 +48,14 @@ class QuarkRun:
     cwd: Path  # Folder that it ran in; it was given ``out`` there for its output
     out: Path
     otlp: OtlpReceiver  # What it sent; empty if it was not instrumented
+    output: str  # Both streams
 
 
 Run = Callable[..., QuarkRun]
+
+QUARKS = {"QUARK_PROFILING": "1"}
+BOTH = {**QUARKS, "OTEL_QUANT_YAML_STRICT": "true"}
+"""Quark's own profiler, and a strict file of ours beside it."""
 
 
 @pytest.fixture(scope="session")
@@ -53,19 +66,6 @@ def float_models(tmp_path_factory: pytest.TempPathFactory) -> FloatModels:
     write_matmul(folder / "matmul.onnx")
     write_checkpoint(folder / "checkpoint")
     return FloatModels(folder, folder / "checkpoint")
-
-
-def command(
-    program: str | Path,
-    *arguments: str | Path,
-    instrumented: bool,
-    python: str | Path = sys.executable,
-) -> list[str]:
-    """Returns the command of a program, behind ``opentelemetry-instrument`` if wanted."""
-    script = [str(python), str(PROGRAMS / program), *map(str, arguments)]
-    if not instrumented:
-        return script
-    return [str(Path(sys.executable).with_name("opentelemetry-instrument")), *script]
 
 
 @pytest.fixture(scope="session")
@@ -94,17 +94,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             if instrumented:
                 stack.callback(otlp.start().stop)
                 env |= otlp.environment(protocol)
-            started = command(program, source, out, instrumented=instrumented, python=python)
-            process = subprocess.Popen(
-                started, cwd=cwd, env=env | dict(environment or {}),
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )  # fmt: skip
-            try:
-                output, _ = process.communicate(timeout=TIMEOUT)
-            finally:
-                process.kill()
-            assert process.returncode == 0, output[-4000:]
-            return QuarkRun(cwd, out, otlp)
+            before = [str(INSTALLED / "opentelemetry-instrument")] if instrumented else []
+            command = [*before, str(python), str(PROGRAMS / program), str(source), str(out)]
+            done = run_command(command, cwd, env | dict(environment or {}), TIMEOUT)
+            assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+            return QuarkRun(cwd, out, otlp, done.stdout + done.stderr)
 
         yield started
 
@@ -112,30 +106,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 @pytest.fixture(scope="session")
 def onnx_run(run: Run, float_models: FloatModels) -> QuarkRun:
     """Everything ONNX, over gRPC, with Quark's own profiler and a strict file of ours."""
-    environment = {"QUARK_PROFILING": "1", "OTEL_QUANT_YAML_STRICT": "true"}
-    return run("onnx_all.py", float_models.onnx, environment=environment)
+    return run("onnx_all.py", float_models.onnx, environment=BOTH)
 
 
 @pytest.fixture(scope="session")
 def onnx_quark_alone(run: Run, float_models: FloatModels) -> QuarkRun:
     """Everything ONNX, without us, with Quark's own profiler."""
-    environment = {"QUARK_PROFILING": "1"}
-    return run("onnx_all.py", float_models.onnx, instrumented=False, environment=environment)
+    return run("onnx_all.py", float_models.onnx, instrumented=False, environment=QUARKS)
 
 
 @pytest.fixture(scope="session")
 def torch_run(run: Run, float_models: FloatModels) -> QuarkRun:
     """Everything torch, over HTTP, with Quark's own profiler and a strict file of ours."""
-    return run(
-        "torch_all.py",
-        float_models.checkpoint,
-        protocol="http/protobuf",
-        environment={"QUARK_PROFILING": "1", "OTEL_QUANT_YAML_STRICT": "true"},
-    )
+    return run("torch_all.py", float_models.checkpoint, protocol="http/protobuf", environment=BOTH)
 
 
 @pytest.fixture(scope="session")
 def torch_quark_alone(run: Run, float_models: FloatModels) -> QuarkRun:
     """Everything torch, without us, with Quark's own profiler."""
-    environment = {"QUARK_PROFILING": "1"}
-    return run("torch_all.py", float_models.checkpoint, instrumented=False, environment=environment)
+    return run("torch_all.py", float_models.checkpoint, instrumented=False, environment=QUARKS)

@@ -7,21 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 USAGE: Final[dict[str, type]] = {
-    "quant.memory.start": int,
-    "quant.memory.end": int,
-    "quant.memory.delta": int,
-    "quant.memory.peak": int,
-    "quant.memory.peak_source": str,
-    "quant.memory.peak_ratio": float,
-    "quant.disk.read": int,
-    "quant.disk.write": int,
-    "quant.disk.read_chars": int,
-    "quant.disk.write_chars": int,
-    "quant.cpu.user": float,
-    "quant.cpu.system": float,
-    "quant.page_faults.major": int,
-    "quant.cpu.wait": float,
-}
+    "quant.memory.start": int, "quant.memory.end": int, "quant.memory.delta": int,
+    "quant.memory.peak": int, "quant.memory.peak_source": str, "quant.memory.peak_ratio": float,
+    "quant.disk.read": int, "quant.disk.write": int, "quant.disk.read_chars": int,
+    "quant.disk.write_chars": int, "quant.cpu.user": float, "quant.cpu.system": float,
+    "quant.page_faults.major": int, "quant.cpu.wait": float,
+}  # fmt: skip
 """What every step and the run have measured, on Linux and without a GPU."""
 
 Known = dict[str, Any]
@@ -65,16 +56,11 @@ def _counted(samples: int, items: int) -> Known:
 
 def _described(calibration: str, activation: str, *algorithms: str) -> Known:
     return {
-        "quant.format": "QDQ",
-        "quant.calibration.method": calibration,
-        "quant.activation.type": activation,
-        "quant.activation.bits": 8,
-        "quant.weight.type": "QInt8",
-        "quant.bits": 8,
-        "quant.granularity": "tensor",
-        "quant.per_channel": False,
-        "quant.algorithms": algorithms,
-    }
+        "quant.format": "QDQ", "quant.calibration.method": calibration,
+        "quant.activation.type": activation, "quant.activation.bits": 8,
+        "quant.weight.type": "QInt8", "quant.bits": 8, "quant.granularity": "tensor",
+        "quant.per_channel": False, "quant.algorithms": algorithms,
+    }  # fmt: skip
 
 
 def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
@@ -125,7 +111,11 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
         *costs(*paths("matmul", "dynamic")),
         *static(preset, 4),
         *costs(None, None),
-        *static(adaround, 2, step(FAST_FINETUNE, {**adaround, "quant.layer_count": 3})),
+        *static(
+            adaround,
+            2,
+            step(FAST_FINETUNE, {**adaround, "quant.layer_count": 3, "quant.layer_total": 3}),
+        ),
         *costs(*paths("conv", "adaround")),
         *(step(each, nbits) for each in of_nbits),
         *costs(*paths("matmul", "nbits")),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import pytest
 
 from otel_quant.recordings.profile_reader import parse
@@ -11,10 +9,7 @@ from tests.fixtures.programs import steps_in
 from tests.integration.export.test_quark_file import shape
 from tests.integration.quark.conftest import QuarkRun
 
-pytestmark = [
-    pytest.mark.quark,
-    pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed"),
-]
+pytestmark = pytest.mark.quark
 
 
 @pytest.fixture(params=["onnx", "torch"])
@@ -43,7 +38,9 @@ def test_the_strict_file_equals_quarks_line_by_line(pair: tuple[QuarkRun, QuarkR
         assert ours == quarks
 
 
-def test_otel_quant_does_not_change_quarks_own_file(pair: tuple[QuarkRun, QuarkRun]) -> None:
+def test_otel_quant_does_not_change_quarks_own_file_and_reads_it_completely(
+    pair: tuple[QuarkRun, QuarkRun],
+) -> None:
     beside, alone = pair
 
     def definitions(run: QuarkRun) -> str:
@@ -54,18 +51,12 @@ def test_otel_quant_does_not_change_quarks_own_file(pair: tuple[QuarkRun, QuarkR
         "quark_profile.otel.yaml",
         "quark_profile.yaml",
     ]
-    assert steps_in(beside.cwd / "quark_profile.yaml") == steps_in(alone.cwd / "quark_profile.yaml")
-    assert definitions(beside) == definitions(alone)
-
-
-def test_otel_quant_show_reads_quarks_own_file_completely(onnx_quark_alone: QuarkRun) -> None:
-    text = (onnx_quark_alone.cwd / "quark_profile.yaml").read_text()
-
-    profile = parse(text)
+    steps = steps_in(beside.cwd / "quark_profile.yaml")
+    assert steps == steps_in(alone.cwd / "quark_profile.yaml")
+    profile = parse((alone.cwd / "quark_profile.yaml").read_text())
     assert profile.complete
-    assert [record["step"] for record in profile.records] == steps_in(
-        onnx_quark_alone.cwd / "quark_profile.yaml"
-    )
+    assert [record["step"] for record in profile.records] == steps
+    assert definitions(beside) == definitions(alone)
 
 
 def test_the_quantized_models_are_the_same_bit_for_bit_with_and_without_us(

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -27,10 +26,7 @@ from tests.integration.quark.expected import checkpoints_of, onnx_steps, torch_s
 
 VERSION = "0.12.post1"
 
-pytestmark = [
-    pytest.mark.quark,
-    pytest.mark.skipif(find_spec("quark") is None, reason="amd-quark is not installed"),
-]
+pytestmark = pytest.mark.quark
 
 FOLDER = Path(sys.prefix) / f"quark-{VERSION}"
 

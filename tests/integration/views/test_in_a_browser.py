@@ -12,9 +12,8 @@ import onnx
 import pytest
 
 from otel_quant.cli import main
-from otel_quant.export.recording import layout
 from otel_quant.export.recording.curve import CurveFile, read_curve
-from otel_quant.export.recording.event_file import as_json
+from otel_quant.export.recording.event_file import as_json, stacks_path
 from otel_quant.inference.results import (
     InferenceResult,
     Latency,
@@ -23,10 +22,11 @@ from otel_quant.inference.results import (
     Ran,
     RanKernel,
 )
-from otel_quant.recordings.comparison.runs import compared_run
-from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
+from otel_quant.recordings.compared_runs import compared_run
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.reader import read
+from otel_quant.recordings.side_by_side import Side, side_by_side
+from otel_quant.schema.records import Count, Counts
 from otel_quant.schema.stacks import Amounts, Place, Stacks, to_lists
 from otel_quant.views import compare, inference
 from otel_quant.views.html import page_text
@@ -63,7 +63,7 @@ def with_stacks(folder: Path) -> Recording:
     stacks.add(second.index, (main, collect, merge), Amounts(4_000_000_000, 1, 1, 300_000_000, 0))
     stacks.add(second.index, (main, collect), Amounts(2_000_000_000, 1, 1, 0, 0))
     stacks.add(second.index, (main, collect, load), Amounts(1_000_000_000, 1, 1, 100_000_000, 0))
-    path = layout.stacks_path(folder, run.process, run.id)
+    path = stacks_path(folder, run.process, run.id)
     path.write_text(as_json({"schema": 1, "run": run.id, **to_lists(stacks)}))
     return whole
 
@@ -175,7 +175,7 @@ def test_a_comparison_draws_differences_and_leaves_out_noise(opened: Open, tmp_p
             run = whole.runs[0]
             for line, took in ((load, loading), (collect, collecting)):
                 stacks.add(run.steps[1].index, (main, line), Amounts(round(took * 1e9)))
-            path = layout.stacks_path(folder, run.process, run.id)
+            path = stacks_path(folder, run.process, run.id)
             path.write_text(as_json({"schema": 1, "run": run.id, **to_lists(stacks)}))
             runs.append(compared_run(folder.name, whole))
         sides.append(Side(name, tuple(runs)))
@@ -198,7 +198,7 @@ def test_lines_that_a_library_calls_from_two_places_are_added_up(
     for line, seconds in ((698, 1000), (701, 4000)):
         collect = Place("onnxruntime/quantization/calibrate.py", "collect", line, "onnxruntime")
         stacks.add(run.steps[0].index, (collect, load), Amounts(seconds * 1_000_000_000))
-    path = layout.stacks_path(tmp_path, run.process, run.id)
+    path = stacks_path(tmp_path, run.process, run.id)
     path.write_text(as_json({"schema": 1, "run": run.id, **to_lists(stacks)}))
     page = opened(render(whole)).page
     boxes, said = page.locator(".flame .plot button"), page.locator(".flame .reading")
@@ -230,7 +230,7 @@ def stairs(folder: Path) -> Recording:
     steps = (
         built.step(0, "Loading", 0.0, 5.0),
         built.step(1, "Quantizing", 5.0, 19.0),
-        built.step(2, "Calibration", 6.0, 12.0, parent=1, samples=4, expected_samples=4,
+        built.step(2, "Calibration", 6.0, 12.0, parent=1, counts=Counts(sample=Count(4, 4)),
                    progress=((7.0, 1), (8.0, 2), (9.0, 3), (11.0, 4))),
         replace(built.step(3, "Export", 12.0, 15.0, parent=1), state="failed", error="ValueError"),
     )  # fmt: skip

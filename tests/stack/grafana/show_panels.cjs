@@ -2,10 +2,10 @@
 // them; Grafana's own library (@grafana/data) transforms them, applies units and overrides and
 // resolves links.
 //
-//   node show_panels.cjs FOLDER_OF_GRAFANA_DATA < input.json > output.json
+//   node show_panels.cjs FOLDER_OF_GRAFANA_DATA
 //
-// Input: {panels: [{panel, answers: [{refId, store, target, answer}]}], variables}.
-// Output: for each panel its frames, each a list of columns
+// Each line of the input: {panels: [{panel, answers: [{refId, store, target, answer}]}], variables}.
+// The line of the output for it: for each panel its frames, each a list of columns
 // {name, values, unit, hidden, links}, values as a person reads them; of a panel with figures one
 // frame, a column for each.
 'use strict';
@@ -165,12 +165,14 @@ async function shown({panel, answers}, replaceVariables) {
 }
 
 async function main() {
-  const input = JSON.parse(require('fs').readFileSync(0, 'utf8'));
   data.locationUtil.initialize({config: {appSubUrl: ''}, getVariablesUrlParams: () => ({}), getTimeRangeForUrl: () => ({})});
-  const replaceVariables = replacer(input.variables);
-  const output = [];
-  for (const one of input.panels) output.push(await shown(one, replaceVariables));
-  process.stdout.write(JSON.stringify(output));
+  for await (const line of require('readline').createInterface({input: process.stdin})) {
+    const input = JSON.parse(line);
+    const replaceVariables = replacer(input.variables);
+    const output = [];
+    for (const one of input.panels) output.push(await shown(one, replaceVariables));
+    process.stdout.write(JSON.stringify(output) + '\n');
+  }
 }
 
 main().catch((error) => { console.error(error); process.exit(1); });

@@ -76,14 +76,9 @@ def warned(environ: dict[str, str], caplog: pytest.LogCaptureFixture) -> list[st
     ("kind", "texts", "expected"),
     [
         ("flag", ["maybe", "2", "tru", "ja"], "true or false"),
-        (
-            "milliseconds", ["-1", "soon", "1s", "nan", "inf", "1e999", "0x10", "1,5"],
-            "a number of milliseconds, 0 or more",
-        ),
-        (
-            "quark's switch", ["yes", "true", "on", "2", "profile.yaml"],
-            "1 (Quark's own profiler accepts no other value) or 0",
-        ),
+        ("milliseconds", ["-1", "soon", "1s", "nan", "inf", "1e999", "0x10", "1,5"], "a number of milliseconds, 0 or more"),
+        ("quark's switch", ["yes", "true", "on", "2", "profile.yaml"],
+         "1 (Quark's own profiler accepts no other value) or 0"),
     ],
 )  # fmt: skip
 def test_a_malformed_value_is_logged_once_and_the_default_is_used(

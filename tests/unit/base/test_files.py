@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 
 from otel_quant.base import files
 from otel_quant.base.files import HeldFile, PageFile, is_held, open_apart
-from tests.fixtures.programs import child
+from tests.fixtures.programs import child, run_script
 
 
 def test_a_file_is_locked_by_one_process_while_it_lives(tmp_path: Path) -> None:
@@ -63,9 +61,7 @@ def test_a_page_file_is_overwritten_and_created_again_if_it_was_deleted(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_descriptor_has_a_high_number_and_is_not_inherited(
-    tmp_path: Path,
-) -> None:
+def test_a_descriptor_has_a_high_number_and_is_not_inherited(tmp_path: Path) -> None:
     before = set(os.listdir("/proc/self/fd"))
     ours = open_apart(tmp_path / "new", os.O_WRONLY | os.O_CREAT)
     taken = set(os.listdir("/proc/self/fd")) - before
@@ -107,8 +103,4 @@ except OSError as error:
 
 def test_a_program_at_its_descriptor_limit_keeps_the_last_number(tmp_path: Path) -> None:
     (tmp_path / "ours").touch()
-    found = subprocess.run(
-        [sys.executable, "-c", LAST_NUMBER], cwd=tmp_path, capture_output=True, text=True,
-        timeout=60, check=True,
-    )  # fmt: skip
-    assert found.stdout == "[Errno 24] Too many open files 3\n"
+    assert run_script(tmp_path, LAST_NUMBER)[0] == "[Errno 24] Too many open files 3\n"

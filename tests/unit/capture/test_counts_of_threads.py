@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.fixtures.programs import run_script
 
-THREADS, TIMES = 4, 4000
+THREADS, TIMES = 4, 500
 
 COUNTING = f"""
 import contextvars, json, logging, sys, threading, time
@@ -19,6 +19,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.samples import count_layer, count_sample
 from otel_quant.capture.instruments.steps import operating
 from otel_quant.capture.runtime import RUNTIME
+from otel_quant.schema.records import Count
 
 logging.getLogger("otel_quant").setLevel(logging.CRITICAL)
 reader = InMemoryMetricReader()
@@ -52,9 +53,8 @@ def count():
 
 sys.setswitchinterval(1e-6)
 data, together = Data(), threading.Barrier({THREADS})
-step = RUNTIME.recorder.open(
-    "Calibration", library="library", attributes={{"quant.layer_count": Slow(0)}}
-)
+step = RUNTIME.recorder.open("Calibration", library="library")
+step.counts["layer"], step.items = Count(Slow(0)), Slow(0)
 entered = step.enter()
 threads = [
     threading.Thread(target=contextvars.copy_context().run, args=[count]) for _ in range({THREADS})
@@ -69,7 +69,7 @@ points = {{
     for metric in scope.metrics if metric.name.startswith("quant.calibration")
 }}
 print(json.dumps([
-    step.attributes["quant.layer_count"], step.samples, step.items, points, FAULTS.counts["test"],
+    step.counts["layer"].done, step.counts["sample"].done, step.items, points, FAULTS.counts["test"],
     len(RUNTIME.operations),
 ]))
 """

@@ -118,9 +118,7 @@ for call, error in (
 """
 
 
-def test_a_library_call_that_fails_before_its_first_step_is_one_step(
-    tmp_path: Path,
-) -> None:
+def test_a_library_call_that_fails_before_its_first_step_is_one_step(tmp_path: Path) -> None:
     (tmp_path / "tool.py").write_text(TOOL)
     assert run_script(tmp_path, CALLING, OTEL_QUANT_RECORD="made") == ("", "")
     [run] = read(tmp_path / "made").runs

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from otel_quant.capture.forecast import StepForecast
+from otel_quant.capture.recorder.ongoing import StepForecast
 from otel_quant.schema.records import (
     Forecast,
     GpuReading,
@@ -154,7 +154,7 @@ def test_memory_and_each_gpu_have_their_own_forecast() -> None:
         )
         step.add(sample, reading(sample, 1000 + 10 * sample, gpus))
     assert step.result(51_000_000_000).growths == (
-        GrowthForecast("memory", at_end=2000, per_sample=10, limit=10_000),
+        GrowthForecast("memory", at_end=2000, per_unit=10, limit=10_000),
         GrowthForecast("gpu", 2100, 20, 2000, "GPU-grows", is_warning=True),
     )
 
@@ -167,3 +167,12 @@ def test_an_unknown_value_has_no_forecast() -> None:
     for sample in range(2, 150):  # more than were expected
         step.add(sample, reading(sample, 1000 * sample))
     assert step.result(150_000_000_000) == Forecast()
+
+
+def test_the_time_left_of_layers_is_that_until_the_last_is_done() -> None:
+    step = StepForecast(32, Limits(10_000, "cgroup"), "layer")
+    for layer in range(1, 18):
+        step.add(layer, reading(2 * layer, 1000 + 100 * layer))
+    assert step.result(34_000_000_000) == Forecast(
+        time_left=32.0, growths=(GrowthForecast("memory", 4200, 100, 10_000, unit="layer"),)
+    )

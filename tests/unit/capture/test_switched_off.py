@@ -71,28 +71,18 @@ with otel_quant.run(), otel_quant.step("step"):
 """
 
 
-def test_a_suppressed_step_is_in_no_signal_and_not_in_the_file(tmp_path: Path) -> None:
-    output, errors = run_script(
-        tmp_path, SUPPRESSED, "within a step", OTEL_QUANT_PROFILE="profile.yaml"
-    )
+@pytest.mark.parametrize(
+    ("where", "kept", "kinds"), [("within a step", ["outer"], ["User-Defined"]), ("alone", [], [])]
+)
+def test_a_suppressed_step_is_in_no_signal_and_not_in_the_file(
+    where: str, kept: list[str], kinds: list[str], tmp_path: Path
+) -> None:
+    output, errors = run_script(tmp_path, SUPPRESSED, where, OTEL_QUANT_PROFILE="profile.yaml")
 
-    assert errors == ""
-    assert output.splitlines() == [
-        "['outer', 'quantization']",
-        "['quantization started', 'Start', 'outer Start', 'outer End', 'End']",
-        "['User-Defined']",
-    ]
-    assert steps_in(tmp_path / "profile.yaml") == ["Start", "outer Start", "outer End", "End"]
-
-
-def test_a_run_with_only_suppressed_steps_has_no_steps(tmp_path: Path) -> None:
-    output, errors = run_script(tmp_path, SUPPRESSED, "alone", OTEL_QUANT_PROFILE="profile.yaml")
-
-    assert errors == ""
-    assert output.splitlines() == [
-        "['quantization']", "['quantization started', 'Start', 'End']", "[]"
-    ]  # fmt: skip
-    assert steps_in(tmp_path / "profile.yaml") == ["Start", "End"]
+    checkpoints = ["Start", *(f"{name} {end}" for name in kept for end in ("Start", "End")), "End"]
+    spans, records = [*kept, "quantization"], ["quantization started", *checkpoints]
+    assert (output, errors) == (f"{spans}\n{records}\n{kinds}\n", "")
+    assert steps_in(tmp_path / "profile.yaml") == checkpoints
 
 
 def test_a_suppressed_step_begins_no_run(tmp_path: Path) -> None:
@@ -102,15 +92,12 @@ def test_a_suppressed_step_begins_no_run(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "script.py"]
 
 
-@pytest.mark.parametrize("word", ["true", " TRUE "])
-def test_a_disabled_sdk_runs_nothing(tmp_path: Path, word: str) -> None:
-    assert run_script(tmp_path, DISABLED, OTEL_SDK_DISABLED=word) == ("[]\n[]\n", "")
+def test_a_disabled_sdk_runs_nothing(tmp_path: Path) -> None:
+    assert run_script(tmp_path, DISABLED, OTEL_SDK_DISABLED=" TRUE ") == ("[]\n[]\n", "")
 
 
 def test_a_disabled_sdk_still_writes_a_requested_file(tmp_path: Path) -> None:
-    output, errors = run_script(
-        tmp_path, DISABLED, OTEL_SDK_DISABLED="true", OTEL_QUANT_PROFILE="profile.yaml"
-    )
-
-    assert (output, errors) == ("['otel-quant-sampler']\n['otel-quant-sampler']\n", "")
+    asked = {"OTEL_SDK_DISABLED": "true", "OTEL_QUANT_PROFILE": "profile.yaml"}
+    said = run_script(tmp_path, DISABLED, **asked)
+    assert said == ("['otel-quant-sampler']\n['otel-quant-sampler']\n", "")
     assert steps_in(tmp_path / "profile.yaml") == ["Start", "step Start", "step End", "End"]

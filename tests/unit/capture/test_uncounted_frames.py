@@ -49,20 +49,21 @@ import asyncio, logging, sys, warnings
 if sys.argv[1:] == ["hooked"]:
     from otel_quant.capture.instruments.hooks import HOOKS
     from otel_quant.capture.instruments.hooks import (
-        ENTRY_POINT, LAYER, OBSERVED, SAMPLES, STEP, Hook, Library,
+        BAR, ENTRY_POINT, LAYER, OBSERVED, STEP, Hook, Library,
     )
 
     hooks = {
         "stepped": STEP, "entered": ENTRY_POINT, "yielded": STEP,
         "awaited": STEP, "yielded_later": STEP,
-        "Reader.each_counted": SAMPLES, "layer": LAYER,
     }
     nothing = "quark:note_name"
     HOOKS.set([
         Library("test", "test", (
             *(Hook("tool", *hook, "Step") for hook in hooks.items()),
-            Hook("tool", "quantized", ENTRY_POINT, models="hooks:models_of"),
+            Hook("tool", "quantized", ENTRY_POINT, models="steps:models_of"),
             Hook("tool", "Reader.counted", OBSERVED, after="samples:sample"),
+            Hook("tool", "Reader.each_counted", BAR, counts="sample"),
+            Hook("tool", "layer", OBSERVED, before=LAYER),
             Hook("tool", "noted", OBSERVED, after=nothing),
             Hook("tool", "passed", ENTRY_POINT, runs="function"),
         )),
@@ -99,7 +100,7 @@ tool.common()
 tool.common()
 next(tool.yielded())
 tool.Reader().counted()
-next(tool.Reader().each_counted())
+next(iter(tool.Reader().each_counted()))
 tool.layer()
 tool.passed(tool.layer)
 tool.noted()

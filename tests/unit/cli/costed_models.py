@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from otel_quant.cli import main
 from tests.fixtures.onnx_builder import model_of_text
 
 FLOAT = """
@@ -66,14 +66,8 @@ IN_CSV = f"otel-quant: {ASSUMED}\n"
 """On standard error: CSV has no place for it."""
 
 
-def printed(
-    capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0, error: str = ""
-) -> str:
-    """Runs the command; returns what it wrote, its exit code and complaint as expected."""
-    assert main(["cost", *arguments]) == code
-    written = capsys.readouterr()
-    assert written.err == error
-    return written.out
+Cost = Callable[..., str]
+"""Runs `otel-quant cost`."""
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, folder: Path, *names: str) -> None:

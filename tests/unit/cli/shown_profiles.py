@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import yaml
+
+Show = Callable[..., str]
+"""Runs `otel-quant show`; returns what it prints."""
+
 COMPLETE = """\
 # Quark Profiling Results
 
@@ -74,7 +81,7 @@ peak_memory_mb: 1900.12
 onnx_model_cost:
 - role: "float"
   macs: 4089
-  precision: {float32: 1.0}
+  precision: {"float32": 1.0}
 """
 
 TABLE = """\
@@ -245,23 +252,6 @@ Huge.onnx model: huge.onnx.
 The huge.onnx model could not be costed: cannot be costed
 """
 
-RUN = {
-    "id": "0123456789abcdef",
-    "command": "python quantize.py | tee log",
-    "host": "node7",
-    "system": "Linux 6.1.0 x86_64",
-    "python": "3.11.2",
-    "otel_quant": "0.2.0",
-    "memory_limit_mb": 4000.0,
-    "memory_limit_source": "cgroup",
-    "gpus": ["NVIDIA H200", "NVIDIA H200"],
-    "libraries": ["amd-quark 0.13", "onnxruntime 1.22.0"],
-    "calibration_method": "Percentile",
-    "calibration_samples": 128,
-    "calibration_items": 1024,
-    "ended": "with ValueError",
-    "tree_peak_memory_mb": 3000.0,
-    "tree_peak_memory_source": "kernel",
-    "memory_limit_share": 0.75,
-    "gpu_memory_limit_share": 0.123,
-}
+_described = yaml.safe_load(DESCRIBED)
+RUN = {**_described["run"], **_described["run_end"]}
+"""What the file says of the run."""

@@ -6,29 +6,40 @@ import csv
 import io
 import json
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from otel_quant.cli import main
 from otel_quant.export.recording.event_file import EXPECTED
 from otel_quant.recordings.model import Ending
-from tests.fixtures.recorded import CUT_PROFILE, RecordedFolder
+from tests.fixtures.commands import Commands, Printed
+from tests.fixtures.profiles import records
+from tests.fixtures.recorded import RecordedFolder
 from tests.unit.recordings.comparison.recorded_runs import MIB, record
 
-pytestmark = pytest.mark.usefixtures("folder_without_limits")
+
+@pytest.fixture(autouse=True)
+def _without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is a repository that has no file of limits."""
+    Path(".git").mkdir()
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
 
 GATE = ["--fail-over", "memory.peak=10%", "--fail-over", "duration=20%"]
 
 PROFILE = f"""\
-{CUT_PROFILE}- step: "End"
-  timestamp: 1700000004.5
-  relative_time_secs: 4.0
-  cpu_memory_mb: 250.0
-
+{
+    records(
+        ("Start", 0, 100),
+        ("Calibration Start", 1, 200),
+        ("Calibration End", 3, 300),
+        ("End", 4, 250),
+    )
+}
 # Summary Metrics
 total_quantization_time_seconds: 4.0
 peak_memory_mb: 310.0
@@ -43,13 +54,19 @@ peak_memory_mb: 310.0
 """
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    try:
-        code = main(["compare", *arguments])
-    except SystemExit as end:
-        code = int(str(end.code))
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
+Run = Callable[..., Printed]
+
+
+@pytest.fixture
+def run(command: Commands) -> Run:
+    return partial(command, "compare")
+
+
+def why_not(run: Run, *arguments: str) -> str:
+    """Returns why runs cannot be compared."""
+    code, _, err = run(*arguments)
+    assert (code, err[:28]) == (3, "otel-quant: not comparable: ")
+    return err[28:-1]
 
 
 def larger(new: str, percent: str, side: str = "") -> str:
@@ -84,24 +101,26 @@ new   b
 """
 
 
-def test_two_runs_are_compared_in_total_and_by_step(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def two_runs(**of_new: Any) -> None:
+    """Records a base, `a`, and a run `b` that may differ."""
+    record(Path("a"))
+    record(Path("b"), **of_new)
+
+
+def test_two_runs_are_compared_in_total_and_by_step(run: Run) -> None:
     record(Path("a"), origin={"vcs.ref.head.revision": "c1"})
     record(
         Path("b"), seconds=12.5, memory=1100,
         origin={"vcs.ref.head.revision": "c2", "quant.libraries": ["onnxruntime 1.21.0"]},
         steps=("Model Quantization", "Calibration", "Fine-tuning"),
     )  # fmt: skip
-    assert run(capsys, "a", "b") == (0, TABLE, "")
+    assert run("a", "b") == (0, TABLE, "")
 
 
-def test_several_runs_on_a_side_have_median_spread_and_a_test(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_several_runs_on_a_side_have_median_spread_and_a_test(run: Run) -> None:
     base = [str(record(Path(f"a{n}"), seconds=10 + n, memory=1000)) for n in range(4)]
     new = [str(record(Path(f"b{n}"), seconds=11 + n, memory=1200 + n)) for n in range(4)]
-    code, out, _ = run(capsys, "--base", *base, "--new", *new)
+    code, out, _ = run("--base", *base, "--new", *new)
     total = out.partition("STEP ")[2].partition("\n\n")[0].splitlines()
     assert code == 0
     assert [" ".join(line.split()) for line in total if line[:1] in "te"] == [
@@ -111,12 +130,9 @@ def test_several_runs_on_a_side_have_median_spread_and_a_test(
     ]
 
 
-def test_json_and_csv_have_every_figure_in_bytes_and_seconds(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    record(Path("a"))
-    record(Path("b"), seconds=12.5)
-    code, out, _ = run(capsys, "a", "b", "--format", "json", *GATE)
+def test_json_and_csv_have_every_figure_in_bytes_and_seconds(run: Run) -> None:
+    two_runs(seconds=12.5)
+    code, out, _ = run("a", "b", "--format", "json", *GATE)
     data = json.loads(out)
     assert code == 1
     assert {name: value for name, value in data.items() if name not in ("rows", "gate")} == {
@@ -126,12 +142,8 @@ def test_json_and_csv_have_every_figure_in_bytes_and_seconds(
         ],
         "differs": [],
     }
-    assert [row["step"] for row in data["rows"]] == [
-        "total",
-        "Model Quantization",
-        "Model Quantization > Calibration",
-        "Model Quantization > Post-process",
-    ]
+    outer, steps = "Model Quantization", [row["step"] for row in data["rows"]]
+    assert steps == ["total", outer, f"{outer} > Calibration", f"{outer} > Post-process"]
     assert data["rows"][2]["figures"]["duration"] == {
         "unit": "s",
         "is_smaller_better": True,
@@ -141,17 +153,12 @@ def test_json_and_csv_have_every_figure_in_bytes_and_seconds(
     gate = data["gate"]
     assert (gate["outcome"], gate["exit_code"], len(gate["checks"])) == ("worse", 1, 8)
     assert gate["checks"][0] == {
-        "limit": "duration=20%",
-        "figure": "duration",
-        "step": "Model Quantization > Calibration",
-        "side": "new",
-        "outcome": "worse",
-        "base": 10.0,
-        "new": 12.5,
+        "limit": "duration=20%", "figure": "duration", "step": "Model Quantization > Calibration",
+        "side": "new", "outcome": "worse", "base": 10.0, "new": 12.5,
         "text": "worse: Model Quantization > Calibration: duration 12.5 s, base 10.0 s (+25.0 %, limit "
         "duration=20%)",
-    }
-    code, out, _ = run(capsys, "a", "b", "--format", "csv")
+    }  # fmt: skip
+    code, out, _ = run("a", "b", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert len(rows) == sum(len(row["figures"]) for row in data["rows"])
     assert rows[0] == {
@@ -166,14 +173,11 @@ def sampled(value: float) -> dict[str, Any]:
     return {"median": value, "lowest": value, "highest": value, "values": [value]}
 
 
-def test_a_third_run_is_compared_with_the_base_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_third_run_is_compared_with_the_base_too(run: Run) -> None:
     for name, memory in (("a", 1000), ("b", 1050), ("c", 1300)):
         record(Path(name), memory=memory)
-    code, out, err = run(capsys, "a", "b", "c", *GATE)
-    assert (code, err) == (
-        1,
-        f"otel-quant: {larger('1.36 GB', '+30.0', 'new 2: ')}\n",
-    )
+    code, out, err = run("a", "b", "c", *GATE)
+    assert (code, err) == (1, f"otel-quant: {larger('1.36 GB', '+30.0', 'new 2: ')}\n")
     assert "NEW 1 DIFFERENCE % NEW 2 DIFFERENCE %" in " ".join(out.split())
 
 
@@ -181,102 +185,63 @@ def test_a_third_run_is_compared_with_the_base_too(capsys: pytest.CaptureFixture
     ("new", "limits", "code", "said"),
     [
         ({}, GATE, 0, ""),
-        (
-            {"memory": 1120}, GATE, 1,
-            larger("1.17 GB", "+12.0"),
-        ),
-        (
-            {"seconds": 13}, GATE, 1,
-            "worse: Model Quantization > Calibration: duration 13.0 s, base 10.0 s (+30.0 %, limit "
-            "duration=20%)",
-        ),
-        (
-            {"memory": 1600}, ["--fail-over", "Calibration:memory.peak=500MiB"], 1,
-            "worse: Model Quantization > Calibration: memory.peak 1.56 GiB, base 0.98 GiB (+60.0 %, "
-            "limit Calibration:memory.peak=500MiB)",
-        ),
+        ({"memory": 1120}, GATE, 1, larger("1.17 GB", "+12.0")),
+        ({"seconds": 13}, GATE, 1,
+         "worse: Model Quantization > Calibration: duration 13.0 s, base 10.0 s (+30.0 %, limit duration=20%)"),
+        ({"memory": 1600}, ["--fail-over", "Calibration:memory.peak=500MiB"], 1,
+         "worse: Model Quantization > Calibration: memory.peak 1.56 GiB, base 0.98 GiB (+60.0 %, "
+         "limit Calibration:memory.peak=500MiB)"),
         ({"memory": 1500}, ["--fail-over", "Calibration:memory.peak=500MiB"], 0, ""),
-        (
-            {}, ["--fail-over", "Model Quantization > Post-process:memory.peak<=300MiB"], 1,
-            "worse: Model Quantization > Post-process: memory.peak 400 MiB, base 400 MiB (limit Model "
-            "Quantization > Post-process:memory.peak<=300MiB)",
-        ),
-        (
-            {}, ["--fail-over", "memory.peak <= 900 MiB"], 1,
-            "worse: total: memory.peak 0.98 GiB, base 0.98 GiB (limit memory.peak <= 900 MiB)",
-        ),
-        (
-            {}, ["--fail-over", "Export:duration=5%"], 3,
-            "not comparable: total: Export:duration=5%: no step 'Export' in base",
-        ),
-        (
-            {}, ["--fail-over", "cache.disk.peak=5%"], 3,
-            "not comparable: total: cache.disk.peak=5%: cache.disk.peak is not known of base",
-        ),
-        (
-            {"steps": ("Model Quantization", "Calibration", "Export")},
-            ["--fail-over", "Export:cpu.time<=5s"], 3,
-            "not comparable: total: Export:cpu.time<=5s: cpu.time is not known of new",
-        ),
-        (
-            {"error": "MemoryError"}, GATE, 1,
-            "worse: new: new failed with MemoryError in Calibration",
-        ),
-        (
-            {"ends": False}, GATE, 3,
-            "not comparable: new: new has no end: the file is cut, or its process was killed",
-        ),
-        (
-            {"ends": False, "goes_on": True}, GATE, 3,
-            "not comparable: new: new is still running",
-        ),
+        ({}, ["--fail-over", "Model Quantization > Post-process:memory.peak<=300MiB"], 1,
+         "worse: Model Quantization > Post-process: memory.peak 400 MiB, base 400 MiB (limit Model "
+         "Quantization > Post-process:memory.peak<=300MiB)"),
+        ({}, ["--fail-over", "memory.peak <= 900 MiB"], 1,
+         "worse: total: memory.peak 0.98 GiB, base 0.98 GiB (limit memory.peak <= 900 MiB)"),
+        ({}, ["--fail-over", "Export:duration=5%"], 3, "not comparable: total: Export:duration=5%: no step 'Export' in base"),
+        ({}, ["--fail-over", "cache.disk.peak=5%"], 3,
+         "not comparable: total: cache.disk.peak=5%: cache.disk.peak is not known of base"),
+        ({"steps": ("Model Quantization", "Calibration", "Export")},
+         ["--fail-over", "Export:cpu.time<=5s"], 3,
+         "not comparable: total: Export:cpu.time<=5s: cpu.time is not known of new"),
+        ({"error": "MemoryError"}, GATE, 1, "worse: new: new failed with MemoryError in Calibration"),
+        ({"ends": False}, GATE, 3, "not comparable: new: new has no end: the file is cut, or its process was killed"),
+        ({"ends": False, "goes_on": True}, GATE, 3, "not comparable: new: new is still running"),
     ],
 )  # fmt: skip
 def test_the_gate_fails_over_a_limit_and_names_what_is_worse_or_incomparable(
-    capsys: pytest.CaptureFixture[str], new: dict[str, Any], limits: list[str], code: int, said: str
+    run: Run, new: dict[str, Any], limits: list[str], code: int, said: str
 ) -> None:
     record(Path("base"))
     record(Path("new"), **new)
-    found, _, err = run(capsys, "base", "new", *limits)
+    found, _, err = run("base", "new", *limits)
     assert (found, err) == (code, f"otel-quant: {said}\n" if said else "")
 
 
-def test_gpu_memory_is_judged_by_what_is_allocated_not_by_what_is_reserved(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_gpu_memory_is_judged_by_what_is_allocated_not_by_what_is_reserved(run: Run) -> None:
     record(Path("base"), allocated=4000)
     record(Path("reserves"), allocated=4000, reserved=3000)
     record(Path("allocates"), allocated=4500)
     limit = ("--fail-over", "gpu.memory.peak=10%")
-    assert run(capsys, "base", "reserves", *limit)[0] == 0
-    code, _, err = run(capsys, "base", "allocates", *limit)
+    assert run("base", "reserves", *limit)[0] == 0
+    code, _, err = run("base", "allocates", *limit)
     assert code == 1
     assert err.startswith(
         "otel-quant: worse: Model Quantization > Calibration: gpu.torch_allocated.peak 9.44 GB, base "
         "8.39 GB (+12.5 %, limit gpu.memory.peak=10%); "
     )
     record(Path("without"))
-    code, _, err = run(capsys, "base", "without", *limit)
-    assert (code, err) == (
-        3,
-        "otel-quant: not comparable: total: gpu.memory.peak=10%: gpu.torch_allocated.peak is not "
-        "known of new\n",
+    assert why_not(run, "base", "without", *limit) == (
+        "total: gpu.memory.peak=10%: gpu.torch_allocated.peak is not known of new"
     )
 
 
-def test_limits_of_the_repository_and_the_command_line_both_apply(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (tmp_path / "otel-quant.toml").write_text('[compare]\nbudgets = ["memory.peak <= 900 MiB"]\n')
-    record(Path("a"))
-    record(Path("b"))
-    code, _, err = run(capsys, "a", "b", *GATE)
-    assert (code, err) == (
-        1,
-        "otel-quant: worse: total: memory.peak 0.98 GiB, base 0.98 GiB (limit memory.peak <= 900 MiB)\n",
-    )
+def test_limits_of_the_repository_and_the_command_line_both_apply(run: Run) -> None:
+    Path("otel-quant.toml").write_text('[compare]\nbudgets = ["memory.peak <= 900 MiB"]\n')
+    two_runs()
+    over = "worse: total: memory.peak 0.98 GiB, base 0.98 GiB (limit memory.peak <= 900 MiB)"
+    assert run("a", "b", *GATE)[::2] == (1, f"otel-quant: {over}\n")
     Path("other.toml").write_text('[compare]\nfail-over = ["duration=20%"]\n')
-    assert run(capsys, "a", "b", "--config", "other.toml")[0] == 0
+    assert run("a", "b", "--config", "other.toml")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -284,36 +249,32 @@ def test_limits_of_the_repository_and_the_command_line_both_apply(
     [
         (["a"], "1 run given; expected the base and one or more to compare with it"),
         ([], "0 runs given; expected the base and one or more to compare with it"),
-        (
-            ["a", "--base", "a", "--new", "b"],
-            "--base and --new belong together, without other runs; expected --base RUN... --new "
-            "RUN...",
-        ),
+        (["a", "--base", "a", "--new", "b"],
+         "--base and --new belong together, without other runs; expected --base RUN... --new RUN..."),
         (["a", "b", "--fail-over", "x"], "'x' is no limit; expected"),
-        (["a", "b", "--config", "missing"], "missing: No such file or directory"),
+        (["a", "b", "--config", "missing"],
+         "missing: cannot be opened: No such file or directory; expected a file of limits"),
         (["a", "b", "--junit", "j.xml"], "--junit: there is no limit to report on; --fail-over"),
-        (["a", "b", "-o", "missing/c"], "missing/c: No such file or directory; expected a file"),
+        (["a", "b", "-o", "missing/c"], "missing/c: cannot be opened: No such file or directory; expected a file"),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_command_line_has_its_own_exit_code(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    run: Run, arguments: list[str], said: str
 ) -> None:
-    record(Path("a"))
-    record(Path("b"))
-    code, _, err = run(capsys, *arguments)
+    two_runs()
+    code, _, err = run(*arguments)
     assert code == 2
     assert err.startswith(f"otel-quant: {said}")
 
 
 def test_reports_for_ci_have_the_checks_and_the_new_figures(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record(Path("a"))
-    record(Path("b"), seconds=13, waited=(0.1, 0.2))
+    two_runs(seconds=13, waited=(0.1, 0.2))
     Path("summary.md").write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     files = ("--junit", "j.xml", "--action-benchmark", "a.json", "--bencher", "b.json")
-    assert run(capsys, "a", "b", "--fail-over", "Calibration:duration=20%", *files)[0] == 1
+    assert run("a", "b", "--fail-over", "Calibration:duration=20%", *files)[0] == 1
     text = (
         "worse: Model Quantization > Calibration: duration 13.0 s, base 10.0 s (+30.0 %, limit "
         "Calibration:duration=20%)"
@@ -321,21 +282,10 @@ def test_reports_for_ci_have_the_checks_and_the_new_figures(
     suites = ElementTree.parse("j.xml").getroot()
     assert [(each.tag, each.attrib, (each.text or "").strip()) for each in suites.iter()] == [
         ("testsuites", {}, ""),
-        (
-            "testsuite",
-            {"name": "otel-quant compare", "tests": "1", "failures": "1", "errors": "0"},
-            "",
-        ),
-        (
-            "testcase",
-            {
-                "classname": "new: Model Quantization > Calibration",
-                "name": "Calibration:duration=20%",
-            },
-            "",
-        ),
+        ("testsuite", {"name": "otel-quant compare", "tests": "1", "failures": "1", "errors": "0"}, ""),
+        ("testcase", {"classname": "new: Model Quantization > Calibration", "name": "Calibration:duration=20%"}, ""),
         ("failure", {"type": "worse", "message": text}, text),
-    ]
+    ]  # fmt: skip
     figures = json.loads(Path("a.json").read_text())
     assert figures[0] == {
         "name": "total: duration", "unit": "s", "value": 21.0, "range": "± 0 ms",
@@ -357,30 +307,16 @@ def test_reports_for_ci_have_the_checks_and_the_new_figures(
     assert "| STEP | FIGURE | BASE | NEW | DIFFERENCE | % |\n" in summary
 
 
-def test_the_page_has_both_curves_in_one_plot_and_the_verdict_first(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    record(Path("a"))
-    record(Path("b"), seconds=13)
-    code, out, _ = run(capsys, "a", "b", "--format", "html", *GATE)
+def test_the_page_has_both_curves_in_one_plot_and_the_verdict_first(run: Run) -> None:
+    two_runs(seconds=13)
+    code, out, _ = run("a", "b", "--format", "html", *GATE)
     assert code == 1
     assert '<h1 class="bad">Worse: 1 of 8 checks</h1>' in out
-    assert run(capsys, "a", "b", "--format", "html", "-o", "c.html")[1:] == ("", "")
+    assert run("a", "b", "--format", "html", "-o", "c.html")[1:] == ("", "")
     assert (
         "<h1>new needs 16.7 % more time (most in Calibration) than base"
         in Path("c.html").read_text()
     )
-
-
-@pytest.mark.parametrize(("new", "is_said"), [({"seconds": 13}, True), ({"memory": 1200}, False)])
-def test_a_slower_single_run_may_be_a_busy_machine(
-    capsys: pytest.CaptureFixture[str], new: dict[str, Any], is_said: bool
-) -> None:
-    record(Path("a"))
-    record(Path("b"), **new)
-    out = run(capsys, "a", "b", *GATE)[1]
-    said = "With one run on each side a busy machine looks like a slower program; four on each side"
-    assert (said in out) is is_said
 
 
 @pytest.mark.parametrize(
@@ -392,56 +328,43 @@ def test_a_slower_single_run_may_be_a_busy_machine(
     ],
 )
 def test_a_failed_run_is_named_before_the_differences(
-    capsys: pytest.CaptureFixture[str], new: dict[str, Any], said: str
+    run: Run, new: dict[str, Any], said: str
 ) -> None:
-    record(Path("a"))
-    record(Path("b"), error="MemoryError", **new)
-    first = run(capsys, "a", "b")[1].splitlines()[0]
+    two_runs(error="MemoryError", **new)
+    first = run("a", "b")[1].splitlines()[0]
     assert first == f"new failed with MemoryError in Calibration{said}."
 
 
 # --- runs that cannot be compared, or in part
 
 
-def test_a_base_that_failed_cannot_be_compared(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_base_that_failed_cannot_be_compared(run: Run) -> None:
     record(Path("base"), error="RuntimeError")
     record(Path("new"))
-    code, _, err = run(capsys, "base", "new", *GATE)
-    assert (code, err) == (
-        3,
-        "otel-quant: not comparable: base: base failed with RuntimeError in Calibration\n",
+    assert why_not(run, "base", "new", *GATE) == (
+        "base: base failed with RuntimeError in Calibration"
     )
 
 
 @pytest.mark.parametrize("names", [("bad.yaml", "good"), ("good", "bad.yaml")])
-def test_a_file_that_is_missing_cannot_be_compared(
-    capsys: pytest.CaptureFixture[str], names: tuple[str, str]
-) -> None:
+def test_a_file_that_is_missing_cannot_be_compared(run: Run, names: tuple[str, str]) -> None:
     record(Path("good"))
-    code, _, err = run(capsys, *names, *GATE)
-    assert (code, err) == (
-        3,
-        "otel-quant: not comparable: bad.yaml: cannot be opened: No such file or directory; "
-        f"{EXPECTED}\n",
+    assert why_not(run, *names, *GATE) == (
+        f"bad.yaml: cannot be opened: No such file or directory; {EXPECTED}"
     )
 
 
-def test_quark_profiles_are_compared_by_the_values_that_they_have(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_quark_profiles_are_compared_by_the_values_that_they_have(run: Run) -> None:
     Path("a.yaml").write_text(PROFILE)
     Path("b.yaml").write_text(PROFILE.replace("300.0", "345.0"))
-    code, out, err = run(capsys, "a.yaml", "b.yaml", "--fail-over", "memory.seen=10%")
-    assert (code, err) == (
-        1,
-        "otel-quant: worse: Calibration: memory.seen 362 MB, base 315 MB (+15.0 %, limit "
-        "memory.seen=10%); total: memory.seen 362 MB, base 315 MB (+15.0 %, limit memory.seen=10%)\n",
-    )
+    code, out, err = run("a.yaml", "b.yaml", "--fail-over", "memory.seen=10%")
+    over = "memory.seen 362 MB, base 315 MB (+15.0 %, limit memory.seen=10%)"
+    assert (code, err) == (1, f"otel-quant: worse: Calibration: {over}; total: {over}\n")
     total = out.partition("STEP ")[2].partition("\n\n")[0].splitlines()
     figures = [line.split()[1] for line in total if line.startswith("total")]
     assert figures == ["memory.peak"]
     assert "\nequal in total: duration (4.00 s)\n" in out
-    page = run(capsys, "a.yaml", "b.yaml", "--format", "html")[1]
+    page = run("a.yaml", "b.yaml", "--format", "html")[1]
     assert "Read at checkpoints only where no curve was taken" in page
 
 
@@ -456,7 +379,6 @@ def timed(path: str, steps: dict[str, dict[str, float]], **attributes: float) ->
             at += seconds
         process.close(outer, at)
     process.end(at, attributes={f"quant.{name}": value for name, value in attributes.items()})
-    process.gone()
 
 
 @pytest.mark.parametrize(
@@ -476,17 +398,43 @@ def timed(path: str, steps: dict[str, dict[str, float]], **attributes: float) ->
     ],
 )  # fmt: skip
 def test_the_first_sentence_names_the_step_that_the_difference_is_in(
-    capsys: pytest.CaptureFixture[str],
-    base: dict[str, dict[str, float]], new: dict[str, dict[str, float]], said: str,
-) -> None:  # fmt: skip
+    run: Run, base: dict[str, dict[str, float]], new: dict[str, dict[str, float]], said: str
+) -> None:
     timed("base", base)
     timed("new", new)
-    assert run(capsys, "base", "new")[1].startswith(f"new needs {said} than base.\n")
+    assert run("base", "new")[1].startswith(f"new needs {said} than base.\n")
 
 
-def test_figures_that_do_not_differ_are_named_below_the_table(
-    capsys: pytest.CaptureFixture[str],
+HASH = "quant.config.hash"
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "said"),
+    [
+        (
+            {HASH: "aa", "quant.bits": 8, "quant.per_channel": False, "quant.format": "QDQ"},
+            {HASH: "bb", "quant.bits": 4, "quant.per_channel": True, "quant.format": "QDQ"},
+            ": per channel yes, not no; bits 4, not 8.",
+        ),
+        ({HASH: "aa"}, {HASH: "bb"}, ": in settings without an attribute of their own."),
+        ({HASH: "aa", "quant.bits": 8}, {HASH: "aa", "quant.bits": 8}, ""),
+        ({}, {HASH: "bb"}, ""),
+        ({HASH: "aa", "quant.library.name": "hqq"}, {HASH: "bb", "quant.library.name": "nncf"}, ""),
+    ],
+)
+def test_one_line_names_the_settings_in_which_configurations_differ(
+    run: Run, base: dict[str, Any], new: dict[str, Any], said: str
 ) -> None:
+    for name, attributes in (("base", base), ("new", new)):
+        process = RecordedFolder(Path(name)).process().begin(0)
+        process.close(process.step("A", 1, attributes=attributes), 2)
+        process.end(3)
+        process.gone()
+    lines = [line for line in run("base", "new")[1].splitlines() if "configuration than" in line]
+    assert lines == [f"new has another configuration than base{said}"] * bool(said)
+
+
+def test_figures_that_do_not_differ_are_named_below_the_table(run: Run) -> None:
     same = {"cpu.user": 5, "cpu.system": 0.5, "model.float.size": 400, "model.float.macs": 7}
     of_base = {"disk.read": 50 << 20}
     for name, seconds, gpu, size in (("base", 10, 10**9, 100), ("new", 10.2, 2 * 10**9, 101)):
@@ -495,11 +443,11 @@ def test_figures_that_do_not_differ_are_named_below_the_table(
     sentence = (
         "new needs 100.0 % more GPU memory than base; time cannot be told apart; CPU time equal"
     )
-    code, shown, _ = run(capsys, "base", "new")
+    code, shown, _ = run("base", "new")
     assert (code, shown.splitlines()[0]) == (0, f"{sentence}.")
     notes = [
         "not significant, or explained by CPU contention, in total: duration (10.0 s, 10.2 s), disk.write",
-        "equal in total: cpu.time (5.50 s), model.float (2 figures)",
+        "equal in total: cpu.time (5.50 s), model.float.size, model.float.macs",
         "equal or not significantly different: 1 figure of steps",
     ]
     _, _, *rows = shown.split("\n\n")[1].splitlines()
@@ -508,14 +456,14 @@ def test_figures_that_do_not_differ_are_named_below_the_table(
     ]  # fmt: skip
     assert rows[-4].split() == ["total", "disk.read", "52.4", "MB", "-"]  # unknown is not equal
     assert rows[-3:] == notes
-    page = run(capsys, "base", "new", "--format", "html")[1]
+    page = run("base", "new", "--format", "html")[1]
     assert page.count(sentence) == 2  # the title of the tab, and of the page
     assert all(f">{note}<" in page for note in notes)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_profile_and_a_recording_are_compared_only_from_the_first_step(
-    capsys: pytest.CaptureFixture[str], ranks: int
+    run: Run, ranks: int
 ) -> None:
     folder = RecordedFolder(Path("recording"), by_launcher=True)
     for rank in range(ranks):
@@ -524,13 +472,12 @@ def test_a_profile_and_a_recording_are_compared_only_from_the_first_step(
         peak = {"attributes": {"quant.memory.peak": 310 * MIB}}
         process.close(step, 12.0, checkpoint={"quant.checkpoint.memory": 300 * MIB}, **peak)
         process.end(13.0, **peak)
-        process.gone()
     folder.curve([(at, {"memory": 900 * MIB}, {"cpu": at}) for at in (0.1, 11.0, 13.4)])
     folder.ended(Ending(time=13.5, exit_code=0, memory=900 * MIB), pid=1)
     Path("profile.yaml").write_text(f"{PROFILE}\nrun_end:\n  tree_peak_memory_mb: 310.0\n")
     gate = ["--fail-over", "duration=1%", "--fail-over", "memory.peak=1%"]
     for runs in (("recording", "profile.yaml"), ("profile.yaml", "recording")):
-        code, out, err = run(capsys, *runs, *gate)
+        code, out, err = run(*runs, *gate)
         if ranks == 1:
             assert (code, err) == (0, "")
             assert "\nequal in total: duration (4.00 s), memory.peak (325 MB)\n" in out
@@ -546,37 +493,30 @@ def test_a_profile_and_a_recording_are_compared_only_from_the_first_step(
             )  # fmt: skip
 
 
-def test_a_truncated_profile_is_shown_and_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_profile_is_shown_and_not_judged(run: Run) -> None:
     Path("a.yaml").write_text(PROFILE)
     Path("b.yaml").write_text(PROFILE[: PROFILE.index('- step: "End"')])
-    code, out, err = run(capsys, "a.yaml", "b.yaml")
+    code, out, err = run("a.yaml", "b.yaml")
     assert (code, err) == (0, "")
     assert "new   b.yaml (has no end: the file is cut, or its process was killed)\n" in out
-    code, _, err = run(capsys, "a.yaml", "b.yaml", "--fail-over", "duration=20%")
-    assert (code, err) == (
-        3,
-        "otel-quant: not comparable: new: b.yaml has no end: the file is cut, or its process was "
-        "killed\n",
+    assert why_not(run, "a.yaml", "b.yaml", "--fail-over", "duration=20%") == (
+        "new: b.yaml has no end: the file is cut, or its process was killed"
     )
     Path("b.yaml").write_text(PROFILE[: PROFILE.index("# Metric Definitions")])
-    code, _, err = run(capsys, "a.yaml", "b.yaml", "--fail-over", "duration=20%")
-    assert (code, err) == (
-        3,
-        "otel-quant: not comparable: new: b.yaml could not be read whole: the file has no end\n",
+    assert why_not(run, "a.yaml", "b.yaml", "--fail-over", "duration=20%") == (
+        "new: b.yaml could not be read whole: the file has no end"
     )
 
 
-def test_a_recording_whose_events_cannot_be_read_is_not_judged(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_recording_whose_events_cannot_be_read_is_not_judged(run: Run) -> None:
     record(Path("base"))
     record(Path("new"))
     [events] = Path("new").glob("events.*.jsonl")
     events.unlink()
     os.mkfifo(events)
-    code, _, err = run(capsys, "base", "new", "--fail-over", "duration=20%")
-    why = f"new could not be read whole: {events.name} cannot be read: not a regular file"
-    assert (code, err) == (3, f"otel-quant: not comparable: new: {why}\n")
+    assert why_not(run, "base", "new", "--fail-over", "duration=20%") == (
+        f"new: new could not be read whole: {events.name} cannot be read: not a regular file"
+    )
 
 
 SCRIPTS = "script quantize.py in base, export.py in new (--force compares them all the same)"
@@ -591,51 +531,33 @@ SCRIPTS = "script quantize.py in base, export.py in new (--force compares them a
         ({"process.command_line": "python quantize.py --samples 64"}, "memory.peak=10%", ""),
         ({"process.command_line": "python3 /build/quantize.py"}, "memory.peak=10%", ""),
         ({"host.name": "build-8"}, "duration=20%", ""),
-        (
-            {"host.cpu.model.name": "Xeon"},
-            "duration=20%",
-            "CPU EPYC in base, Xeon in new (--force compares them all the same)",
-        ),
+        ({"host.cpu.model.name": "Xeon"}, "duration=20%",
+         "CPU EPYC in base, Xeon in new (--force compares them all the same)"),
         ({"host.cpu.model.name": "Xeon"}, "memory.peak=10%", ""),
-        (
-            {"quant.host.cpu_count": 64},
-            "memory.peak=10%",
-            "CPUs 8 in base, 64 in new (--force compares them all the same)",
-        ),
+        ({"quant.host.cpu_count": 64}, "memory.peak=10%", "CPUs 8 in base, 64 in new (--force compares them all the same)"),
         ({"quant.libraries": ["onnxruntime 1.21.0"]}, "disk.write=10%", ""),
-        (
-            {"quant.libraries": ["onnxruntime 1.21.0"]},
-            "memory.peak=10%",
-            "onnxruntime 1.20.1 in base, 1.21.0 in new (--force compares them all the same)",
-        ),
-        (
-            {"quant.memory.limit": 8 << 30},
-            "duration=20%",
-            "limit of memory 17.2 GB in base, 8.59 GB in new (--force compares them all the same)",
-        ),
+        ({"quant.libraries": ["onnxruntime 1.21.0"]}, "memory.peak=10%",
+         "onnxruntime 1.20.1 in base, 1.21.0 in new (--force compares them all the same)"),
+        ({"quant.memory.limit": 8 << 30}, "duration=20%",
+         "limit of memory 17.2 GB in base, 8.59 GB in new (--force compares them all the same)"),
         ({"quant.memory.limit": (16 << 30) - 4096}, "duration=20%", ""),
     ],
-)
+)  # fmt: skip
 def test_unlike_runs_are_compared_only_in_unaffected_values_unless_forced(
-    capsys: pytest.CaptureFixture[str], origin: dict[str, Any], limit: str, said: str
+    run: Run, origin: dict[str, Any], limit: str, said: str
 ) -> None:
     record(Path("base"), origin={"quant.memory.limit": 16 << 30})
     record(Path("new"), origin={"quant.memory.limit": 16 << 30, **origin})
-    code, _, err = run(capsys, "base", "new", "--fail-over", limit)
+    code, _, err = run("base", "new", "--fail-over", limit)
     expected = f"otel-quant: not comparable: {limit}: {said}\n" if said else ""
     assert (code, err) == (3 if said else 0, expected)
     if said and "model" not in limit:
-        assert run(capsys, "base", "new", "--fail-over", limit, "--force")[0] == 0
+        assert run("base", "new", "--fail-over", limit, "--force")[0] == 0
 
 
-def test_runs_without_a_common_step_are_of_different_programs(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_runs_without_a_common_step_are_of_different_programs(run: Run) -> None:
     Path("a.yaml").write_text(PROFILE)
     Path("b.yaml").write_text(PROFILE.replace("Calibration", "Export ONNX"))
-    code, _, err = run(capsys, "a.yaml", "b.yaml", "--fail-over", "duration=20%")
-    assert (code, err) == (
-        3,
-        "otel-quant: not comparable: total: duration=20%: no step is in both: these are runs of "
-        "different programs\n",
+    assert why_not(run, "a.yaml", "b.yaml", "--fail-over", "duration=20%") == (
+        "total: duration=20%: no step is in both: these are runs of different programs"
     )

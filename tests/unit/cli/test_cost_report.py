@@ -1,4 +1,4 @@
-"""``otel-quant cost``: its whole output, in each format."""
+"""``otel-quant cost``: its whole output, in each format; modules, tensors, names in shapes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import textwrap
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 
 from otel_quant.cost.graph import runtime_here
-from tests.unit.cli.costed_models import HOSTILE, IN_CSV, printed, save
+from tests.fixtures.commands import Commands
+from tests.unit.cli.costed_models import HOSTILE, IN_CSV, Cost, save
 
 FLAT = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -60,28 +63,26 @@ nodes                          4
 
 
 @pytest.mark.usefixtures("two_models")
-def test_a_model_is_printed_in_ten_lines_or_as_the_requested_table(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert printed(capsys, "float.onnx") == SUMMARY
+def test_a_model_is_printed_in_ten_lines_or_as_the_requested_table(cost: Cost) -> None:
+    assert cost("float.onnx") == SUMMARY
     head = SUMMARY[: SUMMARY.index("\n\n") + 2]
     for by, table in (("node", NODES), ("op", OPERATORS), ("total", TOTAL)):
-        assert printed(capsys, "float.onnx", "--by", by) == head + table
+        assert cost("float.onnx", "--by", by) == head + table
     save(Path("flat.onnx"), FLAT, {})
-    total = printed(capsys, "flat.onnx", "--by", "total").splitlines()
+    total = cost("flat.onnx", "--by", "total").splitlines()
     assert {"MACs                           0", "parameters                     0"} <= {*total}
-    first = printed(capsys, "float.onnx", "--sort", "memory", "--top", "1").splitlines()[-1]
+    first = cost("float.onnx", "--sort", "memory", "--top", "1").splitlines()[-1]
     assert first == "largest node 1  head (MatMul): 640 MACs (25.64 %), 2.60 kB"
 
 
 @pytest.mark.usefixtures("two_models")
-def test_csv_has_one_line_per_node_with_plain_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_has_one_line_per_node_with_plain_numbers(cost: Cost) -> None:
     header = (
         "model,node,op,macs,macs_share,backward_macs,memory_bytes,memory_share,intensity,params,"
         "params_share,"
         "input,output\n"
     )
-    assert printed(capsys, "float.onnx", "--format", "csv", error=IN_CSV) == header + (
+    assert cost("float.onnx", "--format", "csv", error=IN_CSV) == header + (
         "float.onnx,stem,Conv,1792,0.717948717949,3520,704,0.184486373166,1.21739130435,112,0.148936170213,1x3x8x8,1x4x4x4\n"
         "float.onnx,head,MatMul,640,0.25641025641,1280,2600,0.681341719078,0.224089635854,640,0.851063829787,1x64,1x10\n"
         "float.onnx,act,Relu,64,0.025641025641,64,256,0.0670859538784,0.125,0,0,1x4x4x4,1x4x4x4\n"
@@ -90,16 +91,14 @@ def test_csv_has_one_line_per_node_with_plain_numbers(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.usefixtures("two_models")
-def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> None:
-    by_op = printed(
-        capsys, "float.onnx", "--format", "csv", "--by", "op", "--top", "1", error=IN_CSV
-    )
+def test_csv_of_operators_and_of_models(cost: Cost) -> None:
+    by_op = cost("float.onnx", "--format", "csv", "--by", "op", "--top", "1", error=IN_CSV)
     assert by_op == (
         "model,op,nodes,macs,macs_share,backward_macs,memory_bytes,memory_share,intensity,params,"
         "params_share\n"
         "float.onnx,Conv,1,1792,0.717948717949,3520,704,0.184486373166,1.21739130435,112,0.148936170213\n"
     )
-    by_model = printed(capsys, "float.onnx", "--format", "csv", "--by", "total", error=IN_CSV)
+    by_model = cost("float.onnx", "--format", "csv", "--by", "total", error=IN_CSV)
     assert by_model == (
         "model,macs,macs_contraction,backward_macs,params,weight_bytes,file_bytes,memory_bytes,"
         "peak_activation_bytes,max_memory_node,max_memory_node_bytes,precision,expected_precision,nodes,"
@@ -111,48 +110,36 @@ def test_csv_of_operators_and_of_models(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.usefixtures("two_models")
-def test_memory_is_counted_for_fused_kernels_unless_the_file_view_is_requested(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_memory_is_counted_for_fused_kernels_unless_the_file_view_is_requested(cost: Cost) -> None:
     models = ("float.onnx", "quantized.onnx", "--format", "json")
     for options, view, memory in (((), "fused", 1965), (("--view", "file"), "file", 2221),
                                   (("--rules", "onnx_tool"), "file", 4776)):  # fmt: skip
-        document = json.loads(printed(capsys, *models, *options))
+        document = json.loads(cost(*models, *options))
         assert document["models"][1]["view"] == view
         assert document["models"][1]["total"]["memory_bytes"] == memory
         assert document["comparison"][0]["memory_bytes"]["after"] == memory
 
 
 @pytest.mark.usefixtures("two_models")
-def test_the_documentation_shows_the_printed_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_documentation_shows_the_printed_output(cost: Cost) -> None:
     page = (Path(__file__).parents[3] / "docs" / "cost.md").read_text()
 
     example = page.partition("```json\n")[2].partition("```")[0]
-    assert example == printed(capsys, "float.onnx", "--format", "json")
-    comparison = printed(capsys, "float.onnx", "quantized.onnx", "--by", "total")
+    assert example == cost("float.onnx", "--format", "json")
+    comparison = cost("float.onnx", "quantized.onnx", "--by", "total")
     table = comparison[comparison.index("float.onnx -> ") :]
     assert textwrap.indent(table, "    ") in page
 
 
-def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(cost: Cost) -> None:
     save(Path("m.onnx"), HOSTILE, {})
 
-    (model,) = json.loads(printed(capsys, "m.onnx", "--format", "json"))["models"]
+    (model,) = json.loads(cost("m.onnx", "--format", "json"))["models"]
     assert model["nodes"][1] == {
-        "name": "second",
-        "op_type": "custom:Odd",
-        "macs": None,
-        "params": 0,
-        "memory_bytes": None,
-        "moved_bytes": None,
-        "intensity": None,
-        "inputs": [[2, 3]],
-        "outputs": [None],
+        "name": "second", "op_type": "custom:Odd", "macs": None, "params": 0, "memory_bytes": None,
+        "moved_bytes": None, "intensity": None, "inputs": [[2, 3]], "outputs": [None],
         "unknown_reason": "node 'second' (custom:Odd): no rule is known for this operator",
-    }
+    }  # fmt: skip
     assert model["uncosted_ops"] == {"custom:Odd": 1}
     assert model["unknown_nodes"] == [
         {
@@ -162,11 +149,11 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
             "reason": "node 'second' (custom:Odd): no rule is known for this operator",
         }
     ]
-    assert [printed(capsys, "m.onnx", "--by", by).splitlines()[-1] for by in ("node", "op")] == [
+    assert [cost("m.onnx", "--by", by).splitlines()[-1] for by in ("node", "op")] == [
         "second  custom:Odd     ?       -              ?         ?       -       ?       0  -    2x3  ?",
         "custom:Odd      1     ?       -              ?         ?       -       ?       0  -",
     ]
-    lines = printed(capsys, "m.onnx").splitlines()
+    lines = cost("m.onnx").splitlines()
     assert lines[-1] == "largest node 2        second (custom:Odd): ? MACs, ?"
     assert lines[-4].startswith("nodes without a rule  custom:Odd 1")
 
@@ -184,20 +171,18 @@ def test_an_unknown_shape_is_null_in_json_and_a_question_mark_in_tables(
     ],
 )
 def test_nodes_are_in_the_requested_order(
-    arguments: tuple[str, ...], order: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], order: list[str], cost: Cost
 ) -> None:
-    out = printed(capsys, "float.onnx", "--format", "csv", *arguments, error=IN_CSV)
+    out = cost("float.onnx", "--format", "csv", *arguments, error=IN_CSV)
     lines = out.splitlines()[1:]
     assert [line.split(",")[1] for line in lines] == order
 
 
 @pytest.mark.usefixtures("two_models")
 @pytest.mark.parametrize("form", ["table", "csv", "json"])
-def test_an_overridden_length_is_in_every_format(
-    form: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_overridden_length_is_in_every_format(form: str, cost: Cost) -> None:
     arguments = ("--input", "image=1x3x16x8", "--by", "total", "--format", form)
-    out = printed(capsys, "float.onnx", *arguments)
+    out = cost("float.onnx", *arguments)
     assert {
         "table": "\noverridden image[2] = 16 (model: 8)\n\n",
         "csv": ",image[2] = 16 (model: 8),MatMul 1,",
@@ -206,21 +191,19 @@ def test_an_overridden_length_is_in_every_format(
 
 
 @pytest.mark.usefixtures("two_models")
-def test_shares_and_totals_include_nodes_that_are_not_shown(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    whole = json.loads(printed(capsys, "float.onnx", "--format", "json"))["models"][0]
-    cut = json.loads(
-        printed(capsys, "float.onnx", "--format", "json", "--top", "1", "--sort", "memory")
-    )["models"][0]
+def test_shares_and_totals_include_nodes_that_are_not_shown(cost: Cost) -> None:
+    whole = json.loads(cost("float.onnx", "--format", "json"))["models"][0]
+    cut = json.loads(cost("float.onnx", "--format", "json", "--top", "1", "--sort", "memory"))[
+        "models"
+    ][0]
 
     assert [node["name"] for node in cut["nodes"]] == ["head"]
     assert {**cut, "nodes": whole["nodes"]} == whole
 
 
 @pytest.mark.usefixtures("two_models")
-def test_a_second_model_is_compared_with_the_first(capsys: pytest.CaptureFixture[str]) -> None:
-    document = json.loads(printed(capsys, "float.onnx", "quantized.onnx", "--format", "json"))
+def test_a_second_model_is_compared_with_the_first(cost: Cost) -> None:
+    document = json.loads(cost("float.onnx", "quantized.onnx", "--format", "json"))
     assert document["comparison"] == [
         {
             "baseline": "float.onnx",
@@ -249,11 +232,9 @@ def test_a_second_model_is_compared_with_the_first(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.usefixtures("two_models")
-def test_a_comparison_without_the_models_is_printed_in_every_format(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_comparison_without_the_models_is_printed_in_every_format(cost: Cost) -> None:
     models = ("float.onnx", "quantized.onnx")
-    table = printed(capsys, *models, "--by", "comparison")
+    table = cost(*models, "--by", "comparison")
     types = "float32 72.97 %, int8 27.03 %"
     assumed = (
         "float.onnx: assumed N = 1: --dim N=1 sets it\n"
@@ -263,9 +244,8 @@ def test_a_comparison_without_the_models_is_printed_in_every_format(
     )
     assert table.startswith(f"float.onnx -> quantized.onnx (view: fused)\n{assumed}\n")
     table = table.replace(assumed, "")
-    assert printed(capsys, *models, "--by", "total").endswith(f"\n{table}")
-    rows = printed(
-        capsys, *models, "--by", "comparison", "--format", "csv",
+    assert cost(*models, "--by", "total").endswith(f"\n{table}")
+    rows = cost(*models, "--by", "comparison", "--format", "csv",
         error=IN_CSV + IN_CSV.replace("float", "quantized"),
     )  # fmt: skip
     assert (
@@ -288,4 +268,143 @@ float.onnx,quantized.onnx,precision.int8,0,0.27027027027,
 float.onnx,quantized.onnx,expected_precision.float32,1,0.72972972973,
 float.onnx,quantized.onnx,expected_precision.int8,0,0.27027027027,
 """
+    )
+
+
+MODEL = """
+<ir_version: 10, opset_import: ["": 17, "my": 1]>
+g (float[2, 3] x, float[3, 4] w, float[4, 5] v) => (float[2, 5] y) {
+  ["/encoder/layer.0/MatMul"] a = MatMul (x, w)
+  ["/encoder/layer.0/act/Relu"] b = Relu (a)
+  ["/head/MatMul"] c = MatMul (b, v)
+  ["Relu_3"] y = Relu (c)
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _model() -> None:
+    write(MODEL)
+
+
+def write(text: str) -> None:
+    Path("m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+
+
+def test_modules_are_a_tree_with_the_sums_of_their_content(command: Commands) -> None:
+    assert command("cost", "m.onnx", "--by", "module") == (
+        0,
+        """\
+m.onnx (rules: corrected, view: fused)
+
+MODULE       NODES  MACS      %  BACKWARD MACS  MEMORY B      %  MACS/B  PARAMS  %
+-----------  -----  ----  -----  -------------  --------  -----  ------  ------  -
+encoder          2    32  39.02             56        64  44.44    0.19       0  -
+  layer.0        2    32  39.02             56        64  44.44    0.19       0  -
+    act          1     8   9.76              8        32  22.22    0.12       0  -
+head             1    40  48.78             80        40  27.78    0.26       0  -
+(no module)      1    10  12.20             10        40  27.78    0.12       0  -
+""",
+        "",
+    )
+
+
+def test_modules_are_sorted_among_their_siblings_and_have_paths_in_csv_and_json(
+    command: Commands,
+) -> None:
+    _, out, _ = command(
+        "cost", "m.onnx", "--by", "module", "--sort", "macs", "--top", "4", "--format", "csv"
+    )
+    assert [line.split(",")[1:4] for line in out.splitlines()] == [
+        ["module", "nodes", "macs"],
+        ["head", "1", "40"],
+        ["encoder", "2", "32"],
+        ["encoder/layer.0", "2", "32"],
+        ["encoder/layer.0/act", "1", "8"],
+    ]
+    _, out, _ = command("cost", "m.onnx", "--by", "module", "--top", "1", "--format", "json")
+    assert json.loads(out)["models"][0]["modules"] == [
+        {
+            "module": "encoder", "nodes": 2, "macs": 32, "params": 0, "memory_bytes": 64,
+            "intensity": 32 / (4 * (6 + 12 + 8) + 4 * (8 + 8)),
+        },
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "modules"),
+    [
+        ("model.layers.0.Add", ["model", "  layers", "    0"]),
+        ("/".join(["a"] * 40), ["  " * depth + "a" for depth in range(32)]),
+        ("//a///b", ["a"]),
+        ("/", ["(no module)"]),
+    ],
+)
+def test_module_names_of_any_form_make_a_tree(
+    name: str, modules: list[str], command: Commands
+) -> None:
+    write(f"""
+        <ir_version: 10, opset_import: ["": 17]> g (float[2] x) => (float[2] y)
+        {{ ["{name}"] y = Relu (x) }}
+    """)
+    _, out, _ = command("cost", "m.onnx", "--by", "module")
+    lines = out.splitlines()[4:]
+    assert [line[: len(module)] for line, module in zip(lines, modules, strict=True)] == modules
+
+
+def test_tensors_have_type_shape_and_node(command: Commands) -> None:
+    assert command("cost", "m.onnx", "--by", "tensor", "--top", "3") == (
+        0,
+        """\
+m.onnx (rules: corrected, view: fused)
+
+TENSOR  TYPE     SHAPE  BYTES  NODE
+------  -------  -----  -----  -------------------------
+a       float32  2x4       32  /encoder/layer.0/MatMul
+b       float32  2x4       32  /encoder/layer.0/act/Relu
+c       float32  2x5       40  /head/MatMul
+(1 more)
+""",
+        "",
+    )
+    _, out, _ = command(
+        "cost", "m.onnx", "--by", "tensor", "--sort", "memory", "--top", "1", "--format", "csv"
+    )
+    assert out == "model,tensor,dtype,shape,bytes,node\nm.onnx,c,float32,2x5,40,/head/MatMul\n"
+    _, out, _ = command("cost", "m.onnx", "--by", "tensor", "--format", "json")
+    assert json.loads(out)["models"][0]["tensors"][-1] == {
+        "name": "y", "dtype": "float32", "shape": [2, 5], "bytes": 40, "node": "Relu_3",
+    }  # fmt: skip
+
+
+def test_names_in_a_shape_are_set_with_dim(command: Commands) -> None:
+    write("""
+        <ir_version: 10, opset_import: ["": 17]> g (float[a, b, c] x) => (float[a, b, c] y)
+        { y = Relu (x) }
+    """)
+    given = ("m.onnx", "--input", "x:1xhxw", "--dim", "h=3")
+    code, out, _ = command("cost", *given, "--dim", "w=5", "--format", "json", "--strict")
+    assert (code, json.loads(out)["models"][0]["nodes"][0]["inputs"]) == (0, [[1, 3, 5]])
+    assert command("cost", *given) == (
+        1,
+        "",
+        "otel-quant: input shape: 'x' has a length 'w', which is not given (--input 'x:1xhxw'); "
+        "expected --dim w=LENGTH as well\n",
+    )
+
+
+def test_an_excluded_operator_is_left_out_of_sums_and_named_first(command: Commands) -> None:
+    code, out, _ = command("cost", "m.onnx", "--by", "op", "--exclude", "Relu")
+    assert (code, out.splitlines()[1]) == (0, "excluded Relu 2")
+    assert "Relu" not in out.split("\n", 2)[2]
+    _, out, _ = command("cost", "m.onnx", "--exclude", "MatMul", "--format", "json")
+    (model,) = json.loads(out)["models"]
+    assert model["excluded"] == {"MatMul": 2}
+    assert model["total"] == {
+        "macs": 18, "macs_contraction": 0, "backward_macs": 18, "params": 0, "weight_bytes": 0,
+        "memory_bytes": 72, "peak_activation_bytes": 4 * (6 + 12 + 20 + 8),
+    }  # fmt: skip
+    assert command("cost", "m.onnx", "--exclude", "Conv", "--by", "total")[::2] == (
+        1,
+        "otel-quant: --exclude: no model has an operator 'Conv'; expected one that --by op lists\n",
     )

@@ -6,14 +6,16 @@ import csv
 import json
 import re
 import textwrap
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from otel_quant.cli import main
 from otel_quant.cost.estimate import METHODS, estimate, methods, read
+from tests.fixtures.commands import Commands
 from tests.unit.cli.costed_models import installed, save
 
 NET = """
@@ -24,19 +26,22 @@ net (float[N, 256] x) => (float[N, 256] y) {
 """
 
 
-@pytest.fixture
-def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+Estimates = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path / "net.onnx", NET, {"w": np.ones((256, 256), np.float32)})
-    monkeypatch.chdir(tmp_path)
     installed(monkeypatch, tmp_path, "onnxruntime", "quark")
-    return "net.onnx"
 
 
-def test_an_estimate_without_a_method_has_a_line_for_each_method(
-    net: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["estimate", net, "--dim", "N=1024", "--limit", "100MB"]) == 0
-    model, table = capsys.readouterr().out.split("\n\n")
+@pytest.fixture
+def estimates(command: Commands) -> Estimates:
+    return partial(command.output, "estimate", "net.onnx")
+
+
+def test_an_estimate_without_a_method_has_a_line_for_each_method(estimates: Estimates) -> None:
+    model, table = estimates("--dim", "N=1024", "--limit", "100MB").split("\n\n")
     assert [line.split("  ")[0] for line in model.splitlines()] == [
         "net.onnx", "weights", "inputs of a sample", "activations of a sample",
     ]  # fmt: skip
@@ -45,16 +50,12 @@ def test_an_estimate_without_a_method_has_a_line_for_each_method(
 
 
 def test_possible_torch_imports_and_missing_libraries_make_the_answer_perhaps(
-    net: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, estimates: Estimates
 ) -> None:
     def answers(limit: str, *names: str) -> tuple[list[str], list[str]]:
         with monkeypatch.context() as patch:
             installed(patch, tmp_path / "-".join(names), *names)
-            assert main(["estimate", net, "--format", "json", "--limit", limit]) == 0
-        found = json.loads(capsys.readouterr().out)
+            found = json.loads(estimates("--format", "json", "--limit", limit))
         fits = {each["library"]: each["fits"] for each in found["estimates"]}
         return [fits["onnxruntime"], fits["quark"]], found["notes"][1:]
 
@@ -66,13 +67,10 @@ def test_possible_torch_imports_and_missing_libraries_make_the_answer_perhaps(
     assert answers("2GB", "onnxruntime") == (["yes", "perhaps"], [away])
 
 
-def test_the_table_names_the_source_of_each_figure(
-    net: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_names_the_source_of_each_figure(estimates: Estimates) -> None:
     options = ("--dim", "N=1024", "--samples", "512", "--limit", "1.07GB")
     wanted = ("--method", "onnxruntime:MinMax", "--method", "onnxruntime:Percentile")
-    assert main(["estimate", net, *options, *wanted]) == 0
-    assert capsys.readouterr().out == textwrap.dedent("""\
+    assert estimates(*options, *wanted) == textwrap.dedent("""\
         net.onnx
         weights                      262 kB
         inputs of a sample           1.05 MB
@@ -85,68 +83,56 @@ def test_the_table_names_the_source_of_each_figure(
         onnxruntime:MinMax               yes      512  91.3 MB   73.1 MB   100 MB  262 kB  libraries
         onnxruntime:Percentile            no      512  2.23 GB   1.79 GB  2.46 GB  262 kB  activations kept
 
-        onnxruntime: all 2 methods
-        memory: libraries     84.0 MB: assumed: as measured with onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64
-        memory: model copies  1.05 MB: 4 x 262 kB of weights: the model that is quantized, the one that is calibrated, and its session: twice while it is opened
-        memory: session       2.10 MB: largest sum of activations that one run holds at once
-        disk: model files     262 kB: 1 x 262 kB of weights: MODEL-inferred.onnx beside the model, then augmented_model.onnx
-
         onnxruntime:MinMax
+        memory: libraries         84.0 MB: assumed: as measured with onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64
+        memory: model copies      1.05 MB: 4 x 262 kB of weights: the model that is quantized, the one that is calibrated, and its session: twice while it is opened
+        memory: session           2.10 MB: largest sum of activations that one run holds at once
         memory: activations kept  4.19 MB: 2 samples x 2.10 MB of 2 calibrated tensors
+        disk: model files         262 kB: 1 x 262 kB of weights: MODEL-inferred.onnx beside the model, then augmented_model.onnx
 
         onnxruntime:Percentile
+        memory: libraries             84.0 MB: assumed: as measured with onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64
+        memory: model copies          1.05 MB: 4 x 262 kB of weights: the model that is quantized, the one that is calibrated, and its session: twice while it is opened
+        memory: session               2.10 MB: largest sum of activations that one run holds at once
         memory: activations kept      1.07 GB: 512 samples x 2.10 MB of 2 calibrated tensors
         memory: values of one tensor  1.07 GB: 2 copies x 512 samples x 1.05 MB of the largest calibrated tensor
         memory: histograms            49.2 kB: 2 calibrated tensors x 2,048 bins x 12 B
+        disk: model files             262 kB: 1 x 262 kB of weights: MODEL-inferred.onnx beside the model, then augmented_model.onnx
         """)
 
 
-def test_a_limit_in_gib_is_answered_in_gib(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_in_gib_is_answered_in_gib(estimates: Estimates) -> None:
     options = ("--dim", "N=1024", "--samples", "512", "--limit", "1GiB")
-    assert main(["estimate", net, *options, "--method", "onnxruntime:Percentile"]) == 0
-    out = capsys.readouterr().out
+    out = estimates(*options, "--method", "onnxruntime:Percentile")
     assert "no      512  2.08 GiB  1.66 GiB  2.29 GiB  256 KiB  activations kept" in out
     assert not re.search(r"[0-9] [kMG]?B(?!/)", out.replace("x 12 B", "").replace(" 4 B", ""))
 
 
-def test_json_has_every_figure_in_bytes(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_figure_in_bytes(estimates: Estimates) -> None:
     options = ("--dim", "N=4", "--samples", "3", "--limit", "90000000", "--format", "json")
-    assert main(["estimate", net, "--method", "onnxruntime:MinMax", *options]) == 0
-    model, [method] = read(net, dims={"N": 4}), methods(["onnxruntime:MinMax"])
+    model, [method] = read("net.onnx", dims={"N": 4}), methods(["onnxruntime:MinMax"])
     found = estimate(model, method, 3)
     assert found.peak == 84_000_000 + 4 * 262_144 + 8192 + 2 * 8192
-    assert json.loads(capsys.readouterr().out) == {
-        "schema": 1,
-        "model": net,
-        "weight_bytes": 262_144,
-        "input_bytes": 4096,
-        "input_shapes": {"x": [4, 256]},
-        "notes": [],
-        "unsized_tensors": 0,
+    assert json.loads(estimates("--method", "onnxruntime:MinMax", *options)) == {
+        "schema": 1, "model": "net.onnx", "weight_bytes": 262_144, "input_bytes": 4096,
+        "input_shapes": {"x": [4, 256]}, "notes": [], "unsized_tensors": 0,
         "layers": {name: asdict(layer) for name, layer in model.layers.items()},
         "limit_bytes": 90_000_000,
         "estimates": [
             {
-                "library": "onnxruntime",
-                "method": "MinMax",
-                "samples": 3,
-                "probed_samples": 0,
-                "peak_bytes": found.peak,
-                "lowest_bytes": found.lowest,
-                "highest_bytes": found.highest,
-                "disk_bytes": 262_144,
-                "fits": "perhaps",
+                "library": "onnxruntime", "method": "MinMax", "samples": 3, "probed_samples": 0,
+                "peak_bytes": found.peak, "lowest_bytes": found.lowest,
+                "highest_bytes": found.highest, "disk_bytes": 262_144, "fits": "perhaps",
                 "memory": [asdict(figure) for figure in found.memory],
                 "disk": [asdict(figure) for figure in found.disk],
-            }
+            },
         ],
-    }
+    }  # fmt: skip
 
 
-def test_csv_has_a_line_for_each_figure(net: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_has_a_line_for_each_figure(estimates: Estimates) -> None:
     options = ("--method", "onnxruntime:MinMax", "--format", "csv", "--dim", "N=4")
-    assert main(["estimate", net, *options, "--limit", "1TB"]) == 0
-    rows = list(csv.reader(capsys.readouterr().out.splitlines()))
+    rows = list(csv.reader(estimates(*options, "--limit", "1TB").splitlines()))
     peak = 84_000_000 + 4 * 262_144 + 8192 + 2 * 8192
     assert [row[3:7] for row in rows] == [
         ["kind", "figure", "bytes", "fits"],
@@ -166,71 +152,30 @@ def test_csv_has_a_line_for_each_figure(net: str, capsys: pytest.CaptureFixture[
     ("text", "size"),
     [("16GiB", 16 << 30), ("1.5 g", 1_500_000_000), ("500MB", 500_000_000), ("4096", 4096)],
 )
-def test_a_limit_has_binary_or_decimal_units(
-    net: str, capsys: pytest.CaptureFixture[str], text: str, size: int
-) -> None:
+def test_a_limit_has_binary_or_decimal_units(estimates: Estimates, text: str, size: int) -> None:
     options = ("--limit", text, "--format", "json", "--method", "quark:MinMax")
-    assert main(["estimate", net, *options]) == 0
-    assert json.loads(capsys.readouterr().out)["limit_bytes"] == size
+    assert json.loads(estimates(*options))["limit_bytes"] == size
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "message"),
+    ("arguments", "code", "problem"),
     [
-        (
-            ("--method", "Median"),
-            2,
-            "otel-quant: --method: 'Median' is no calibration method; expected one of onnxruntime:MinMax, "
-            "onnxruntime:Entropy, onnxruntime:Percentile, onnxruntime:Distribution, quark:MinMax, "
-            "quark:NonOverflow, quark:Entropy, quark:Percentile, quark:Distribution, "
-            "quark:LayerWisePercentile, quark:MinMSE, or only the part before or behind the colon\n",
-        ),
-        (
-            ("--dim", "M=3"),
-            2,
-            "otel-quant: --dim: net.onnx has no dimension 'M'; expected a name that otel-quant cost "
-            "lists\n",
-        ),
-        (
-            ("--input", "x"),
-            2,
-            "otel-quant: --input: 'x' is not understood; expected name=1x3x224x224 or "
-            "name:f32:1x3x224x224[:values]\n",
-        ),
+        (("net.onnx", "--method", "Median"), 2,
+         "--method: 'Median' is no calibration method; expected one of onnxruntime:MinMax, "
+         "onnxruntime:Entropy, onnxruntime:Percentile, onnxruntime:Distribution, quark:MinMax, "
+         "quark:NonOverflow, quark:Entropy, quark:Percentile, quark:Distribution, "
+         "quark:LayerWisePercentile, quark:MinMSE, or only the part before or behind the colon"),
+        (("net.onnx", "--dim", "M=3"), 2, "--dim: net.onnx has no dimension 'M'; expected a name that otel-quant cost lists"),
+        (("net.onnx", "--input", "x"), 2,
+         "input shape: 'x' is not understood; expected name=1x3x224x224 or name:f32:1x3x224x224[:values]"),
+        (("none.onnx",), 1, "none.onnx: cannot be opened: No such file or directory; expected an ONNX file"),
+        (("net.onnx", "--limit", "much"), 2, "argument --limit: 'much' is not a size such as 16GiB, 500MB or 1.5T"),
+        (("net.onnx", "--samples", "0"), 2, "argument --samples: '0' is not a number of samples from 1 to 1000000000000"),
     ],
 )  # fmt: skip
 def test_invalid_arguments_are_rejected_in_one_line(
-    net: str,
-    capsys: pytest.CaptureFixture[str],
-    options: tuple[str, ...],
-    code: int,
-    message: str,
+    arguments: tuple[str, ...], code: int, problem: str, command: Commands
 ) -> None:
-    assert main(["estimate", net, *options]) == code
-    assert capsys.readouterr().err == message
-
-
-@pytest.mark.parametrize(
-    ("option", "problem"),
-    [
-        (("--limit", "much"), "'much' is not a size such as 16GiB, 500MB or 1.5T"),
-        (("--samples", "0"), "'0' is not a number of samples from 1"),
-    ],
-)
-def test_a_value_that_is_not_a_size_or_number_is_rejected(
-    net: str, capsys: pytest.CaptureFixture[str], option: tuple[str, str], problem: str
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["estimate", net, *option])
-    assert end.value.code == 2
-    assert capsys.readouterr().err.endswith(f"argument {option[0]}: {problem}\n")
-
-
-def test_a_file_that_is_not_a_model_is_rejected(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "none.onnx"
-    assert main(["estimate", str(path)]) == 1
-    assert capsys.readouterr().err == (
-        f"otel-quant: {path}: cannot be opened: No such file or directory; expected an ONNX file\n"
-    )
+    found, out, err = command("estimate", *arguments)
+    by = "otel-quant estimate: error" if problem.startswith("argument ") else "otel-quant"
+    assert (found, out, err.splitlines()[-1]) == (code, "", f"{by}: {problem}")

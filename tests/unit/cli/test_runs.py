@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from otel_quant.cli import main
 from otel_quant.recordings.model import Ending
+from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.recordings.runs.fleet import GB, write_fleet, write_recording
 
@@ -23,27 +24,32 @@ otel-quant:   runs/nightly/broken: has no manifest.json and no events.<pid>.json
 
 
 @pytest.fixture(autouse=True)
-def _fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _fleet(tmp_path: Path) -> None:
     write_fleet(tmp_path / "runs")
-    monkeypatch.chdir(tmp_path)
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["runs", "runs", *arguments]) == 0
-    shown = capsys.readouterr()
-    assert shown.err == UNREADABLE
-    return shown.out
+Runs = Callable[..., str]
 
 
-def paths(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
-    runs = json.loads(printed(capsys, "--format", "json", *arguments))["runs"]
+@pytest.fixture
+def printed(command: Commands) -> Runs:
+    """Lists the fleet; returns what is printed."""
+
+    def printed(*arguments: str) -> str:
+        code, out, err = command("runs", "runs", *arguments)
+        assert (code, err) == (0, UNREADABLE)
+        return out
+
+    return printed
+
+
+def paths(printed: Runs, *arguments: str) -> list[str]:
+    runs = json.loads(printed("--format", "json", *arguments))["runs"]
     return [run["path"].removeprefix("runs/") for run in runs]
 
 
-def test_each_run_has_a_row_newest_first_and_unreadable_files_are_named(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert printed(capsys) == """\
+def test_each_run_has_a_row_newest_first_and_unreadable_files_are_named(printed: Runs) -> None:
+    assert printed() == """\
 MODEL     METHOD      CONFIG  STATUS     SIZE  ACTIVATIONS        TIME       PEAK  WRITTEN              WHEN  PATH
 --------  ----------  ------  ------  -------  -----------  ----------  ---------  -------  ----------------  --------------------------------
                               ended                             10.0 s     734 MB  1.05 MB  2023-11-14 22:16  runs/quarks/quark_profile.1.yaml
@@ -56,14 +62,13 @@ resnet50  MinMax      XINT8   ended    102 MB       107 MB  1 min 00 s    2.00 G
 
 
 def test_a_failed_child_is_shown_beside_the_status_of_a_successful_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, command: Commands
 ) -> None:
     folder = RecordedFolder(tmp_path / "r", by_launcher=True)
     for pid, error in ((20, None), (21, "ValueError")):
         process = folder.process(pid).begin(0, run=str(pid))
         process.close(process.step("Calibration", 1), 2, error=error)
         process.end(3, error=error)
-        process.gone()
     folder.ended(Ending(time=4, exit_code=0))
     for arguments, said in (
         ((), "ended, 1 failed"),
@@ -71,17 +76,16 @@ def test_a_failed_child_is_shown_beside_the_status_of_a_successful_run(
         (("--where", "failed>1"), "no run"),
         (("--format", "json"), '"failed": 1'),
     ):
-        assert main(["runs", str(tmp_path), *arguments]) == 0
-        assert said in capsys.readouterr().out, arguments
+        assert said in command.output("runs", tmp_path, *arguments), arguments
 
 
 def test_a_table_has_the_models_with_their_sizes_and_the_memory_of_each_method(
-    capsys: pytest.CaptureFixture[str],
+    printed: Runs,
 ) -> None:
     for number, peak in enumerate((3 * GB, 4 * GB)):
         write_recording(Path(f"runs/again/{number}"), method="LayerWisePercentile", peak=peak)
     arguments = ("--rows", "model", "--columns", "calibration.method", "--value", "memory.peak")
-    assert printed(capsys, *arguments) == """\
+    assert printed(*arguments) == """\
 MODEL        SIZE  ACTIVATIONS  (none)  Entropy  LayerWisePercentile   MinMax  Percentile
 --------  -------  -----------  ------  -------  -------------------  -------  ----------
 (none)                          734 MB
@@ -90,10 +94,10 @@ resnet50   102 MB       107 MB                               3.50 GB  2.00 GB
 yolo8     12.0 MB       107 MB                                                    1.00 GB
 memory.peak by model and calibration.method: the median where a cell has several runs, up to 2. 2 runs left out, which did not end well or have no memory.peak.
 """  # fmt: skip
-    assert printed(capsys, *arguments, "--format", "csv", "--where", "model=yolo8") == (
+    assert printed(*arguments, "--format", "csv", "--where", "model=yolo8") == (
         "model,model.size,model.activation_size,Percentile\nyolo8,12000000,107000000,1000000000\n"
     )
-    assert json.loads(printed(capsys, *arguments, "--format", "json", "--where", "status=killed")) == {
+    assert json.loads(printed(*arguments, "--format", "json", "--where", "status=killed")) == {
         "rows": "model",
         "columns": "calibration.method",
         "value": "memory.peak",
@@ -118,7 +122,7 @@ memory.peak by model and calibration.method: the median where a cell has several
 
 
 def test_runs_of_each_library_have_a_row_and_torch_models_have_a_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, command: Commands
 ) -> None:
     for library, model in (
         ("onnxruntime", {"quant.input.path": "m/net.onnx"}),
@@ -128,9 +132,7 @@ def test_runs_of_each_library_have_a_row_and_torch_models_have_a_name(
         process = RecordedFolder(tmp_path / "own" / library).process().begin(0)
         known = {"quant.library.name": library, "quant.memory.peak": len(library) * GB, **model}
         process.end(3, attributes=known)
-        process.gone()
-    assert main(["runs", str(tmp_path / "own"), "--rows", "model"]) == 0
-    _, _, *rows, _ = capsys.readouterr().out.splitlines()
+    _, _, *rows, _ = command.output("runs", tmp_path / "own", "--rows", "model").splitlines()
     assert [row.split() for row in rows] == [
         ["Tiny", "torchao", "7.00", "GB"],
         ["net", "amd-quark", "9.00", "GB"],
@@ -138,8 +140,8 @@ def test_runs_of_each_library_have_a_row_and_torch_models_have_a_name(
     ]
 
 
-def test_any_two_fields_make_a_pivot_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "--rows", "host.name", "--columns", "config.name", "--value", "duration") == """\
+def test_any_two_fields_make_a_pivot_table(printed: Runs) -> None:
+    assert printed("--rows", "host.name", "--columns", "config.name", "--value", "duration") == """\
 host.name  (none)       XINT8
 ---------  ------  ----------
 (none)     50.0 s
@@ -166,15 +168,15 @@ duration by host.name and config.name: the median where a cell has several runs,
     ],
 )  # fmt: skip
 def test_conditions_select_runs(
-    conditions: tuple[str, ...], found: list[str], capsys: pytest.CaptureFixture[str]
+    conditions: tuple[str, ...], found: list[str], printed: Runs
 ) -> None:
     options = [part for condition in conditions for part in ("--where", condition)]
-    assert paths(capsys, *options) == found
+    assert paths(printed, *options) == found
 
 
-def test_a_question_in_gib_is_answered_in_gib(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_question_in_gib_is_answered_in_gib(printed: Runs) -> None:
     chosen = ("--where", "model=resnet50", "--where", "memory.peak>1GiB", "--value", "memory.peak")
-    out = printed(capsys, *chosen, "--format", "markdown")
+    out = printed(*chosen, "--format", "markdown")
     assert "GiB" in out
     assert "GB" not in out
 
@@ -193,55 +195,44 @@ def test_a_question_in_gib_is_answered_in_gib(capsys: pytest.CaptureFixture[str]
     ],
 )  # fmt: skip
 def test_an_unknown_name_or_value_is_a_usage_error(
-    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...], said: str, command: Commands
 ) -> None:
-    assert main(["runs", "runs", *options]) == 2
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", f"otel-quant: {said}\n")
+    assert command("runs", "runs", *options) == (2, "", f"otel-quant: {said}\n")
 
 
-def test_runs_are_sorted_by_any_field_and_runs_without_it_are_last(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_runs_are_sorted_by_any_field_and_runs_without_it_are_last(printed: Runs) -> None:
     known = ["nightly/yolo", "nightly/resnet", "bert/quark_profile.yaml"]
     rest = ["nightly/killed", "bert-cut/named.yaml", "quarks/quark_profile.1.yaml"]
-    assert paths(capsys, "--sort", "model.size")[:3] == known
-    assert sorted(paths(capsys, "--sort", "model.size")[3:]) == sorted(rest)
-    assert paths(capsys, "--sort", "model.size", "--reverse")[:3] == known[::-1]
+    assert paths(printed, "--sort", "model.size")[:3] == known
+    assert sorted(paths(printed, "--sort", "model.size")[3:]) == sorted(rest)
+    assert paths(printed, "--sort", "model.size", "--reverse")[:3] == known[::-1]
 
 
-def test_a_requested_field_is_a_column(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "--format", "csv", "--where", "host.name=node7", "--sort", "cpu.time")
+def test_a_requested_field_is_a_column(printed: Runs) -> None:
+    text = printed("--format", "csv", "--where", "host.name=node7", "--sort", "cpu.time")
     first, *_ = csv.DictReader(io.StringIO(text))
     assert first == {
-        "model": "resnet50",
-        "calibration.method": "MinMax",
-        "config.name": "XINT8",
-        "status": "ended",
-        "model.size": "102400000",
-        "model.activation_size": "107000000",
-        "duration": "60",
-        "memory.peak": "2000000000",
-        "disk.write": "3000000",
-        "when": "2023-11-14T22:13:20Z",
-        "host.name": "node7",
-        "cpu.time": "12.5",
+        "model": "resnet50", "calibration.method": "MinMax", "config.name": "XINT8",
+        "status": "ended", "model.size": "102400000", "model.activation_size": "107000000",
+        "duration": "60", "memory.peak": "2000000000", "disk.write": "3000000",
+        "when": "2023-11-14T22:13:20Z", "host.name": "node7", "cpu.time": "12.5",
         "path": "runs/nightly/resnet",
-    }
+    }  # fmt: skip
 
 
-def test_an_empty_result_prints_that_there_are_no_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "--where", "status=running") == "no run below runs with status=running\n"
+def test_an_empty_result_prints_that_there_are_no_runs(printed: Runs) -> None:
+    assert printed("--where", "status=running") == "no run below runs with status=running\n"
 
 
-def test_a_folder_that_does_not_exist_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["runs", "runs", "nowhere"]) == 1
-    assert capsys.readouterr().err.startswith("otel-quant: ")
+def test_a_folder_that_does_not_exist_is_an_error(command: Commands) -> None:
+    code, _, err = command("runs", "runs", "nowhere")
+    assert code == 1
+    assert err.startswith("otel-quant: ")
 
 
-def test_the_page_has_the_table_and_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_has_the_table_and_the_list(printed: Runs) -> None:
     Path("runs/nightly/killed/report.html").touch()
-    html = printed(capsys, "--format", "html")
+    html = printed("--format", "html")
     assert 'http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;;' in html
     assert '<td title="median of 1 run">734.0</td>' in html
     assert '<td title="median of 1 run">2,000.0</td>' in html

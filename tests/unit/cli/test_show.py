@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from otel_quant.cli import main
 from otel_quant.export.recording.event_file import EXPECTED
 from otel_quant.recordings.profile_reader import Record, parse
+from tests.fixtures.commands import Commands
+from tests.fixtures.profiles import records
 from tests.unit.cli.shown_profiles import (
     COMPLETE,
     COST,
@@ -25,12 +26,8 @@ from tests.unit.cli.shown_profiles import (
     DESCRIBED_TABLE,
     RUN,
     TABLE,
+    Show,
 )
-
-
-def show(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
-    assert main(["show", *map(str, arguments)]) == 0
-    return capsys.readouterr().out
 
 
 @pytest.fixture
@@ -40,40 +37,34 @@ def complete(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_steps_are_shown_as_a_table(complete: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert show(capsys, complete) == TABLE
+def test_the_steps_are_shown_as_a_table(complete: Path, show: Show) -> None:
+    assert show(complete) == TABLE
 
 
-def test_models_are_shown_side_by_side_with_units(
-    complete: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_are_shown_side_by_side_with_units(complete: Path, show: Show) -> None:
     complete.write_text(COMPLETE.partition("\nonnx_model_cost:")[0] + COST)
-    assert show(capsys, complete).partition("\nModel ")[2] == COST_SHOWN.removeprefix("Model ")
+    assert show(complete).partition("\nModel ")[2] == COST_SHOWN.removeprefix("Model ")
 
 
-def test_each_of_several_files_has_its_path_as_heading(
-    complete: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_of_several_files_has_its_path_as_heading(complete: Path, show: Show) -> None:
     other = complete.with_name("q.yaml")
     other.write_text(COMPLETE)
     assert (
-        show(capsys, complete, other)
+        show(complete, other)
         == f"{complete}\n{TABLE}\n{other}\n{TABLE.replace('p.yaml', 'q.yaml')}"
     )
 
 
 def test_a_file_shows_its_distance_to_the_limit_its_source_and_its_end(
-    complete: Path, capsys: pytest.CaptureFixture[str]
+    complete: Path, show: Show
 ) -> None:
     complete.write_text(DESCRIBED)
 
-    assert show(capsys, complete) == DESCRIBED_TABLE
+    assert show(complete) == DESCRIBED_TABLE
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
-def test_run_attributes_of_any_type_are_printed(
-    complete: Path, capsys: pytest.CaptureFixture[str], form: str
-) -> None:
+def test_run_attributes_of_any_type_are_printed(complete: Path, show: Show, form: str) -> None:
     values = ["[1, {a: b}]", "{a: [1]}", "9" * 400, ".nan", "-.inf", '"\\e[2J"', "true", "null"]
     for value in values:
         run = "".join(f"  {key}: {value}\n" for key in RUN)
@@ -81,22 +72,20 @@ def test_run_attributes_of_any_type_are_printed(
         end = f'- step: "a End"\n  error_message: {value}\n  error: {value}\n'
         complete.write_text(f"run:\n{run}\nmemory_usage:\n{records}{end}")
 
-        out = show(capsys, complete, "--format", form)
+        out = show(complete, "--format", form)
         assert not [letter for letter in out if letter not in "\n\xa0" and not letter.isprintable()]
 
 
-def test_json_and_csv_have_the_run_attributes_of_the_file(
-    complete: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_and_csv_have_the_run_attributes_of_the_file(complete: Path, show: Show) -> None:
     complete.write_text(DESCRIBED)
-    [document] = json.loads(show(capsys, complete, "--format", "json"))
+    [document] = json.loads(show(complete, "--format", "json"))
 
     assert document["run"] == RUN
     assert document["onnx_model_cost"] == [
         {"role": "float", "size": 104857600},
         {"role": "quantized", "size": 27262976, "size_ratio": 0.26},
     ]
-    [row] = csv.DictReader(io.StringIO(show(capsys, complete, "--format", "csv")))
+    [row] = csv.DictReader(io.StringIO(show(complete, "--format", "csv")))
     assert row == {
         "file": str(complete),
         **{
@@ -109,10 +98,8 @@ def test_json_and_csv_have_the_run_attributes_of_the_file(
     }
 
 
-def test_json_has_the_same_figures_and_the_rest_of_the_file(
-    complete: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    [document] = json.loads(show(capsys, complete, "--format", "json"))
+def test_json_has_the_same_figures_and_the_rest_of_the_file(complete: Path, show: Show) -> None:
+    [document] = json.loads(show(complete, "--format", "json"))
 
     assert document["steps"][1] == {
         "step": "Calibration",
@@ -153,12 +140,10 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(
     }
 
 
-def test_a_killed_run_shows_its_open_steps_and_last_figures(
-    complete: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_run_shows_its_open_steps_and_last_figures(complete: Path, show: Show) -> None:
     complete.write_text(COMPLETE[: COMPLETE.index('- step: "Calibration End"') + 40])
 
-    assert show(capsys, complete) == (
+    assert show(complete) == (
         "p.yaml has no end record (killed, or still running); last seen after 2.00 s in Calibration.\n"
         "Memory reached at least 210 MB in Model Quantization > Calibration, 0:02 after the start.\n"
         "2 steps took 1.00 s of 2.00 s, most of it Model Quantization: 1.00 s, 100.0 % of it.\n"
@@ -172,17 +157,6 @@ def test_a_killed_run_shows_its_open_steps_and_last_figures(
     )
 
 
-def test_a_run_without_steps_shows_no_steps(
-    complete: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    complete.write_text('memory_usage:\n- step: "Start"\n  timestamp: 100.0\n')
-
-    assert show(capsys, complete) == (
-        "p.yaml has no end record (killed, or still running); last seen after 0 ms.\n"
-        "No step was recorded.\n"
-    )
-
-
 # --- cut, hostile, or none
 
 
@@ -191,7 +165,7 @@ def records_of(text: str) -> list[Record]:
 
 
 def test_a_file_truncated_at_any_byte_shows_its_complete_records(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    show: Show, tmp_path: Path
 ) -> None:
     every = records_of(COMPLETE)
     assert len(every) == 7
@@ -212,11 +186,7 @@ def test_a_file_truncated_at_any_byte_shows_its_complete_records(
     path = tmp_path / "p.yaml"
     for cut in range(97, len(COMPLETE), 97):
         path.write_text(COMPLETE[:cut])
-        assert (
-            "no end record" in (text := show(capsys, path))
-            or "truncated" in text
-            or cut >= undetectable
-        )
+        assert "no end record" in (text := show(path)) or "truncated" in text or cut >= undetectable
 
 
 def test_names_not_escaped_by_quark_are_read_correctly() -> None:
@@ -236,50 +206,27 @@ def test_an_alias_in_a_value_is_not_followed() -> None:
     assert record["metric"] == bomb
 
 
-def test_names_cannot_send_control_codes_to_the_terminal(
-    complete: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    complete.write_text(
-        'memory_usage:\n- step: "\\e]0;owned\\a\\e[2J Start"\n  cpu_memory_mb: 1.0\n'
-        '- step: "\x1b[31mred\u202e Start"\n  cpu_memory_mb: 1.0\n'
-        '\nevil\x1b[1m: "\x9b2J"\n'
-    )
-
-    for form in ("table", "markdown", "csv", "json"):
-        out = show(capsys, complete, "--format", form)
-        blanks = "\n\xa0" if form == "markdown" else "\n"  # the second indents steps
-        assert not [letter for letter in out if letter not in blanks and not letter.isprintable()]
-        assert "red" in out
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"steps: []\n", f"no line 'memory_usage:'; {EXPECTED}"),
         (b"\x00\xff\x80" * 50, f"no line 'memory_usage:'; {EXPECTED}"),
-        (
-            b"",
-            "the file is empty; expected the records of a run, which writes the first as it begins",
-        ),
-        (
-            b"# Quark Profiling Results\n\nmemory_usage:\n",
-            "the file ends before its first checkpoint; expected the records of a run, which "
-            "writes the first as it begins",
-        ),
+        (b"", "the file is empty; expected the records of a run, which writes the first as it begins"),
+        (b"# Quark Profiling Results\n\nmemory_usage:\n",
+         "the file ends before its first checkpoint; expected the records of a run, which "
+         "writes the first as it begins"),
     ],
-)
+)  # fmt: skip
 def test_a_file_without_a_profile_or_checkpoint_is_rejected_with_its_path(
-    content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes, message: str, tmp_path: Path, command: Commands
 ) -> None:
     path = tmp_path / "p.yaml"
     path.write_bytes(content)
 
-    assert main(["show", str(path)]) == 1
-
-    assert capsys.readouterr() == ("", f"otel-quant: {path}: {message}\n")
+    assert command("show", path) == (1, "", f"otel-quant: {path}: {message}\n")
 
 
-@pytest.mark.parametrize("command", ["show", "report", "send", "watch"])
+@pytest.mark.parametrize("name", ["show", "report", "send", "watch"])
 @pytest.mark.parametrize(
     ("path", "message"),
     [
@@ -288,28 +235,9 @@ def test_a_file_without_a_profile_or_checkpoint_is_rejected_with_its_path(
     ],
 )
 def test_every_command_rejects_a_path_without_a_recording(
-    command: str, path: str, message: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    assert main([command, path]) == 1
-    assert capsys.readouterr() == ("", f"otel-quant: {path}: {message}; {EXPECTED}\n")
-
-
-def test_an_invalid_command_line_exits_with_2(
-    capsys: pytest.CaptureFixture[str],
+    name: str, path: str, message: str, command: Commands
 ) -> None:
-    for arguments in ([], ["shew"], ["show"], ["show", "p", "--format", "xml"]):
-        with pytest.raises(SystemExit) as caught:
-            main(arguments)
-        assert caught.value.code == 2
-    assert "usage: otel-quant" in capsys.readouterr().err
-
-
-def test_calling_without_a_command_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([])
-    assert "record a program that quantizes, and print its steps" in capsys.readouterr().err
+    assert command(name, path) == (1, "", f"otel-quant: {path}: {message}; {EXPECTED}\n")
 
 
 def test_a_closed_output_pipe_is_not_an_error(complete: Path) -> None:
@@ -328,23 +256,9 @@ def test_a_closed_output_pipe_is_not_an_error(complete: Path) -> None:
 
 # --- with the reading beside it
 
-KILLED = """\
-# Quark Profiling Results
-
-memory_usage:
-- step: "Start"
-  timestamp: 1700000000.5
-  relative_time_secs: 0.0
-  cpu_memory_mb: 100.0
-- step: "Model Quantization Start"
-  timestamp: 1700000001.5
-  relative_time_secs: 1.0
-  cpu_memory_mb: 101.5
-- step: "Calibration Start"
-  timestamp: 1700000002.5
-  relative_time_secs: 2.0
-  cpu_memory_mb: 153.0
-"""
+KILLED = records(
+    ("Start", 0, 100), ("Model Quantization Start", 1, 101.5), ("Calibration Start", 2, 153)
+)
 MIB = 1 << 20
 READING: dict[str, Any] = {
     "schema": 1,
@@ -353,20 +267,13 @@ READING: dict[str, Any] = {
     "run": "0123456789abcdef",
     "began": 1700000000500000000,
     "attributes": {
-        "process.pid": 4711,
-        "quant.reading.elapsed": 62.0,
-        "quant.reading.memory": round(403.25 * MIB),
-        "quant.reading.memory_peak": round(410.5 * MIB),
-        "quant.reading.gpu_memory": 35 * MIB,
-        "quant.reading.gpu_memory_peak": 40 * MIB,
-        "quant.reading.memory_limit": 8000 * MIB,
+        "process.pid": 4711, "quant.reading.elapsed": 62.0, "quant.reading.memory_limit": 8000 * MIB,
+        "quant.reading.memory": round(403.25 * MIB), "quant.reading.memory_peak": round(410.5 * MIB),
+        "quant.reading.gpu_memory": 35 * MIB, "quant.reading.gpu_memory_peak": 40 * MIB,
         "quant.reading.open_steps": ["Model Quantization", "Calibration"],
     },
-    "steps": [
-        {"index": 0, "samples": 0, "expected": None},
-        {"index": 2, "samples": 37, "expected": 512},
-    ],
-}
+    "steps": [{"index": 0, "samples": 0, "expected": None}, {"index": 2, "samples": 37, "expected": 512}],
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -380,11 +287,10 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("seconds", "age"), [(300, "5 min 00 s"), (400 * 86_400, "400 days")])
 def test_the_last_reading_is_printed_with_its_age_and_the_samples(
-    killed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    seconds: float, age: str,
-) -> None:  # fmt: skip
+    killed: Path, show: Show, monkeypatch: pytest.MonkeyPatch, seconds: float, age: str
+) -> None:
     monkeypatch.setattr(time, "time", lambda: 1700000062.5 + seconds)
-    out = show(capsys, killed)
+    out = show(killed)
     assert out.startswith(
         "profile.1.yaml has no end record (killed, or still running); last seen after "
         "1 min 02 s in Calibration, sample 37 of 512.\n"
@@ -392,13 +298,11 @@ def test_the_last_reading_is_printed_with_its_age_and_the_samples(
     assert out.splitlines()[-2] == f"last reading  {age} ago: memory 423 MB"
 
 
-def test_an_open_step_has_the_memory_of_the_last_reading(
-    killed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_open_step_has_the_memory_of_the_last_reading(killed: Path, show: Show) -> None:
     limit = 'run:\n  id: "0123456789abcdef"\n  memory_limit_mb: 8000.0\n\nmemory_usage:'
     killed.write_text(KILLED.replace("memory_usage:", limit))
 
-    table = show(capsys, killed).split("\n\n")[1]
+    table = show(killed).split("\n\n")[1]
     assert table.splitlines() == [
         "STEP                     START   TIME     %  MEM START  MEM PEAK  OF LIMIT  GPU PEAK  SAMPLES  STATE",
         "                             s      s               MB        MB         %        MB",
@@ -407,14 +311,3 @@ def test_an_open_step_has_the_memory_of_the_last_reading(
         "Model Quantization        1.00  61.00  98.4      106.4   ≥ 422.8       5.0    ≥ 36.7        -  open",
         "  Calibration             2.00  60.00  96.8      160.4   ≥ 422.8       5.0    ≥ 36.7       37  open",
     ]
-
-
-def test_values_of_another_type_are_left_out(
-    killed: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    odd = {**READING, "steps": ["x", {"index": "\x1b[31m"}]}
-    odd["attributes"] = {**READING["attributes"], "quant.reading.memory": "\x1b[31m"}
-    (killed.parent / "profile.0123456789abcdef.last_reading.json").write_text(json.dumps(odd))
-    text = show(capsys, killed)
-    assert "\x1b" not in text
-    assert "\nlast reading  " in text

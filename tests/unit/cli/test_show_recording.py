@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.cli import main
 from otel_quant.recordings.model import Advice, Ending
 from tests.fixtures.recorded import RecordedFolder
+from tests.unit.cli.shown_profiles import Show
 
 MIB = 1 << 20
 
@@ -27,13 +27,9 @@ def killed(path: Path) -> RecordedFolder:
     )
     load = process.step("Load Model", 2, checkpoint={"quant.checkpoint.memory": 101 * MIB})
     process.close(
-        load,
-        3,
-        attributes={"quant.memory.peak": 160 * MIB},
-        checkpoint={"quant.checkpoint.memory": 150 * MIB},
-        error="ValueError",
-        error_message="no",
-    )
+        load, 3, attributes={"quant.memory.peak": 160 * MIB},
+        checkpoint={"quant.checkpoint.memory": 150 * MIB}, error="ValueError", error_message="no",
+    )  # fmt: skip
     step = process.step("Calibration", 4, checkpoint={"quant.checkpoint.memory": 153 * MIB})
     process.state(
         61,
@@ -45,13 +41,8 @@ def killed(path: Path) -> RecordedFolder:
     return folder
 
 
-def show(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["show", *arguments]) == 0
-    return capsys.readouterr().out
-
-
 def test_a_child_that_was_killed_alone_is_shown_with_its_open_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, show: Show
 ) -> None:
     folder = RecordedFolder(tmp_path / "r", {"process.command_line": "x.py"})
     parent = folder.process(100).begin()
@@ -61,35 +52,25 @@ def test_a_child_that_was_killed_alone_is_shown_with_its_open_step(
     child.state(8, [{"index": step, "samples": 37, "expected": 512, "line": line}])
     child.gone()
     parent.end(10)
-    parent.gone()
-    assert (
-        show(capsys, str(tmp_path / "r"))
-        .splitlines()[0]
-        .endswith(" in Calibration, sample 37 of 512, at compute_histogram (x.py:18).")
-    )
+    first, *_ = show(tmp_path / "r").splitlines()
+    assert first.endswith(" in Calibration, sample 37 of 512, at compute_histogram (x.py:18).")
 
 
 def test_a_killed_run_is_shown_with_its_open_step_memory_and_end(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, show: Show, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = killed(tmp_path / "r")
     folder.ended(
         Ending(
-            time=62.0,
-            signal="SIGKILL",
-            out_of_memory="known",
-            evidence="oom_kill rose from 0 to 1",
-            where="Calibration, sample 37 of 512",
-            memory=7700 * MIB,
-            memory_limit=8000 * MIB,
-            memory_limit_source="cgroup",
-            memory_per_sample=200 * MIB,
-            processes=(("python (4711)", 7600 * MIB),),
+            time=62.0, signal="SIGKILL", out_of_memory="known",
+            evidence="oom_kill rose from 0 to 1", where="Calibration, sample 37 of 512",
+            memory=7700 * MIB, memory_limit=8000 * MIB, memory_limit_source="cgroup",
+            memory_per_sample=200 * MIB, processes=(("python (4711)", 7600 * MIB),),
             advice=(Advice(text="fewer samples", source="a table"),),
-        )
-    )
+        ),
+    )  # fmt: skip
     monkeypatch.setattr("time.time", lambda: 1_700_000_061.0 + 300)
-    assert show(capsys, str(folder.path)).splitlines() == [
+    assert show(folder.path).splitlines() == [
         "x.py was killed by SIGKILL after 1 min 02 s in Calibration, sample 37 of 512: out of memory.",
         "Load Model raised ValueError: no.",
         "Memory peaked at 8.07 GB: 96.2 % of the limit of 8.39 GB.",
@@ -118,8 +99,53 @@ def test_a_killed_run_is_shown_with_its_open_step_memory_and_end(
     ]
 
 
+def test_the_worst_layers_of_each_step_are_shown(tmp_path: Path, show: Show) -> None:
+    process = RecordedFolder(tmp_path / "run").process().begin()
+    of_loss = process.step("Calibration", 1)
+    known = {"better": "lower"}
+    for number in range(12):
+        process.measure(
+            of_loss, 2, f"layer {number}", "loss", value=number / 1e4, number=number, **known
+        )
+    process.measure(of_loss, 2, "layer 12", "loss", number=12, **known)
+    process.close(of_loss, 3)
+    of_errors = process.step("Model Evaluation", 4)
+    for layer, ratio, cosine in (("a", 31.25, 0.99987), ("b", 2.914, 1.0)):
+        process.measure(of_errors, 5, layer, "qdq_err", value=ratio, unit="dB", better="higher")
+        process.measure(of_errors, 5, layer, "cosine", value=cosine, better="higher")
+    process.gone()  # while the step is open
+    assert show(tmp_path / "run").partition("Worst")[2].partition("\nrecording")[0].splitlines() == [
+        " layers of Calibration, by loss",
+        "",
+        "Layer           loss",
+        "--------  ----------",
+        "layer 12  not finite",
+        *(f"layer {number:<3}{value:>11}" for number, value in [
+            (11, 0.0011), (10, 0.001), (9, 0.0009), (8, 0.0008), (7, 0.0007), (6, 0.0006), (5, 0.0005),
+            (4, 0.0004), (3, 0.0003),
+        ]),
+        "Lower values are better. Median: 0.00055. 3 layers left out.",
+        "",
+        "Worst layers of Model Evaluation, by qdq_err",
+        "",
+        "Layer  qdq_err (dB)",
+        "-----  ------------",
+        "b              2.91",
+        "a              31.2",
+        "Higher values are better. Median: 17.1.",
+        "",
+        "Worst layers of Model Evaluation, by cosine",
+        "",
+        "Layer    cosine",
+        "-----  --------",
+        "a      0.999870",
+        "b          1.00",
+        "Higher values are better. Median: 0.999935.",
+    ]  # fmt: skip
+
+
 def test_items_of_calibrations_are_shown_if_every_sample_has_a_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, show: Show
 ) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process()
@@ -129,47 +155,41 @@ def test_items_of_calibrations_are_shown_if_every_sample_has_a_count(
             told = {} if count is None else {"quant.calibration.item_count": count}
             index = process.step("Calibration", at)
             process.close(index, at + 0.5, samples=2, attributes=told)
-        process.end(3)
-    lines = show(capsys, str(folder.path)).splitlines()
+        process.end(3, goes_on=True)
+    lines = show(folder.path).splitlines()
     assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("calibration ")] == [
         "4 samples (batches), 24 items",
         "4 samples (batches)",
     ]
 
 
-def test_json_has_the_totals_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_totals_of_the_run(tmp_path: Path, show: Show) -> None:
     folder = killed(tmp_path / "r")
-    (document,) = json.loads(show(capsys, str(folder.path), "--format", "json"))
+    (document,) = json.loads(show(folder.path, "--format", "json"))
     assert document["file"] == f"{folder.path}: process 4711"
     assert document["state"] == "lost"
     assert document["recording"] == {
-        "path": str(folder.path),
-        "state": "lost",
-        "duration_secs": 61.0,
-        "memory_peak": 7600 * MIB,
-        "memory_limit": 8000 * MIB,
-        "problems": [],
-    }
+        "path": str(folder.path), "state": "lost", "duration_secs": 61.0, "memory_peak": 7600 * MIB,
+        "memory_limit": 8000 * MIB, "problems": [],
+    }  # fmt: skip
     assert document["last_reading"]["open_steps"] == [
         {"step": "Calibration", "samples": 37, "expected_samples": 512}
     ]
 
 
-def test_a_recording_without_a_run_prints_that_it_has_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recording_without_a_run_prints_that_it_has_none(tmp_path: Path, show: Show) -> None:
     folder = RecordedFolder(tmp_path / "r", by_launcher=True)
     folder.ended(Ending(time=2.0, exit_code=3))
-    assert show(capsys, str(folder.path)).splitlines() == [
+    assert show(folder.path).splitlines() == [
         "r failed with exit code 3 after 2.00 s.",
         "No step was recorded.",
     ]
-    (document,) = json.loads(show(capsys, str(folder.path), "--format", "json"))
+    (document,) = json.loads(show(folder.path, "--format", "json"))
     assert document["recording"]["state"] == "failed"
 
 
 def test_the_table_has_the_thousand_most_important_steps_and_json_has_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, show: Show
 ) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(0)
@@ -179,14 +199,13 @@ def test_the_table_has_the_thousand_most_important_steps_and_json_has_all(
         error = {"error": "ValueError"} if number == 7 else {}
         process.close(step, number + 0.1 + number / 9999, samples=number, **checkpoint, **error)
     process.end(1200)
-    process.gone()
-    shown = show(capsys, str(folder.path))
+    shown = show(folder.path)
     lines = [line.split() for line in shown.splitlines() if line.startswith("Layer ")]
     names = [line[1] for line in lines if line[2] != "raised"]
     assert names == ["7", *map(str, range(201, 1200))]
     assert "200 steps of 1,200 left out, the shortest: none took more than 120 ms." in shown
-    (document,) = json.loads(show(capsys, str(folder.path), "--format", "json"))
-    rows = list(csv.DictReader(io.StringIO(show(capsys, str(folder.path), "--format", "csv"))))
+    (document,) = json.loads(show(folder.path, "--format", "json"))
+    rows = list(csv.DictReader(io.StringIO(show(folder.path, "--format", "csv"))))
     assert len(rows) == len(document["steps"]) == 1200
     for row, step in zip(rows, document["steps"], strict=True):
         assert {name: row[name] for name in step if step[name] is not None} == {
@@ -197,19 +216,16 @@ def test_the_table_has_the_thousand_most_important_steps_and_json_has_all(
 
 
 @pytest.mark.parametrize("at", [0, 300, 511])
-def test_a_damaged_line_does_not_hide_its_neighbours(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], at: int
-) -> None:
+def test_a_damaged_line_does_not_hide_its_neighbours(tmp_path: Path, show: Show, at: int) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(0)
     for number in range(255):
         process.close(process.step(f"Layer {number}", number), number + 1)
     process.end(255)
-    process.gone()
     path = folder.path / "events.4711.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     lines.insert(at, b'{"schema":1,"kind"\n')
     path.write_bytes(b"".join(lines))
-    shown = show(capsys, str(folder.path))
+    shown = show(folder.path)
     assert shown.count("\nLayer ") == 255
     assert "events.4711.jsonl: not readable and left out: line" in shown

@@ -8,7 +8,6 @@ from otel_quant.cost.operators.record import DIV, ERF, EXP, SQRT, TANH
 from tests.unit.cost.operator_case import RNG, Case, floats, ints, octets
 
 SOFTMAX = EXP + DIV
-SILU = EXP + 1
 ROW = SQRT + DIV + 1
 GELU = ERF + 4
 SCALE = np.array(0.1, np.float32)
@@ -17,11 +16,8 @@ POINT = np.array(3, np.uint8)
 # fmt: off
 MICROSOFT = {
     "MatMulBnb4": Case(
-        "com.microsoft:MatMulBnb4",
-        [floats(2, 5, 32), octets(96), floats(12)],
-        [(2, 5, 6)],
-        60 * 32,
-        {"K": 32, "N": 6, "block_size": 16, "quant_type": 1},
+        "com.microsoft:MatMulBnb4", [floats(2, 5, 32), octets(96), floats(12)], [(2, 5, 6)],
+        60 * 32, {"K": 32, "N": 6, "block_size": 16, "quant_type": 1},
     ),
     "QMoE": Case(
         "com.microsoft:QMoE",
@@ -29,8 +25,7 @@ MICROSOFT = {
             floats(5, 32), floats(5, 3), octets(3, 64, 16), floats(3, 64), None, octets(3, 32, 32),
             floats(3, 32),
         ],
-        [(5, 32)],
-        5 * 2 * (64 * 32 + 32 * 64),
+        [(5, 32)], 5 * 2 * (64 * 32 + 32 * 64),
         {"k": 2, "activation_type": "silu", "expert_weight_bits": 4},
     ),
     "QEmbedLayerNormalization": Case(
@@ -40,14 +35,11 @@ MICROSOFT = {
             octets(6, 8), octets(2, 8), octets(8), octets(8), np.ones((2, 5), np.int32),
             *[floats()] * 5, *[np.array(3, np.uint8)] * 5,
         ],
-        [(2, 5, 8), (2,)],
-        80 * (3 * 2 + 2 + 7) + 10 * ROW,
+        [(2, 5, 8), (2,)], 80 * (3 * 2 + 2 + 7) + 10 * ROW,
     ),
     "Gelu": Case("com.microsoft:Gelu", [floats(2, 3)], [(2, 3)], 6 * GELU),
-    "FastGelu": Case("com.microsoft:FastGelu", [floats(2, 3), floats(3)], [(2, 3)],
-        6 * (TANH + 8 + 1)),
-    "BiasGelu": Case("com.microsoft:BiasGelu", [floats(2, 3), floats(3)], [(2, 3)],
-        6 * (1 + GELU)),
+    "FastGelu": Case("com.microsoft:FastGelu", [floats(2, 3), floats(3)], [(2, 3)], 6 * (TANH + 8 + 1)),
+    "BiasGelu": Case("com.microsoft:BiasGelu", [floats(2, 3), floats(3)], [(2, 3)], 6 * (1 + GELU)),
     "QuickGelu": Case("com.microsoft:QuickGelu", [floats(2, 3)], [(2, 3)], 6 * (EXP + 2)),
     "SkipLayerNormalization": Case(
         "com.microsoft:SkipLayerNormalization", [floats(2, 5, 8), floats(2, 5, 8), floats(8),
@@ -161,9 +153,7 @@ MICROSOFT = {
     "QLinearSigmoid": Case(
         "com.microsoft:QLinearSigmoid", [octets(4, 5), SCALE, POINT, SCALE, POINT], [(4, 5)],
         20 * (4 + EXP)),
-    "QLinearLeakyRelu": Case(
-        "com.microsoft:QLinearLeakyRelu", [octets(4, 5), SCALE, POINT, SCALE, POINT], [(4, 5)],
-        120),
+    "QLinearLeakyRelu": Case("com.microsoft:QLinearLeakyRelu", [octets(4, 5), SCALE, POINT, SCALE, POINT], [(4, 5)], 120),
     "QLinearSoftmax": Case(
         "com.microsoft:QLinearSoftmax", [octets(4, 5), SCALE, POINT,
         np.array(1 / 256, np.float32), np.array(0, np.uint8)], [(4, 5)], 800, {"opset": 13,
@@ -180,10 +170,8 @@ MICROSOFT = {
     "QLinearAveragePool": Case(
         "com.microsoft:QLinearAveragePool", [octets(1, 3, 7, 7), SCALE, POINT, SCALE, POINT],
         [(1, 3, 3, 3)], 27 * (9 + 4), {"kernel_shape": [3, 3], "strides": [2, 2]}),
-    "QuantizeLinear": Case(
-        "com.microsoft:QuantizeLinear", [floats(2, 3), SCALE, POINT], [(2, 3)], 12),
-    "DequantizeLinear": Case(
-        "com.microsoft:DequantizeLinear", [octets(2, 3), SCALE, POINT], [(2, 3)], 12),
+    "QuantizeLinear": Case("com.microsoft:QuantizeLinear", [floats(2, 3), SCALE, POINT], [(2, 3)], 12),
+    "DequantizeLinear": Case("com.microsoft:DequantizeLinear", [octets(2, 3), SCALE, POINT], [(2, 3)], 12),
     "GatherBlockQuantized": Case(
         "com.microsoft:GatherBlockQuantized", [octets(10, 16),
         RNG.integers(0, 9, (2, 5), np.int64), floats(10, 2)], [(2, 5, 32)], 640, {"bits": 4,

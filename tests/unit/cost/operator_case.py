@@ -14,39 +14,22 @@ RNG = np.random.default_rng(5)
 
 @dataclass(frozen=True)
 class Case:
-    """One node.
+    """One node."""
 
-    Attributes:
-        op: Operator, behind its domain.
-        operands: Its operands; None for one that is left out.
-        shapes: Shapes of its results.
-        macs: What it costs; None if it is not costed.
-        settings: Attributes.
-        version: Of the domain's operator set.
-    """
-
-    op: str
-    operands: Sequence[np.ndarray | None]
-    shapes: Sequence[tuple[int, ...]]
-    macs: int | None
-    settings: Mapping[str, object] = field(default_factory=dict)
-    version: int = 1
+    op: str  # Operator, behind its domain
+    operands: Sequence[np.ndarray | None]  # None for one that is left out
+    shapes: Sequence[tuple[int, ...]]  # Of its results
+    macs: int | None  # What it costs; None if it is not costed
+    settings: Mapping[str, object] = field(default_factory=dict)  # Attributes
+    version: int = 1  # Of the domain's operator set
 
 
 def floats(*shape: int) -> np.ndarray:
     return RNG.random(shape, np.float32)
 
 
-def halves(*shape: int) -> np.ndarray:
-    return RNG.random(shape, np.float32).astype(np.float16)
-
-
 def octets(*shape: int) -> np.ndarray:
     return RNG.integers(0, 255, shape, np.uint8)
-
-
-def signed(*shape: int) -> np.ndarray:
-    return RNG.integers(-9, 9, shape, np.int8)
 
 
 def ints(*values: int, shape: tuple[int, ...] = (-1,)) -> np.ndarray:
@@ -54,12 +37,7 @@ def ints(*values: int, shape: tuple[int, ...] = (-1,)) -> np.ndarray:
 
 
 def model_of(case: Case, results: Sequence[onnx.ValueInfoProto] = ()) -> onnx.ModelProto:
-    """Returns a model of the node: the first operand an input, all others constants.
-
-    Args:
-        case: The node.
-        results: What is declared of its results; nothing if none are given.
-    """
+    """Returns a model of the node: the first operand an input, all others constants; results may be declared."""
     domain, _, op = case.op.rpartition(":")
     names = ["" if array is None else f"i{i}" for i, array in enumerate(case.operands)]
     made = [f"o{i}" for i in range(len(case.shapes))]

@@ -10,10 +10,10 @@ import onnx.helper
 import onnx.parser
 import pytest
 
-from otel_quant.cli import main
 from otel_quant.cost import InFloat, ModelCost, analyze
 from otel_quant.cost.runtimes import NEWEST, Runtime, runtime_here
 from scripts.onnxruntime_rules import Form, built, expected
+from tests.fixtures.commands import Commands
 
 CONSTANTS = {
     "s": "float s = {0.5}", "z": "uint8 z = {3}", "zw": "int8 zw = {0}", "z16": "uint16 z16 = {3}",
@@ -106,12 +106,14 @@ def test_a_relu_without_a_result_is_no_error() -> None:
         (Form("MatMul", "float", "int4", "float", "channels"), "float", 25, "weights"),
         (Form("MatMul", "float", y="float", scales="channels", shared="w"), "float", 25, "weights"),
         (Form("MatMul", "float", y="float", scales="channels", shared="w"), "weights", 27, "float"),
+        (Form("Gemm", "float", y="float", bias="int8"), "weights", 27, "float"),  # of the same scale
         (Form("Conv", scales="channels", bias="int32"), "integers", 27, "float"),
         (Form("Gemm", scales="blocks"), "fails", 28, "float"),
         (Form("MatMul", scales="blocks"), "fails", 32, "float"),
         (Form("Gemm", "float", y="int16", scales="channels"), "float", 32, "weights"),
+        (Form("MatMul", "uint16", y="float", scales="one, unlike others"), "float", 32, "weights"),
     ],
-)
+)  # fmt: skip
 def test_each_onnxruntime_version_has_its_own_rules(
     form: Form, before: str, since: int, then: str, tmp_path: Path
 ) -> None:
@@ -125,16 +127,11 @@ def test_each_onnxruntime_version_has_its_own_rules(
     ("runtime", "title"),
     [
         (Runtime("1.31.1"), "onnxruntime 1.31.1 on an x86-64 CPU"),
-        (
-            Runtime("9.0.0", arm=True),
-            f"onnxruntime 9.0.0 on an Arm CPU (by the rules of {NEWEST}, the newest that is known)",
-        ),
-        (
-            Runtime(installed=False),
-            f"onnxruntime {NEWEST} on an x86-64 CPU (none is installed; this is the newest that is known)",
-        ),
+        (Runtime("9.0.0", arm=True), f"onnxruntime 9.0.0 on an Arm CPU (by the rules of {NEWEST}, the newest that is known)"),
+        (Runtime(installed=False),
+         f"onnxruntime {NEWEST} on an x86-64 CPU (none is installed; this is the newest that is known)"),
     ],
-)
+)  # fmt: skip
 def test_the_report_names_the_version_and_processor_of_its_rules(
     runtime: Runtime, title: str
 ) -> None:
@@ -147,7 +144,7 @@ def test_an_unknown_version_has_the_rules_of_the_nearest() -> None:
 
 
 def test_the_report_begins_with_operators_in_float_and_json_has_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, command: Commands
 ) -> None:
     path, other = tmp_path / "int8_bias.onnx", tmp_path / "int32_bias.onnx"
     path.write_bytes(model(INT8_BIAS))
@@ -157,16 +154,14 @@ def test_the_report_begins_with_operators_in_float_and_json_has_them(
         f"{runs} float32 100.00 % by {runtime_here().title}, because the bias is int8 (Conv 1, the "
         "first 'op'; a bias of int32 would change it)"
     )
-    assert main(["cost", str(path), "--by", "total"]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = command.output("cost", path, "--by", "total").splitlines()
     assert printed[1] == line
     rows = [row.split("  ") for row in printed if row.startswith("contractions ")]
     assert [(row[0], row[-1].strip()) for row in rows] == [
         ("contractions stored in", "int8 100.00 %"),
         ("contractions expected to run in", "float32 100.00 %"),
     ]
-    assert main(["cost", str(other), str(path), "--by", "comparison"]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = command.output("cost", other, path, "--by", "comparison").splitlines()
     assert printed[1:3] == [
         f"{other}: {runs} int8 100.00 % by {runtime_here().title}", f"{path}: {line}"
     ]  # fmt: skip
@@ -177,8 +172,7 @@ def test_the_report_begins_with_operators_in_float_and_json_has_them(
         ["contractions in float32 (stored, run)", "0.00 %, 0.00 %", "0.00 %, 100.00 %",
          "+0.00, +100.00 points"],
     ]  # fmt: skip
-    assert main(["cost", str(other), str(path), "--format", "json"]) == 0
-    models = json.loads(capsys.readouterr().out)["models"]
+    models = json.loads(command.output("cost", other, path, "--format", "json"))["models"]
     assert [found["expected_precision"] for found in models] == [{"int8": 1.0}, {"float32": 1.0}]
     node = {"first": "op", "reason": "the bias is int8", "remedy": "a bias of int32"}
     in_float = {"of": 1, "nodes": [{"ops": {"Conv": 1}, **node}]}

@@ -10,22 +10,72 @@ from onnx import TensorProto, helper
 
 from otel_quant.cost import analyze
 from otel_quant.cost.operators.record import DIV, ERF, EXP, SQRT, TANH
-from tests.unit.cost.text_models import macs, one, text_cost
+from tests.unit.cost.text_models import one, text_cost
 
+SOFTMAX = EXP + DIV
 
-def test_a_transposed_convolution_multiplies_its_input_elements() -> None:
-    cost = one(
+MISTAKES: dict[str, tuple[str, str, tuple[int, ...], dict[str, int]]] = {
+    "a transposed convolution multiplies its input elements": (
         "(float[1, 8, 4, 4] x, float[8, 4, 2, 2] w) => (float[1, 4, 8, 8] y)",
-        "y = ConvTranspose <strides = [2, 2], kernel_shape = [2, 2]> (x, w)",
-    )
-    assert cost.nodes[0].outputs == ((1, 4, 8, 8),)
-    assert cost.macs_contraction == 2048
+        "y = ConvTranspose <strides = [2, 2], kernel_shape = [2, 2]> (x, w)", (1, 4, 8, 8),
+        {"macs_contraction": 2048},
+    ),
+    "the operator Where broadcasts all three inputs": (
+        "(bool[4,1,1] c, float[1,5,1] a, float[1,1,6] b) => (float[] y)", "y = Where (c, a, b)",
+        (4, 5, 6), {"memory_bytes": 4 * 120},
+    ),
+    "the third input of MatMulInteger is a zero point and no bias": (
+        "(uint8[4,8] a, uint8[8,6] b, uint8 z) => (int32[] y)", "y = MatMulInteger (a, b, z, z)",
+        (4, 6), {"macs": 4 * 8 * 6},
+    ),
+    "a normalization takes its square root per channel": (
+        "(float[2,16,8,8] x, float[16] s, float[16] b, float[16] m, float[16] v) => (float[] y)",
+        "y = BatchNormalization (x, s, b, m, v)", (2, 16, 8, 8),
+        {"macs": 3 * 2 * 16 * 64 + 16 * (SQRT + DIV)},
+    ),
+    "pooling in three dimensions has three kernel lengths": (
+        "(float[1,2,8,8,8] x) => (float[] y)",
+        "y = MaxPool <kernel_shape = [2, 2, 2], strides = [2, 2, 2]> (x)", (1, 2, 4, 4, 4),
+        {"macs": 2 * 64 * 8},
+    ),
+    "auto_pad VALID respects dilation": (
+        "(float[1,1,9,9] x, float[1,1,3,3] w) => (float[] y)",
+        'y = Conv <auto_pad = "VALID", dilations = [2, 2], kernel_shape = [3, 3]> (x, w)',
+        (1, 1, 5, 5), {},
+    ),
+    # The tool ends with an error where a model has one of these.
+    "Attention": (
+        "(float[2,6,32] q, float[2,9,16] k, float[2,9,16] v) => (float[] y)",
+        "y = Attention <q_num_heads = 4, kv_num_heads = 2> (q, k, v)",
+        (2, 6, 32), {"macs": 2 * 4 * 6 * 9 * (8 + 8) + 2 * 4 * 6 * 9 * (SOFTMAX + 1)},
+    ),
+    "RMSNormalization": (
+        "(float[4,8] x, float[8] s) => (float[] y)", "y = RMSNormalization (x, s)",
+        (4, 8), {"macs": 3 * 32 + 4 * (SQRT + DIV + 1)},
+    ),
+    "RotaryEmbedding": (
+        "(float[1,2,4,8] x, float[16,4] c, float[16,4] s, int64[1,4] p) => (float[] y)",
+        "y = RotaryEmbedding (x, c, s, p)", (1, 2, 4, 8), {"macs": 3 * 64},
+    ),
+    "GroupNormalization": (
+        "(float[2,8,4] x, float[8] s, float[8] b) => (float[] y)",
+        "y = GroupNormalization <num_groups = 2> (x, s, b)",
+        (2, 8, 4), {"macs": 7 * 64 + 2 * 2 * (SQRT + DIV + 1)},
+    ),
+    "DynamicQuantizeLinear": (
+        "(float[10] x) => (uint8[] y, float s, uint8 z)", "y, s, z = DynamicQuantizeLinear (x)",
+        (10,), {"macs": 40},
+    ),
+}  # fmt: skip
 
 
-def test_a_matrix_product_broadcasts_the_batches_of_both_sides() -> None:
-    cost = one("(float[1,3,8,16] a, float[2,1,16,8] b) => (float[] y)", "y = MatMul (a, b)")
-    assert cost.nodes[0].outputs == ((2, 3, 8, 8),)
-    assert cost.macs == 2 * 3 * 8 * 16 * 8
+@pytest.mark.parametrize(("signature", "body", "shape", "figures"), MISTAKES.values(), ids=MISTAKES)
+def test_an_operator_has_the_right_figure(
+    signature: str, body: str, shape: tuple[int, ...], figures: dict[str, int]
+) -> None:
+    cost = one(signature, body, opset=23)
+    assert (cost.nodes[0].outputs[0], cost.uncosted_ops) == (shape, {})
+    assert {name: getattr(cost, name) for name in figures} == figures
 
 
 @pytest.mark.parametrize(
@@ -36,9 +86,10 @@ def test_a_matrix_product_broadcasts_the_batches_of_both_sides() -> None:
         ("16", "16,5", (5,), 80),
         ("3,4,16", "16", (3, 4), 192),
         ("16", "3,16,5", (3, 5), 240),
+        ("1,3,8,16", "2,1,16,8", (2, 3, 8, 8), 2 * 3 * 8 * 16 * 8),
     ],
 )
-def test_a_matrix_product_takes_vectors(
+def test_a_matrix_product_takes_vectors_and_broadcasts_the_batches_of_both_sides(
     left: str, right: str, shape: tuple[int, ...], expected: int
 ) -> None:
     cost = one(f"(float[{left}] a, float[{right}] b) => (float[] y)", "y = MatMul (a, b)")
@@ -51,14 +102,6 @@ def test_two_operands_broadcast_against_each_other(op: str) -> None:
     cost = one("(float[4,1] a, float[1,5] b) => (float[] y)", f"y = {op} (a, b)")
     assert cost.nodes[0].outputs == ((4, 5),)
     assert cost.macs == 20 * (EXP if op == "Pow" else 2)
-
-
-def test_the_operator_where_broadcasts_all_three_inputs() -> None:
-    cost = one(
-        "(bool[4,1,1] c, float[1,5,1] a, float[1,1,6] b) => (float[] y)", "y = Where (c, a, b)"
-    )
-    assert cost.nodes[0].outputs == ((4, 5, 6),)
-    assert cost.memory_bytes == 4 * 120
 
 
 @pytest.mark.parametrize(
@@ -83,11 +126,6 @@ def test_einsum_takes_one_or_three_operands_ellipses_and_no_output(
     )
     assert cost.nodes[0].outputs == (shape,)
     assert cost.macs == expected
-
-
-def test_the_third_input_of_matmulinteger_is_a_zero_point_and_no_bias() -> None:
-    signature = "(uint8[4,8] a, uint8[8,6] b, uint8 z) => (int32[] y)"
-    assert macs(signature, "y = MatMulInteger (a, b, z, z)") == 4 * 8 * 6
 
 
 LSTM_STATE = 3 * EXP + 2 * TANH + 4 + 4
@@ -137,8 +175,7 @@ def test_recurrent_layers_of_every_form_are_costed(
 )
 def test_functions_cost_what_they_compute(body: str, per_element: int) -> None:
     cost = text_cost(
-        f"""<ir_version: 10, opset_import: ["": 21]>
-        g (float[10] x) => (float[10] y)
+        f"""g (float[10] x) => (float[10] y)
         <float two = {{2}}, float three = {{3}}, float root = {{0.5}}, float odd = {{2.7}},
          float inverse = {{-1}}>
         {{ {body} }}"""
@@ -146,35 +183,7 @@ def test_functions_cost_what_they_compute(body: str, per_element: int) -> None:
     assert cost.macs == 10 * per_element
 
 
-def test_normalization_takes_its_square_root_per_channel() -> None:
-    signature = (
-        "(float[2,16,8,8] x, float[16] s, float[16] b, float[16] m, float[16] v) => (float[] y)"
-    )
-    assert macs(signature, "y = BatchNormalization (x, s, b, m, v)") == (
-        3 * 2 * 16 * 64 + 16 * (SQRT + DIV)
-    )
-
-
-def test_pooling_in_three_dimensions_has_three_kernel_lengths() -> None:
-    assert (
-        macs(
-            "(float[1,2,8,8,8] x) => (float[] y)",
-            "y = MaxPool <kernel_shape = [2, 2, 2], strides = [2, 2, 2]> (x)",
-        )
-        == 2 * 64 * 8
-    )
-
-
-def test_auto_pad_valid_respects_dilation() -> None:
-    cost = one(
-        "(float[1,1,9,9] x, float[1,1,3,3] w) => (float[] y)",
-        'y = Conv <auto_pad = "VALID", dilations = [2, 2], kernel_shape = [3, 3]> (x, w)',
-    )
-    assert cost.nodes[0].outputs == ((1, 1, 5, 5),)
-
-
-QUANTIZED_LINEAR = f"""<ir_version: 10, opset_import: ["": 21]>
-    g (float[2, 8] x) => (float[2, 4] y)
+QUANTIZED_LINEAR = f"""g (float[2, 8] x) => (float[2, 4] y)
     <int8[8, 4] w = {{{", ".join("0" * 32)}}}, float scale = {{1}}> {{
         wf = DequantizeLinear (w, scale) y = MatMul (x, wf) }}"""
 
@@ -217,8 +226,7 @@ def test_every_type_has_its_size(dtype: int, elements: int, stored: int) -> None
 
 
 def test_a_tensor_of_rank_0_has_one_element() -> None:
-    text = """<ir_version: 10, opset_import: ["": 21]>
-        g (float x) => (float y) <float w = {2}> { y = Mul (x, w) }"""
+    text = """g (float x) => (float y) <float w = {2}> { y = Mul (x, w) }"""
     cost = text_cost(text)
     assert (cost.macs, cost.params, cost.memory_bytes) == (1, 1, 8)
     tool = text_cost(text, "onnx_tool")
@@ -231,8 +239,7 @@ def zeros(count: int) -> str:
 
 def test_weights_in_constant_nodes_in_bodies_and_in_functions_count_once_each() -> None:
     cost = text_cost(
-        f"""<ir_version: 10, opset_import: ["": 21, "f": 1]>
-        g (float[2, 4] x, bool flag) => (float[] a, float[] c, float[] d) {{
+        f"""g (float[2, 4] x, bool flag) => (float[] a, float[] c, float[] d) {{
             k = Constant <value = float[4, 3] {zeros(12)}> () a = MatMul (x, k)
             b = f.linear (x) c = f.linear (b)
             d = If (flag) <
@@ -250,8 +257,7 @@ def test_weights_in_constant_nodes_in_bodies_and_in_functions_count_once_each() 
 
 def test_a_weight_in_the_body_of_a_loop_counts_once_however_often_it_runs() -> None:
     cost = text_cost(
-        f"""<ir_version: 10, opset_import: ["": 21]>
-        g (float[2, 4] x) => (float[2, 4] y) <int64 trips = {{7}}> {{
+        f"""g (float[2, 4] x) => (float[2, 4] y) <int64 trips = {{7}}> {{
             y = Loop (trips, , x) <body = b (int64 i, bool go, float[2, 4] h)
                 => (bool on, float[2, 4] next) <float[4, 4] w = {zeros(16)}> {{
                     on = Identity (go) next = MatMul (h, w) }}> }}"""
@@ -263,8 +269,7 @@ def test_a_weight_in_the_body_of_a_loop_counts_once_however_often_it_runs() -> N
 
 def test_nodes_with_the_same_name_are_costed_separately() -> None:
     cost = text_cost(
-        """<ir_version: 10, opset_import: ["": 21]>
-        g (float[8] x) => (float[8] y) { [same] a = Relu (x) [same] y = Relu (a) }"""
+        """g (float[8] x) => (float[8] y) { [same] a = Relu (x) [same] y = Relu (a) }"""
     )
     assert [node.name for node in cost.nodes] == ["same", "same"]
     assert cost.macs == 16
@@ -272,49 +277,7 @@ def test_nodes_with_the_same_name_are_costed_separately() -> None:
 
 def test_nodes_out_of_order_are_put_in_order() -> None:
     cost = text_cost(
-        """<ir_version: 10, opset_import: ["": 21]>
-        g (float[8] x) => (float16[8] y) { [relu] y = Relu (half) [cast] half = Cast <to = 10> (x) }"""
+        """g (float[8] x) => (float16[8] y) { [relu] y = Relu (half) [cast] half = Cast <to = 10> (x) }"""
     )
     assert [node.name for node in cost.nodes] == ["cast", "relu"]
     assert [node.memory_bytes for node in cost.nodes] == [16, 16]
-
-
-SOFTMAX = EXP + DIV
-
-ABORTED = {
-    "Attention": (
-        "(float[2,6,32] q, float[2,9,16] k, float[2,9,16] v) => (float[] y)",
-        "y = Attention <q_num_heads = 4, kv_num_heads = 2> (q, k, v)",
-        2 * 4 * 6 * 9 * (8 + 8) + 2 * 4 * 6 * 9 * (SOFTMAX + 1),
-    ),
-    "RMSNormalization": (
-        "(float[4,8] x, float[8] s) => (float[] y)",
-        "y = RMSNormalization (x, s)",
-        3 * 32 + 4 * (SQRT + DIV + 1),
-    ),
-    "RotaryEmbedding": (
-        "(float[1,2,4,8] x, float[16,4] c, float[16,4] s, int64[1,4] p) => (float[] y)",
-        "y = RotaryEmbedding (x, c, s, p)",
-        3 * 64,
-    ),
-    "GroupNormalization": (
-        "(float[2,8,4] x, float[8] s, float[8] b) => (float[] y)",
-        "y = GroupNormalization <num_groups = 2> (x, s, b)",
-        7 * 64 + 2 * 2 * (SQRT + DIV + 1),
-    ),
-    "DynamicQuantizeLinear": (
-        "(float[10] x) => (uint8[] y, float s, uint8 z)",
-        "y, s, z = DynamicQuantizeLinear (x)",
-        40,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ABORTED)
-def test_models_that_abort_onnx_tool_are_costed(name: str) -> None:
-    signature, body, expected = ABORTED[name]
-    cost = one(signature, body, opset=23)
-    assert cost.uncosted_ops == {}
-    assert cost.macs == expected
-    assert cost.nodes[0].outputs[0] is not None
-    assert None not in cost.nodes[0].outputs[0]

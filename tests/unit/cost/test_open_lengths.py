@@ -1,6 +1,10 @@
-"""Lengths that a model leaves open: names, texts that name nothing, and expressions of names."""
+"""Input shapes as a user writes them, and lengths that a model leaves open: names, texts that name nothing, expressions."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
 
 import onnx
 import pytest
@@ -8,9 +12,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from otel_quant.cost import Assumption, CostError, InputSpec, ModelCost, analyze, parse_dims
+from otel_quant.cost import (
+    Assumption,
+    CostError,
+    InputSpec,
+    ModelCost,
+    analyze,
+    parse_dims,
+    parse_inputs,
+)
 from otel_quant.cost.inputs import MAX_LENGTH, Symbols
 from otel_quant.cost.operation import Shape
+from tests.fixtures.onnx_builder import floats, model_of_text
 
 Dim = str | int | None
 
@@ -75,20 +88,11 @@ def test_a_length_is_computed_from_names_that_are_known(text: str, length: int) 
 @pytest.mark.parametrize(
     "text",
     [
-        "seq + nobody",
-        "seq - 2",
-        "seq / 2",
-        "seq // (seq - 1)",
-        "seq % 0",
-        "Max(seq, 1)",
-        "seq +",
-        "(seq",
-        "seq ** 1000000000",
-        "seq * 99999999999999999999999",
-        "(" * 240 + "seq" + ")" * 240,
+        "seq + nobody", "seq - 2", "seq / 2", "seq // (seq - 1)", "seq % 0", "Max(seq, 1)", "seq +", "(seq",
+        "seq ** 1000000000", "seq * 99999999999999999999999", "(" * 240 + "seq" + ")" * 240,
         "seq" + " + 1" * 600,
     ],
-)
+)  # fmt: skip
 def test_a_length_that_cannot_be_computed_is_unknown_and_not_1(text: str) -> None:
     cost = analyze(elementwise(["seq"], [text]), dims={"seq": 1})
     assert results(cost) == [(1,), (None,)]
@@ -110,15 +114,6 @@ def test_a_length_may_be_given_for_a_complete_expression() -> None:
     model = elementwise(["past + seq"], ["past + seq"])
     assert results(analyze(model, inputs={"x0": (9,)})) == [(9,), (9,)]
     assert results(analyze(model, dims={"past + seq": 9})) == [(9,), (9,)]
-
-
-def test_a_length_that_contradicts_its_expression_is_an_error() -> None:
-    model = elementwise(["past + seq"], ["past"], ["seq"])
-    with pytest.raises(CostError) as caught:
-        analyze(model, inputs={"x0": (9,)}, dims={"past": 4, "seq": 1})
-    assert str(caught.value) == (
-        "<bytes>: input 'x0' sets 'past + seq' to 9; expected 5 as elsewhere among the inputs"
-    )
 
 
 def test_a_hyphen_is_a_subtraction_only_between_known_names() -> None:
@@ -148,38 +143,32 @@ def test_a_given_dimension_applies_everywhere_and_an_unused_one_is_listed() -> N
     assert (given.unused_dims, given.uncosted_ops, given.unsized_tensors) == ((), {}, 0)
 
 
-def test_a_dimension_that_two_options_give_differently_is_an_error() -> None:
-    with pytest.raises(CostError) as caught:
-        analyze(elementwise(["N"]), inputs={"x0": (3,)}, dims={"N": 4})
-    assert str(caught.value) == "<bytes>: input 'x0' sets 'N' to 3; expected 4 as given for it"
+FROM_0 = "expected integers from 0 to 1,099,511,627,776"
 
 
 @pytest.mark.parametrize(
-    ("dims", "problem"),
+    ("shapes", "given", "problem"),
     [
-        ({"N": -1}, "dimension: 'N' has a length -1; expected integers from 0 to"),
-        ({"N": MAX_LENGTH + 1}, "expected integers from 0 to 1,099,511,627,776"),
-        (parse_dims(["N=" + "9" * 5000]), "expected integers from 0 to 1,099,511,627,776"),
-        ({"N": True}, "'N' has a length True"),
-        ({"?": 3}, r"'\?' names no dimension; expected a name; a length without one is given with"),
+        ([["N"]], {"dims": {"N": -1}}, f"dimension: 'N' has a length -1; {FROM_0}"),
+        ([["N"]], {"dims": {"N": MAX_LENGTH + 1}}, f"dimension: 'N' has a length {MAX_LENGTH + 1}; {FROM_0}"),
+        ([["N"]], {"dims": parse_dims(["N=" + "9" * 5000])}, FROM_0),
+        ([["N"]], {"dims": {"N": True}}, f"dimension: 'N' has a length True; {FROM_0}"),
+        ([["N"]], {"dims": {"?": 3}}, "'?' names no dimension; expected a name; a length without one is given with"),
+        ([["N"]], {"inputs": {"x0": (3,)}, "dims": {"N": 4}}, "input 'x0' sets 'N' to 3; expected 4 as given for it"),
+        ([["past + seq"], ["past"], ["seq"]], {"inputs": {"x0": (9,)}, "dims": {"past": 4, "seq": 1}},
+         "input 'x0' sets 'past + seq' to 9; expected 5 as elsewhere among the inputs"),
+        ([["N"]], {"rules": "fast"}, "'fast' is not a rule set; expected corrected or onnx_tool"),
     ],
-)
-def test_an_invalid_dimension_is_an_error(dims: dict[str, int], problem: str) -> None:
-    with pytest.raises(CostError, match=problem):
-        analyze(elementwise(["N"]), dims=dims)
+)  # fmt: skip
+def test_an_invalid_or_contradictory_argument_is_an_error(
+    shapes: list[list[Dim]], given: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(CostError, match=re.escape(problem)):
+        analyze(elementwise(*shapes), **given)
 
 
 def test_dimensions_are_read_as_a_user_writes_them() -> None:
     assert parse_dims(["batch=8", "a=b=1"]) == {"batch": 8, "a=b": 1}
-    for text, problem in (
-        ("batch", "'batch' is not understood; expected name=8"),
-        ("=8", "'=8' is not understood"),
-        ("batch=-1", "is not understood"),
-    ):
-        with pytest.raises(CostError, match=problem):
-            parse_dims([text])
-    with pytest.raises(CostError, match="'N' is given twice"):
-        parse_dims(["N=1", "N=1"])
 
 
 def test_an_option_is_quoted_for_a_shell() -> None:
@@ -249,8 +238,148 @@ def test_any_text_is_parsed_as_a_length_or_is_unknown(text: str) -> None:
     assert shapes[1] == (1,)
 
 
-def test_a_symbol_is_looked_up_before_it_is_parsed_as_an_expression() -> None:
-    symbols = Symbols({"a": 2, "a + a": 7})
-    assert [symbols.length(dim) for dim in ("a", "a + a", "a*a", "b", 5, -1, None)] == [
-        2, 7, 4, None, 5, None, None
-    ]  # fmt: skip
+def dynamic_model() -> bytes:
+    text = """<ir_version: 10, opset_import: ["": 21]>
+        g (float[batch, seq, 8] a, float[batch, 8, x] b) => (float[] c) { c = MatMul (a, b) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.input[1].type.tensor_type.shape.dim[2].Clear()  # a length without a name
+    content: bytes = model.SerializeToString()
+    return content
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "spec"),
+    [
+        ("x=1x3x224x224", "x", InputSpec((1, 3, 224, 224))),
+        ("x=1,3", "x", InputSpec((1, 3))),
+        ("x=", "x", InputSpec(())),
+        ("x:1x128", "x", InputSpec((1, 128))),
+        ("x:f32:1x3x224x224", "x", InputSpec((1, 3, 224, 224), TensorProto.FLOAT)),
+        ("x:int32:2", "x", InputSpec((2,), TensorProto.INT32)),
+        ("s:f32:1x2:0.25x0.5", "s", InputSpec((1, 2), TensorProto.FLOAT, (0.25, 0.5))),
+        ("s:i64:2:3x-4", "s", InputSpec((2,), TensorProto.INT64, (3, -4))),
+        ("serving:0:f32:1x2", "serving:0", InputSpec((1, 2), TensorProto.FLOAT)),
+        ("serving:0=1x2", "serving:0", InputSpec((1, 2))),
+        ("a=b=1x2", "a=b", InputSpec((1, 2))),
+        ("x:1x3xhxw", "x", InputSpec((1, 3, "h", "w"))),
+        ("x=1,max_len", "x", InputSpec((1, "max_len"))),
+        ("x:i64:2xn", "x", InputSpec((2, "n"), TensorProto.INT64)),
+    ],
+)
+def test_both_notations_are_understood(text: str, name: str, spec: InputSpec) -> None:
+    assert parse_inputs([text]) == {name: spec._replace(origin=repr(text))}
+
+
+@pytest.mark.parametrize(
+    ("parse", "texts", "problem"),
+    [
+        (parse_inputs, ["x"], "'x' is not understood; expected name=1x3x224x224"),
+        (parse_inputs, ["x=1xh-1xw"], "is not understood"),
+        (parse_inputs, ["x=1x"], "is not understood"),
+        (parse_inputs, ["x:f32"], "is not understood"),
+        (parse_inputs, ["x:i64:1:a"], "has values 'a'; expected int64 numbers"),
+        (parse_inputs, ["x:i64:1:18446744073709551616"], "has values '18446744073709551616'; expected int64"),
+        (parse_inputs, ["x=1", "x=2"], "'x' is given twice"),
+        (parse_dims, ["batch"], "'batch' is not understood; expected name=8"),
+        (parse_dims, ["=8"], "'=8' is not understood"),
+        (parse_dims, ["batch=-1"], "is not understood"),
+        (parse_dims, ["N=1", "N=1"], "'N' is given twice"),
+    ],
+)  # fmt: skip
+def test_text_in_neither_notation_is_an_error_that_shows_what_is_expected(
+    parse: Callable[[list[str]], object], texts: list[str], problem: str
+) -> None:
+    with pytest.raises(CostError, match=problem):
+        parse(texts)
+
+
+def test_lengths_that_are_not_given_are_assumed_to_be_one_and_listed() -> None:
+    cost = analyze(dynamic_model())
+    assert cost.symbolic_dims == {"batch": 1, "seq": 1, "b[2]": 1}
+    assert cost.macs == 8
+
+
+def test_a_symbol_that_one_input_decides_holds_for_the_others() -> None:
+    cost = analyze(dynamic_model(), inputs={"a": (2, 5, 8)})
+    assert cost.symbolic_dims == {"b[2]": 1}
+    assert cost.nodes[0].inputs == ((2, 5, 8), (2, 8, 1))
+    assert cost.macs == 2 * 5 * 8
+
+
+@pytest.mark.parametrize(
+    ("inputs", "problem"),
+    [
+        ({"z": (1,)}, "has no input 'z'; expected one of 'a', 'b'"),
+        ({"a": (1, 2)}, "input 'a' is given shape [1, 2]; expected 3 dimensions as in ['batch', 'seq', 8]"),
+        ({"a": (1, 2, 8), "b": (3, 8, 1)}, "input 'b' sets 'batch' to 3; expected 1 as elsewhere among the inputs"),
+        ({"a": InputSpec((1, 2, 8), TensorProto.INT64)},
+         "input 'a' is given type int64; expected float32 as the model declares it"),
+        (parse_inputs(["a:i64:1x2x8"], option="--input"),
+         "input 'a' is given type int64 (--input 'a:i64:1x2x8'); expected float32 as the model declares it"),
+        (parse_inputs(["a=1x2"], option="--input"),
+         "input 'a' is given shape [1, 2] (--input 'a=1x2'); expected 3 dimensions as in ['batch', 'seq', 8]"),
+        (parse_inputs(["a:f32:1x2x8:1x2x3"]), "'a' ('a:f32:1x2x8:1x2x3') has 3 values; expected 16 for shape [1, 2, 8]"),
+        ({"a": (1, -2, 8)}, f"'a' has a length -2; {FROM_0}"),
+        ({"a": (1, 1 << 41, 8)}, f"'a' has a length {1 << 41}; {FROM_0}"),
+        (parse_inputs(["\n=1"]), r"has no input '\\n' ('\\n=1'); expected one of 'a', 'b'"),
+    ],
+)  # fmt: skip
+def test_inputs_that_do_not_fit_the_model_are_errors(
+    inputs: dict[str, tuple[int, ...] | InputSpec], problem: str
+) -> None:
+    with pytest.raises(CostError) as caught:
+        analyze(dynamic_model(), inputs=inputs)
+    assert str(caught.value).partition(": ")[2] == problem
+
+
+def test_a_shape_for_an_input_that_is_not_a_tensor_is_an_error() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (seq(float[2]) s) => (int64 n) { n = SequenceLength (s) }
+    """)
+    with pytest.raises(CostError) as caught:
+        analyze(model.SerializeToString(), inputs={"s": (2,)})
+    assert str(caught.value) == (
+        "<bytes>: input 's' is given a shape; expected none, as it is of type sequence"
+    )
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, "none"), (99, "one of 'i0', 'i1', 'i2', ")])
+def test_an_error_names_the_inputs_and_cuts_a_long_list(count: int, expected: str) -> None:
+    inputs = [helper.make_tensor_value_info(f"i{k}", TensorProto.FLOAT, [1]) for k in range(count)]
+    model = helper.make_model(helper.make_graph([], "g", inputs, []))
+    with pytest.raises(CostError) as caught:
+        analyze(model.SerializeToString(), inputs={"x": (1,)})
+    assert str(caught.value).startswith(f"<bytes>: has no input 'x'; expected {expected}")
+    assert len(str(caught.value)) < 300
+
+
+def fixed_model() -> bytes:
+    text = """<ir_version: 10, opset_import: ["": 21]>
+        g (float[1, 3, 8, 8] image) => (float[1, 10] y, float[1, 4, 8, 8] map) {
+            map = Conv (image, w) flat = Flatten (map) y = Gemm (flat, head) }"""
+    return model_of_text(text, **floats(0, w=(4, 3, 1, 1), head=(256, 10))).SerializeToString()
+
+
+def test_a_length_that_the_model_fixes_may_be_overridden_and_is_listed() -> None:
+    cost = analyze(fixed_model(), inputs={"image": (5, 3, 8, 8)})
+    assert cost.overridden_dims == {"image[0]": (1, 5)}
+    assert cost.to_json_dict()["overridden_dims"] == {"image[0]": {"model": 1, "given": 5}}
+    assert [node.outputs for node in cost.nodes] == [((5, 4, 8, 8),), ((5, 256),), ((5, 10),)]
+    assert cost.macs_contraction == 5 * analyze(fixed_model()).macs_contraction
+    assert cost.uncosted_ops == {}
+
+
+@pytest.mark.parametrize(
+    ("shape", "shapes", "uncosted"),
+    [
+        ((1, 3, 16, 16), [((1, 4, 16, 16),), ((1, 1024),), (None,)], {"Gemm": 1}),
+        ((1, 4, 8, 8), [(None,), (None,), (None,)], {"Conv": 1, "Gemm": 1}),
+    ],
+)
+def test_nodes_that_do_not_fit_an_overridden_length_have_unknown_macs(
+    shape: tuple[int, ...], shapes: list[object], uncosted: dict[str, int]
+) -> None:
+    cost = analyze(fixed_model(), inputs={"image": shape})
+    assert [node.outputs for node in cost.nodes] == shapes
+    assert cost.uncosted_ops == uncosted

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx.parser
 
 from otel_quant.cost import ModelCost, analyze
 
 
-def text_cost(text: str, rules: str = "corrected", view: str | None = None) -> ModelCost:
-    """Costs a model written as ONNX text."""
-    return analyze(onnx.parser.parse_model(text).SerializeToString(), rules=rules, view=view)
-
-
-def one(signature: str, body: str, *, opset: int = 21, domain: str = "com.microsoft") -> ModelCost:
-    return text_cost(
-        f'<ir_version: 10, opset_import: ["": {opset}, "{domain}": 1]> g {signature} {{ {body} }}'
+def text_model(text: str, opset: int = 21) -> bytes:
+    """Returns a model written as ONNX text, without the versions."""
+    domains = '"f": 1, "mine": 1, "com.microsoft": 1'
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": {opset}, {domains}]> {text}'
     )
+    content: bytes = model.SerializeToString()
+    return content
 
 
-def macs(signature: str, body: str, **settings: int) -> int:
-    cost = one(signature, body, **settings)
-    assert cost.uncosted_ops == {}
-    return cost.macs
+def text_cost(text: str, rules: str = "corrected", opset: int = 21, **given: Any) -> ModelCost:
+    """Costs a model written as ONNX text, without the versions."""
+    return analyze(text_model(text, opset), rules=rules, **given)
+
+
+def one(signature: str, body: str, *, opset: int = 21) -> ModelCost:
+    return text_cost(f"g {signature} {{ {body} }}", opset=opset)
 
 
 def with_external_weight(

@@ -11,7 +11,8 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 
-from otel_quant.inference import measure, rounds
+from otel_quant.inference import comparing as rounds
+from otel_quant.inference import measure
 from otel_quant.inference.measure import bench
 from otel_quant.inference.results import Accuracy, Latency, MemoryUse, ModelResult, OutputError
 from otel_quant.inference.subjects import InProcess, ModelProcess, Options
@@ -26,18 +27,7 @@ def call(median: float, noise: float, **more: Any) -> Latency:
 
 
 class Known(InProcess):
-    """A variant whose times are known; its process is never started.
-
-    Args:
-        name: Its name.
-        clock: What time it is, in a list of one; goes on while the variant is made and timed.
-        took: The order in which variants are made and timed.
-        making: Seconds to make it.
-        rounds: Seconds of a call in each round, over and over.
-        factors: What these are multiplied by in each process, over and over.
-        spent: Seconds that a round takes.
-        fails: Number of the process in which it fails, and at what.
-    """
+    """A variant whose times, in seconds, are known; its process is never started."""
 
     kind = "torch"
     runs_are_known = False
@@ -45,20 +35,19 @@ class Known(InProcess):
     def __init__(
         self,
         name: str,
-        clock: list[float],
-        took: list[str],
+        clock: list[float],  # of one, which goes on while the variant is made and timed
+        took: list[str],  # the order in which variants are made and timed
         making: float = 1.0,
-        rounds: Sequence[float] = (0.01,),
-        factors: Sequence[float] = (1.0,),
-        spent: float = 0.25,
-        fails: tuple[int, str] = (0, ""),
+        rounds: Sequence[float] = (0.01,),  # a call in each round, over and over
+        spent: float = 0.25,  # on a round
+        fails: tuple[int, str] = (0, ""),  # in which process, and at what
     ) -> None:
         super().__init__(name, ModelProcess("torch", huge_pages=False))
         self.providers, self.fed = ("cpu",), {"x": "float32 2 (checksum 0)"}
         self.first = [0.5, rounds[0], 0.0]
         self._clock, self._took, self._fails = clock, took, fails
         self._making, self._spent = making, spent
-        self._rounds, self._factors = rounds, factors
+        self._rounds = rounds
         self.at_end: Mapping[str, int | None] = {"process": 200, "gpu": None}
 
     def _passes(self, what: str, seconds: float) -> bool:
@@ -77,9 +66,8 @@ class Known(InProcess):
 
     def time(self, seconds: float, runs: int | None) -> None:
         if self._passes("time", self._spent):
-            factor = self._factors[(len(self.processes) - 1) % len(self._factors)]
             usual = self._rounds[len(self.processes[-1]) % len(self._rounds)]
-            self.processes[-1].append([factor * usual])
+            self.processes[-1].append([usual])
 
     def finish(self) -> None:
         if not self.problem:
@@ -199,19 +187,14 @@ def test_the_result_of_a_variant_follows_from_its_times_and_memory(known: Bench)
     )  # fmt: skip
     settings = dict(result.settings)
     assert settings.pop("memory").startswith("in ")
-    assert settings == {
-        "rounds": "50, the variants in turn",
-        "processes": "5 of each variant",
-    }
+    assert settings == {"rounds": "50, the variants in turn", "processes": "5 of each variant"}
     assert (result.process_spread, result.runtime, result.version) == (0.0, "torch", "2.9")
     assert result.models[1].accuracy.worst == error
     assert known.run(known.entry("a"), processes=1).process_spread is None
     assert (result.baseline, result.command) == ("base", "otel-quant bench")
 
 
-def test_a_variant_with_fewer_processes_is_named_and_compared_with_them(
-    known: Bench,
-) -> None:
+def test_a_variant_with_fewer_processes_is_named_and_compared_with_them(known: Bench) -> None:
     slow = known.entry("slow", making=61.0, rounds=(0.02,))
     result = known.run(known.entry("base"), slow, one_by_one=True)
     assert result.settings["processes"] == "5 of each variant, 1 of slow"
@@ -234,15 +217,12 @@ def test_a_variant_without_a_baseline_has_only_its_own_values(known: Bench) -> N
     ("base", "other", "problem"),
     [
         ({"fed": {"x": "float32 2 (checksum 1)"}}, {}, "it has other inputs than base"),
-        (
-            {"outputs": {"two": np.array([1.0])}},
-            {"outputs": {"two": np.array([np.nan])}},
-            "output 'two' has values that are not finite",
-        ),
+        ({"outputs": {"two": np.array([1.0])}}, {"outputs": {"two": np.array([np.nan])}},
+         "output 'two' has values that are not finite"),
         ({"no_outputs": "no tensors"}, {}, "there are no outputs of base: no tensors"),
         ({"outputs": {}}, {"no_outputs": "it is"}, "there are no outputs of other: it is"),
     ],
-)
+)  # fmt: skip
 def test_an_unknown_accuracy_has_a_reason(
     base: Mapping[str, Any], other: Mapping[str, Any], problem: str, known: Bench
 ) -> None:

@@ -1,12 +1,17 @@
-"""What no session in this environment shows: other providers and packed operands."""
+"""What no session in this environment shows; the profiler's file is read event by event; what a model is fed."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
 from otel_quant.inference.onnx_findings import FINDINGS, Evidence
@@ -18,6 +23,7 @@ from otel_quant.inference.onnx_kernels import (
     placed,
     read_profile,
 )
+from otel_quant.inference.onnx_session import MisfitError, feeds
 from otel_quant.inference.results import Finding, RanKernel
 from tests.fixtures.onnx_builder import Builder
 from tests.integration.inference.planted import compiled_in_part
@@ -74,19 +80,10 @@ def test_a_copy_and_the_node_that_caused_it_are_named(tmp_path: Path) -> None:
     )
     said = _found(file, RanGraph(ran), [_CUDA, _CPU], *kernels)
     assert [(each.kind, each.node, each.share, each.sentence) for each in said] == [
-        (
-            "memcpy",
-            "det",
-            0.3,
-            "a tensor is copied between providers between Exp `exp` and Det `det` (30.0 % of the time)",
-        ),
-        (
-            "fallback",
-            "det",
-            0.2,
-            f"Det `det` ran on {_CPU} and not on {_CUDA} (20.0 % of the time)",
-        ),
-    ]
+        ("memcpy", "det", 0.3,
+         "a tensor is copied between providers between Exp `exp` and Det `det` (30.0 % of the time)"),
+        ("fallback", "det", 0.2, f"Det `det` ran on {_CPU} and not on {_CUDA} (20.0 % of the time)"),
+    ]  # fmt: skip
 
 
 def test_packed_operands_of_a_kernel_are_joined_to_the_graph(tmp_path: Path) -> None:
@@ -105,9 +102,7 @@ def test_packed_operands_of_a_kernel_are_joined_to_the_graph(tmp_path: Path) -> 
     assert operands(x, scale, bias, bias) == [x, scale, bias, bias]  # not this node's
 
 
-def test_unnamed_kernels_are_joined_only_if_all_of_them_are_in_the_graph(
-    tmp_path: Path,
-) -> None:
+def test_unnamed_kernels_are_joined_only_if_all_of_them_are_in_the_graph(tmp_path: Path) -> None:
     ran = RanGraph(
         _graph(
             tmp_path / "ran.onnx",
@@ -147,13 +142,9 @@ def test_a_finding_explains_what_is_unknown_about_compiled_nodes(tmp_path: Path)
     cannot = "which types they ran in and what was fused there is not known"
     outside = f"Det `det` ran on CPUExecutionProvider and not on {compiler}"
     assert found(parts) == [
-        (
-            "compiled",
-            name,
-            f"{compiler} has compiled 7 of 8 nodes of the file into 2 kernels: {cannot}",
-        ),
+        ("compiled", name, f"{compiler} has compiled 7 of 8 nodes of the file into 2 kernels: {cannot}"),
         ("fallback", "det", f"{outside}, which took no Det of the file"),
-    ]
+    ]  # fmt: skip
     # Before onnxruntime 1.24, and with a Det that the provider has taken
     some = f"{compiler} has compiled an unknown number of nodes of the file into 2 kernels"
     assert found([]) == [("compiled", name, f"{some}: {cannot}"), ("fallback", "det", outside)]
@@ -165,3 +156,158 @@ def test_a_finding_explains_what_is_unknown_about_compiled_nodes(tmp_path: Path)
     assert kernels[0].ran.nodes == 7
     [_, fallback] = FINDINGS.of(Evidence(file, kernels, [compiler], "all", with_det), 1.0)
     assert f"{outside}, which took 1 other Det of the file" in fallback.sentence
+
+
+MULTIPLY = {
+    "op_name": "MatMul",
+    "provider": "CPUExecutionProvider",
+    "node_index": "0",
+    "input_type_shape": [{"float": [1, 8]}, {"float": [8, 2]}],
+    "output_type_shape": [{"float": [1, 2]}],
+    "mem_in_use_peak": "96",
+}
+LOOP = MULTIPLY | {
+    "op_name": "Loop", "node_index": "1", "input_type_shape": [], "output_type_shape": [],
+}  # fmt: skip
+
+
+def _line(name: str, begin: int, length: int, args: dict[str, Any] | None = None) -> str:
+    """Returns an event as onnxruntime writes it."""
+    category = "Node" if args else "Session"
+    return (
+        f'{{"cat" : "{category}","pid" :1,"tid" :1,"dur" :{length},"ts" :{begin},"ph" : "X",'
+        f'"name" :{json.dumps(name)},"args" : {json.dumps(args or {})}}},\n'
+    )
+
+
+def _written(folder: Path, *lines: str) -> Path:
+    path = folder / "profile.json"
+    path.write_text("[\n" + "".join(lines).rstrip(",\n") + "\n]\n")
+    return path
+
+
+def _run(begin: int, length: int, multiply: int) -> tuple[str, str]:
+    return (
+        _line("m1_kernel_time", begin + 1, multiply, MULTIPLY),
+        _line("model_run", begin, length),
+    )
+
+
+def test_the_faster_half_of_the_runs_after_the_first_is_used(tmp_path: Path) -> None:
+    times = ((100, 99, 90), (200, 20, 10), (300, 95, 80), (400, 24, 14), (500, 30, 21))
+    runs = (line for each in times for line in _run(*each))
+    path = _written(tmp_path, _line("session_initialization", 0, 90), *runs)
+    kernel = RanKernel(
+        "m1", "MatMul", None, 0, "CPUExecutionProvider", 12.0, 1.0, 1.0,
+        ("float32 1x8", "float32 8x2"), ("float32 1x2",), None, None,
+    )  # fmt: skip
+    profile = read_profile(path)
+    assert profile == Profile((kernel,), ((200, 20), (400, 24)), arena_used=96)
+    assert profile.run_micros == 22
+
+
+def test_the_time_of_a_loop_excludes_its_body(tmp_path: Path) -> None:
+    path = _written(
+        tmp_path,
+        _line("model_run", 0, 9),
+        _line("m1_kernel_time", 112, 20, MULTIPLY),
+        _line("m1_kernel_time", 140, 25, MULTIPLY),
+        _line("loop_kernel_time", 110, 60, LOOP),
+        _line("model_run", 100, 80),
+    )
+    profile = read_profile(path)
+    times = {each.name: (each.calls, each.micros) for each in profile.kernels}
+    assert times == {"m1": (2, 45), "loop": (1, 15)}
+
+
+def test_nodes_with_the_same_name_are_distinguished_by_their_index(tmp_path: Path) -> None:
+    path = _written(
+        tmp_path,
+        _line("model_run", 0, 9),
+        _line('a "name"_kernel_time', 110, 5, MULTIPLY),
+        _line('a "name"_kernel_time', 120, 7, MULTIPLY | {"node_index": "4"}),
+        _line("model_run", 100, 80),
+    )
+    profile = read_profile(path)
+    found = [(each.name, each.micros) for each in profile.kernels]
+    assert found == [('a "name"', 5), ('a "name"', 7)]
+
+
+def test_a_truncated_file_has_the_runs_before_the_cut(tmp_path: Path) -> None:
+    path = _written(tmp_path, *_run(100, 20, 10), *_run(200, 20, 10))
+    path.write_text(path.read_text()[:-60] + "\n")
+    assert read_profile(path, warmup=0).runs == ((100, 20),)
+    path.write_text("")
+    assert read_profile(path) == Profile((), ())
+
+
+NOTHING_GIVEN: Mapping[str, Any] = {"values": {}, "data": None}
+
+
+def _inputs(**types: str) -> list[Any]:
+    """Returns inputs as a session of onnxruntime has them, each of 4x500 numbers."""
+    return [
+        SimpleNamespace(name=name, type=f"tensor({kind})", shape=[4, 500])
+        for name, kind in types.items()
+    ]
+
+
+def _fed(inputs: list[Any], **more: Any) -> Mapping[str, Any]:
+    shapes = {each.name: tuple(each.shape) for each in inputs}
+    return feeds(inputs, {"shapes": shapes, **NOTHING_GIVEN, **more})
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "lowest", "highest"),
+    [
+        ("uint8", "uint8", 0, 255),
+        ("int8", "int8", -128, 127),
+        ("int32", "int32", 0, 1),
+        ("int64", "int64", 0, 1),
+        ("uint16", "uint16", 0, 1),
+        ("bool", "bool", False, True),
+    ],
+)
+def test_integers_are_in_the_range_of_their_meaning(
+    kind: str, dtype: str, lowest: int, highest: int
+) -> None:
+    [array] = _fed(_inputs(x=kind)).values()
+    assert (str(array.dtype), array.shape) == (dtype, (4, 500))
+    assert (array.min(), array.max()) == (lowest, highest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("float", "float32"), ("double", "float64"), ("float16", "float16")]
+)
+def test_floats_are_normal_and_the_same_for_an_input_of_the_same_name(
+    kind: str, dtype: str
+) -> None:
+    found, again = (_fed(_inputs(x=kind, y=kind)) for _ in range(2))
+    assert {name: str(each.dtype) for name, each in found.items()} == {"x": dtype, "y": dtype}
+    assert all((found[name] == again[name]).all() for name in "xy")
+    assert (found["x"] != found["y"]).any()
+    assert abs(float(found["x"].mean())) < 0.1
+    assert 0.9 < float(found["x"].std()) < 1.1
+
+
+def test_given_values_are_used() -> None:
+    inputs = [SimpleNamespace(name="n", type="tensor(int64)", shape=[2, 1])]
+    assert _fed(inputs, values={"n": (7, 9)})["n"].tolist() == [[7], [9]]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "arrays", "problem"),
+    [
+        ({"x": "string"}, None, "input 'x' is tensor(string); expected tensors of numbers"),
+        ({"x": "float", "y": "float"}, {"x": np.ones((4, 500), np.float32)}, "{path} has no 'y', which the model takes"),
+    ],
+)  # fmt: skip
+def test_values_that_do_not_fit_raise_an_error(
+    inputs: dict[str, str], arrays: dict[str, Any] | None, problem: str, tmp_path: Path
+) -> None:
+    path = None
+    if arrays is not None:
+        path = str(tmp_path / "inputs.npz")
+        np.savez(path, **arrays)
+    with pytest.raises(MisfitError, match=f"^{re.escape(problem.format(path=path))}$"):
+        _fed(_inputs(**inputs), data=path)

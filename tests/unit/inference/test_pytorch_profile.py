@@ -10,8 +10,8 @@ import pytest
 
 from otel_quant.inference import torch_profile
 from otel_quant.inference.results import BackendKernel
-from otel_quant.inference.torch_copy import read_verbose
 from otel_quant.inference.torch_findings import FINDINGS, Evidence, flow_of
+from otel_quant.inference.torch_models import read_verbose
 from otel_quant.inference.torch_parts import shown
 from otel_quant.inference.torch_profile import (
     Event,
@@ -140,9 +140,7 @@ def _side(*tensors: tuple[int, str, list[int]]) -> dict[str, Any]:
     }
 
 
-def test_operands_are_joined_to_operators_in_the_order_of_their_start(
-    tmp_path: Path,
-) -> None:
+def test_operands_are_joined_to_operators_in_the_order_of_their_start(tmp_path: Path) -> None:
     listed = {
         "values": [[[1, 5, 0, 4, 4, "cpu"], [1, 6, 0, 4, 4, "cpu"]], 3],
         "shapes": [[[2], [3]], []],

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from otel_quant.inference.results import Latency
-from otel_quant.inference.rounds import (
+from otel_quant.inference.comparing import (
     Subject,
     compared,
     is_settled,
@@ -17,6 +16,7 @@ from otel_quant.inference.rounds import (
     take_turns,
     without_extremes,
 )
+from otel_quant.inference.results import Latency
 
 QUIET = [10.0, 10.01, 10.02, 9.99, 10.0, 10.01, 9.98, 10.0, 10.0, 10.01]
 SLOWER = [2 * time for time in QUIET]
@@ -45,14 +45,9 @@ class Known(Subject):
 def test_the_latency_is_the_median_and_the_deciles_of_all_runs() -> None:
     found = latency(Known("a", [10, 11], [12, 13], [14]), None)
     assert found == Latency(
-        median=12.5,
-        p10=pytest.approx(10.4),
-        p90=pytest.approx(13.6),
-        runs=5,
-        first=0.5,
-        noise=pytest.approx((13.25 - 11.5) / 2 / 12.5),
-        processes=(12.5,),
-    )
+        median=12.5, p10=pytest.approx(10.4), p90=pytest.approx(13.6), runs=5, first=0.5,
+        noise=pytest.approx((13.25 - 11.5) / 2 / 12.5), processes=(12.5,),
+    )  # fmt: skip
 
 
 def test_every_figure_of_a_single_run_equals_that_run() -> None:

@@ -1,20 +1,17 @@
-"""What a script's function returns, and one line for each way in which it cannot be had."""
+"""What a script's function returns, and one line for each way in which it cannot be had; huge pages of its processes."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from otel_quant.inference.torch_session import (
-    VariantsError,
-    error_text,
-    load_variants,
-)
+from otel_quant.inference.subjects import with_huge_pages
+from otel_quant.inference.torch_session import VariantsError, error_text, load_variants
+from tests.fixtures.programs import run_script
 
 WANTED = (
     "expected (models, inputs): a mapping of names to torch modules, to functions that make one or "
@@ -79,14 +76,10 @@ def test_random_numbers_are_the_same_in_each_process(
         "from otel_quant.inference.torch_session import load_variants\n"
         f"print(load_variants({script(tmp_path, text)!r})[1])"
     )
-    found = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        for _ in range(2)
-    ]
-    drawn = "import random; random.seed(7); print(random.random())"
-    own = subprocess.run([sys.executable, "-c", drawn], capture_output=True, text=True, check=True)
-    assert found[0].stdout == found[1].stdout
-    assert (found[0].stdout == own.stdout) is is_its_own
+    first, second = (run_script(tmp_path, code) for _ in range(2))
+    own = run_script(tmp_path, "import random; random.seed(7); print(random.random())")
+    assert first == second
+    assert (first == own) is is_its_own
 
 
 @pytest.mark.parametrize(
@@ -108,37 +101,22 @@ def test_a_reference_to_a_missing_object_is_an_error(reference: str, problem: st
     [
         ("", "{path} has no function 'variants'; expected one that returns" + WANTED[8:]),
         ("variants = 1", "{path} has no function 'variants'; expected one that returns" + WANTED[8:]),
-        (
-            "def variants():\n    raise ValueError('no weights\\nat all')",
-            "{path}:variants raised ValueError: no weights (line 2)",
-        ),
+        ("def variants():\n    raise ValueError('no weights\\nat all')",
+         "{path}:variants raised ValueError: no weights (line 2)"),
         ("import nowhere", "{path}:variants raised ModuleNotFoundError: No module named 'nowhere' (line 1)"),
-        (
-            "def variants(:",
-            "{path}:variants raised SyntaxError: invalid syntax (script_of_variants.py, line 1)",
-        ),
-        (
-            "raise SystemExit(3)",
-            "{path}:variants: the script has ended with exit code 3; expected one that only defines "
-            "things when it is imported",
-        ),
-        (
-            "import sys\nsys.exit()",
-            "{path}:variants: the script has ended with exit code 0; expected one that only defines "
-            "things when it is imported",
-        ),
+        ("def variants(:", "{path}:variants raised SyntaxError: invalid syntax (script_of_variants.py, line 1)"),
+        ("raise SystemExit(3)",
+         "{path}:variants: the script has ended with exit code 3; expected one that only defines "
+         "things when it is imported"),
+        ("import sys\nsys.exit()",
+         "{path}:variants: the script has ended with exit code 0; expected one that only defines "
+         "things when it is imported"),
         ("def variants(): pass", "{path}:variants has returned None; " + WANTED),
         ("def variants(): return {'a': 'a.onnx'}", "{path}:variants has returned a dict; " + WANTED),
         ("def variants(): return ['a'], 1", "{path}:variants has returned a list as models; " + WANTED),
         ("def variants(): return {}, 1", "{path}:variants has returned no models; " + WANTED),
-        (
-            "def variants(): return {1: 'a.onnx'}, 1",
-            "{path}:variants has returned 1 as the name of a model; " + WANTED,
-        ),
-        (
-            "def variants(): return {'a': 'a.pt'}, 1",
-            "{path}:variants has returned 'a.pt' as model 'a'; " + WANTED,
-        ),
+        ("def variants(): return {1: 'a.onnx'}, 1", "{path}:variants has returned 1 as the name of a model; " + WANTED),
+        ("def variants(): return {'a': 'a.pt'}, 1", "{path}:variants has returned 'a.pt' as model 'a'; " + WANTED),
     ],
 )  # fmt: skip
 def test_an_error_of_a_script_is_reported_in_one_line(
@@ -156,3 +134,39 @@ def test_an_error_is_its_class_and_its_first_meaningful_line() -> None:
     assert error_text(announced) == "RuntimeError: backend raised: NoCompiler: none"
     assert error_text(KeyError()) == "KeyError"
     assert error_text(ValueError("x" * 300)) == f"ValueError: {'x' * 200}..."
+
+
+ASKED = "glibc.malloc.hugetlb=1"
+
+
+@pytest.mark.parametrize(
+    ("given", "setting", "variables"),
+    [
+        (None, "always [madvise] never\n", {"GLIBC_TUNABLES": ASKED}),
+        (None, "[always] madvise never\n", {"GLIBC_TUNABLES": ASKED}),
+        ("glibc.malloc.check=1", "always [madvise] never\n", {"GLIBC_TUNABLES": f"glibc.malloc.check=1:{ASKED}"}),
+        ("glibc.malloc.hugetlb=0", "always [madvise] never\n", {}),
+        (None, "always madvise [never]\n", {}),
+        (None, None, {}),
+    ],
+)  # fmt: skip
+def test_huge_pages_are_requested_if_available_and_not_configured_otherwise(
+    given: str | None, setting: str | None, variables: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "enabled"
+    if setting is not None:
+        file.write_text(setting)
+    environ = {} if given is None else {"GLIBC_TUNABLES": given}
+    assert with_huge_pages(environ, file) == variables
+
+
+HELD = """
+held = bytearray(64 * 2**20)
+print(next(line.split()[1] for line in open("/proc/self/smaps_rollup") if "AnonHugePages" in line))
+"""
+
+
+@pytest.mark.skipif(not with_huge_pages({}), reason="the kernel gives no huge pages")
+def test_a_process_with_these_variables_has_huge_pages(tmp_path: Path) -> None:
+    held, _ = run_script(tmp_path, HELD, **with_huge_pages({}))
+    assert int(held) > 0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from otel_quant.export.recording.curve import Curve, RecordedCurve
 from otel_quant.launcher.observer import LastSeen, Observation
-from otel_quant.launcher.surroundings import OomKills
+from otel_quant.launcher.surroundings import Child, OomKills
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
-from otel_quant.schema.records import Limits
+from otel_quant.schema.records import Count, Counts, Limits
 
 MB = 1_000_000
 BEGAN = 1_700_000_000_000_000_000
@@ -19,29 +21,21 @@ PROGRAM, CHILD = 100, 200
 
 def step(**fields: Any) -> RecordedStep:
     known: dict[str, Any] = {
-        "index": 0,
-        "name": "Calibration",
-        "kind": "Calibration",
-        "start": 1.0,
-        "state": "lost",
-    }
+        "index": 0, "name": "Calibration", "kind": "Calibration", "start": 1.0, "state": "lost",
+    }  # fmt: skip
     return RecordedStep(**{**known, **fields})
 
 
 def calibration(**fields: Any) -> RecordedStep:
     """37 of 512 samples, one every 100 ms."""
     progress = tuple((1.0 + sample / 10, sample) for sample in range(1, 38))
-    return step(samples=37, expected_samples=512, progress=progress, **fields)
+    return step(counts=Counts(sample=Count(37, 512)), progress=progress, **fields)
 
 
 def run(*steps: RecordedStep, pid: int = PROGRAM, **fields: Any) -> RecordedRun:
     known: dict[str, Any] = {
-        "id": "a",
-        "process": str(pid),
-        "pid": pid,
-        "start": 0.5,
-        "state": "lost",
-    }
+        "id": "a", "process": str(pid), "pid": pid, "start": 0.5, "state": "lost",
+    }  # fmt: skip
     return RecordedRun(**{**known, **fields}, steps=steps)
 
 
@@ -55,13 +49,9 @@ def curve() -> RecordedCurve:
 
 def recording(*runs: RecordedRun) -> Recording:
     return Recording(
-        path=Path("r"),
-        began_ns=BEGAN,
-        state="lost",
-        duration=6.0,
-        runs=runs,
+        path=Path("r"), began_ns=BEGAN, state="lost", duration=6.0, runs=runs,
         curves={"launcher": curve()},
-    )
+    )  # fmt: skip
 
 
 def last_seen(memory: int, at: float = 4.75) -> LastSeen:
@@ -72,11 +62,15 @@ def kills(number: int, of_groups: int = 0, *, is_of_host: bool = False) -> OomKi
     return OomKills(Path(COUNTER), is_of_host, number, of_groups)
 
 
-def seen(**fields: Any) -> Observation:
+def seen(*, signals: Mapping[int, str] | None = None, **fields: Any) -> Observation:
+    ended = (signals or {}).items()
     known: dict[str, Any] = {
         "pid": PROGRAM,
         "time_ns": BEGAN + 5_000_000_000,
         "limits": Limits(8000 * MB, "cgroup"),
         "oom_kills": kills(0),
+        "exits": {
+            pid: Child(pid, None, "python", 0, code=-signal.Signals[name]) for pid, name in ended
+        },
     }
     return Observation(**{**known, **fields})

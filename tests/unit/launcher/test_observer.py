@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from otel_quant.export.recording.curve import RecordedCurve, read_curve, short_name
 from otel_quant.launcher.observer import INTERVAL, Observer
-from otel_quant.launcher.post_mortem import ending_in
-from otel_quant.launcher.program import Program
-from otel_quant.launcher.program_end import Ending as ProgramEnding
+from otel_quant.launcher.recording import ending_in
 from otel_quant.recordings.model import Ending
 from otel_quant.schema.series import TOTALS
 from otel_quant.views.curves import grid_of
@@ -26,7 +25,18 @@ HOLDS = "import time; x = bytearray({}); time.sleep({})\n"
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
 
 
-def finished(observer: Observer, folder: Path, ended: ProgramEnding) -> Ending:
+class Program:
+    """The launcher's own needs a process without other threads, which take the signal of its end."""
+
+    def __init__(self, command: list[str], environ: Mapping[str, str]) -> None:
+        self.pid = os.posix_spawn(command[0], command, environ)
+
+    def wait(self) -> tuple[int, int]:
+        _, status, usage = os.wait4(self.pid, 0)
+        return os.waitstatus_to_exitcode(status), usage.ru_maxrss
+
+
+def finished(observer: Observer, folder: Path, ended: tuple[int, int | None]) -> Ending:
     return ending_in(folder, time.time_ns(), observer.observe(ended))
 
 

@@ -1,4 +1,4 @@
-"""What is around a program: counters of the kernel, limits, and what its own processes know."""
+"""What a program is started with, and what is around it: counters of the kernel, limits, and what its own processes know."""
 
 from __future__ import annotations
 
@@ -13,8 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.probes.limits import oom_counters, oom_counts
+from otel_quant.capture.launched import exporter_settings
+from otel_quant.capture.probes.memory import oom_counters, oom_counts
 from otel_quant.launcher import surroundings
+from otel_quant.launcher.start import (
+    LAUNCHER_PID,
+    ON_PYTHONPATH,
+    RECORD,
+    make_folder,
+    program_environment,
+    script_name,
+    take_notes,
+    why_no_step,
+    why_nothing_sent,
+)
 from otel_quant.launcher.surroundings import (
     OomKills,
     ProcessUse,
@@ -22,8 +34,8 @@ from otel_quant.launcher.surroundings import (
     batch_job,
     cache_growth,
     disks,
-    last_words_ns,
 )
+from otel_quant.schema.settings import OTEL_QUANT_LAUNCHER_PID, OTEL_QUANT_RECORD
 
 V2_MOUNT = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"
 V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n"
@@ -32,27 +44,14 @@ V1_MOUNT = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgr
 @pytest.mark.parametrize(
     ("group", "mount", "counter", "text"),
     [
-        (
-            "0::/job.scope\n",
-            V2_MOUNT,
-            "sys/fs/cgroup/job.scope/memory.events.local",
-            "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 1\n",
-        ),
-        (
-            "0::/job.scope\n",
-            V2_MOUNT,
-            "sys/fs/cgroup/job.scope/memory.events",
-            "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\n",
-        ),
-        (
-            "4:memory:/job\n",
-            V1_MOUNT,
-            "sys/fs/cgroup/memory/job/memory.oom_control",
-            "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
-        ),
+        ("0::/job.scope\n", V2_MOUNT, "sys/fs/cgroup/job.scope/memory.events.local",
+         "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 1\n"),
+        ("0::/job.scope\n", V2_MOUNT, "sys/fs/cgroup/job.scope/memory.events", "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\n"),
+        ("4:memory:/job\n", V1_MOUNT, "sys/fs/cgroup/memory/job/memory.oom_control",
+         "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
     ],
     ids=["version 2", "version 2 before Linux 5.2", "version 1"],
-)
+)  # fmt: skip
 def test_oom_kills_are_read_from_the_cgroup_of_the_process(
     tmp_path: Path, group: str, mount: str, counter: str, text: str
 ) -> None:
@@ -101,21 +100,11 @@ def test_only_kills_since_the_start_are_counted_in_any_of_the_cgroups(
     assert around.oom_kills() == OomKills(childs, False, 2, 1)
 
 
-def test_a_process_wrote_last_when_the_newest_of_its_files_was_written(tmp_path: Path) -> None:
-    times = {"state.7.json": 30, "state.7-1.json": 50, "state.7-2.json": 40, "state.8.json": 20}
-    for name, seconds in times.items():
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (seconds, seconds))
-    assert last_words_ns(tmp_path) == {7: 50_000_000_000, 8: 20_000_000_000}
-
-
 def test_the_limits_of_a_process_are_readable_until_it_is_reaped() -> None:
     def limited() -> None:
         for name, most in (
-            (resource.RLIMIT_AS, 2 << 30),
-            (resource.RLIMIT_FSIZE, 5000),
-            (resource.RLIMIT_CPU, 1),
-        ):
+            (resource.RLIMIT_AS, 2 << 30), (resource.RLIMIT_FSIZE, 5000), (resource.RLIMIT_CPU, 1),
+        ):  # fmt: skip
             resource.setrlimit(name, (most, most))
 
     around = Surroundings()
@@ -191,3 +180,135 @@ def test_growth_of_cache_directories_comes_from_the_processes(tmp_path: Path) ->
     (tmp_path / "state.3.json").write_text('{"attributes": {"quant.cac')
     (tmp_path / "state.4.json").write_text('{"attributes": {}}')
     assert cache_growth(tmp_path) == 9
+
+
+INTERVAL = {"OTEL_METRIC_EXPORT_INTERVAL": "10000"}
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"}
+NOTES = (
+    "absent /a/python", "old /o/python", "failed /f/python", "unsent /u/python",
+    "instrumented /i/python",
+)  # fmt: skip
+NOT_CALLED = "no quantization library that otel-quant knows was called"
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python quantize.py --out x.py", "quantize.py"),
+        ("python -u -X dev scripts/quantize.py", "scripts/quantize.py"),
+        ("python -m package.quantize", "package-quantize"),
+        ("python -c pass x.py", "python"),
+        ("torchrun --nproc-per-node 2 train.py", "train.py"),
+        ("accelerate launch --config c.yaml train.py", "train.py"),
+        ("optimum-cli onnxruntime quantize", "optimum-cli"),
+        ("bash -x job.sh", "job.sh"),
+        ("./job.sh", "./job.sh"),
+        ("python -m", "python"),
+        ("ls", "ls"),
+    ],
+)
+def test_a_recording_is_named_after_the_script(command: str, name: str) -> None:
+    assert script_name(command.split()) == name
+
+
+def test_two_recordings_of_the_same_second_have_separate_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.time", lambda: 1_800_000_000.0)
+    made = [make_folder(None, ["python", "a.py"]) for _ in range(3)]
+    assert made == [made[0], f"{made[0]}-2", f"{made[0]}-3"]
+    assert Path(made[0]).parent == tmp_path
+
+
+def exporters(traces: str, metrics: str, logs: str) -> dict[str, str]:
+    return {
+        "OTEL_TRACES_EXPORTER": traces,
+        "OTEL_METRICS_EXPORTER": metrics,
+        "OTEL_LOGS_EXPORTER": logs,
+    }
+
+
+@pytest.mark.parametrize(
+    ("environ", "settings"),
+    [
+        ({}, {}),
+        ({"OTEL_EXPORTER_OTLP_HEADERS": "a=b", "OTEL_SERVICE_NAME": "s"}, {}),
+        (exporters("none", "none", "none"), {}),
+        ({"OTEL_TRACES_EXPORTER": "quark_yaml"}, {}),
+        (ENDPOINT, exporters("otlp", "otlp", "otlp") | INTERVAL),
+        (ENDPOINT | {"OTEL_METRIC_EXPORT_INTERVAL": "500"},
+         exporters("otlp", "otlp", "otlp") | {"OTEL_METRIC_EXPORT_INTERVAL": "500"}),
+        (ENDPOINT | exporters("console", "none", ""), exporters("console", "none", "otlp") | INTERVAL),
+        ({"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": "http://c:4318/v1/logs"}, exporters("none", "none", "otlp") | INTERVAL),
+        ({"OTEL_TRACES_EXPORTER": "otlp, quark_yaml"}, exporters("otlp,quark_yaml", "none", "none") | INTERVAL),
+        ({"OTEL_CONFIG_FILE": "otel.yaml"}, INTERVAL),
+        ({"OTEL_PYTHON_DISTRO": "other"}, INTERVAL),
+        ({"OTEL_QUANT_OTLP_FILES": "true"}, exporters("otel_quant_files", "otel_quant_files", "otel_quant_files") | INTERVAL),
+        (ENDPOINT | {"OTEL_QUANT_OTLP_FILES": "true", "OTEL_METRICS_EXPORTER": "none"},
+         exporters("otel_quant_files,otlp", "otel_quant_files", "otel_quant_files,otlp") | INTERVAL),
+    ],
+)  # fmt: skip
+def test_a_program_sends_only_the_configured_signals(
+    environ: dict[str, str], settings: dict[str, str]
+) -> None:
+    assert exporter_settings(environ) == settings
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, ON_PYTHONPATH),
+        ("", ON_PYTHONPATH),
+        ("a:b", f"{ON_PYTHONPATH}:a:b"),
+        ("a:", f"{ON_PYTHONPATH}:a:"),
+        (f"{ON_PYTHONPATH}:a", f"{ON_PYTHONPATH}:a"),
+    ],
+)
+def test_pythonpath_gets_one_folder_and_keeps_its_entries(
+    monkeypatch: pytest.MonkeyPatch, before: str | None, after: str
+) -> None:
+    started_with = {"HOME": "/home/me"} | ({} if before is None else {"PYTHONPATH": before})
+    module = "otel_quant.launcher.start.environment_at_start"
+    monkeypatch.setattr(module, lambda: dict(started_with))
+    assert program_environment("/recording", ["sh"], {"OTEL_QUANT_ARGUMENTS": "false"}) == {
+        "HOME": "/home/me", "PYTHONPATH": after, "OTEL_QUANT_RECORD": "/recording",
+        "OTEL_QUANT_LAUNCHER_PID": str(os.getpid()), "OTEL_QUANT_ARGUMENTS": "false",
+    }  # fmt: skip
+
+
+def test_environment_variables_are_named_after_the_settings() -> None:
+    assert (RECORD, LAUNCHER_PID) == (OTEL_QUANT_RECORD, OTEL_QUANT_LAUNCHER_PID)
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [
+        (0, "no Python was started, or one with -S, -E or -I, which keep otel-quant out of it"),
+        (1, "/a/python has no otel-quant: install it in that environment"),
+        (2, "/o/python is older than Python 3.11"),
+        (3, "automatic instrumentation failed, as the program's output shows"),
+        (4, NOT_CALLED),
+        (5, NOT_CALLED),
+    ],
+)
+def test_the_reason_for_a_missing_step_comes_from_the_python_that_came_furthest(
+    count: int, reason: str
+) -> None:
+    assert why_no_step(NOTES[:count]) == reason
+
+
+def test_notes_are_removed_from_the_recording(tmp_path: Path) -> None:
+    folder = make_folder(str(tmp_path / "recording"), ["ls"])
+    (file,) = Path(folder).iterdir()
+    file.write_text("old /o/python\n")
+    assert (take_notes(folder), list(Path(folder).iterdir())) == (["old /o/python"], [])
+    assert take_notes(folder) == ()
+
+
+def test_a_python_without_an_sdk_is_named_with_what_it_needs() -> None:
+    assert why_nothing_sent(["instrumented /usr/bin/python3"]) == ""
+    assert why_nothing_sent(["instrumented /usr/bin/python3", "unsent /v/bin/python"]) == (
+        "no telemetry was sent: /v/bin/python has no OpenTelemetry SDK; expected pip install "
+        "'otel-quant[otlp]' there (otel-quant send sends this recording later)"
+    )

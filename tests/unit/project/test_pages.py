@@ -1,25 +1,38 @@
-"""Generated files are up to date, and the other pages describe what the code does."""
+"""Generated files are up to date, and the other pages describe what the code does; the registry has the form of weaver."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import pkgutil
 import re
+import shutil
+import subprocess
+from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
+import jsonschema
 import pytest
+import yaml
+from opentelemetry.semconv import attributes
+from opentelemetry.semconv._incubating import attributes as incubating
+from opentelemetry.semconv._incubating import metrics as incubating_metrics
+from opentelemetry.semconv._incubating.metrics import hw_metrics
+from opentelemetry.semconv.schemas import Schemas
 
 from otel_quant.capture.instruments.hooks import libraries, load
 from otel_quant.capture.instruments.processes import PROCESSES
 from otel_quant.cost.operators import all_operators
-from otel_quant.recordings.comparison.runs import FACTS
+from otel_quant.recordings.compared_runs import FACTS
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema import settings as environment
 from otel_quant.schema.records import ALL_STEPS
-from scripts import api_docs
+from scripts import api_docs, registry_docs
 from scripts.cost_rules_docs import document
 from scripts.docs import documents
+from scripts.tested_libraries import TESTED, TRIED
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = documents()
@@ -59,8 +72,11 @@ def test_every_rule_is_on_the_page_except_duplicates_of_another_domain() -> None
 HOOKS = [hook for library in libraries() for hook in library.hooks]
 
 
-def test_every_library_has_a_verified_version() -> None:
-    assert [library.name for library in libraries() if not library.versions_seen] == []
+def test_every_library_was_tried_and_a_version_that_failed_stands_beside_one_that_passed() -> None:
+    tried = json.loads(TRIED.read_text())
+    assert list(tried) == list(TESTED)
+    assert [library.name for library in libraries() if library.name not in TESTED] == []
+    assert [n for n, rows in tried.items() if all(row["failed"] for row in rows)] == []
 
 
 @pytest.mark.parametrize(
@@ -144,3 +160,78 @@ def test_the_page_on_comparing_has_every_difference_that_keeps_runs_from_being_c
     }
     documented.pop("the version of a library")
     assert documented == {fact.name: fact.changes for fact in FACTS if fact.changes}
+
+
+REGISTRY: Final = yaml.safe_load(registry_docs.document())["groups"]
+
+
+def test_the_registry_has_the_form_of_weaver_and_every_name_of_ours_once() -> None:
+    """Weaver's own JSON schema, of 2026-08-22 (github.com/open-telemetry/weaver, schemas/semconv.schema.json)."""
+    schema = json.loads(
+        (registry_docs.ROOT / "tests/fixtures/weaver_semconv.schema.json").read_text()
+    )
+    jsonschema.Draft202012Validator(schema).validate({"groups": REGISTRY})
+
+    declared = Counter(each["id"] for each in REGISTRY[0]["attributes"])
+    assert set(declared.values()) == {1}
+    # A part of a name that is open at its end is left out there.
+    ours = {
+        short
+        for name in (each.name for each in catalog.ATTRIBUTES)
+        if name.startswith("quant.")
+        for role in registry_docs.ROLES
+        for short in [name.replace("<role>", role).partition(".<")[0]]
+    }
+    assert declared.keys() == ours | set(catalog.FORMER)
+    named = Counter(each.get("name") or each.get("metric_name") for each in REGISTRY[1:])
+    metrics = {name for each in catalog.METRICS for name in (each.name, *each.former)}
+    assert {name for name in named if name} == {each.name for each in semconv.EVENTS} | {
+        name for name in metrics if name.startswith("quant.") and "<" not in name
+    }
+
+
+def test_names_of_others_are_in_the_conventions_of_the_schema_url() -> None:
+    assert Schemas.V1_44_0.value == semconv.SCHEMA_URL
+    known = {
+        value
+        for package in (attributes, incubating, incubating_metrics)
+        for module in pkgutil.iter_modules(package.__path__)
+        for value in vars(importlib.import_module(f"{package.__name__}.{module.name}")).values()
+        if isinstance(value, str)
+    }
+    sent = {each.name for each in (*catalog.ATTRIBUTES, *catalog.METRICS)}
+    of_pyroscope = {"pyroscope.profile.id"}  # The only name that Grafana links to a profile by
+    assert {name for name in sent if not name.startswith("quant.")} <= known | of_pyroscope
+
+
+def test_a_gpus_figures_have_the_names_that_the_conventions_have() -> None:
+    theirs = {name for name in vars(hw_metrics).values() if str(name).startswith("hw.")}
+    ends = {name.removeprefix("hw.").removeprefix("gpu.") for name in theirs}
+    ours = {each.name.removeprefix("quant.run.gpu.") for each in catalog.METRICS}
+    assert ours & ends == set()
+
+
+def test_weaver_finds_no_error(tmp_path: Path) -> None:
+    weaver = shutil.which("weaver")
+    if weaver is None:
+        pytest.skip("no weaver on PATH")
+    # The conventions are on the internet: what is referred to of them stands for them here.
+    referred = {each["ref"] for group in REGISTRY[1:] for each in group["attributes"]}
+    theirs = [
+        {"id": name, "type": "string", "stability": "stable", "brief": "Theirs.", "examples": ["x"]}
+        for name in referred if not name.startswith("quant.")
+    ]  # fmt: skip
+    group = {"id": "theirs", "type": "attribute_group", "brief": "Theirs.", "attributes": theirs}
+    manifest = yaml.safe_load(registry_docs.manifest())
+    (dependency,) = manifest["dependencies"]
+    dependency["registry_path"] = str(tmp_path / "theirs")
+    for name, its_manifest, groups in (
+        ("ours", manifest, REGISTRY),
+        ("theirs", {"schema_url": dependency["schema_url"]}, [group]),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.yaml").write_text(yaml.safe_dump(its_manifest))
+        (tmp_path / name / "names.yaml").write_text(yaml.safe_dump({"groups": groups}))
+    command = [weaver, "registry", "check", "--future", "-r", tmp_path / "ours"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

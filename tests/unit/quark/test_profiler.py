@@ -30,9 +30,7 @@ def read(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def test_steps_are_spans_without_a_file_if_the_variable_is_unset(
-    tmp_path: Path,
-) -> None:
+def test_steps_are_spans_without_a_file_if_the_variable_is_unset(tmp_path: Path) -> None:
     out = run(
         tmp_path,
         """
@@ -100,33 +98,6 @@ second()
     ]  # fmt: skip
 
 
-def test_the_step_of_a_coroutine_or_generator_lasts_until_it_ends(tmp_path: Path) -> None:
-    run(
-        tmp_path,
-        """
-import asyncio
-from otel_quant.quark import GlobalProfiler, profile_scope
-
-@profile_scope("Items")
-def items():
-    yield 1
-    yield 2
-
-@profile_scope("Task")
-async def task():
-    await asyncio.sleep(0)
-    return list(items())
-
-assert asyncio.run(task()) == [1, 2]
-assert items.__name__ == "items"
-""",
-    )
-
-    assert steps_in(tmp_path / "quark_profile.yaml") == [
-        "Start", "Task Start", "Items Start", "Items End", "Task End", "End",
-    ]  # fmt: skip
-
-
 def test_the_first_path_is_used_and_nothing_is_recorded_after_stop(tmp_path: Path) -> None:
     run(
         tmp_path,
@@ -189,9 +160,7 @@ for name in ("first", "second", "second"):
     } == {"first.yaml": (True, False), "second.1.yaml": (False, True), "second.yaml": (False, True)}
 
 
-def test_a_run_that_began_earlier_uses_the_path_that_is_given_later(
-    tmp_path: Path,
-) -> None:
+def test_a_run_that_began_earlier_uses_the_path_that_is_given_later(tmp_path: Path) -> None:
     run(
         tmp_path,
         """
@@ -343,24 +312,6 @@ if __name__ == "__main__":
     ]  # fmt: skip
     if method == "fork":
         assert {record["answer"] for record in child["memory_usage"]} == {42}
-
-
-def test_the_growth_of_cache_directories_is_in_the_summary(tmp_path: Path) -> None:
-    run(
-        tmp_path,
-        """
-import os
-from otel_quant.quark import GlobalProfiler
-profiler = GlobalProfiler()
-for name, before, after in (("a", 5, 1), ("b", 1, 3)):
-    os.makedirs(f"{name}/deep/down")
-    open(f"{name}/old", "wb").write(bytes(before << 20))
-    profiler.start_tmp_dir_monitoring(name)
-    open(f"{name}/deep/down/new", "wb").write(bytes(after << 20))
-""",
-    )
-
-    assert read(tmp_path / "quark_profile.yaml")["peak_cache_dir_disk_usage_mb"] == 3.0
 
 
 def test_a_failing_block_raises_the_same_error(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from otel_quant.cli import main
 from otel_quant.recordings.model import Ending
 from otel_quant.schema.recorded_files import (
     CURVE,
@@ -25,6 +24,7 @@ from otel_quant.schema.recorded_files import (
     STATE,
     LeftOut,
 )
+from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import CUT_PROFILE, RecordedFolder
 
 GB = 10**9
@@ -48,7 +48,6 @@ def a_recording(path: Path) -> Path:
     )
     known = {"quant.input.path": "m/resnet.onnx", "quant.model.float.size": 5}
     ended.end(6, attributes={**known, "quant.calibration.method": "MinMax"})
-    ended.gone()
     killed = folder.process(21).begin(1, run="fedcba9876543210")
     outer = killed.step("Model Quantization", 1, checkpoint={"quant.checkpoint.memory": GB})
     inner = killed.step("Calibration", 2, outer)
@@ -76,18 +75,18 @@ def a_recording(path: Path) -> Path:
     return path
 
 
-def read_by_all(path: Path) -> None:
+def read_by_all(path: Path, command: Commands) -> None:
     """Has each command that reads recordings read one, and its profile."""
-    profile = str(path / "quark_profile.yaml")
-    for name in (str(path), profile):
+    profile = path / "quark_profile.yaml"
+    for name in (path, profile):
         for form in ("table", "json", "csv"):
-            assert main(["show", "--format", form, name]) in (0, 1)
-        assert main(["compare", name, name, "--fail-over", "memory.peak=10%"]) in (0, 1, 3)
-        assert main(["report", name, "-o", str(path.parent / "report.html")]) in (0, 1)
-    assert main(["watch", "--once", str(path)]) in (0, 1)
+            assert command("show", "--format", form, name).code in (0, 1)
+        assert command("compare", name, name, "--fail-over", "memory.peak=10%").code in (0, 1, 3)
+        assert command("report", name, "-o", path.parent / "report.html").code in (0, 1)
+    assert command("watch", "--once", path).code in (0, 1)
     for more in ((), ("--where", "weight.type!=a"), ("--format", "html")):
-        assert main(["runs", str(path.parent), *more]) == 0
-    assert main(["runs", profile]) in (0, 1)
+        command.output("runs", path.parent, *more)
+    assert command("runs", profile).code in (0, 1)
 
 
 ODD = (
@@ -121,7 +120,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("name", MADE_OF_JSON)
 def test_a_value_of_a_wrong_type_or_size_stops_no_command(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, command: Commands
 ) -> None:
     path = a_recording(tmp_path / "r") / name
     lines = path.read_text().splitlines()
@@ -136,8 +135,7 @@ def test_a_value_of_a_wrong_type_or_size_stops_no_command(
         within, at = data.draw(st.sampled_from(places(values)))
         within[at] = data.draw(odd)
         path.write_text("".join(f"{json.dumps(value)}\n" for value in values))
-        read_by_all(path.parent)
-        capsys.readouterr()
+        read_by_all(path.parent, command)
 
     check()
 
@@ -160,7 +158,7 @@ onnx_model_cost:
 
 @pytest.mark.parametrize("value", VALUES)
 def test_a_profile_value_of_a_wrong_type_or_size_stops_no_command(
-    value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    value: str, tmp_path: Path, command: Commands
 ) -> None:
     a_recording(tmp_path / "good")
     path = tmp_path / "quark_profile.yaml"
@@ -168,12 +166,10 @@ def test_a_profile_value_of_a_wrong_type_or_size_stops_no_command(
     for at in range(lines.index("  timestamp: 1700000003.5"), len(lines)):
         changed = f"{lines[at].partition(': ')[0]}: {value}"
         path.write_text("\n".join((*lines[:at], changed, *lines[at + 1 :], "")))
-        for command in ("show", "compare", "report"):
-            more = {"compare": [str(path)], "report": ["-o", str(tmp_path / "report.html")]}
-            assert main([command, str(path), *more.get(command, ())]) in (0, 1, 3), changed
-        capsys.readouterr()
-        assert main(["runs", str(tmp_path)]) == 0
-        assert "resnet" in capsys.readouterr().out, changed
+        for name in ("show", "compare", "report"):
+            more = {"compare": [path], "report": ["-o", tmp_path / "report.html"]}
+            assert command(name, path, *more.get(name, ())).code in (0, 1, 3), changed
+        assert "resnet" in command.output("runs", tmp_path), changed
 
 
 JUNK = (
@@ -198,25 +194,21 @@ def put(path: Path, junk: bytes | str) -> None:
 
 @pytest.mark.parametrize("junk", [*JUNK, "FIFO", "folder", "/dev/zero", "/nowhere"], ids=str)
 def test_a_folder_or_device_instead_of_a_file_stops_no_command_and_hides_no_recording(
-    junk: bytes | str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    junk: bytes | str, tmp_path: Path, command: Commands
 ) -> None:
     for name in (*MADE_OF_JSON, "quark_profile.yaml", "output.log", "inference.json"):
         good, damaged = (a_recording(tmp_path / name / each) for each in ("good", "damaged"))
         for each in ("output.log", "inference.json"):
             (damaged / each).write_text("")
         put(damaged / name, junk)
-        read_by_all(damaged)
-        capsys.readouterr()
-        assert main(["runs", str(tmp_path / name), "--format", "json"]) == 0
-        shown = json.loads(capsys.readouterr().out)
+        read_by_all(damaged, command)
+        shown = json.loads(command.output("runs", tmp_path / name, "--format", "json"))
         rows = {each["path"]: each for each in shown["runs"]}
         assert rows[str(good)]["model"] == "resnet"
         assert str(damaged) in {*rows, *(each["path"] for each in shown["unreadable"])}
 
 
-def test_every_command_names_omitted_values_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_names_omitted_values_once(tmp_path: Path, command: Commands) -> None:
     path = a_recording(tmp_path / "r")
     manifest = json.loads((path / "manifest.json").read_text())
     manifest |= {
@@ -233,33 +225,28 @@ def test_every_command_names_omitted_values_once(
         "events.20.jsonl: not readable and left out: step.ended.error",
         "curve.launcher.jsonl: not readable and left out: line (2 times)",
     )
-    for command in ("show", "report"):
-        page = tmp_path / "report.html"
-        assert main([command, str(path), *(["-o", str(page)] if command == "report" else [])]) == 0
-        text = page.read_text() if command == "report" else capsys.readouterr().out
-        assert [text.count(each) for each in said] == [1, 1, 1], command
-    capsys.readouterr()
-    assert main(["runs", str(path)]) == 0
-    shown = capsys.readouterr()
-    assert "resnet  MinMax" in shown.out
-    assert [shown.err.count(each) for each in said] == [1, 0, 0]  # neither steps nor curve are read
-    assert main(["send", str(path)]) == 1  # no endpoint
-    shown = capsys.readouterr()
-    assert [shown.err.count(each) for each in said] == [1, 1, 1]
-    assert main(["compare", str(path), str(path), "--fail-over", "memory.peak=10%"]) == 1
+    page = tmp_path / "report.html"
+    command.output("report", path, "-o", page)
+    for text in (command.output("show", path), page.read_text()):
+        assert [text.count(each) for each in said] == [1, 1, 1]
+    _, out, err = command("runs", path)
+    assert "resnet  MinMax" in out
+    assert [err.count(each) for each in said] == [1, 0, 0]  # neither steps nor curve are read
+    code, _, err = command("send", path)
+    assert code == 1  # no endpoint
+    assert [err.count(each) for each in said] == [1, 1, 1]
+    assert command("compare", path, path, "--fail-over", "memory.peak=10%").code == 1
 
 
 def test_runs_shows_a_recording_rewritten_by_another_program(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, command: Commands
 ) -> None:
     path = a_recording(tmp_path / "r")
-    assert main(["runs", str(path), "--format", "json"]) == 0
-    before = capsys.readouterr()
+    before = command("runs", path, "--format", "json")
     for each in path.glob("events.*.jsonl"):
         lines = map(json.loads, each.read_text().splitlines())
         each.write_text("".join(f"{json.dumps(line, sort_keys=True)}\n" for line in lines))
-    assert main(["runs", str(path), "--format", "json"]) == 0
-    assert capsys.readouterr() == before
+    assert command("runs", path, "--format", "json") == before
     assert json.loads(before.out)["runs"][0]["model.size"] == 5
 
 

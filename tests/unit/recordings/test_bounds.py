@@ -18,6 +18,10 @@ SLEEP = Place("queue.py", "Queue.get", 7, "python")
 COLLECT = Place("onnxruntime/quantization/calibrate.py", "collect", 698, "onnxruntime")
 BATON = Place("torch/utils/file_baton.py", "FileBaton.wait", 49, "torch")
 BUILD = Place("torch/utils/cpp_extension.py", "load", 9, "torch")
+TORCHS_LOCK = Place("torch/utils/_filelock.py", "FileLock.__enter__", 24, "torch")
+ACQUIRE = Place("filelock/_api.py", "BaseFileLock.acquire", 1037, "filelock")
+POLL = Place("filelock/_api.py", "BaseFileLock._poll_until_acquired", 1177, "filelock")
+DOWNLOAD = Place("huggingface_hub/file_download.py", "hf_hub_download", 900, "huggingface_hub")
 RUN_COMPILED = Place("torch/_dynamo/eval_frame.py", "_fn", 745, "torch")
 COMPILE = Place("torch/_dynamo/convert_frame.py", "_compile", 1500, "torch")
 CELL = Place("IPython/core/interactiveshell.py", "run_code", 3699, "IPython")
@@ -72,6 +76,9 @@ MIXED = "nothing_stands_out"
 CASES = {
     "a lock file": (evidence(((MAIN, BUILD, BATON), 6, RUNS), work(4)), "lock_file", "60 % of its time, most at FileBaton.wait (file_baton.py:49)"),
     "less at a lock file": (evidence(((MAIN, BUILD, BATON), 4, RUNS), work(6)), MIXED, "at most 60 % of its time at collect (calibrate.py:698)"),
+    "a build by another process": (evidence(((MAIN, BUILD, TORCHS_LOCK, ACQUIRE, POLL), 6, RUNS), work(4)), "other_build", "60 % of its time, most at load (cpp_extension.py:9)"),
+    "a build that has the lock": (under(MAIN, BUILD, TORCHS_LOCK), "compiling", "100 % of its time, most at load (cpp_extension.py:9)"),
+    "a download by another process": (under(MAIN, DOWNLOAD, ACQUIRE, POLL), MIXED, "at most 100 % of its time at BaseFileLock._poll_until_acquired (_api.py:1177)"),
     "a compiler": (evidence(((MAIN, BUILD, COLLECT), 6, RUNS), work(4)), "compiling", "60 % of its time, most at load (cpp_extension.py:9)"),
     "a compiler for less": (evidence(((MAIN, BUILD, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at collect (calibrate.py:698)"),
     "torch.compile": (evidence(((MAIN, RUN_COMPILED, COMPILE), 6, RUNS), work(4)), "compiling", "60 % of its time, most at _compile (convert_frame.py:1500)"),

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from otel_quant.export.recording import layout
-from otel_quant.export.recording.event_file import NewerSchemaError
+from otel_quant.export.recording.event_file import NewerSchemaError, events_path
 from otel_quant.recordings.model import (
     Ending,
     LastReading,
     RecordedCheckpoint,
     RecordedRun,
-    RecordedStep,
     Recording,
 )
 from otel_quant.recordings.reader import read
-from tests.fixtures.recorded import BEGAN_NS, RecordedFolder, RecordedProcess
+from otel_quant.schema.records import Count, Counts
+from tests.fixtures.recorded import BEGAN_NS, CUT_PROFILE, RecordedFolder, RecordedProcess, step
 
 MIB = 1 << 20
 
@@ -45,97 +44,53 @@ def test_a_killed_run_has_its_open_steps_and_last_readings(tmp_path: Path) -> No
     folder = RecordedFolder(tmp_path / "r", {"process.command_line": "x.py"}, by_launcher=True)
     in_calibration(folder).gone()
     ending = Ending(
-        time=40.0,
-        signal="SIGKILL",
-        out_of_memory="known",
-        where="Calibration, sample 37 of 512",
-        open_steps=("Model Quantization", "Calibration"),
-        processes=(("python", 7 * MIB),),
-    )
+        time=40.0, signal="SIGKILL", out_of_memory="known", where="Calibration, sample 37 of 512",
+        open_steps=("Model Quantization", "Calibration"), processes=(("python", 7 * MIB),),
+    )  # fmt: skip
     folder.ended(ending)
-    assert read(folder.path) == Recording(
-        path=folder.path,
-        began_ns=BEGAN_NS,
-        state="killed",
-        duration=40.0,
-        origin={"process.command_line": "x.py"},
-        launcher=os.getpid(),
-        runs=(
-            RecordedRun(
-                id="0123456789abcdef",
-                process="4711",
-                pid=4711,
-                parent_pid=1,
-                rank=3,
-                world_size=4,
-                start=0.5,
-                state="killed",
-                attributes={"quant.library.name": "amd-quark"},
-                steps=(
-                    RecordedStep(
-                        index=0,
-                        name="Model Quantization",
-                        kind="Model Quantization",
-                        start=1.0,
-                        state="killed",
-                    ),
-                    RecordedStep(
-                        index=1,
-                        name="Calibration",
-                        kind="Calibration",
-                        parent=0,
-                        start=2.0,
-                        state="killed",
-                        attributes={"quant.library.name": "amd-quark"},
-                        samples=37,
-                        expected_samples=512,
-                        progress=((32.0, 18), (39.5, 37)),
-                    ),
-                ),
-                checkpoints=(
-                    RecordedCheckpoint(
-                        name="Start", time=0.5, phase="start", wall_ns=BEGAN_NS + 500_000_000
-                    ),
-                    RecordedCheckpoint(
-                        name="Model Quantization Start",
-                        time=1.0,
-                        step=0,
-                        phase="start",
-                        attributes={"quant.checkpoint.memory": 100},
-                        wall_ns=BEGAN_NS + 10**9,
-                    ),
-                    RecordedCheckpoint(
-                        name="Calibration Start",
-                        time=2.0,
-                        step=1,
-                        phase="start",
-                        wall_ns=BEGAN_NS + 2 * 10**9,
-                    ),
-                ),
-                last=LastReading(
-                    time=39.5, attributes={"quant.reading.memory": 300}, open_steps=(0, 1)
-                ),
-                trace_id="ab" * 16,
-                span_id="cd" * 8,
-            ),
+    library = {"quant.library.name": "amd-quark"}
+    steps = (
+        step(0, "Model Quantization", 1.0, None, state="killed"),
+        step(
+            1, "Calibration", 2.0, None, state="killed", parent=0, attributes=library,
+            counts=Counts(sample=Count(37, 512)), progress=((2.0, 0), (32.0, 18), (39.5, 37)),
         ),
-        ending=ending,
+    )  # fmt: skip
+    checkpoints = (
+        taken("Start", 0.5),
+        taken("Model Quantization Start", 1.0, step=0, attributes={"quant.checkpoint.memory": 100}),
+        taken("Calibration Start", 2.0, step=1),
     )
+    last = LastReading(time=39.5, attributes={"quant.reading.memory": 300}, open_steps=(0, 1))
+    run = RecordedRun(
+        id="0123456789abcdef", process="4711", pid=4711, parent_pid=1, rank=3, world_size=4,
+        trace_id="ab" * 16, span_id="cd" * 8, start=0.5, state="killed", attributes=library,
+        steps=steps, checkpoints=checkpoints, last=last,
+    )  # fmt: skip
+    assert read(folder.path) == Recording(
+        path=folder.path, began_ns=BEGAN_NS, state="killed", duration=40.0, runs=(run,),
+        origin={"process.command_line": "x.py"}, launcher=os.getpid(), ending=ending,
+    )  # fmt: skip
+
+
+def taken(name: str, time: float, **fields: Any) -> RecordedCheckpoint:
+    """A checkpoint at the start of a run or a step."""
+    wall_ns = BEGAN_NS + round(time * 10**9)
+    return RecordedCheckpoint(name=name, time=time, phase="start", wall_ns=wall_ns, **fields)
 
 
 def test_an_ended_run_has_the_values_of_its_spans(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(attributes={"quant.run.id": "0123456789abcdef"})
-    step = process.step("Calibration", 1, attributes={"quant.calibration.method": "MinMax"})
-    process.consume(step, 4, 2)
+    index = process.step("Calibration", 1, attributes={"quant.calibration.method": "MinMax"})
+    process.consume(index, 4, 2)
     process.close(
-        step, 3, samples=8, attributes={"quant.memory.peak": 5}, error="ValueError",
+        index, 3, samples=8, attributes={"quant.memory.peak": 5}, error="ValueError",
         error_message="no",
     )  # fmt: skip
     process.checkpoint("here", 4, custom={"accuracy": 0.5})
     process.models(5, {"role": "float", "figures": {"macs": 7}})
     process.end(6, attributes={"quant.memory.peak": 9})
-    process.gone()
     recording = read(folder.path)
     (run,) = recording.runs
     assert (recording.state, recording.duration, run.state, run.end) == ("ended", 6.0, "ended", 6.0)
@@ -147,33 +102,15 @@ def test_an_ended_run_has_the_values_of_its_spans(tmp_path: Path) -> None:
     }
     assert run.custom == {"accuracy": 0.5}
     assert run.models == ({"role": "float", "figures": {"macs": 7}},)
+    known = {"quant.calibration.method": "MinMax", "quant.memory.peak": 5}
     assert run.steps == (
-        RecordedStep(
-            index=0,
-            name="Calibration",
-            kind="Calibration",
-            start=1.0,
-            end=3.0,
-            state="failed",
-            attributes={"quant.calibration.method": "MinMax", "quant.memory.peak": 5},
-            samples=8,
-            progress=((2.0, 4), (3.0, 8)),
-            error="ValueError",
-            error_message="no",
+        step(
+            0, "Calibration", 1.0, 3.0, state="failed", attributes=known, error="ValueError",
+            error_message="no", counts=Counts(sample=Count(8)), progress=((2.0, 4), (3.0, 8)),
         ),
-    )
+    )  # fmt: skip
     names = ["Start", "Calibration Start", "Calibration End", "here", "End"]
     assert [checkpoint.name for checkpoint in run.checkpoints] == names
-
-
-def test_a_run_is_running_while_its_file_is_locked_and_lost_afterwards(tmp_path: Path) -> None:
-    folder = RecordedFolder(tmp_path / "r")
-    process = in_calibration(folder)
-    assert {read(folder.path).state, read(folder.path).runs[0].state} == {"running"}
-    process.gone()
-    recording = read(folder.path)
-    assert {recording.state, recording.runs[0].state} == {"lost"}
-    assert [step.state for step in recording.runs[0].steps] == ["lost", "lost"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +142,7 @@ def test_a_recording_cut_anywhere_by_a_kill_is_readable(tmp_path: Path) -> None:
     process = in_calibration(folder)
     process.close(1, 41, samples=512)
     process.gone()
-    path = layout.events_path(folder.path, "4711")
+    path = events_path(folder.path, "4711")
     whole = path.read_bytes()
     found = []
     for end in range(len(whole) + 1):
@@ -280,101 +217,13 @@ def test_runs_of_all_processes_are_sorted_by_start(tmp_path: Path) -> None:
     for pid, at in ((20, 3.0), (3, 1.0), ("20-1", 2.0)):
         process = folder.process(pid).begin(at, run=f"run of {pid}")
         process.end(at + 5)
-        process.gone()
     again = RecordedFolder(tmp_path / "r").process(5).begin(9, run="first")
-    again.end(10)
+    again.end(10, goes_on=True)
     again.begin(11, run="second")
     again.end(12)
-    again.gone()
     runs = read(folder.path).runs
     assert [run.id for run in runs] == ["run of 3", "run of 20-1", "run of 20", "first", "second"]
     assert [run.pid for run in runs] == [3, 20, 20, 5, 5]
-
-
-PROFILE = """\
-# Quark Profiling Results
-
-run:
-  id: "0123456789abcdef"
-  command: "x.py --n 1"
-  host: "box"
-  memory_limit_mb: 8000.0
-  memory_limit_source: "cgroup"
-
-memory_usage:
-- step: "Start"
-  timestamp: 1700000000.5
-  relative_time_secs: 0.0
-  cpu_memory_mb: 100.0
-- step: "Model Quantization Start"
-  timestamp: 1700000001.5
-  relative_time_secs: 1.0
-  cpu_memory_mb: 101.5
-- step: "Load Model Start"
-  timestamp: 1700000001.5
-  relative_time_secs: 1.0
-  cpu_memory_mb: 101.5
-- step: "Load Model End"
-  timestamp: 1700000002.0
-  relative_time_secs: 1.5
-  cpu_memory_mb: 111.5
-  # peak_memory_mb: 120.00
-- step: "Calibration Start"
-  timestamp: 1700000002.5
-  relative_time_secs: 2.0
-  cpu_memory_mb: 153.0
-"""
-
-
-MADE_BY = {
-    "quant.run.id": "0123456789abcdef",
-    "process.command_line": "x.py --n 1",
-    "host.name": "box",
-}
-
-
-def test_a_profile_of_a_killed_run_is_a_recording(tmp_path: Path) -> None:
-    path = tmp_path / "quark_profile.yaml"
-    path.write_text(PROFILE)
-    attributes = {
-        "process.pid": 4711,
-        "quant.reading.elapsed": 62.0,
-        "quant.reading.memory": round(403.25 * MIB),
-        "quant.reading.memory_peak": round(410.5 * MIB),
-        "quant.reading.open_steps": ["Model Quantization", "Calibration"],
-    }
-    steps = [{"index": 0, "samples": 0}, {"index": 1, "samples": 37, "expected": 512}]
-    times = {"time": 1700000062500000000, "clock": 0, "began": 1700000000500000000}
-    reading = {"run": "f00d", **times, "attributes": attributes, "steps": steps}
-    (tmp_path / "p.x.last_reading.json").write_text(json.dumps(reading))
-    recording = read(path)
-    (run,) = recording.runs
-    assert (recording.began_ns, recording.duration) == (1700000000500000000, 62.0)
-    assert recording.origin == {"process.command_line": "x.py --n 1", "host.name": "box"}
-    assert run.attributes == {
-        **MADE_BY,
-        "quant.memory.limit": 8000 * MIB,
-        "quant.memory.limit_source": "cgroup",
-    }
-    assert [(s.name, s.parent, s.start, s.end, s.samples, s.expected_samples) for s in run.steps] == [
-        ("Model Quantization", None, 1.0, None, None, None),
-        ("Load Model", 0, 1.0, 1.5, None, None),
-        ("Calibration", 0, 2.0, None, 37, 512),
-    ]  # fmt: skip
-    assert run.steps[1].attributes == {
-        "quant.memory.start": round(101.5 * MIB),
-        "quant.memory.end": round(111.5 * MIB),
-        "quant.memory.delta": 10 * MIB,
-        "quant.memory.peak": 120 * MIB,
-    }
-    assert run.last == LastReading(
-        time=62.0,
-        attributes={
-            **attributes,
-            "quant.reading.open_steps": ("Model Quantization", "Calibration"),
-        },
-        open_steps=(0, 2),
-    )
 
 
 def test_a_complete_profile_has_the_totals_of_its_summary(tmp_path: Path) -> None:
@@ -382,11 +231,8 @@ def test_a_complete_profile_has_the_totals_of_its_summary(tmp_path: Path) -> Non
     end = '- step: "End"\n  timestamp: 1700000009.5\n  relative_time_secs: 9.0\n'
     figures = "peak_memory_mb: 512.0\npeak_gpu_memory_mb: 64.0\ntotal_disk_read_mb: 1.5\n"
     figures += "total_disk_write_mb: 2.5\npeak_cache_dir_disk_usage_mb: 8.0\n"
-    path.write_text(f"{PROFILE}{end}\n# Summary Metrics\n{figures}")
+    path.write_text(f"{CUT_PROFILE}{end}\n# Summary Metrics\n{figures}")
     assert read(path).runs[0].attributes == {
-        **MADE_BY,
-        "quant.memory.limit": 8000 * MIB,
-        "quant.memory.limit_source": "cgroup",
         "quant.memory.process_peak": 512 * MIB,
         "quant.gpu.memory.peak": 64 * MIB,
         "quant.disk.read": round(1.5 * MIB),
@@ -395,8 +241,24 @@ def test_a_complete_profile_has_the_totals_of_its_summary(tmp_path: Path) -> Non
     }
 
 
-def test_a_copied_recording_is_read_like_the_original(tmp_path: Path) -> None:
-    folder = RecordedFolder(tmp_path / "r")
-    in_calibration(folder).gone()
-    shutil.copytree(folder.path, tmp_path / "copy")
-    assert read(tmp_path / "copy").runs == read(folder.path).runs
+def test_layers_are_counted_by_loop_and_known_of_short_steps_and_former_versions(
+    tmp_path: Path,
+) -> None:
+    process = RecordedFolder(tmp_path / "r").process().begin()
+    former = process.step("Model Quantization", 1)
+    process.close(former, 2, attributes={"quant.layer_count": 7})
+    short = process.step("Advanced Algorithms", 2)
+    process.expect(short, 3, 2, "layers")
+    process.close(short, 3, attributes={"quant.layer_count": 3, "quant.layer_total": 3})
+    index = process.step("Advanced Algorithms", 3)
+    process.expect(index, 3, 4, "layers")
+    process.begin_layer(index, 3, 5)
+    process.expect(index, 32, 6, "layers")
+    process.begin_layer(index, 2, 7)
+    process.state(8, [{"index": index, "layers": 17, "expected_layers": 32}])
+    steps = read(tmp_path / "r").runs[0].steps
+    assert [(str(step.counts), step.progress) for step in steps] == [
+        ("layer 7", ((2, 7),)),
+        ("layer 3 of 3", ((2, 0), (3, 3))),
+        ("layer 17 of 32", ((6, 0), (7, 2), (8, 17))),
+    ]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from otel_quant.export.recording.event_file import as_json
-from otel_quant.recordings.comparison.runs import compared_run
-from otel_quant.recordings.comparison.side_by_side import Side, side_by_side
-from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
-from otel_quant.recordings.stacks import SeenStack, by_call, by_line, of_step, stacks_in
+from otel_quant.recordings.compared_runs import compared_run
+from otel_quant.recordings.model import RecordedRun, Recording
+from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in
+from otel_quant.recordings.side_by_side import Side, side_by_side
 from otel_quant.schema.stacks import (
     DEEPEST,
     MOST_NODES,
@@ -28,7 +28,8 @@ from otel_quant.schema.stacks import (
 )
 from otel_quant.views.compare import document
 from otel_quant.views.stacks import collapsed, pprof, speedscope
-from otel_quant.views.terminal import terminal_lines
+from otel_quant.views.writers import terminal_text
+from tests.fixtures.recorded import step
 
 MAIN = Place("/home/a/quantize.py", "main", 12, "")
 LOADER = Place("/home/a/quantize.py", "Reader.get_next", 30, "")
@@ -50,14 +51,11 @@ def recorded(folder: Path, every: Sequence[Seen] = SEEN, seconds: float = 1.0) -
     """Returns a recording of two steps with stacks."""
     folder.mkdir(exist_ok=True)
     stacks = Stacks()
-    for step, lines, seen in every:
-        stacks.add(step, lines, seen)
+    for index, lines, seen in every:
+        stacks.add(index, lines, seen)
     text = as_json({"schema": 1, "run": "00000000000000aa", **to_lists(stacks)})
     (folder / "stacks.7.00000000000000aa.json").write_text(text)
-    steps = (
-        RecordedStep(index=0, name="Outer", kind="Outer", start=0.0, end=seconds, state="ended"),
-        RecordedStep(index=1, name="Calibration", kind="Calibration", parent=0, start=0.0, end=seconds, state="ended"),
-    )  # fmt: skip
+    steps = step(0, "Outer", 0.0, seconds), step(1, "Calibration", 0.0, seconds, parent=0)
     run = RecordedRun(
         id="00000000000000aa", process="7", start=0.0, end=seconds, state="ended", steps=steps
     )
@@ -163,7 +161,7 @@ def test_a_comparison_names_the_lines_that_make_a_step_longer(tmp_path: Path) ->
     ]
 
     def lines(first: Side, second: Side) -> list[str]:
-        text = "".join(terminal_lines(document(side_by_side([first, second]), None), 200))
+        text = terminal_text(document(side_by_side([first, second]), None), 200)
         return text.partition("Lines of Calibration ")[2].partition("\n\nbase ")[0].splitlines()
 
     assert lines(*sides) == [
@@ -181,9 +179,10 @@ def test_a_comparison_names_the_lines_that_make_a_step_longer(tmp_path: Path) ->
 def test_short_steps_with_the_same_name_share_a_tree_and_long_ones_do_not() -> None:
     stacks = Stacks()
     short, long = Amounts(time=300_000_000, grown=2), Amounts(time=2_000_000_000)
-    for step in range(1000):
-        stacks.add(step, (MAIN, RUN) if step % 2 else (MAIN, MERGE), long if step == 500 else short)
-        stacks.settle(step, ("Outer", "Layer"))
+    for index in range(1000):
+        lines = (MAIN, RUN) if index % 2 else (MAIN, MERGE)
+        stacks.add(index, lines, long if index == 500 else short)
+        stacks.settle(index, ("Outer", "Layer"))
     assert set(stacks.steps) == {0, 500}
     assert {lines: node.own for lines, node in stacks.steps[0].walk()} == {
         (MAIN,): NOTHING,

@@ -1,4 +1,4 @@
-"""One summary: the totals of a recording, which are the same in every command."""
+"""One summary: the totals of a recording, which are the same in every command, also of a figure that is declared later."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from typing import Any, Final
 
 import pytest
 
-from otel_quant.cli import main
 from otel_quant.recordings import summary
-from otel_quant.recordings.comparison.runs import compared_run
+from otel_quant.recordings.compared_runs import compared_run
+from otel_quant.recordings.identifiers import Identifiers
 from otel_quant.recordings.model import Ending, RecordedRun, Recording, path_text
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.sending.replay import Identifiers, Replay
+from otel_quant.recordings.replay import Replay
 from otel_quant.schema.units import size
 from otel_quant.views import report
 from otel_quant.views.answer import ending_facts
 from otel_quant.views.watch import Looked
+from tests.fixtures.commands import Commands
+from tests.fixtures.programs import run_script
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import COMPLETE
 
@@ -60,24 +62,18 @@ LEAK: Final = "Memory kept growing in Train, by {}; the limit of 8.00 GB would b
     ],
 )  # fmt: skip
 def test_memory_that_keeps_growing_in_a_step_is_a_leak_unless_modules_are_imported(
-    memory: Callable[[float], float],
-    samples: int | None,
-    said: str | None,
-    bound_by: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    memory: Callable[[float], float], samples: int | None, said: str | None, bound_by: str,
+    tmp_path: Path, command: Commands,
+) -> None:  # fmt: skip
     folder = RecordedFolder(tmp_path / "r", {LIMIT: 8000 * MB}, by_launcher=True)
     process = folder.process().begin(0)
     bound = {"quant.step.bound_by": bound_by}
     process.close(process.step("Train", 1), 41, samples=samples, attributes=bound)
     process.end(42)
-    process.gone()
     times = [at / 5 for at in range(5, 205)]
     folder.curve([(at, {"memory": memory(at - 1) * MB}, {}) for at in times])
     folder.ended(Ending(time=42, exit_code=0))
-    assert main(["show", str(folder.path)]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(command.output("show", folder.path).split())
     is_said = said is not None and bound_by != "importing"
     assert (str(said) in shown) if is_said else "growing" not in shown
 
@@ -86,7 +82,7 @@ def test_memory_that_keeps_growing_in_a_step_is_a_leak_unless_modules_are_import
     ("waited", "used", "is_busy"), [(110, 20, True), (5, 20, False), (110, 250, False)]
 )
 def test_a_run_that_waited_for_a_busy_cpu_has_one_line_about_it(
-    waited: int, used: int, is_busy: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    waited: int, used: int, is_busy: bool, tmp_path: Path, command: Commands
 ) -> None:
     folder = RecordedFolder(tmp_path / "r", {"quant.host.cpu_limit": 2.0}, by_launcher=True)
     process = folder.process().begin(0)
@@ -94,13 +90,11 @@ def test_a_run_that_waited_for_a_busy_cpu_has_one_line_about_it(
     bound = {"quant.step.bound_by": "other_programs", "quant.step.bound_evidence": evidence}
     process.close(process.step("Calibration", 1), 138, attributes=bound)
     process.end(139)
-    process.gone()
     folder.curve([(138, {"memory": MB}, {"cpu": used, "cpu.wait": waited})])
     folder.ended(Ending(time=139, exit_code=0))
     said = "For 1 min 50 s of 2 min 19 s its main thread waited for a processor: a busy machine."
-    assert main(["show", str(folder.path)]) == 0
-    assert main(["report", str(folder.path), "-o", "-"]) == 0
-    shown = capsys.readouterr().out.replace("\xa0", " ")
+    shown = command.output("show", folder.path) + command.output("report", folder.path, "-o", "-")
+    shown = shown.replace("\xa0", " ")
     assert shown.count(said) == (2 if is_busy else 0)
     assert shown.count(evidence) == (0 if is_busy else 2)
 
@@ -134,7 +128,6 @@ def failed(folder: Path) -> Path:
     step = process.step("Calibration", 1)
     process.close(step, 3, attributes={PEAK: 300 * MB}, error="ValueError")
     process.end(4, attributes={PEAK: 310 * MB, "quant.memory.process_peak": 305 * MB}, error="E")
-    process.gone()
     recording.curve([(0.5, {"memory": 250 * MB}, {}), (2, {"memory": 320 * MB}, {})])
     recording.ended(Ending(time=4.5, exit_code=1, memory=200 * MB, memory_limit=800 * MB))
     return folder / "r"
@@ -168,28 +161,24 @@ def cut_profile(folder: Path) -> Path:
     ],
 )
 def test_every_command_has_the_same_peak_and_limit(
-    make: Callable[[Path], Path],
-    expected: int,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    make: Callable[[Path], Path], expected: int, tmp_path: Path, command: Commands
 ) -> None:
     path = make(tmp_path)
 
-    def of_command(*arguments: str) -> Any:
-        assert main([*arguments, "--format", "json"]) == 0
-        return json.loads(capsys.readouterr().out)
+    def of_command(*words: object) -> Any:
+        return json.loads(command.output(*words, "--format", "json"))
 
     recording = read(path)
     limit = summary.limit(recording)
     assert summary.value(recording, "memory.peak") == expected
     assert summary.value(read(path, in_brief=True), "memory.peak") == expected
     assert summary.limit(read(path, in_brief=True)) == limit
-    shown = of_command("show", str(path))
+    shown = of_command("show", path)
     assert {each["recording"]["memory_peak"] for each in shown} == {expected}
     if len(shown) == 1:
         assert shown[0]["run"]["tree_peak_memory_mb"] == round(expected / 2**20, 2)
-    assert [run["memory.peak"] for run in of_command("runs", str(path))["runs"]] == [expected]
-    compared = of_command("compare", str(path), str(path))["rows"][0]["figures"]["memory.peak"]
+    assert [run["memory.peak"] for run in of_command("runs", path)["runs"]] == [expected]
+    compared = of_command("compare", path, path)["rows"][0]["figures"]["memory.peak"]
     assert [side["values"] for side in compared["sides"]] == [[expected], [expected]]
     live = Looked(recording).memory()
     assert (live.peak, live.limit) == (expected, limit.value if limit else None)
@@ -325,36 +314,72 @@ def test_the_launchers_curve_is_used_for_steps_of_the_program(
     ],
 )  # fmt: skip
 def test_the_limit_is_the_smallest_known_limit(
-    tmp_path: Path,
-    origin: dict[str, Any],
-    run: dict[str, Any],
-    ending: Ending | None,
+    tmp_path: Path, origin: dict[str, Any], run: dict[str, Any], ending: Ending | None,
     expected: tuple[int, str | None] | None,
-) -> None:
+) -> None:  # fmt: skip
     folder = RecordedFolder(tmp_path / "r", origin)
     process = folder.process().begin(0, attributes=run)
     process.end(1)
-    process.gone()
     if ending is not None:
         folder.ended(ending)
     assert summary.limit(read(tmp_path / "r")) == expected
 
 
-def test_a_folder_and_the_profile_in_it_are_shown_with_the_same_columns(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_folder_and_the_profile_in_it_are_shown_with_the_same_columns(command: Commands) -> None:
     shown = []
     for path in (RECORDINGS / "good", RECORDINGS / "good" / "quark_profile.yaml"):
-        assert main(["show", str(path)]) == 0
-        text = capsys.readouterr().out
-        shown.append(
-            re.findall(
-                r"^STEP .*\n.*\n.*\n|^(?:Memory peaked at [0-9.]+ .B|(?:memory|command) .*)",
-                text,
-                re.M,
-            )
-        )
+        text = command.output("show", path)
+        lines = r"^STEP .*\n.*\n.*\n|^(?:Memory peaked at [0-9.]+ .B|(?:memory|command) .*)"
+        shown.append(re.findall(lines, text, re.M))
     assert shown[0][0] == shown[1][0]
     assert [re.sub(r"[0-9.]+", "N", line) for line in shown[0]] == [
         re.sub(r"[0-9.]+", "N", line) for line in shown[1]
     ]
+
+
+DECLARED: Final = """
+import sys
+from otel_quant.schema import figures
+from otel_quant.schema.figures import Figure, Resource, YamlColumn
+example = Resource("example", (
+    Figure("example.received", "By", "Bytes received", lambda each: each, ("delta",), "1",
+           checkpoint="example_received", column=YamlColumn("example_received_mb", "Received."),
+           kind="disk", heading="RECEIVED", curve="example.received", matters=10_000_000,
+           former=("example.got",)),
+    Figure("example.open", "{connection}", "Connections", lambda each: each,
+           ("start", "end", "delta", "peak"), "1", kind="activity", heading="OPEN"),
+))
+figures.RESOURCES += (example,)
+from otel_quant.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run(folder: Path, *arguments: str, code: int = 0) -> str:
+    """Runs a command of an otel-quant whose schema has two figures more."""
+    return run_script(folder, DECLARED, *arguments, code=code)[0]
+
+
+def test_a_declared_figure_is_in_every_command_also_under_its_former_name(tmp_path: Path) -> None:
+    for folder, received in (("base", 100_000_000), ("near", 105_000_000), ("new", 150_000_000)):
+        process = RecordedFolder(tmp_path / folder, by_launcher=True).process().begin(0)
+        figures = {"quant.example.got": received, "quant.example.open.peak": 7}
+        process.close(process.step("Calibration", 1), 2, attributes=figures)
+        process.end(3, attributes=figures)
+    (shown,) = json.loads(run(tmp_path, "show", "base", "--format", "json"))
+    (step,) = shown["steps"]
+    assert (step["example_received_mb"], step["example_open_peak"]) == (95.37, 7)
+    table = run(tmp_path, "show", "base")
+    assert "RECEIVED" in table
+    assert "OPEN PEAK" in table
+    page = run(tmp_path, "report", "base", "-o", "-")
+    assert 'title="Bytes received">RECEIVED <small>MB</small>' in page
+    rows = json.loads(
+        run(tmp_path, "runs", ".", "--where", "example.received > 120 MB", "--format", "json")
+    )["runs"]
+    assert [(row["path"], row["example.received"]) for row in rows] == [("new", 150_000_000)]
+    same = "not significant, or explained by CPU contention, in total: example.received\n"  # less than `matters`
+    for folder, code, said in (("near", 0, same), ("new", 1, "  example.received  ")):
+        arguments = ("compare", "base", folder, "--fail-over", "example.received=1%")
+        compared = run(tmp_path, *arguments, code=code)
+        assert said in compared

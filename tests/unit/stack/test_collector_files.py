@@ -124,6 +124,11 @@ def required(server: str, module: str) -> str:
     return version
 
 
+def test_images_are_pinned_by_digest(compose: dict[str, Any]) -> None:
+    images = [each["image"] for each in compose["services"].values()]
+    assert [image for image in images if "@sha256:" not in image] == []
+
+
 def test_compose_uses_the_tested_versions(compose: dict[str, Any]) -> None:
     manifest = yaml.safe_load((ROOT / "collector" / "builder.yaml").read_text())
     package = json.loads((SERVERS / "grafana" / "package.json").read_text())
@@ -145,9 +150,7 @@ def test_compose_uses_the_tested_versions(compose: dict[str, Any]) -> None:
     assert sources["prometheus"]["jsonData"]["prometheusVersion"] == prometheus
 
 
-def test_only_the_collector_and_grafana_have_ports_on_this_host(
-    compose: dict[str, Any],
-) -> None:
+def test_only_the_collector_and_grafana_have_ports_on_this_host(compose: dict[str, Any]) -> None:
     ports = {name: each["ports"] for name, each in compose["services"].items() if "ports" in each}
     # No store: a GET of any web page could stop one.
     assert ports.keys() == {"otelcol", "grafana"}
@@ -173,9 +176,7 @@ def test_every_mounted_path_exists_and_every_volume_is_named(compose: dict[str, 
     assert [m for m in mounts if m[0].startswith(".") and m[-1] != "ro"] == []
 
 
-def test_every_server_restarts_and_has_limits_and_minimal_rights(
-    compose: dict[str, Any],
-) -> None:
+def test_every_server_restarts_and_has_limits_and_minimal_rights(compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
         if name == "otelcol-storage":  # hands over a volume and exits
             continue
@@ -186,9 +187,7 @@ def test_every_server_restarts_and_has_limits_and_minimal_rights(
         assert ("healthcheck" in service) == (name != "otelcol"), name
 
 
-def test_profiles_are_received_and_stored_only_on_request(
-    compose: dict[str, Any],
-) -> None:
+def test_profiles_are_received_and_stored_only_on_request(compose: dict[str, Any]) -> None:
     services = compose["services"]
     assert {name: s["profiles"] for name, s in services.items() if "profiles" in s} == {
         "pyroscope": ["pyroscope"]

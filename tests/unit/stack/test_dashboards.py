@@ -61,9 +61,7 @@ def promql(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield panel["title"], target["expr"]
 
 
-def test_data_sources_are_provisioned_and_chosen_by_variables(
-    dashboard: dict[str, Any],
-) -> None:
+def test_data_sources_are_provisioned_and_chosen_by_variables(dashboard: dict[str, Any]) -> None:
     uids = {source["type"]: source["uid"] for source in SOURCES}
     assert uids.pop("grafana-pyroscope-datasource") == "quant-pyroscope"
     assert uids == {kind: f"quant-{kind}" for kind in ("prometheus", "tempo", "loki")}
@@ -184,17 +182,13 @@ def test_a_chart_shows_the_exemplars_that_lead_to_traces() -> None:
 def test_metrics_traces_and_logs_are_linked_and_rates_are_of_the_interval_of_the_sdk() -> None:
     by_type = {source["type"]: source for source in SOURCES}
     prometheus, tempo, loki = (by_type[k]["jsonData"] for k in ("prometheus", "tempo", "loki"))
-    assert {
-        "exemplar to trace": prometheus["exemplarTraceIdDestinations"][0]["datasourceUid"],
-        "trace to logs": tempo["tracesToLogsV2"]["datasourceUid"],
-        "trace to metrics": tempo["tracesToMetrics"]["datasourceUid"],
-        "logs to trace": loki["derivedFields"][0]["datasourceUid"],
-    } == {
-        "exemplar to trace": "quant-tempo",
-        "trace to logs": "quant-loki",
-        "trace to metrics": "quant-prometheus",
-        "logs to trace": "quant-tempo",
-    }
+    for link, uid in (
+        (prometheus["exemplarTraceIdDestinations"][0], "quant-tempo"),
+        (tempo["tracesToLogsV2"], "quant-loki"),
+        (tempo["tracesToMetrics"], "quant-prometheus"),
+        (loki["derivedFields"][0], "quant-tempo"),
+    ):
+        assert link["datasourceUid"] == uid, link
     assert prometheus["timeInterval"] == "60s"
 
 
@@ -212,14 +206,11 @@ LABELS = {
     key.replace(".", "_") for metric in catalog.METRICS for key in metric.attributes
 } | PROMETHEUS_LABELS
 ATTRIBUTES = [re.compile(re.sub(r"<\w+>", "[^.]+", re.escape(a.name))) for a in catalog.ATTRIBUTES]
-ON_CHECKPOINTS = {a.name.replace(".", "_") for a in catalog.attributes_on("checkpoint")}
-ON_READINGS = {a.name.replace(".", "_") for a in catalog.attributes_on("reading")}
-ON_LINES = {a.name.replace(".", "_") for a in catalog.attributes_on("lines")}
-ON_COSTS = {a.name.replace(".", "_") for a in catalog.attributes_on("cost")}
-ON_MODELS_AT_WORK = {
-    a.name.replace(".", "_")
-    for a in (*catalog.attributes_on("operator"), *catalog.attributes_on("finding"))
-}
+ON_CHECKPOINTS, ON_READINGS, ON_LINES, ON_COSTS, ON_OPERATORS, ON_FINDINGS = (
+    {each.name.replace(".", "_") for each in catalog.attributes_on(what)}
+    for what in ("checkpoint", "reading", "lines", "cost", "operator", "finding")
+)
+ON_MODELS_AT_WORK = ON_OPERATORS | ON_FINDINGS
 
 WORDS = {
     "by", "on", "or", "and", "unless", "offset", "group_left", "group_right", "ignoring", "bool",

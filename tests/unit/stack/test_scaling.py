@@ -53,10 +53,8 @@ def test_runs_a_day_follow_from_the_cpu_time_of_a_run(length: str, minutes: int)
 
 
 def test_the_runs_of_a_day_follow_from_the_memory_of_their_series() -> None:
-    of_a_name, besides = map(
-        int,
-        re.search(r"(\d+) for each of the seven names here, and (\d+) besides", TEXT).groups(),
-    )
+    pattern = r"(\d+) for each of the seven names here, and (\d+) besides"
+    of_a_name, besides = map(int, re.search(pattern, TEXT).groups())
     assert 7 * of_a_name + besides == SERIES
     assert number("459 x 1.8 kB = # for each") == pytest.approx(SERIES * SERIES_BYTES, rel=0.1)
     looked_back_at = 2 * 7 * 14
@@ -65,13 +63,11 @@ def test_the_runs_of_a_day_follow_from_the_memory_of_their_series() -> None:
     looked_back = looked_back_at * RULE_BYTES
     day = number("**# runs a day** with the 2 GiB")
     assert day == pytest.approx(1536 * MIB / (in_memory + looked_back), rel=0.05)
-    assert number("the same memory holds # runs a day") == pytest.approx(
-        1536 * MIB / in_memory, rel=0.05
-    )
+    alone = number("the same memory holds # runs a day")
+    assert alone == pytest.approx(1536 * MIB / in_memory, rel=0.05)
     assert number("and there are fewer than # a day") == day
-    stored = re.search(
-        r"([\d,]+) runs a day are ([\d.]+) GB of traces and ([\d.]+) GB of logs", TEXT
-    )
+    pattern = r"([\d,]+) runs a day are ([\d.]+) GB of traces and ([\d.]+) GB of logs"
+    stored = re.search(pattern, TEXT)
     assert stored
     assert float(stored[1].replace(",", "")) == day
     assert float(stored[2]) == pytest.approx(day * TRACES / 1e9, rel=0.15)

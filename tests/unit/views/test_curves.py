@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_quant.export.recording.curve import Curve, RecordedCurve
-from otel_quant.recordings.comparison.runs import ComparedRun, common_time, compared_run
+from otel_quant.recordings.compared_runs import ComparedRun, common_time, compared_run
 from otel_quant.recordings.model import RecordedRun, Recording, placed_steps, step_at
 from otel_quant.recordings.reader import read
 from otel_quant.views.charts import Series
@@ -125,7 +125,6 @@ def recorded(path: Path, first_step: float) -> ComparedRun:
     process.close(process.step("Calibration", 0), first_step)
     process.close(process.step("Post-process", first_step), first_step + 2)
     process.end(first_step + 2)
-    process.gone()
     times = [number * 0.4 for number in range(int((first_step + 2) / 0.4) + 1)]
     folder.curve(
         ((at, {"memory": (300 if at > first_step else 100) * built.MB}, {}) for at in times),

@@ -59,7 +59,7 @@ def test_each_figure_of_a_step_has_one_column(tmp_path: Path) -> None:
         re.sub("<[^>]*>", "", cell).strip() for cell in CELL.findall(table.partition("<tbody>")[0])
     ]
     before, row, after = rows(page, "steps")
-    assert head[-3:] == ["Memory peak MB", "Caches MB", "State"]
+    assert head[-3:] == ["MEM PEAK MB", "CACHES MB", "STATE"]
     assert [re.sub("<[^>]*>", "", cell) for cell in row[-3:]] == ["300.0", "200.0", "ok"]
     assert len(set(head)) == len(head) == len(row)
     assert [each[:4] for each in (before, after)] == [
@@ -68,9 +68,7 @@ def test_each_figure_of_a_step_has_one_column(tmp_path: Path) -> None:
     ]
 
 
-def test_the_page_of_a_successful_run_has_its_end_peak_duration_and_output(
-    tmp_path: Path,
-) -> None:
+def test_the_page_of_a_successful_run_has_its_end_peak_duration_and_output(tmp_path: Path) -> None:
     assert answer(render(built.good(tmp_path))) == [
         "quantize.py finished in 10 min 00 s",
         "Memory peaked at 7.52 GB in Calibration > Collecting ranges, 5:40 after the start: "
@@ -169,7 +167,7 @@ def test_a_run_of_64_ranks_shows_the_steps_of_the_one_that_failed(tmp_path: Path
     bad = replace(whole.runs[17], state="failed", end=30.0, error="ValueError")
     runs = (*whole.runs[:17], bad, *whole.runs[18:])
     html = render(replace(whole, runs=runs, state="failed"))
-    assert "Steps of rank 17, the first of 1 that failed" in html
+    assert "Steps of rank 17, which has failed" in html
     assert answer(html)[1] == "rank 17 failed with ValueError."
 
 
@@ -234,15 +232,12 @@ def unknown_limit(folder: Path) -> Recording:
     ("make", "outcome", "meter"),
     [
         (one_reading, "quantize.py finished in 1.00 s", ("400 MB", "limit not known")),
-        (
-            still_open,
-            "quantize.py had been running for 6 min 36 s when this was made: "
-            "Calibration, sample 37 of 512",
-            ("7.95 GB", "99.3 % of 8.00 GB"),
-        ),
+        (still_open,
+         "quantize.py had been running for 6 min 36 s when this was made: Calibration, sample 37 of 512",
+         ("7.95 GB", "99.3 % of 8.00 GB")),
         (unknown_limit, "quantize.py finished in 10 min 00 s", ("7.52 GB", "limit not known")),
     ],
-)
+)  # fmt: skip
 def test_missing_values_are_left_out(
     make: Callable[[Path], Recording], outcome: str, meter: tuple[str, str], tmp_path: Path
 ) -> None:
@@ -273,7 +268,7 @@ def test_thousands_of_steps_and_a_long_name_are_cut_with_a_count_of_what_was_cut
 
 
 def test_ten_hours_fit_into_300_kb_and_keep_the_peak_and_its_time(tmp_path: Path) -> None:
-    recording = built.good(tmp_path, seconds=36_000.0)
+    recording = built.good(tmp_path, seconds=36_000.0, interval=0.5)
     html = render(recording)
     assert len(html.encode()) <= 300_000
     buckets = recording.curves["launcher"].curve.buckets.values()
@@ -354,18 +349,6 @@ def test_a_page_refers_to_no_other_file(tmp_path: Path) -> None:
     assert "Permission is hereby granted, free of charge" in html  # uPlot's licence, with its code
 
 
-def test_a_step_that_was_open_when_it_was_killed_has_its_peak_from_the_curve(
-    tmp_path: Path,
-) -> None:
-    html = render(built.killed(tmp_path))
-    highest = data(html)["charts"][0]["mark"]["value"]
-    open_steps = [row for row in rows(html, "steps") if row[-1] == "killed"]
-    assert [(row[0], row[6]) for row in open_steps] == [
-        (name, f"{highest / 1e6:,.1f}")
-        for name in ("Model Quantization", "Calibration", "Collecting ranges")
-    ]
-
-
 def test_processes_that_a_script_starts_one_after_another_have_their_steps_in_one_table(
     tmp_path: Path,
 ) -> None:
@@ -408,7 +391,7 @@ def test_workers_are_compared_with_each_other_and_not_with_the_process_that_wait
         process.close(process.step("Layer", begins), ends)
         process.end(ends)
     html = render(read(tmp_path / "r"))
-    said = "4 processes: of the 3 that rank 0 started, process 12 took longest with 3.00 s, 50.0 % more"
+    said = "4 processes: process 12 took longest of 3 beside each other with 3.00 s, 50.0 % more"
     assert said in html
     assert [(row[0], *row[3:5]) for row in rows(html, "processes")] == [
         ("rank 0", "20.00", ""),

@@ -1,4 +1,4 @@
-"""What the live view shows of recordings that are built here."""
+"""What the live view shows of recordings that are built here, and the lines on how a program ended."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any, Final
 import pytest
 from rich.console import Console
 
-from otel_quant.cli import main
 from otel_quant.recordings.model import Advice, Ending
 from otel_quant.recordings.reader import read
+from otel_quant.schema.units import size
+from otel_quant.views.answer import ending_lines
 from otel_quant.views.watch import Looked, PlainView, last_lines, screen
+from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import RecordedFolder, RecordedProcess
 
 GB: Final = 10**9
@@ -85,6 +87,16 @@ def test_a_terminal_shows_the_steps_the_curve_and_the_resource_use(tmp_path: Pat
         "Loading",
         r"\x1b[31mcalibrating\x1b[0m",
     ]
+
+
+def test_layers_are_shown_before_samples_and_what_is_complete_is_not(tmp_path: Path) -> None:
+    _, process, inner = begun(tmp_path / "r")
+    process.expect(inner, 32, 399, "layers")
+    layers = {"layers": 17, "expected_layers": 32}
+    for samples, text in ((137, "layer 17 of 32, sample 137 of 512"), (512, "layer 17 of 32")):
+        process.state(399.5, [{"index": inner, "samples": samples, "expected": 512, **layers}])
+        (found,) = (line for line in shown(tmp_path / "r", 160) if "▶ Calibration" in line)
+        assert found.split("  ")[-1] == text
 
 
 def test_a_step_without_progress_and_a_stale_step_are_marked(tmp_path: Path) -> None:
@@ -183,23 +195,80 @@ def test_output_after_a_progress_bar_is_shown_as_in_a_terminal(tmp_path: Path) -
 
 
 def test_the_command_shows_the_last_state_of_the_newest_recording(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
 ) -> None:
     for name in ("otel-quant-z-20260101-000000", "otel-quant-a-20260102-000000"):
         folder = RecordedFolder(tmp_path / name, {"process.command_line": name})
         folder.process().begin(0).end(1)
     monkeypatch.chdir(tmp_path)
-    assert main(["watch"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "22:13:20 otel-quant-a-20260102-000000"
+    assert command.output("watch").splitlines()[0] == "22:13:20 otel-quant-a-20260102-000000"
 
 
 def test_a_missing_recording_is_an_error_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["watch"]) == 1
-    assert capsys.readouterr() == (
+    assert command("watch") == (
+        1,
         "",
         "otel-quant: no recording here; expected a folder otel-quant-*, as `otel-quant run -- PROGRAM` "
         "makes one, or its path\n",
     )
+
+
+ENDINGS: dict[str, tuple[Ending, list[str]]] = {
+    "a killed calibration": (
+        Ending(
+            time=95.2, signal="SIGKILL", out_of_memory="known",
+            evidence="the kernel has counted 1 out-of-memory kill: oom_kill in memory.events",
+            where="Calibration, sample 37 of 512",
+            open_steps=("Quantization (Static)", "Calibration"),
+            memory=7_530_000_000, memory_limit=8 * GB, memory_limit_source="cgroup",
+            memory_per_sample=188_000_000,
+            processes=(("python3 q.py (7)", 7_400_000_000), ("python3 w.py (8)", 130_000_000)),
+            advice=(Advice(text="Use fewer calibration samples.", source="this recording"),),
+        ),
+        [
+            "the program was killed by SIGKILL: out of memory, in Calibration, sample 37 of 512",
+            "  known from: the kernel has counted 1 out-of-memory kill: oom_kill in memory.events",
+            "  open steps: Quantization (Static) > Calibration",
+            "  memory: 7.53 GB, 94.1 % of the limit of 8.00 GB (cgroup), 188 MB more with each sample",
+            "  largest: python3 q.py (7) 7.40 GB, python3 w.py (8) 130 MB",
+            "  would help: Use fewer calibration samples. [this recording]",
+        ],
+    ),
+    "a killed child": (
+        Ending(
+            time=1.0, exit_code=1, process="rank 1 (process 201)", process_signal="SIGKILL",
+            evidence="Slurm job 7",
+        ),
+        [
+            "rank 1 (process 201) was killed by SIGKILL; the program ended with exit code 1",
+            "  evidence: Slurm job 7",
+        ],
+    ),
+    "an exception": (
+        Ending(
+            time=1.0, exit_code=1, error="MemoryError", evidence="MemoryError: \x1b[2J",
+            where="Calibration",
+        ),
+        [
+            "the program failed with MemoryError, in Calibration",
+            "  because: MemoryError: \\x1b[2J",
+        ],
+    ),
+    "a good end": (Ending(time=1.0, exit_code=0, memory_limit=1), []),
+    "an end by itself": (Ending(time=1.0, exit_code=3), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("ending", "lines"), ENDINGS.values(), ids=ENDINGS)
+def test_an_ending_is_described_in_a_few_lines(ending: Ending, lines: list[str]) -> None:
+    assert ending_lines(ending) == lines
+
+
+def test_sizes_have_three_digits_and_a_unit() -> None:
+    sizes = (0, 999, 1000, 12_345, 999_499, 999_500, 7_530_000_000, 1e19, -5_000_000)
+    assert [size(each) for each in sizes] == [
+        "0 B", "999 B", "1.00 kB", "12.3 kB", "999 kB", "1.00 MB", "7.53 GB", "10000 PB", "-5.00 MB",
+    ]  # fmt: skip

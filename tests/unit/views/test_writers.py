@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from otel_quant.views.cells import number_text
 from otel_quant.views.document import (
     ONE,
     Column,
@@ -23,8 +22,8 @@ from otel_quant.views.document import (
     Table,
 )
 from otel_quant.views.html import fragment, page_text
-from otel_quant.views.terminal import terminal_text
-from otel_quant.views.writers import written
+from otel_quant.views.text import number_text
+from otel_quant.views.writers import terminal_text, written
 
 COLUMNS = (
     Column("step", key="name"),
@@ -105,6 +104,13 @@ def test_a_narrow_terminal_leaves_out_spare_columns_until_the_table_fits() -> No
     assert terminal_text(Document((table,)), 84) == terminal_text(Document((table,)))
 
 
+def test_a_narrow_terminal_shows_the_end_of_a_name_and_the_beginning_of_a_sentence() -> None:
+    cells = ("model.quantized.weight_bytes", "weights/int8.onnx", "stopped at a sample.")
+    table = Table((Column("x"),), [(cell,) for cell in cells])
+    _, _, *shown = terminal_text(Document((table,)), 14).splitlines()
+    assert shown == ["….weight_bytes", "…hts/int8.onnx", "stopped at a …"]
+
+
 def test_control_characters_are_escaped_and_wide_letters_take_two_columns() -> None:
     table = Table((Column("name"), Column("n", "")), (("a\x1b[31m", 1), ("模型", 2)))
     assert (
@@ -155,7 +161,7 @@ second \\<line\\>
 
 def test_csv_has_raw_values_and_no_spreadsheet_formula() -> None:
     assert (
-        in_form("csv", DOCUMENT)
+        in_form("csv", DOCUMENT._replace(sheet=lambda: STEPS))
         == """\
 name,seconds,median_seconds,peak_bytes,peak_share,written_bytes,speedup,samples,status
 Calibration,125.2,0.0213,7530000000,0.938,1500000,1.5,1204,ok
@@ -182,9 +188,8 @@ Missing
     ],
 )
 def test_no_text_is_read_as_a_spreadsheet_formula(text: str, cell: str) -> None:
-    _, row = csv.reader(
-        in_form("csv", Document((Table((Column("name"),), ((text,),)),))).splitlines()
-    )
+    table = Table((Column("name"),), ((text,),))
+    _, row = csv.reader(in_form("csv", Document((), sheet=lambda: table)).splitlines())
     assert row == [cell]
 
 
@@ -201,7 +206,7 @@ def test_any_text_stays_in_its_line_and_its_cell(text: str) -> None:
         Lines((text,)),
         Table((Column("name"), Column("n", "")), ((text, 1),)),
     )
-    document = Document(named)
+    document = Document(named, sheet=lambda: named[-1])
     control = {chr(code) for code in (*range(32), *range(127, 160))} - {"\n"}
     for form, lines in (("table", 7), ("markdown", 9)):
         printed = in_form(form, document)

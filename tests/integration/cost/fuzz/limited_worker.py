@@ -26,11 +26,7 @@ PYTHON = (sys.prefix, sys.base_prefix, str(Path(otel_quant.__file__).parent))
 PROGRAMMING_ERROR = re.compile(r"failed with (TypeError|KeyError|AttributeError)$")
 """On a hostile model a rule may find too few axes or too large numbers; this is our mistake."""
 
-LOADED_LATER = (
-    "numpy",
-    "otel_quant.cost.fused",
-    "otel_quant.cost.sparsity",
-)
+LOADED_LATER = ("numpy", "otel_quant.cost.fused", "otel_quant.cost.sparsity")
 """Modules that a cost may need: what their own files are is not the model's doing."""
 
 opened: list[str] = []

@@ -16,7 +16,7 @@ from auto_round import AutoRound
 from auto_round.compressors.base import BaseOrchestrator
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
-from watched import in_every_way, same_weights, write_tiny
+from watched import Progress, in_every_way, same_weights, write_tiny
 
 Weights = dict[str, torch.Tensor]
 
@@ -80,6 +80,7 @@ def main() -> None:
     TOKENIZER.save_pretrained("tiny")
     text = " ".join(str(word) for word in range(32))
     Path("texts.json").write_text(json.dumps([{"text": text}] * 8))
+    Progress()
     save = BaseOrchestrator.save_quantized
     in_every_way(WAYS, same_weights)
     assert save.__wrapped__ is BaseOrchestrator.save_quantized

@@ -14,7 +14,7 @@ import torch
 import transformers
 from gptqmodel import GPTQModel, QuantizeConfig
 from tokenizers import Tokenizer, models, pre_tokenizers
-from watched import write_tiny
+from watched import Progress, write_tiny
 
 import otel_quant
 
@@ -35,6 +35,7 @@ def main() -> None:
         }
         for _ in range(8)
     ]
+    Progress()
     with otel_quant.step("language model"):
         model = GPTQModel.load("tiny", QuantizeConfig(bits=4, group_size=32), device="cpu")
         model.quantize(samples, batch_size=2)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Callable
@@ -19,9 +20,12 @@ from llmcompressor.entrypoints import Oneshot
 from llmcompressor.modifiers.gptq import GPTQModifier
 from llmcompressor.modifiers.quantization import QuantizationModifier
 from llmcompressor.modifiers.transform import SmoothQuantModifier
+from llmcompressor.modifiers.transform.awq import AWQModifier
+from llmcompressor.pipelines.cache import IntermediatesCache
+from llmcompressor.utils.metric_logging import CompressionLogger
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
-from watched import in_every_way, same_weights, write_tiny
+from watched import Progress, in_every_way, same_weights, write_tiny
 
 warnings.simplefilter("ignore")
 TOKENS = torch.arange(8).reshape(1, 8)
@@ -59,6 +63,16 @@ def gptq() -> Weights:
         model=model(), tokenizer=TOKENIZER, recipe=recipe, dataset=texts(),
         num_calibration_samples=3, max_seq_length=8, shuffle_calibration_samples=False,
     ).state_dict()  # fmt: skip
+
+
+def awq() -> Weights:
+    recipe = [
+        AWQModifier(),
+        QuantizationModifier(targets="Linear", scheme="W4A16", ignore=["lm_head"]),
+    ]
+    return oneshot(
+        model=model(), tokenizer=TOKENIZER, recipe=recipe, dataset=samples()
+    ).state_dict()
 
 
 def in_turn() -> Weights:
@@ -114,16 +128,34 @@ def failing() -> Weights:
 
 
 WAYS: tuple[Callable[[], Weights], ...] = (
-    without_data, gptq, in_turn, all_at_once, by_its_class, file_to_file, failing
+    without_data, gptq, awq, in_turn, all_at_once, by_its_class, file_to_file, failing
 )  # fmt: skip
+
+
+ERRORS: list[float | None] = []
+
+
+def keep_errors() -> None:
+    """Keeps the errors of GPTQ: its log has two digits of them."""
+    leave = CompressionLogger.__exit__
+
+    def leave_and_keep(self: CompressionLogger, *error: object) -> None:
+        ERRORS.append(self._loss)
+        leave(self, *error)
+
+    CompressionLogger.__exit__ = leave_and_keep
 
 
 def main() -> None:
     write_tiny(128)
+    keep_errors()
+    IntermediatesCache.pin_memory = lambda *_: None  # AWQ does that, which needs a GPU
     function = oneshot
+    Progress()
     in_every_way(WAYS, same_weights)
     assert function.__wrapped__ is sys.modules["llmcompressor.entrypoints.oneshot"].oneshot
     assert Path("out/recipe.yaml").exists()
+    Path("errors.json").write_text(json.dumps(ERRORS))
 
 
 if __name__ == "__main__":

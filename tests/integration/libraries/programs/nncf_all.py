@@ -9,12 +9,14 @@ import nncf
 import numpy as np
 import onnx
 from ort import write_model
+from watched import Progress
 
 import otel_quant
 
 
 def main() -> None:
     write_model("float.onnx")
+    Progress()
     random = np.random.default_rng(1)
     samples = [{"x": random.standard_normal((1, 64), dtype=np.float32)} for _ in range(5)]
     with otel_quant.step("onnx"):
@@ -28,6 +30,11 @@ def main() -> None:
             onnx.load("float.onnx"), mode=nncf.CompressWeightsMode.INT8_SYM
         )
     assert "DequantizeLinear" in {node.op_type for node in smaller.graph.node}
+    with otel_quant.step("weights by data"):
+        nncf.compress_weights(
+            onnx.load("float.onnx"), mode=nncf.CompressWeightsMode.INT4_SYM, group_size=16,
+            scale_estimation=True, all_layers=True, dataset=nncf.Dataset(samples), subset_size=3,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import operator
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization as ort
 from onnxruntime.quantization import matmul_nbits_quantizer as nbits
+from onnxruntime.quantization import qdq_loss_debug as debug
 from onnxruntime.quantization.calibrate import MinMaxCalibrater, create_calibrator
 from watched import in_every_way
 
@@ -126,6 +128,21 @@ def calibrator() -> None:
     Path("out.onnx").write_text(repr(ranges))
 
 
+def errors() -> None:
+    ort.quantize_static("float.onnx", "out.onnx", Reader())
+    for name in ("float", "out"):
+        debug.modify_model_output_intermediate_tensors(f"{name}.onnx", f"{name}_all.onnx")
+    before, after = (
+        debug.collect_activations(f"{name}_all.onnx", Reader()) for name in ("float", "out")
+    )
+    activations = debug.create_activation_matching(after, before)
+    weights = debug.create_weight_matching("float.onnx", "out.onnx")
+    found = debug.compute_activation_error(activations), debug.compute_weight_error(weights)
+    own = debug.compute_weight_error(weights, lambda one, other: float("nan"))
+    Path("out.onnx").write_text(json.dumps([*found, dict.fromkeys(own)]))
+    Path("errors.json").write_text(Path("out.onnx").read_text())
+
+
 def failing() -> None:
     reader = Reader()
     reader.left = 0
@@ -143,7 +160,7 @@ def pool() -> None:
 
 WAYS = (
     static, percentile, strided, slotted, in_memory, dynamic, configured, blocks,
-    blocks_configured, calibrator, failing, pool,
+    blocks_configured, calibrator, errors, failing, pool,
 )  # fmt: skip
 
 

@@ -100,17 +100,9 @@ def failing_in_calibration() -> torch.nn.Module:
 
 
 WAYS = (
-    eager,
-    copied,
-    in_steps,
-    all_in_one,
-    all_in_one_by_name,
-    dynamic,
-    dynamic_mapped,
-    fx,
-    failing,
+    eager, copied, in_steps, all_in_one, all_in_one_by_name, dynamic, dynamic_mapped, fx, failing,
     failing_in_calibration,
-)
+)  # fmt: skip
 
 
 def quantized(way: Callable[[], torch.nn.Module]) -> torch.Tensor:

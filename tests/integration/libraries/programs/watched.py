@@ -1,11 +1,39 @@
-"""What the programs of this folder share: a tiny language model, and to quantize watched and not."""
+"""What the programs of this folder share: a tiny language model, progress in words, and to quantize watched and not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import otel_quant
+from otel_quant.schema.events import Event, Sink
+from otel_quant.schema.records import Count, Counts, StepInfo
+
+
+class Progress(Sink):
+    """Writes each sample and layer that a step begins, as a sink receives it: ``Calibration: sample 1 of 3``."""
+
+    name = "progress"
+
+    def __init__(self) -> None:
+        # Not above: a program that only imports this pays nothing.
+        from otel_quant.capture.runtime import RUNTIME
+
+        self.counts: dict[int, Counts] = {}
+        self.path = Path("progress.txt").absolute()
+        RUNTIME.recorder.add_sink(self)
+
+    def progress_expected(self, event: Event) -> None:
+        assert event.step is not None
+        self.counts[event.step.index] = Counts(event.counts)
+
+    def counted(self, step: StepInfo, unit: str, count: int) -> None:
+        counts = self.counts.setdefault(step.index, Counts())
+        done, total = counts.get(unit, Count())
+        counts[unit] = Count(done + count, total)
+        with self.path.open("a") as file:
+            file.write(f"{step.label}: {Counts({unit: counts[unit]})}\n")
 
 
 def write_tiny(size: int = 64) -> None:
@@ -41,9 +69,8 @@ def same_weights(after: dict[str, Any], before: dict[str, Any]) -> bool:
     import torch
 
     def comparable(each: torch.Tensor) -> torch.Tensor:
-        return (
-            each.float() if each.is_floating_point() else each
-        )  # FP8 has no comparison of its own
+        # FP8 has no comparison of its own
+        return each.float() if each.is_floating_point() else each
 
     pairs = zip(after.values(), before.values(), strict=True)
     return list(after) == list(before) and all(

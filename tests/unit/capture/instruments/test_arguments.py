@@ -1,17 +1,31 @@
-"""What is made of the arguments of a call: one is replaced, and the models among them are found."""
+"""What is made of the arguments of a call: one is replaced; models, items of batches and the configuration are found."""
 
 from __future__ import annotations
 
+import collections
+import enum
+import functools
 import inspect
+import json
 import logging
+import os
 import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
-from otel_quant.capture.instruments.hooks import Arguments, models_of
+from otel_quant.capture.instruments.configuration import described, of_arguments
+from otel_quant.capture.instruments.hooks import ALL, Arguments
+from otel_quant.capture.instruments.samples import items_in
+from otel_quant.capture.instruments.steps import models_of
 
 
 def calibrate(model: str, loader: Any = None, *rest: Any, seed: int = 0) -> tuple[Any, ...]:
@@ -116,3 +130,159 @@ def test_a_path_that_is_not_an_onnx_model_is_not_costed(tmp_path: Path) -> None:
         "model_output": str(tmp_path / "was_never_written.onnx"),
     }
     assert models_of(arguments, None) == []
+
+
+IMAGES, LABELS = np.zeros((8, 3, 4, 4)), np.zeros(8)
+
+
+class OrtValue:
+    """Returns its shape from a method, as onnxruntime's does."""
+
+    def shape(self) -> list[int]:
+        return [8, 3]
+
+
+@pytest.mark.parametrize(
+    ("batch", "items"),
+    [
+        (IMAGES, 8),
+        (np.zeros((0, 3)), 0),
+        ({"x": IMAGES}, 8),
+        ({"x": IMAGES, "y": LABELS, "scale": np.float32(1), "name": "first"}, 8),
+        (collections.UserDict(tokens=np.zeros((2, 512)), mask=np.zeros((2, 512))), 2),
+        ([IMAGES], 8),
+        ([IMAGES, LABELS], 8),
+        ((IMAGES, LABELS), 8),
+        (({"x": IMAGES}, LABELS), 8),
+        ([IMAGES, ["a label"] * 8], 8),
+    ],
+)
+def test_the_number_of_items_is_the_shared_first_dimension_of_the_arrays(
+    batch: Any, items: int
+) -> None:
+    assert items_in(batch) == items
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        None,
+        "text",
+        7,
+        np.float32(1),
+        OrtValue(),
+        [],
+        {},
+        ["a text", "another"],
+        {"x": IMAGES, "y": np.zeros(7)},
+        [np.zeros((3, 4, 4))] * 8,  # eight images with three channels, or eight inputs
+        [np.zeros((3, 4, 4)), np.zeros((3, 5, 5))],
+        [{"x": np.zeros((3, 4, 4))}] * 8,
+        [LABELS] * 100,
+        [1.5] * 100_000,
+    ],
+)
+def test_a_batch_without_a_clear_size_has_no_number_of_items(batch: Any) -> None:
+    assert items_in(batch) is None
+
+
+class Mode(enum.Enum):
+    INT4_SYM = "int4_sym"
+
+
+class HistogramObserver:
+    def __init__(self, dtype: str = "quint8", qscheme: str = "per_tensor_affine") -> None:
+        raise AssertionError("it is only described")
+
+
+QConfig = namedtuple("QConfig", ["activation", "weight"])  # as in PyTorch
+
+
+@dataclass
+class Int8DynamicActivationIntxWeightConfig:
+    weight_dtype: str = "int4"
+    group_size: int = 32
+
+
+@dataclass
+class QATConfig:
+    base_config: Any
+
+
+@dataclass
+class Config:
+    bits: int = 4
+    modes: frozenset[Mode] = frozenset(Mode)
+    names: set[str] = field(default_factory=lambda: {"a", "b", "c", "d"})
+    observer: Any = field(default_factory=lambda: functools.partial(HistogramObserver, "qint8"))
+    scale: Callable[[int], int] = lambda value: value
+    cache_dir: str = field(default_factory=os.getcwd)
+    path: Path = field(default_factory=Path.cwd)
+    owner: Any = None
+    _scratch: int = field(default_factory=os.getpid)
+
+
+def own() -> dict[str, Any]:
+    config = Config()
+    config.owner = config  # it refers to itself
+    return described(config)
+
+
+def test_a_hash_has_no_address_path_or_order_in_it(tmp_path: Path) -> None:
+    program = f"import json, runpy; print(json.dumps(runpy.run_path({__file__!r})['own']()))"
+    found = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-c", program],
+                cwd=folder, env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()},
+                capture_output=True, text=True, check=True,
+            ).stdout
+        )
+        for folder, seed in ((tmp_path, "1"), ("/", "2"))
+    ]  # fmt: skip
+    assert found == [own(), own()]
+    assert described(Config(bits=3))["quant.config.hash"] != own()["quant.config.hash"]
+
+
+@pytest.mark.parametrize(
+    ("configuration", "attributes"),
+    [
+        (
+            QConfig(
+                functools.partial(HistogramObserver),
+                functools.partial(HistogramObserver, "qint8", qscheme="per_channel_symmetric"),
+            ),
+            {"activation.type": "quint8", "weight.type": "qint8", "granularity": "channel", "symmetric": True,
+             "calibration.method": "HistogramObserver", "config.name": "QConfig"},
+        ),
+        (
+            QATConfig(Int8DynamicActivationIntxWeightConfig()),
+            {"activation.type": "int8", "weight.type": "int4", "block_size": 32,
+             "config.name": "QATConfig(Int8DynamicActivationIntxWeightConfig)"},
+        ),
+        (
+            {"weights": {"num_bits": 4, "strategy": "group", "group_size": 128},
+             "input_activations": {"num_bits": 8}, "output_activations": {"num_bits": 16}},
+            {"activation.bits": 8, "bits": 4, "block_size": 128, "granularity": "group"},
+        ),
+        ({"bits": 8, "group_size": -1, "sym": "no"}, {"bits": 8, "granularity": "channel"}),
+        ({}, {}),
+    ],
+)  # fmt: skip
+def test_common_option_names_make_the_same_attributes(
+    configuration: Any, attributes: dict[str, Any]
+) -> None:
+    found = described(configuration)
+    assert found.pop("quant.config.hash", None) is not None or not configuration
+    assert found == {f"quant.{name}": value for name, value in attributes.items()}
+
+
+def test_models_and_data_are_not_configuration() -> None:
+    def of_call(**arguments: Any) -> dict[str, Any]:
+        return of_arguments(arguments, ALL)
+
+    assert of_call(model="a.onnx", dataset=[1], reader=object(), subset_size=300) == of_call(
+        model="b.onnx", dataset=[2], output_path="c", subset_size=300
+    )
+    assert of_call(subset_size=300)["quant.config.samples"] == 300
+    assert of_call(subset_size=301) != of_call(subset_size=300)

@@ -1,7 +1,8 @@
-"""Hooks on a module of the test's own: they are set when it is imported, and removed."""
+"""Hooks on a module of the test's own, set when it is imported, and removed; which libraries are instrumented."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import logging
@@ -14,7 +15,11 @@ from typing import Any
 import pytest
 
 from otel_quant.capture import instruments
+from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.instruments.hooks import Hook, Hooks, Library
+from otel_quant.capture.instruments.steps import version_of
+from otel_quant.capture.instruments.tables import LIBRARIES
+from tests.fixtures.programs import run_script
 
 SOURCE = """
 class Base:
@@ -156,3 +161,56 @@ def test_the_table_of_a_library_is_loaded_as_its_package_is_imported(
     assert hooks not in sys.meta_path
     for name in ("hqq", "hqq.core", "hqq.core.quantize"):
         del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def _not_asked_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    version_of.cache_clear()
+    monkeypatch.delitem(sys.modules, "neural_compressor", raising=False)
+
+
+def test_a_library_has_the_version_of_its_distribution_or_of_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = LIBRARIES["neural-compressor"]
+    unknown = dataclasses.replace(known, distribution="of no index")
+    assert version_of(unknown) is None
+
+    version_of.cache_clear()
+    package = ModuleType("neural_compressor")
+    package.__version__ = "3.10+own"
+    monkeypatch.setitem(sys.modules, "neural_compressor", package)
+    metadata = tmp_path / "neural_compressor-3.10.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: neural_compressor\nVersion: 3.10\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert (version_of(known), version_of(unknown)) == ("3.10", "3.10+own")
+
+
+NAMES = ", ".join(sorted(PACKAGES))
+
+
+UNKNOWN = "environment variable OTEL_QUANT_LIBRARIES names 'quack'; expected names out of " + NAMES
+
+
+@pytest.mark.parametrize(
+    ("libraries", "warnings"),
+    [
+        ("hqq", []),
+        ("hqq,quack", [UNKNOWN]),
+        (
+            "quack",
+            [
+                UNKNOWN,
+                "no library is instrumented: environment variable OTEL_QUANT_LIBRARIES is 'quack'; "
+                f"expected one or more of {NAMES}; unset it to instrument all",
+            ],
+        ),
+    ],
+)
+def test_an_unknown_name_is_logged_with_the_expected_ones(
+    libraries: str, warnings: list[str], tmp_path: Path
+) -> None:
+    code = "import otel_quant; otel_quant.QuantInstrumentor().instrument()"
+    _, errors = run_script(tmp_path, code, OTEL_QUANT_LIBRARIES=libraries)
+    assert errors.splitlines() == warnings

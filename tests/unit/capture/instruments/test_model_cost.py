@@ -19,39 +19,21 @@ def test_a_record_has_the_totals_and_the_heaviest_nodes(model: Path) -> None:
     [cost] = cost_models([("float", model)], time_limit=10, paths=True)
 
     assert cost == CostedModel(
-        role="float",
-        path=str(model),
-        start_ns=cost.start_ns,
-        end_ns=cost.end_ns,
+        role="float", path=str(model), start_ns=cost.start_ns, end_ns=cost.end_ns,
         figures={
-            "size": model.stat().st_size,
-            "params": 12,
-            "macs": 24,
-            "macs_contraction": 24,
-            "backward_macs": 48,
-            "weight_bytes": 48,
-            "memory": 80,
-            "peak_activation_bytes": 56,
-            "nodes": 1,
-            "qdq_nodes": 0,
-            "max_memory_node": cost.heaviest[0]["name"],
-            "integer_mac_share": 0.0,
-            "precision.float32": 1.0,
-            "expected_integer_mac_share": 0.0,
+            "size": model.stat().st_size, "params": 12, "macs": 24, "macs_contraction": 24,
+            "backward_macs": 48, "weight_bytes": 48, "memory": 80, "peak_activation_bytes": 56,
+            "nodes": 1, "qdq_nodes": 0, "max_memory_node": cost.heaviest[0]["name"],
+            "integer_mac_share": 0.0, "precision.float32": 1.0, "expected_integer_mac_share": 0.0,
             "expected_precision.float32": 1.0,
         },
         heaviest=(
             {
-                "name": cost.heaviest[0]["name"],
-                "op_type": "MatMul",
-                "macs": 24,
-                "params": 12,
-                "memory_bytes": 80,
-                "precision": "float32",
-                "expected_precision": "float32",
+                "name": cost.heaviest[0]["name"], "op_type": "MatMul", "macs": 24, "params": 12,
+                "memory_bytes": 80, "precision": "float32", "expected_precision": "float32",
             },
         ),
-    )
+    )  # fmt: skip
     assert cost.start_ns <= cost.end_ns
 
 

@@ -5,12 +5,21 @@ The counters here are literal numbers; ``tests/integration/promises`` tests a re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_quant.capture.probes.counters import Cumulative
+from otel_quant.base.kernel_files import SELF
+from otel_quant.capture.probes import counters
+from otel_quant.capture.probes.counters import CpuProbe, Cumulative, ThreadWaits, main_thread_wait
 
 
 class Tree:
@@ -43,23 +52,6 @@ class Tree:
     def read(self) -> int:
         (total,) = self.totals.read(self.pids())
         return total
-
-
-def test_the_total_is_the_sum_over_all_processes() -> None:
-    assert Tree(5, p1=10, p2=20).read() == 35
-
-
-def test_a_child_is_counted_once_after_it_was_waited_for() -> None:
-    tree = Tree(5, p1=10)
-    before = tree.read()
-    tree.wait_for(1)
-    assert (before, tree.read()) == (15, 15)
-
-
-def test_a_child_is_counted_once_when_it_is_waited_for_during_a_reading() -> None:
-    tree = Tree(5, p1=10, p2=20)
-    tree.before_child[1] = lambda: tree.wait_for(1)
-    assert [tree.read(), tree.read()] == [35, 35]
 
 
 def test_the_work_of_a_child_that_nobody_waited_for_stays_counted() -> None:
@@ -133,3 +125,110 @@ def test_totals_never_fall_and_contain_all_work(events: list[str]) -> None:
         assert total >= last
         assert total == work
         last = total
+
+
+needs_waits = pytest.mark.skipif(
+    main_thread_wait(SELF) is None, reason="this kernel does not count waits"
+)
+
+SPIN = """\
+import os, threading
+os.sched_setaffinity(0, {cpu})
+def spin():
+    while True: pass
+threading.Thread(target=spin, daemon=True).start()
+spin()
+"""
+
+
+@pytest.fixture
+def rivals() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Two programs of two threads each that share one processor."""
+    cpu = {min(os.sched_getaffinity(0))}
+    found = [subprocess.Popen([sys.executable, "-c", SPIN.format(cpu=cpu)]) for _ in range(2)]
+    yield found
+    for each in found:
+        each.kill()
+        each.wait()
+
+
+@needs_waits
+def test_programs_that_share_a_cpu_wait_and_the_sum_never_falls(
+    rivals: list[subprocess.Popen[bytes]],
+) -> None:
+    waits, pids = ThreadWaits(), [each.pid for each in rivals]
+    while not all((main_thread_wait(pid) or 0) > 0.05 for pid in pids):
+        time.sleep(0.05)
+    mains = [main_thread_wait(pid) or 0 for pid in pids]
+    before = waits.read(pids)
+    assert before is not None
+    assert before >= sum(mains) - 1e-6
+    cpu = CpuProbe(pids[1])()
+    assert cpu is not None
+    assert (cpu.wait or 0) >= mains[1]
+    rivals[0].kill()
+    rivals[0].wait()
+    after = waits.read(pids)
+    assert after is not None
+    assert after >= before
+    assert main_thread_wait(pids[0]) is None
+
+
+@needs_waits
+def test_the_wait_belongs_to_the_main_thread_in_every_thread() -> None:
+    found: list[float | None] = []
+    asking = threading.Thread(target=lambda: found.append(main_thread_wait(SELF)))
+    before = main_thread_wait(os.getpid())
+    asking.start()
+    asking.join()
+    after = main_thread_wait(os.getpid())
+    assert before is not None
+    assert after is not None
+    assert found[0] is not None
+    assert before <= found[0] <= after
+
+
+def test_the_wait_is_unknown_if_the_kernel_does_not_count_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(counters, "read_process", lambda *_: b"0 0 0\n")
+    monkeypatch.setattr(counters, "read_proc", lambda _: b"0 0 0\n")
+    assert (main_thread_wait(SELF), ThreadWaits().read([os.getpid()])) == (None, None)
+
+
+@needs_waits
+def test_many_threads_are_read_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0]
+    monkeypatch.setattr(counters, "time", SimpleNamespace(monotonic_ns=lambda: clock[0]))
+    waits, done = ThreadWaits(), threading.Event()
+    threads = [threading.Thread(target=done.wait) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    found = []
+    for clock[0] in (0, 999_999_999, 1_000_000_000):
+        found.append(waits.read([os.getpid()]))
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert [each is None for each in found] == [False, True, False]
+
+
+def test_an_ended_thread_stays_in_the_sum_and_its_id_may_be_reused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds: dict[str, float] = {}
+
+    def schedstat(path: str) -> bytes:
+        if path.split("/")[4] not in seconds:
+            raise FileNotFoundError(path)
+        return b"99000000000 %d 5\n" % (seconds[path.split("/")[4]] * 1e9)
+
+    monkeypatch.setattr(counters, "read_proc", schedstat)
+    # Thread 3 ends between the list and its file.
+    monkeypatch.setattr(counters, "threads_of", lambda _: ["3", *seconds])
+    waits, found = ThreadWaits(), [ThreadWaits().read([7])]
+    for each in ({"1": 2, "2": 3}, {"1": 4}, {"1": 4, "2": 1}, {"1": 4, "2": 0.5}, {}):
+        seconds.clear()
+        seconds.update(each)
+        found.append(waits.read([7]))
+    assert found == [None, 5, 7, 8, 8, 8]

@@ -1,17 +1,27 @@
-"""AMD GPUs, on a tree of files as the amdgpu driver shows them."""
+"""AMD GPUs, on a tree of files as the amdgpu driver shows them; which GPUs a process sees and uses, and what they do.
+
+The torch here is a replacement: a real one needs a GPU.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from otel_quant.capture.probes import amd, gpu
-from otel_quant.capture.probes.amd import open_amd
-from otel_quant.capture.probes.gpu import GpuProbe
-from otel_quant.schema.records import GpuReading
+from otel_quant.capture.probes import gpu, gpu_devices
+from otel_quant.capture.probes.gpu import GpuProbe, with_torch_memory
+from otel_quant.capture.probes.gpu_devices import open_amd, select_visible
+from otel_quant.export.otel.logs import Impairments
+from otel_quant.schema.records import GpuActivity, GpuReading, Reading
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu, add_node
+from tests.fixtures.fake_nvml import FakeGpu, FakeNvml
+from tests.fixtures.programs import run_script
 
 GIB = 1 << 30
 
@@ -61,7 +71,7 @@ def test_no_process_is_read_if_no_device_is_visible(
 ) -> None:
     looked_at: list[object] = []
     monkeypatch.setattr(gpu, "open_nvml", lambda environ, root: None)
-    monkeypatch.setattr(amd, "vram_by_device", lambda root, pids: looked_at.append(pids))
+    monkeypatch.setattr(gpu_devices, "vram_by_device", lambda root, pids: looked_at.append(pids))
     assert GpuProbe({"ROCR_VISIBLE_DEVICES": "-1"}, three)([1]) == ()
     assert looked_at == []
     assert len(GpuProbe({}, three)([1])) == 3
@@ -76,9 +86,7 @@ def test_devices_are_read_in_the_order_of_the_compute_runtime(three: Path) -> No
     )
 
 
-def test_devices_without_the_compute_driver_are_read_in_bus_order(
-    tmp_path: Path,
-) -> None:
+def test_devices_without_the_compute_driver_are_read_in_bus_order(tmp_path: Path) -> None:
     add_gpu(tmp_path, 0, SECOND, 2)
     add_gpu(tmp_path, 1, FIRST, 1)
     assert read(tmp_path) == (reading(0, FIRST, 1), reading(1, SECOND, 2))
@@ -169,3 +177,210 @@ def test_a_compute_device_whose_memory_is_not_shown_keeps_its_position(tmp_path:
 def test_no_file_is_opened_without_an_amd_gpu(tmp_path: Path) -> None:
     (tmp_path / "sys/class/drm/card0/device").mkdir(parents=True)  # another vendor's
     assert open_amd({}, tmp_path) is None
+
+
+READINGS = (GpuReading(0, "GPU-aa", "A", 10), GpuReading(1, "GPU-bb", "B", 20))
+
+
+class Cuda(ModuleType):
+    """``torch.cuda`` of a process with two devices; any other attribute is an error."""
+
+    def __init__(self, uuids: list[str | None], initialized: bool = True) -> None:
+        super().__init__("torch.cuda")
+        self._uuids = uuids
+        self._initialized = initialized
+
+    def is_initialized(self) -> bool:
+        return self._initialized
+
+    def device_count(self) -> int:
+        return len(self._uuids)
+
+    def get_device_properties(self, position: int) -> Any:
+        uuid = self._uuids[position]
+        return SimpleNamespace() if uuid is None else SimpleNamespace(uuid=uuid)
+
+    def memory_stats_as_nested_dict(self, position: int) -> dict[str, Any]:
+        return {
+            "allocated_bytes": {"all": {"current": 100 + position, "peak": 999}},
+            "reserved_bytes": {"all": {"current": 200 + position, "peak": 999}},
+        }
+
+
+def loaded(cuda: ModuleType, hip: str | None = None) -> dict[str, ModuleType]:
+    torch = ModuleType("torch")
+    torch.version = SimpleNamespace(hip=hip)
+    return {"torch": torch, "torch.cuda": cuda}
+
+
+def with_figures(*positions: int | None) -> tuple[GpuReading, ...]:
+    return tuple(
+        r if p is None else replace(r, torch_allocated=100 + p, torch_reserved=200 + p)
+        for r, p in zip(READINGS, positions, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("uuids", "positions"),
+    [
+        pytest.param(["aa", "bb"], (0, 1), id="same order"),
+        pytest.param(["bb", "aa"], (1, 0), id="CUDA puts the fastest device first"),
+        pytest.param(["bb"], (None, 0), id="torch sees one of them"),
+        pytest.param([None, None], (0, 1), id="torch has no UUIDs"),
+        pytest.param([None], (0, None), id="torch has no UUIDs and sees one"),
+    ],
+)
+def test_values_are_assigned_to_their_device(
+    uuids: list[str | None], positions: tuple[int | None, ...]
+) -> None:
+    assert with_torch_memory(READINGS, "cuda", loaded(Cuda(uuids))) == with_figures(*positions)
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        pytest.param({}, id="not imported"),
+        pytest.param({"torch": ModuleType("torch")}, id="half imported"),
+        pytest.param(loaded(ModuleType("torch.cuda")), id="torch.cuda half imported"),
+        pytest.param({"torch": ModuleType("torch"), "torch.cuda": Cuda(["aa", "bb"])}, id="no torch.version yet"),
+        pytest.param(loaded(Cuda(["aa", "bb"], initialized=False)), id="CUDA not started"),
+        pytest.param(loaded(Cuda(["aa", "bb"]), hip="6.2"), id="built for the other vendor"),
+    ],
+)  # fmt: skip
+def test_a_torch_that_does_not_use_a_gpu_is_not_called(modules: dict[str, ModuleType]) -> None:
+    assert with_torch_memory(READINGS, "cuda", modules) == READINGS
+
+
+def test_an_allocator_without_counters_gives_no_figures() -> None:
+    class Pluggable(Cuda):
+        def memory_stats_as_nested_dict(self, position: int) -> dict[str, Any]:
+            raise RuntimeError("the allocator of the program does not support memory stats")
+
+    assert with_torch_memory(READINGS, "cuda", loaded(Pluggable(["aa", "bb"]))) == READINGS
+
+
+NAMES = {"GPU-aa11": 0, "GPU-aa22": 1, "GPU-bb33": 2, "MIG-cc44": 3, "MIG-GPU-bb33/1/0": 3}
+
+
+@pytest.mark.parametrize(
+    ("value", "selected"),
+    [
+        (None, (0, 1, 2)),
+        ("0", (0,)),
+        ("2,0", (2, 0)),
+        (" 1 , 2 ", (1, 2)),
+        ("+1", (1,)),
+        ("1gpu,2nd", (1, 2)),
+        ("", ()),
+        ("-1", ()),
+        ("0,2,-1,1", (0, 2)),
+        ("0,3,1", (0,)),
+        ("0,,1", (0,)),
+        ("99999999999999999999", ()),
+        ("0,0", ()),
+        ("1,GPU-aa11", (1,)),
+        ("NoDevFiles", ()),
+        ("GPU-bb33,GPU-aa11", (2, 0)),
+        ("GPU-b", (2,)),
+        ("GPU-aa", ()),
+        ("GPU-bb,GPU-aa", (2,)),
+        ("GPU-bb33,GPU-b", ()),
+        ("GPU-zz,GPU-aa11", ()),
+        ("GPU-aa11,0", (0,)),
+        ("GPU-aa11,", (0,)),
+        ("MIG-cc44", (3,)),
+        ("MIG-GPU-bb33/1/0", (3,)),
+        ("MIG-GPU-bb33/2/0", ()),
+    ],
+)
+def test_the_selected_devices_are_the_devices_of_cuda(
+    value: str | None, selected: tuple[int, ...]
+) -> None:
+    assert select_visible(value, 3, NAMES) == selected
+
+
+PROGRAM = """
+import json, os, shutil, sys
+from dataclasses import asdict
+from otel_quant.capture.probes import gpu_devices
+from otel_quant.capture.probes.gpu import GpuProbe
+probe = GpuProbe()
+first = probe()
+shutil.copy(sys.argv[1], "new.txt")
+os.replace("new.txt", os.environ["FAKE_NVML_STATE"])
+soon = probe()
+gpu_devices._EVERY = 0
+later = probe()
+print(json.dumps([[asdict(gpu)["activity"] for gpu in read] for read in (first, soon, later)]))
+"""
+BUSY = {"util": 97, "power": 612_400, "temp": 71, "sm": 1755, "mem": 2619}
+
+
+def test_activity_of_nvidia_gpus_is_read_once_a_second(tmp_path: Path) -> None:
+    env = FakeNvml(
+        tmp_path, [FakeGpu("GPU-a", **BUSY, reasons=0x4 | 0x40 | 0x80, ecc=3), FakeGpu("GPU-b")]
+    ).env
+    later = tmp_path / "later"
+    later.mkdir()
+    FakeNvml(later, [FakeGpu("GPU-a", **BUSY, reasons=0), FakeGpu("GPU-b", util=5)])
+    printed, _ = run_script(tmp_path, PROGRAM, str(later / "fake_nvml.txt"), **env)
+    first, soon, last = json.loads(printed)
+    known = {
+        "utilization": 0.97, "power": 612.4, "temperature": 71, "clock": 1_755_000_000,
+        "memory_clock": 2_619_000_000,
+    }  # fmt: skip
+    slowed = {"slowed_by": ["heat (by hardware)", "power brake"], "memory_errors": 3}
+    # Values that a device does not report are absent.
+    assert first == soon == [{**known, **slowed}, None]
+    assert last == [
+        {**known, "slowed_by": [], "memory_errors": None},
+        {**dict.fromkeys(first[0]), "utilization": 0.05},
+    ]
+
+
+def test_activity_of_amd_gpus_is_read_from_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_gpu(tmp_path, 0, "0000:03:00.0", 5, {"gpu_busy_percent": "97"})
+    add_gpu(tmp_path, 1, "0000:04:00.0", 5)
+    sensors = tmp_path / "sys/devices/0000:03:00.0/hwmon/hwmon4"
+    sensors.mkdir(parents=True)
+    for name, text in {
+        "power1_input": "612400000", "temp1_input": "71000", "freq1_input": "1755000000",
+        "freq2_input": "asleep",
+    }.items():  # fmt: skip
+        (sensors / name).write_text(text + "\n")
+    monkeypatch.setattr(gpu_devices, "_EVERY", 0)
+    devices = open_amd({}, tmp_path)
+    assert devices is not None
+    assert [gpu.activity for gpu in devices.read(())] == [
+        GpuActivity(utilization=0.97, power=612.4, temperature=71, clock=1_755_000_000),
+        None,
+    ]
+
+
+def test_a_gpu_is_impaired_when_it_is_throttled_or_its_memory_fails() -> None:
+    impairments = Impairments()
+
+    def told(slowed_by: tuple[str, ...] | None, errors: int | None) -> list[tuple[str, object]]:
+        activity = GpuActivity(slowed_by=slowed_by, memory_errors=errors)
+        gpu = GpuReading(1, "GPU-b", "NVIDIA H200", 5, activity=activity)
+        silent = GpuReading(0, "GPU-a", None, 5)
+        return list(impairments.new_in(Reading(0, 0, {"gpu": (silent, gpu)})))
+
+    device = {"hw.id": "GPU-b", "hw.name": "NVIDIA H200", "quant.gpu.device.memory_errors": 2}
+    assert told((), 2) == []  # errors from before the run
+    assert told(("power brake",), 2) == [
+        (
+            "GPU 1 (GPU-b): slowed down by power brake",
+            {**device, "quant.gpu.device.slowed_by": ("power brake",)},
+        )
+    ]
+    assert told(("power brake",), 2) == []
+    assert told((), 3) == [
+        (
+            "GPU 1 (GPU-b): 3 errors of its memory that could not be corrected",
+            {**device, "quant.gpu.device.memory_errors": 3},
+        )
+    ]
+    assert told(None, None) == []

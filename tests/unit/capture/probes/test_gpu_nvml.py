@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,17 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.probes.nvidia import INITIAL_PID_NAMESPACE
+from otel_quant.capture.probes.gpu_devices import INITIAL_PID_NAMESPACE
 from otel_quant.schema.figures import total_used
 from otel_quant.schema.records import GpuReading
+from tests.fixtures import programs
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu
-from tests.fixtures.fake_nvml import (
-    FakeDriver,
-    FakeGpu,
-    FakeMig,
-    FakeNvml,
-    FakeProcess,
-)
+from tests.fixtures.fake_nvml import FakeDriver, FakeGpu, FakeMig, FakeNvml, FakeProcess
 
 NOT_SUPPORTED, NO_PERMISSION, LOST, UNKNOWN = 3, 4, 15, 999
 DRIVER_NOT_LOADED, LIBRARY_MISMATCH = 9, 18
@@ -46,7 +40,7 @@ def read(*pids):
 class Outcome:
     """Output of a program: its value, the readings in it, and its log."""
 
-    def __init__(self, process: subprocess.CompletedProcess[str]) -> None:
+    def __init__(self, process: programs.Finished) -> None:
         assert process.returncode == 0, process.stderr
         self.value = json.loads(process.stdout)
         self.log = process.stderr.splitlines()
@@ -56,22 +50,10 @@ class Outcome:
         return [GpuReading(*fields) for fields in self.value]
 
 
-def run(
-    driver: FakeNvml | Mapping[str, str], code: str, environ: Mapping[str, str] = {}
-) -> Outcome:
+def run(driver: FakeNvml, code: str, environ: Mapping[str, str] = {}) -> Outcome:
     env = {k: v for k, v in os.environ.items() if not k.endswith("_VISIBLE_DEVICES")}
-    env |= driver.env if isinstance(driver, FakeNvml) else driver
-    env |= {"PYTHONPATH": os.pathsep.join(sys.path), **environ}
-    return Outcome(
-        subprocess.run(
-            [sys.executable, "-c", PREAMBLE + code],
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    )
+    env |= {**driver.env, "PYTHONPATH": os.pathsep.join(sys.path), **environ}
+    return Outcome(programs.run([sys.executable, "-c", PREAMBLE + code], ".", env, 60))
 
 
 def read(driver: FakeNvml, visible: str | None = None, pids: str = "") -> list[GpuReading]:
@@ -100,10 +82,7 @@ def test_every_device_is_read_with_the_memory_of_the_process_tree(tmp_path: Path
             FakeProcess(used=512, pid=4_000_001, device=1),
         ],
     )
-    assert read(driver, pids="4000001") == [
-        reading(0, A, GIB + 4096),
-        reading(1, B, 512),
-    ]
+    assert read(driver, pids="4000001") == [reading(0, A, GIB + 4096), reading(1, B, 512)]
 
 
 def test_the_process_itself_belongs_to_its_tree(tmp_path: Path) -> None:
@@ -268,9 +247,8 @@ theirs, pid = in_child(lambda: (read(), os.getpid()))
 print(json.dumps([mine, theirs, read(), [os.getpid(), pid]]))
 """
     mine, theirs, again, (parent, child) = run(driver, FORK + code).value
-    assert (
-        mine == theirs == again == [[0, A.uuid, A.name, A.used, A.total, 5, None, None, None, True]]
-    )
+    read_of_a = [0, A.uuid, A.name, A.used, A.total, 5, None, None, None, True]
+    assert mine == theirs == again == [read_of_a]
     # The child opens a driver of its own.
     assert driver.events == [("init", parent), ("init", child)]
 

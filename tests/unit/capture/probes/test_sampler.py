@@ -1,4 +1,4 @@
-"""The sampler aims at its share of a core and is never blind for longer than half a second."""
+"""The sampler aims at its share of a core and is never blind for longer than half a second; clocks are read together."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
+from otel_quant.capture.probes import readers
 from otel_quant.capture.probes import readers as sampler_module
-from otel_quant.capture.probes.readers import LONGEST_PAUSE, SHARE, Pace, Sampler
+from otel_quant.capture.probes.readers import LONGEST_PAUSE, SHARE, Pace, Probes, Sampler
 
 
 def wait_for(event: threading.Event) -> None:
@@ -19,13 +20,9 @@ def sampler_threads() -> list[threading.Thread]:
 
 
 class Clock:
-    """Clocks that stand still but for samples and pauses; in place of the sampler's lock.
+    """Clocks that stand still but for samples and pauses; in place of the sampler's lock."""
 
-    Args:
-        cost: CPU time of a sample, in seconds.
-    """
-
-    def __init__(self, cost: float) -> None:
+    def __init__(self, cost: float) -> None:  # seconds of CPU time that a sample takes
         self._cost = cost
         self._cpu = self._now = 0.0
         self.pauses: list[float] = []
@@ -72,15 +69,6 @@ def test_the_sampler_waits_for_its_interval_when_samples_are_cheap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert pauses_of(monkeypatch, 0.0, 0.02) == [0.02] * 101
-
-
-def test_expensive_samples_use_exactly_the_share() -> None:
-    pace, elapsed, total = Pace(0.05), 0.05, 0.05
-    for _ in range(100):
-        elapsed = pace.pause(0.001, elapsed)
-        total += elapsed
-    assert elapsed == pytest.approx(0.001 / SHARE)
-    assert 100 * 0.001 / total == pytest.approx(SHARE)
 
 
 def test_the_duration_of_a_sample_counts_as_elapsed_time() -> None:
@@ -144,3 +132,41 @@ def test_one_thread_runs_between_start_and_stop_unless_sampling_is_off(
     assert len(sampler_threads()) == threads
     sampler.stop()
     assert sampler_threads() == []
+
+
+SUSPENDED = 5_000_000
+"""Nanoseconds for which a thread does not run."""
+
+EPOCH = 1_700_000_000_000_000_000
+
+
+class Clocks:
+    """Replaces the module ``time`` in a thread that is suspended after some of its calls, counted from 1."""
+
+    def __init__(self, suspended_after: set[int]) -> None:
+        self._suspended_after = suspended_after
+        self._calls = 0
+        self._now = 0
+
+    def _call(self) -> int:
+        now = self._now
+        self._calls += 1
+        self._now += SUSPENDED if self._calls in self._suspended_after else 50
+        return now
+
+    def time_ns(self) -> int:
+        return EPOCH + self._call()
+
+    def perf_counter_ns(self) -> int:
+        return self._call()
+
+
+@pytest.mark.parametrize("suspended_after", [set(), {1}, {2}, {3}, {1, 2}, {2, 5}, {1, 4, 8}])
+def test_both_clocks_of_a_reading_are_of_the_same_moment(
+    monkeypatch: pytest.MonkeyPatch, suspended_after: set[int]
+) -> None:
+    monkeypatch.setattr(readers, "time", Clocks(suspended_after))
+
+    reading = Probes().sample()
+
+    assert reading.clock_ns - (reading.time_ns - EPOCH) == 50

@@ -15,18 +15,13 @@ from otel_quant.schema.records import MemoryReading, Peaks, Reading, RunInfo
 
 
 class Received(Sink):
-    """Keeps what arrives.
-
-    Attributes:
-        names: Names of the checkpoints and "reported" for a report, in order of arrival.
-        steps: Ends of steps, in order of arrival.
-        runs: Reports and the run's end, in order of arrival.
-    """
+    """Keeps what arrives, in its order."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
-        self.steps: list[Event] = []
-        self.runs: list[Event] = []
+        self.names: list[str] = []  # of checkpoints, and "reported" for a report
+        self.steps: list[Event] = []  # ends of steps
+        self.runs: list[Event] = []  # reports, and the run's end
+        self.layers: list[tuple[Any, Any]] = []  # with their steps, as libraries computed them
 
     def run_started(self, event: Event) -> None:
         self.names.append(event.name)
@@ -36,6 +31,9 @@ class Received(Sink):
     def step_ended(self, event: Event) -> None:
         self.names.append(event.name)
         self.steps.append(event)
+
+    def layer_measured(self, event: Event) -> None:
+        self.layers.append((event.step, event.layer))
 
     def run_reported(self, event: Event) -> None:
         self.names.append("reported")
@@ -52,12 +50,7 @@ def of_span(event: Event) -> Attributes:
 
 
 class Metric(ProgramMetrics):
-    """A metric ``m`` of a program.
-
-    Args:
-        at_checkpoint: Returns its value, given the name of the checkpoint; None for no value.
-        at_end: Called when the run ends.
-    """
+    """A metric ``m`` of a program, whose value at a checkpoint may be None: no value."""
 
     def __init__(
         self,

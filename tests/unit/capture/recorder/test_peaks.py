@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_quant.capture.recorder.ongoing import Ongoing
-from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
+from otel_quant.capture.recorder.ongoing import Ongoing, PeakTracker, with_peaks
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.records import GpuReading, MemoryReading, Peaks, Reading
 
@@ -15,11 +14,7 @@ Child = tuple[int, int, int | None]
 
 
 def memory(
-    rss: int,
-    mark: int | None,
-    *children: Child,
-    reaped: int | None = None,
-    faults: int | None = 0,
+    rss: int, mark: int | None, *children: Child, reaped: int | None = None, faults: int | None = 0
 ) -> MemoryReading:
     return MemoryReading(
         rss=rss * MIB,
@@ -62,32 +57,25 @@ SAMPLE = MemoryReading(120 * MIB, 120 * MIB, is_brief=True)
 
 OF_READINGS: dict[str, tuple[list[MemoryReading | None], Peaks]] = {
     "a mark that rose is the peak even if all samples are lower": (
-        [memory(100, 100), memory(120, 120), memory(100, 600)],
-        peak(600, "kernel", 600),
+        [memory(100, 100), memory(120, 120), memory(100, 600)], peak(600, "kernel", 600),
     ),
     "the marks at the ends of a step count across brief samples": (
-        [memory(100, 100), SAMPLE, memory(100, 600)],
-        peak(600, "kernel", 600),
+        [memory(100, 100), SAMPLE, memory(100, 600)], peak(600, "kernel", 600),
     ),
     "a mark that did not rise across them does not": (
-        [memory(100, 900), SAMPLE, memory(100, 900)],
-        peak(120, "sampled", 120),
+        [memory(100, 900), SAMPLE, memory(100, 900)], peak(120, "sampled", 120),
     ),
     "a mark that did not rise during the step does not count": (
-        [memory(100, 900), memory(300, 900), memory(100, 900)],
-        peak(300, "sampled", 300),
+        [memory(100, 900), memory(300, 900), memory(100, 900)], peak(300, "sampled", 300),
     ),
     "without marks the largest sample is the peak": (
-        [memory(100, None), memory(250, None), memory(90, None)],
-        peak(250, "sampled", 250),
+        [memory(100, None), memory(250, None), memory(90, None)], peak(250, "sampled", 250),
     ),
     "a child's mark is added to the memory of the other processes": (
-        [memory(100, 100, (7, 50, 50)), memory(105, 105, (7, 50, 550))],
-        peak(650, "sampled", 105),
+        [memory(100, 100, (7, 50, 50)), memory(105, 105, (7, 50, 550))], peak(650, "sampled", 105),
     ),
     "the smaller memory of the other processes at two readings is added": (
-        [memory(400, 400, (7, 50, 50)), memory(100, 400, (7, 50, 300))],
-        peak(450, "sampled", 400),
+        [memory(400, 400, (7, 50, 50)), memory(100, 400, (7, 50, 300))], peak(450, "sampled", 400),
     ),
     "the present memory of the others is added if a child is at its mark": (
         [memory(100, 100), memory(104, 104, (7, 500, 500)), memory(104, 104)],
@@ -95,34 +83,26 @@ OF_READINGS: dict[str, tuple[list[MemoryReading | None], Peaks]] = {
     ),
     "and if this process is at its mark": (
         [
-            memory(100, 100, (7, 50, 50)),
-            memory(600, 600, (7, 54, 54)),
+            memory(100, 100, (7, 50, 50)), memory(600, 600, (7, 54, 54)),
             memory(100, 600, (7, 54, 54)),
         ],
         peak(654, "sampled", 600),
     ),
-    "the mark of a new child counts": (
-        [memory(100, 100), memory(100, 100, (7, 20, 500))],
-        peak(600, "sampled", 100),
-    ),
+    "the mark of a new child counts": ([memory(100, 100), memory(100, 100, (7, 20, 500))], peak(600, "sampled", 100)),
     "the mark that a child had before the step does not count": (
-        [memory(100, 100, (7, 20, 500)), memory(100, 100, (7, 30, 500))],
-        peak(130, "sampled", 100),
+        [memory(100, 100, (7, 20, 500)), memory(100, 100, (7, 30, 500))], peak(130, "sampled", 100),
     ),
     "the mark of reaped children counts if it rose": (
-        [memory(100, 100), memory(100, 100, reaped=500, faults=9)],
-        peak(600, "sampled", 100),
+        [memory(100, 100), memory(100, 100, reaped=500, faults=9)], peak(600, "sampled", 100),
     ),
     "the mark of children reaped before the step does not count": (
-        [memory(100, 100, reaped=500), memory(101, 101, reaped=500)],
-        peak(101, "kernel", 101),
+        [memory(100, 100, reaped=500), memory(101, 101, reaped=500)], peak(101, "kernel", 101),
     ),
     "a process tree that cannot be read has no peak": ([None, None], Peaks()),
     "a reading without memory does not change the peak": (
-        [memory(100, 100), None, memory(100, 300)],
-        peak(300, "kernel", 300),
+        [memory(100, 100), None, memory(100, 300)], peak(300, "kernel", 300),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("readings", "expected"), OF_READINGS.values(), ids=OF_READINGS)
@@ -147,9 +127,7 @@ def test_a_peak_is_not_marked_as_the_kernels_if_a_child_may_have_lived() -> None
 
 
 @pytest.mark.parametrize("later", [300, 100])
-def test_a_kernel_peak_after_a_reset_is_used_even_below_an_earlier_one(
-    later: int,
-) -> None:
+def test_a_kernel_peak_after_a_reset_is_used_even_below_an_earlier_one(later: int) -> None:
     tracker = tracker_from(reading(memory(100, 900)))
     lower(tracker, memory(100, 900))
     tracker.fold(reading(memory(100, later)))

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from otel_quant.capture.recorder.recorder import Recorder
+from otel_quant.schema import semconv
 from otel_quant.schema.events import Event
-from otel_quant.schema.records import MemoryReading, Peaks, Reading, StepInfo
+from otel_quant.schema.records import LayerAccuracy, MemoryReading, Peaks, Reading, StepInfo
 from tests.unit.capture.recorder.received import Metric, Received, in_thread, of_span, recorder_of
 
 
@@ -41,9 +42,9 @@ class Checkpoints(Received):
         self.checkpoints.append(event)
         self.events.append((self.name, event.name))
 
-    def samples_expected(self, event: Event) -> None:
+    def progress_expected(self, event: Event) -> None:
         assert event.step is not None
-        self.events.append((self.name, event.step.label, event.samples))
+        self.events.append((self.name, event.step.label, event.counts["sample"].total))
 
     def models_costed(self, event: Event) -> None:
         self.events.append((self.name, event.models))
@@ -173,13 +174,55 @@ def test_samples_and_items_that_cannot_be_counted_are_unknown_and_not_zero(
     recorder = recorder_of([sink])
     step = recorder.open("Calibration")
     assert step is not None
-    recorder.expect_samples(step, 8)
-    recorder.expect_samples(step, 99)  # by a second reader of the same samples
+    recorder.expect(step, "sample", 8)
+    recorder.expect(step, "sample", 99)  # by a second reader of the same samples
     for items in counted:
         recorder.count_sample(step, items)
     recorder.close(step)
-    assert [(each.samples, each.items) for each in sink.steps] == [expected]
+    assert [(each.counts.samples, each.items) for each in sink.steps] == [expected]
     assert sink.events[1:-1] == [("a", "Calibration", 8)]
+
+
+def test_of_the_layers_of_a_step_as_many_are_sent_as_a_step_keeps_and_all_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(semconv, "MOST_LAYERS", 4)
+    received = Received()
+    recorder = recorder_of([received])
+    outer, inner = recorder.open("A", library="one"), recorder.open("B", library="two")
+    values = [3.0, None, 1.0, 9.0, 7.0]
+    layers = [LayerAccuracy(f"layer {value}", "loss", value, "lower") for value in values]
+    recorder.measure_layers(layers[:1], {"nobody's"})
+    thread = threading.Thread(
+        target=recorder.measure_layers, args=(layers, {"one"})
+    )  # of a library's own
+    thread.start()
+    thread.join()
+    recorder.measure_layers([LayerAccuracy("w", "error", 2.0)], {"one", "two"})
+    for step in (inner, outer):
+        recorder.close(step)
+    assert [(step.label, each.layer, each.number) for step, each in received.layers] == [
+        *(("A", layer.layer, number) for number, layer in enumerate(layers[:4])),
+        ("B", "w", 0),
+    ]
+    of_b, of_a = (
+        {name: value for name, value in step.attributes.items() if "accuracy" in name}
+        for step in received.steps
+    )
+    assert of_a == {
+        "quant.accuracy.measure": "loss",
+        "quant.accuracy.better": "lower",
+        "quant.accuracy.count": 5,
+        "quant.accuracy.minimum": 1.0,
+        "quant.accuracy.median": 3.0,
+        "quant.accuracy.worst_layer": "layer None",
+    }
+    assert of_b == {
+        "quant.accuracy.measure": "error",
+        "quant.accuracy.count": 1,
+        "quant.accuracy.minimum": 2.0,
+        "quant.accuracy.median": 2.0,
+    }
 
 
 def test_nothing_reaches_the_sinks_after_the_end_or_in_a_forked_child() -> None:
@@ -264,7 +307,7 @@ def test_sinks_receive_the_open_steps_and_their_samples_from_the_sampler() -> No
     outer = recorder.open("Model Quantization")
     inner = recorder.open("Calibration")
     assert inner is not None
-    recorder.expect_samples(inner, 512)
+    recorder.expect(inner, "sample", 512)
     for _ in range(37):
         recorder.count_sample(inner, None)
     over = recorder.open("Over")
@@ -280,8 +323,8 @@ def test_sinks_receive_the_open_steps_and_their_samples_from_the_sampler() -> No
     assert progress.elapsed >= 1
     assert progress.peaks is not None
     assert progress.peaks.figures == {"memory": 900}
-    assert [(s.info.label, s.samples, s.expected_samples) for s in progress.steps] == [
-        ("Model Quantization", None, None), ("Calibration", 37, 512),
+    assert [(s.info.label, s.counts.get("sample")) for s in progress.steps] == [
+        ("Model Quantization", None), ("Calibration", (37, 512)),
     ]  # fmt: skip
 
 

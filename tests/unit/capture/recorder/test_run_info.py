@@ -12,38 +12,35 @@ import pytest
 
 from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.recorder.attributes import origin_of
-from otel_quant.capture.recorder.origin import SYSTEMS, ci_of, git_head, shown_command
-from otel_quant.capture.recorder.run_info import completed, new_run_info
+from otel_quant.capture.recorder.run_info import (
+    SYSTEMS,
+    ci_of,
+    completed,
+    git_head,
+    new_run_info,
+    shown_command,
+)
 from otel_quant.schema import semconv
 from otel_quant.schema.records import Reading
 from tests.fixtures.git import git, new_repository
 
 GITHUB = {
-    "GITHUB_ACTIONS": "true",
-    "GITHUB_WORKFLOW": "nightly",
-    "GITHUB_RUN_ID": "17",
-    "GITHUB_SERVER_URL": "https://github.com",
-    "GITHUB_REPOSITORY": "example/models",
-    "GITHUB_JOB": "quantize",
-    "GITHUB_SHA": "ab" * 20,
-    "GITHUB_REF_NAME": "main",
-    "GITHUB_TOKEN": "secret-token",
-    "HOME": "/home/me",
-}
+    "GITHUB_ACTIONS": "true", "GITHUB_WORKFLOW": "nightly", "GITHUB_RUN_ID": "17",
+    "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "example/models",
+    "GITHUB_JOB": "quantize", "GITHUB_SHA": "ab" * 20, "GITHUB_REF_NAME": "main",
+    "GITHUB_TOKEN": "secret-token", "HOME": "/home/me",
+}  # fmt: skip
 
 
 def test_ci_attributes_have_the_names_of_the_semantic_conventions() -> None:
     run = new_run_info(GITHUB)
     found = origin_of(run, Reading(0, 0))
     assert {name: found[name] for name in found if name.startswith(("cicd.", "vcs."))} == {
-        "cicd.pipeline.name": "nightly",
-        "cicd.pipeline.run.id": "17",
+        "cicd.pipeline.name": "nightly", "cicd.pipeline.run.id": "17",
         "cicd.pipeline.run.url.full": "https://github.com/example/models/actions/runs/17",
-        "cicd.pipeline.task.name": "quantize",
-        "vcs.ref.head.revision": "ab" * 20,
-        "vcs.ref.head.name": "main",
-        "vcs.repository.url.full": "https://github.com/example/models",
-    }
+        "cicd.pipeline.task.name": "quantize", "vcs.ref.head.revision": "ab" * 20,
+        "vcs.ref.head.name": "main", "vcs.repository.url.full": "https://github.com/example/models",
+    }  # fmt: skip
     assert "secret" not in str(found)
     assert found.keys() <= semconv.ORIGIN
 
@@ -110,52 +107,22 @@ def test_libraries_and_cpu_limits_are_added_at_the_end(monkeypatch: pytest.Monke
         (["python", "a.py", "--hf-token", "hf_abc", "x"], "python a.py --hf-token *** x"),
         (["python", "a.py", "--API_KEY=1234", "--token"], "python a.py --API_KEY=*** --token"),
         (["python", "a.py", "--token", "--verbose"], "python a.py --token --verbose"),
-        (
-            ["python", "a.py", "--tokenizer", "gpt2", "--max-tokens=9"],
-            "python a.py --tokenizer gpt2 --max-tokens=9",
-        ),
-        (
-            ["python", "a.py", "https://me:secret@hub/x", "--url=http://t@h"],
-            "python a.py https://***@hub/x --url=http://***@h",
-        ),
-        (
-            ["python", "a.py", "hf_token=abc", "AWS_SECRET_ACCESS_KEY=x y", "+hub.token=t", "lr=1"],
-            "python a.py hf_token=*** AWS_SECRET_ACCESS_KEY=*** +hub.token=*** lr=1",
-        ),
-        (
-            ["python", "a.py", "-H", "Authorization: Bearer abc", "--header=authorization=Basic x"],
-            "python a.py -H 'Authorization:***' --header='authorization=***'",
-        ),
-        (
-            [
-                "python",
-                "a.py",
-                "hf_" + "a" * 34,
-                "--as=AKIA" + "B" * 16,
-                "-c",
-                f"f('ghp_{'c' * 36}')",
-            ],
-            "python a.py *** --as=*** -c 'f('\"'\"'***'\"'\"')'",
-        ),
-        (
-            ["python", "a.py", "hf_llama_quantized.onnx", "--out=sk-learn-distilled", "eyJ"],
-            "python a.py hf_llama_quantized.onnx --out=sk-learn-distilled eyJ",
-        ),
-        (
-            [
-                "python",
-                "a.py",
-                "-H",
-                "X-Api-Key: v",
-                "h?token=v&x=1",
-                '{"db_password": "v", "n": 1}',
-                "tokenizer: v",
-            ],
-            """python a.py -H 'X-Api-Key: ***' 'h?token=***&x=1' '{"db_password": "***", "n": 1}' 'tokenizer: v'""",
-        ),
+        (["python", "a.py", "--tokenizer", "gpt2", "--max-tokens=9"], "python a.py --tokenizer gpt2 --max-tokens=9"),
+        (["python", "a.py", "https://me:secret@hub/x", "--url=http://t@h"],
+         "python a.py https://***@hub/x --url=http://***@h"),
+        (["python", "a.py", "hf_token=abc", "AWS_SECRET_ACCESS_KEY=x y", "+hub.token=t", "lr=1"],
+         "python a.py hf_token=*** AWS_SECRET_ACCESS_KEY=*** +hub.token=*** lr=1"),
+        (["python", "a.py", "-H", "Authorization: Bearer abc", "--header=authorization=Basic x"],
+         "python a.py -H 'Authorization:***' --header='authorization=***'"),
+        (["python", "a.py", "hf_" + "a" * 34, "--as=AKIA" + "B" * 16, "-c", f"f('ghp_{'c' * 36}')"],
+         "python a.py *** --as=*** -c 'f('\"'\"'***'\"'\"')'"),
+        (["python", "a.py", "hf_llama_quantized.onnx", "--out=sk-learn-distilled", "eyJ"],
+         "python a.py hf_llama_quantized.onnx --out=sk-learn-distilled eyJ"),
+        (["python", "a.py", "-H", "X-Api-Key: v", "h?token=v&x=1", '{"db_password": "v", "n": 1}', "tokenizer: v"],
+         """python a.py -H 'X-Api-Key: ***' 'h?token=***&x=1' '{"db_password": "***", "n": 1}' 'tokenizer: v'"""),
         (["python", "x" * 2000], "python " + "x" * 992 + "…"),
     ],
-)
+)  # fmt: skip
 def test_secrets_are_hidden(arguments: list[str], shown: str) -> None:
     assert shown_command(arguments, paths=True) == shown
 

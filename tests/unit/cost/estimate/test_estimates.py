@@ -13,7 +13,6 @@ import pytest
 from onnx import numpy_helper
 
 from benchmarks.estimate_models import MODELS
-from otel_quant.cli import main
 from otel_quant.cost import parse_inputs
 from otel_quant.cost.estimate import (
     METHODS,
@@ -26,6 +25,7 @@ from otel_quant.cost.estimate import (
     methods,
     read,
 )
+from tests.fixtures.commands import Commands
 from tests.unit.cli.costed_models import installed
 
 NET = """
@@ -69,52 +69,6 @@ def estimated(path: Path, method: str, samples: int) -> Estimate:
     return estimate(read(path, dims={"N": 1}), found, samples)
 
 
-def test_onnxruntime_histogram_methods_keep_the_tensors_of_all_samples(
-    net: Path,
-) -> None:
-    kept = 100 * (IMAGE + C + B + F + SCORES)
-    parts = (84_000_000, 4 * WEIGHTS, LIVE, kept, 2 * 100 * IMAGE, 128 * 12 * 5)
-    peak = sum(parts)
-    assert estimated(net, "onnxruntime:Entropy", 100) == Estimate(
-        "onnxruntime",
-        "Entropy",
-        100,
-        (
-            Figure(
-                "libraries",
-                84_000_000,
-                "assumed: as measured with onnxruntime 1.31, onnx 1.22, Python 3.11, Linux x86-64",
-            ),
-            Figure(
-                "model copies",
-                4 * WEIGHTS,
-                "4 x 3.07 kB of weights: the model that is quantized, the one that is "
-                "calibrated, and its session: twice while it is opened",
-            ),
-            Figure("session", LIVE, "largest sum of activations that one run holds at once"),
-            Figure(
-                "activations kept", kept, "100 samples x 1.58 kB of 5 calibrated tensors"
-            ),
-            Figure(
-                "values of one tensor",
-                2 * 100 * IMAGE,
-                "2 copies x 100 samples x 768 B of the largest calibrated tensor",
-            ),
-            Figure("histograms", 128 * 12 * 5, "5 calibrated tensors x 128 bins x 12 B"),
-        ),
-        (
-            Figure(
-                "model files",
-                WEIGHTS,
-                "1 x 3.07 kB of weights: MODEL-inferred.onnx beside the model, then "
-                "augmented_model.onnx",
-            ),
-        ),
-        lowest=round(peak * 0.8),
-        highest=round(peak * 1.1),
-    )  # fmt: skip
-
-
 def sizes(found: tuple[Figure, ...]) -> dict[str, int]:
     return {figure.name: figure.bytes for figure in found}
 
@@ -138,30 +92,20 @@ def test_quark_keeps_one_sample_all_inputs_and_a_cache_on_disk(net: Path) -> Non
     found = estimated(net, "quark:MinMSE", 512)
     assert (sizes(found.memory), sizes(found.disk)) == (
         {
-            "libraries": 805_000_000,
-            "model copies": 11 * WEIGHTS,
-            "session": LIVE,
-            "activations kept": kept,
-            "values of one tensor": 5 * IMAGE,
-            "histograms": 4 * 2048 * 16,
-            "inputs kept": 512 * IMAGE,
+            "libraries": 805_000_000, "model copies": 11 * WEIGHTS, "session": LIVE,
+            "activations kept": kept, "values of one tensor": 5 * IMAGE,
+            "histograms": 4 * 2048 * 16, "inputs kept": 512 * IMAGE,
         },
         {"model files": 2 * WEIGHTS, "model being prepared": WEIGHTS},
-    )
+    )  # fmt: skip
     wide = estimate(read(net, dims={"N": 16}), methods(["quark:MinMSE"])[0], 1)
     assert sizes(wide.disk) == {"model files": 2 * WEIGHTS, "activation cache": 16 * kept}
 
 
 def test_quarks_formula_and_ours_find_the_same_largest_layer(net: Path) -> None:
     assert read(net, dims={"N": 1}).layers == {
-        "quark": Layer(
-            "head",
-            4 * (4 * 640 + 10),
-            "4 B x (4 x 640 parameters + 10 elements of its result)",
-        ),
-        "otel-quant": Layer(
-            "head", 4 * 640 + SCORES, "its weights and results, as they are stored"
-        ),
+        "quark": Layer("head", 4 * (4 * 640 + 10), "4 B x (4 x 640 parameters + 10 elements of its result)"),
+        "otel-quant": Layer("head", 4 * 640 + SCORES, "its weights and results, as they are stored"),
     }  # fmt: skip
 
 
@@ -169,36 +113,26 @@ def test_an_estimate_from_a_probe_adds_the_formula_to_the_measured_peak(net: Pat
     few, many = (estimated(net, "onnxruntime:Percentile", samples) for samples in (2, 10))
     further = 8 * (IMAGE + C + B + F + SCORES + 2 * IMAGE)
     assert extrapolated(many, few, 90_000_000, 7) == Estimate(
-        "onnxruntime",
-        "Percentile",
-        10,
+        "onnxruntime", "Percentile", 10,
         (
             Figure("real run", 90_000_000, "measured: peak of a run of 2 samples"),
             Figure("further samples", further, "what the arithmetic adds for 8 more samples"),
         ),
-        many.disk,
-        lowest=round((90_000_000 + further) * 0.9),
-        highest=round((90_000_000 + further) * 1.1),
-        probed=2,
-    )
+        many.disk, lowest=round((90_000_000 + further) * 0.9),
+        highest=round((90_000_000 + further) * 1.1), probed=2,
+    )  # fmt: skip
 
 
 def test_a_limit_is_answered_with_yes_no_or_perhaps() -> None:
     found = Estimate("quark", "MinMax", 1, (Figure("all", 100, ""),), (), lowest=80, highest=110)
     unbounded = Estimate("quark", "MinMax", 1, (Figure("all", 100, ""),), (), 80, None)
     assert replace(found, is_installed=False).fits(110) == "perhaps"
-    assert [found.fits(limit) for limit in (79, 80, 109, 110)] == [
-        "no",
-        "perhaps",
-        "perhaps",
-        "yes",
-    ]
+    answers = {79: "no", 80: "perhaps", 109: "perhaps", 110: "yes"}
+    assert {limit: found.fits(limit) for limit in answers} == answers
     assert [unbounded.fits(limit) for limit in (79, 1 << 60)] == ["no", "perhaps"]
 
 
-def test_tensors_of_unknown_size_are_left_out_and_make_the_peak_unbounded(
-    tmp_path: Path,
-) -> None:
+def test_tensors_of_unknown_size_are_left_out_and_make_the_peak_unbounded(tmp_path: Path) -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 9, opset_import: ["" : 17, "own" : 1]>\n'
         "net (float[2, 8] x) => (z) { y = own.Odd (x)  z = Relu (y) }"
@@ -215,10 +149,8 @@ def test_given_input_shapes_are_used(net: Path) -> None:
 
 
 def test_methods_are_found_by_library_by_name_and_by_both() -> None:
-    assert [method.title for method in methods(["minmax"])] == [
-        "onnxruntime:MinMax",
-        "quark:MinMax",
-    ]
+    titles = [method.title for method in methods(["minmax"])]
+    assert titles == ["onnxruntime:MinMax", "quark:MinMax"]
     assert methods(["quark"]) == tuple(each for each in METHODS if each.library.name == "quark")
     assert methods() == METHODS
     with pytest.raises(UnknownMethodError, match="'Median' is no calibration method; expected one"):
@@ -226,15 +158,14 @@ def test_methods_are_found_by_library_by_name_and_by_both() -> None:
 
 
 def test_the_page_shows_the_printed_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Commands
 ) -> None:
     page = (Path(__file__).parents[4] / "docs" / "estimate.md").read_text()
     MODELS["segmentation"](tmp_path / "segmentation.onnx")
     monkeypatch.chdir(tmp_path)
     installed(monkeypatch, tmp_path, "onnxruntime", "quark", "torch")
     prompt = "    $ otel-quant "
-    commands = [line for line in page.splitlines() if line.startswith(prompt)]
-    for command in commands[:2]:  # the third one probes
-        assert main(command.removeprefix(prompt).split()) == 0
-        printed = textwrap.indent(capsys.readouterr().out, "    ")
-        assert f"{command}\n{printed}\n" in page
+    lines = [line for line in page.splitlines() if line.startswith(prompt)]
+    for line in lines[:2]:  # the third one probes
+        printed = textwrap.indent(command.output(*line.removeprefix(prompt).split()), "    ")
+        assert f"{line}\n{printed}\n" in page

@@ -23,38 +23,21 @@ SECOND: Final = 1_000_000_000
 BEGAN: Final = 1_700_000_000 * SECOND
 
 RUN: Final = RunInfo(
-    id="0123456789abcdef",
-    pid=4711,
-    name="quantize small 2023-11-14T22:13:20.000Z",
-    model="small",
-    method="Percentile",
-    config="XINT8",
-    limits=Limits(8000, "cgroup"),
-    rank=1,
-    world_size=2,
-)
+    id="0123456789abcdef", pid=4711, name="quantize small 2023-11-14T22:13:20.000Z", model="small",
+    method="Percentile", config="XINT8", limits=Limits(8000, "cgroup"), rank=1, world_size=2,
+)  # fmt: skip
 STEP: Final = StepInfo(
-    index=3,
-    label="My calibration",
-    kind="Calibration",
-    library="amd-quark",
-    library_version="0.13",
-    function="quark.onnx.run_calibration",
-)
+    index=3, label="My calibration", kind="Calibration", library="amd-quark",
+    library_version="0.13", function="quark.onnx.run_calibration",
+)  # fmt: skip
 BARE: Final = StepInfo(index=4, label="Bare", kind="Bare")
 
 
 def gpu(index: int, used: int, own: int | None, torch: int | None) -> GpuReading:
     return GpuReading(
-        index=index,
-        id=f"GPU-{index}",
-        name="NVIDIA H200" if index == 0 else None,
-        used=used,
-        limit=10_000,
-        process_used=own,
-        torch_allocated=torch,
-        torch_reserved=torch,
-    )
+        index=index, id=f"GPU-{index}", name="NVIDIA H200" if index == 0 else None, used=used,
+        limit=10_000, process_used=own, torch_allocated=torch, torch_reserved=torch,
+    )  # fmt: skip
 
 
 START: Final = Reading(
@@ -110,13 +93,9 @@ STEP_SPAN: Final = {
     "code.function.name": "quark.onnx.run_calibration",
 }
 RUN_SPAN: Final = {
-    **RUN_IDS,
-    "quant.run.rank": 1,
-    "quant.run.world_size": 2,
-    "process.pid": 4711,
-    "quant.memory.limit": 8000,
-    "quant.memory.limit_source": "cgroup",
-}
+    **RUN_IDS, "quant.run.rank": 1, "quant.run.world_size": 2, "process.pid": 4711,
+    "quant.memory.limit": 8000, "quant.memory.limit_source": "cgroup",
+}  # fmt: skip
 """What the spans of the step and of the run have, whatever is measured."""
 
 COSTED: Final = CostedModel(
@@ -128,13 +107,17 @@ COSTED: Final = CostedModel(
     heaviest=({"name": "/conv", "macs": 70},),
 )
 UNCOSTED: Final = CostedModel(
-    role="quantized",
-    path=None,
-    start_ns=BEGAN + SECOND,
-    end_ns=BEGAN + 2 * SECOND,
-    figures={},
+    role="quantized", path=None, start_ns=BEGAN + SECOND, end_ns=BEGAN + 2 * SECOND, figures={},
     error="m.onnx is cut short",
-)
+)  # fmt: skip
+
+
+def begun(sink: Sink) -> SentRun:
+    """Begins a run with an open step."""
+    run = SentRun(RUN, START, sink)
+    run.began()
+    run.opened(STEP)
+    return run
 
 
 def send_run(
@@ -153,18 +136,12 @@ def send_run(
     run.opened(step, start, {"quant.calibration.method": "Percentile"}, {})
     token = sink.step_entered(step)
     run.expects(step, 8)
-    sink.samples_counted(step, 5)
+    sink.counted(step, "sample", 5)
     sink.step_left(step, token)
     run.closed(
-        step,
-        later,
-        peaks,
-        attributes={"quant.calibration.sample_total": 8},
-        samples=5,
-        items=40,
-        custom=custom,
-        error=error,
-    )
+        step, later, peaks, attributes={"quant.calibration.sample_total": 8}, samples=5, items=40,
+        custom=custom, error=error,
+    )  # fmt: skip
     run.costed(COSTED, UNCOSTED)
     run.point("Mine", later)
     run.ended(later, peaks, error=error)

@@ -62,16 +62,13 @@ class Signals:
         """Returns event, body, severity, time and attributes of each log record."""
         return [
             (
-                record.event_name,
-                record.body,
-                record.severity_text,
-                record.timestamp,
+                record.event_name, record.body, record.severity_text, record.timestamp,
                 plain(record.attributes),
             )
             for record in (
                 exported.log_record for exported in self.log_exporter.get_finished_logs()
             )
-        ]
+        ]  # fmt: skip
 
     def began_ns(self, metric: str) -> list[int]:
         """Returns when the series of a counter begin, by a collection of now."""

@@ -21,6 +21,7 @@ VARIABLE_PARTS: Final = {
 }
 EVENTS: Final = {event.name: event.brief for event in semconv.EVENTS}
 ATTRIBUTES: Final = {each.name: (each.unit, each.brief) for each in catalog.ATTRIBUTES}
+FIGURES: Final = [figure for resource in RESOURCES for figure in resource.figures]
 METRICS: Final = {each.name: (each.unit, each.brief) for each in catalog.METRICS}
 
 
@@ -37,6 +38,10 @@ def spelled_out(name: str) -> set[str]:
     return names
 
 
+def repeated(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
 def test_no_name_is_also_a_namespace() -> None:
     names = set().union(*map(spelled_out, [*ATTRIBUTES, *METRICS, *EVENTS]))
     assert [
@@ -45,9 +50,10 @@ def test_no_name_is_also_a_namespace() -> None:
 
 
 def test_each_name_is_listed_once_for_each_signal() -> None:
-    for listed in (catalog.ATTRIBUTES, catalog.METRICS, semconv.EVENTS):
-        counts = Counter(each.name for each in listed)
-        assert [name for name, count in counts.items() if count > 1] == []
+    for listed in (catalog.ATTRIBUTES, catalog.METRICS, semconv.EVENTS, RESOURCES, FIGURES):
+        assert repeated(each.name for each in listed) == []
+    assert repeated(figure.checkpoint for figure in FIGURES if figure.checkpoint) == []
+    assert repeated(figure.column.key for figure in FIGURES if figure.column) == []
 
 
 def test_a_name_of_two_signals_is_one_quantity_with_one_unit() -> None:
@@ -62,11 +68,8 @@ def test_a_metric_of_a_model_is_the_attribute_of_its_name() -> None:
         for metric in catalog.METRICS
         if metric.name.startswith("quant.model.")
     }
-    assert set(of_models) == {
-        "quant.model.size",
-        "quant.model.params",
-        "quant.model.macs_contraction",
-    }
+    names = ("size", "params", "macs_contraction")
+    assert set(of_models) == {f"quant.model.{name}" for name in names}
     of_inference = {
         metric.name: METRICS[metric.name]
         for metric in catalog.METRICS
@@ -85,33 +88,16 @@ def test_there_are_26_step_names() -> None:
 def test_a_metric_for_a_part_that_its_figure_lacks_is_rejected() -> None:
     with pytest.raises(ValueError, match="shows the part 'peak'") as refused:
         Figure(
-            "example.sent",
-            "By",
-            "Bytes sent",
-            lambda record: record,
-            ("delta",),
-            "1",
+            "example.sent", "By", "Bytes sent", lambda record: record, ("delta",), "1",
             steps=(Series(Metric("quant.step.example.peak", "gauge", "By", "Peak."), "peak"),),
-        )
+        )  # fmt: skip
     assert str(refused.value) == (
         "figure 'example.sent': metric 'quant.step.example.peak' shows the part 'peak'; expected "
         "one of delta: add it to the figure's parts"
     )
 
 
-FIGURES = [figure for resource in RESOURCES for figure in resource.figures]
 NOT_MEASURED = {"step", "timestamp", "relative_time_secs"}
-
-
-def repeated(names: Iterable[str]) -> list[str]:
-    return [name for name, count in Counter(names).items() if count > 1]
-
-
-def test_resources_figures_and_columns_have_unique_names() -> None:
-    assert repeated(resource.name for resource in RESOURCES) == []
-    assert repeated(figure.name for figure in FIGURES) == []
-    assert repeated(figure.checkpoint for figure in FIGURES if figure.checkpoint) == []
-    assert repeated(figure.column.key for figure in FIGURES if figure.column) == []
 
 
 def test_quark_columns_are_the_columns_declared_by_figures() -> None:

@@ -16,10 +16,10 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.recorder import attributes as attributes_module
-from otel_quant.export.otel import custom as custom_module
-from otel_quant.export.otel.custom import CustomGauges, custom_of
+from otel_quant.export.otel import spans as spans_module
 from otel_quant.export.otel.logs import LogsSink
-from otel_quant.export.otel.spans import SpansSink
+from otel_quant.export.otel.metrics import CustomGauges
+from otel_quant.export.otel.spans import SpansSink, custom_of
 from otel_quant.schema.records import CostedModel
 from tests.fixtures.sent import SentRun
 from tests.unit.export.otel.literal_run import (
@@ -68,13 +68,9 @@ def test_a_name_invalid_in_opentelemetry_is_corrected_and_logged_once(
     values = {"layer 3 (fp8)": 1, "depth": 2, "größe": 3, "x" * 300: 4, "": 5, "a/b-c.d_e": 6}
 
     assert sent(values, values) == {
-        "quant.custom.layer_3__fp8_": 1,
-        "quant.custom.depth": 2,
-        "quant.custom.gr__e": 3,
-        "quant.custom." + "x" * 242: 4,
-        "quant.custom.": 5,
-        "quant.custom.a/b-c.d_e": 6,
-    }
+        "quant.custom.layer_3__fp8_": 1, "quant.custom.depth": 2, "quant.custom.gr__e": 3,
+        "quant.custom." + "x" * 242: 4, "quant.custom.": 5, "quant.custom.a/b-c.d_e": 6,
+    }  # fmt: skip
     assert [record.name for record in caplog.records] == ["otel_quant"] * 3
     assert caplog.messages[0] == (
         "custom metric 'layer 3 (fp8)' is sent as the metric 'quant.custom.layer_3__fp8_': "
@@ -105,15 +101,10 @@ def test_a_value_that_cannot_be_sent_does_not_stop_the_metrics_after_it(
     ]
     del values["raises"], values["nan"]
     assert custom_of(values) == {
-        "quant.custom.infinite": -math.inf,
-        "quant.custom.text": "fine",
-        "quant.custom.yes": True,
-        "quant.custom.many bits": 1e30,
-        "quant.custom.enum": 8,
-        "quant.custom.fraction": 0.25,
-        "quant.custom.lone": "\\ud800",
-        "quant.custom.last": 7,
-    }
+        "quant.custom.infinite": -math.inf, "quant.custom.text": "fine", "quant.custom.yes": True,
+        "quant.custom.many bits": 1e30, "quant.custom.enum": 8, "quant.custom.fraction": 0.25,
+        "quant.custom.lone": "\\ud800", "quant.custom.last": 7,
+    }  # fmt: skip
 
 
 CUSTOM = {f"metric {number}": number for number in range(200)}
@@ -151,11 +142,9 @@ def spans_of() -> dict[str, Any]:
     return signals.spans()
 
 
-def test_the_programs_attributes_do_not_displace_ours(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_programs_attributes_do_not_displace_ours(caplog: pytest.LogCaptureFixture) -> None:
     attributes_module._warn_of_attributes.cache_clear()
-    custom_module._warn_of_many.cache_clear()
+    spans_module._warn_of_many.cache_clear()
     with caplog.at_level(logging.WARNING):
         spans = spans_of()
     step, root = spans["My calibration"], spans["quantization"]

@@ -1,15 +1,15 @@
-"""A run has one span, whichever threads need it first; every step is below it and keeps the program's context."""
+"""A run has one span and one name for people, whichever threads need it first; every step is below it and keeps the program's context."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -18,8 +18,13 @@ from opentelemetry.trace import format_span_id, format_trace_id
 
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
+from otel_quant.export.otel import service_name
+from otel_quant.export.otel.service_name import described, model_name
 from otel_quant.export.otel.spans import SpansSink
+from otel_quant.schema.records import RunInfo
+from tests.fixtures.programs import run_script
 from tests.unit.capture.recorder.received import recorder_of
+from tests.unit.export.otel.signals import Signals
 
 THREADS = 8
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -27,11 +32,7 @@ CARRIER = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
 
 
 class Spans(SpanProcessor):
-    """Keeps the spans that start and end; the start of a run's span takes its time.
-
-    Attributes:
-        at_root: Called when a run's span starts.
-    """
+    """Keeps the spans that start and end; calls `at_root`, which takes its time, when a run's span starts."""
 
     def __init__(self) -> None:
         self.started: list[Span] = []
@@ -169,20 +170,92 @@ print(sorted(baggage.get_all().items()), trace.get_current_span().get_span_conte
 
 
 def test_steps_keep_the_baggage_of_the_context(tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.getcwd(),
-            "TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    said = run_script(tmp_path, SCRIPT, TRACEPARENT=CARRIER["traceparent"])
+    assert said == ("[('team', 'mine')] kept\n[('team', 'mine')] False\n", "")
 
-    assert result.stdout.splitlines() == [
-        "[('team', 'mine')] kept",
-        "[('team', 'mine')] False",
-    ], result.stderr
+
+BEGAN = 1_700_000_000_123_456_789
+BARE = RunInfo(id="0", pid=1)
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(service_name, "service_name", lambda: "nightly")
+    return "nightly"
+
+
+def test_a_name_is_made_of_service_model_and_start(service: str) -> None:
+    attributes = {
+        "quant.input.path": "models/resnet50.onnx",
+        "quant.calibration.method": "Percentile",
+        "quant.config.name": "XINT8",
+        "quant.bits": 8,
+    }
+    assert described(BARE, attributes, BEGAN) == replace(
+        BARE, name="nightly resnet50 2023-11-14T22:13:20.123Z", model="resnet50",
+        method="Percentile", config="XINT8",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "model", "name"),
+    [
+        ("", {}, "nightly 2023-11-14T22:13:20.123Z"),
+        ("mine", {}, "mine"),
+        ('50% of `R&D` #3:\n\ta+b = "$c" \\d.*', {}, "50% of 'R&D' #3: a+b = \"$c\" \\d.*"),
+        ("", {"quant.input.path": "a\n`b`.onnx"}, "nightly a 'b' 2023-11-14T22:13:20.123Z"),
+    ],
+)
+def test_a_given_name_stays_and_loses_only_line_breaks_and_backticks(
+    given: str, model: dict[str, str], name: str, service: str
+) -> None:
+    assert described(replace(BARE, name=given), model, BEGAN).name == name
+
+
+def test_ranks_of_the_same_launcher_share_a_name(service: str) -> None:
+    ranks = [new_run_info({"RANK": str(rank), "WORLD_SIZE": "2"}) for rank in range(2)]
+    began = psutil.Process(os.getppid()).create_time()
+    assert [rank.launched_ns for rank in ranks] == [int(began * 1e9)] * 2
+    names = {described(rank, {}, BEGAN + 10**9 * n).name for n, rank in enumerate(ranks)}
+    assert len(names) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("models/resnet50.onnx", "resnet50"),
+        ("C:\\models\\resnet50.onnx", "resnet50"),
+        ("facebook/opt-125m", "opt-125m"),
+        ("/data/opt-125m/", "opt-125m"),
+        ("model.v1.pt", "model.v1.pt"),
+        ("/", None),
+    ],
+)
+def test_a_model_is_named_by_the_last_part_of_its_path(path: str, name: str | None) -> None:
+    assert model_name(path) == name
+
+
+def test_runs_between_two_collections_are_all_in_the_next_one_and_the_last_stays() -> None:
+    signals = Signals()
+    sink = signals.metrics_sink()
+
+    def collected() -> dict[str, list[object]]:
+        return {
+            name: [labels["quant.run.name"] for labels, _ in points]
+            for (name, _), points in signals.points().items()
+            if name in ("quant.run.start", "quant.run.end")
+        }
+
+    def begin(name: str) -> Recorder:
+        recorder = recorder_of([sink], info=replace(new_run_info({}), name=name))
+        recorder.start()
+        return recorder
+
+    for name in ("first", "second"):
+        begin(name).end()
+    begin("third")
+    assert collected() == {
+        "quant.run.start": ["first", "second", "third"],
+        "quant.run.end": ["first", "second"],
+    }
+    assert collected() == {"quant.run.start": ["third"]}

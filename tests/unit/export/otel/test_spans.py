@@ -1,58 +1,53 @@
-"""Whole spans, made from literal readings by the real SDK."""
+"""Whole spans and metric points, made from literal readings by the real SDK."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from typing import Any
 
 from opentelemetry.trace import SpanKind, StatusCode
 
+from otel_quant.schema.records import Reading
 from tests.fixtures.sent import SentRun
+from tests.unit.capture.recorder.received import recorder_of
 from tests.unit.export.otel.literal_run import (
     BEGAN,
     COSTED,
     CUSTOM,
+    LATER,
+    NAME,
+    PEAKS,
     RUN,
     RUN_IDS,
     RUN_SPAN,
     SECOND,
+    START,
+    STEP,
     STEP_SPAN,
     UNMEASURED_LATER,
     UNMEASURED_START,
+    begun,
     send_run,
     send_unmeasured_run,
 )
 from tests.unit.export.otel.signals import Signals, plain
 
 USAGE = {
-    "quant.memory.start": 1000,
-    "quant.memory.end": 1200,
-    "quant.memory.delta": 200,
-    "quant.memory.peak": 4000,
-    "quant.memory.peak_source": "kernel",
-    "quant.memory.peak_ratio": 0.5,
-    "quant.disk.read": 3,
-    "quant.disk.write": 1000,
-    "quant.disk.read_chars": 4,
-    "quant.disk.write_chars": 1005,
-    "quant.cpu.user": 2.25,
-    "quant.cpu.system": 0.25,
-    "quant.page_faults.major": 5,
-    "quant.cpu.wait": 1.25,
-    "quant.cache.disk.peak": 6000,
-    "quant.gpu.memory.start": 550,
-    "quant.gpu.memory.end": 520,
-    "quant.gpu.memory.delta": -30,
+    "quant.memory.start": 1000, "quant.memory.end": 1200, "quant.memory.delta": 200,
+    "quant.memory.peak": 4000, "quant.memory.peak_source": "kernel", "quant.memory.peak_ratio": 0.5,
+    "quant.disk.read": 3, "quant.disk.write": 1000, "quant.disk.read_chars": 4,
+    "quant.disk.write_chars": 1005, "quant.cpu.user": 2.25, "quant.cpu.system": 0.25,
+    "quant.page_faults.major": 5, "quant.cpu.wait": 1.25, "quant.cache.disk.peak": 6000,
+    "quant.gpu.memory.start": 550, "quant.gpu.memory.end": 520, "quant.gpu.memory.delta": -30,
     "quant.gpu.memory.peak": 700,
-}
+}  # fmt: skip
 
 STEP_ATTRIBUTES = {
-    **STEP_SPAN,
-    "quant.calibration.method": "Percentile",
-    "quant.calibration.sample_total": 8,
-    "quant.calibration.sample_count": 5,
-    "quant.calibration.item_count": 40,
+    **STEP_SPAN, "quant.calibration.method": "Percentile", "quant.calibration.sample_total": 8,
+    "quant.calibration.sample_count": 5, "quant.calibration.item_count": 40,
     "quant.calibration.sample_rate": 2.5,
-}
+}  # fmt: skip
 COST = {
     "quant.model.float.size": 4000,
     "quant.model.float.params": 1000,
@@ -61,10 +56,7 @@ COST = {
 }
 RUN_ATTRIBUTES = {**RUN_SPAN, "quant.run.steps": 1}
 
-DEVICES = {
-    "quant.gpu.count": 2,
-    "quant.gpu.memory.limit": 20_000,
-}
+DEVICES = {"quant.gpu.count": 2, "quant.gpu.memory.limit": 20_000}
 
 
 def test_a_step_is_a_span_with_all_its_figures() -> None:
@@ -86,17 +78,10 @@ def test_a_run_is_a_root_span_with_limits_totals_and_attributes_of_its_steps() -
     send_run(signals.spans_sink())
     root = signals.spans()["quantization"]
     assert plain(root.attributes) == {
-        **RUN_ATTRIBUTES,
-        **DEVICES,
-        **USAGE,
-        **CUSTOM,
-        **COST,
-        "quant.run.failed_steps": 0,
-        "quant.memory.process_peak": 3900,
-        "quant.library.name": "amd-quark",
-        "quant.calibration.method": "Percentile",
-        "quant.input.path": "m.onnx",
-    }
+        **RUN_ATTRIBUTES, **DEVICES, **USAGE, **CUSTOM, **COST, "quant.run.failed_steps": 0,
+        "quant.memory.process_peak": 3900, "quant.library.name": "amd-quark",
+        "quant.calibration.method": "Percentile", "quant.input.path": "m.onnx",
+    }  # fmt: skip
     assert root.parent is None
     assert (root.start_time, root.end_time) == (BEGAN, BEGAN + 2 * SECOND)
 
@@ -105,25 +90,15 @@ def test_a_span_lacks_figures_that_could_not_be_measured() -> None:
     signals = Signals()
     send_unmeasured_run(signals.spans_sink())
     assert plain(signals.spans()["Bare"].attributes) == {
-        **RUN_IDS,
-        "quant.step.name": "Bare",
-        "quant.step.kind": "Bare",
-        "quant.step.index": 4,
-        "quant.calibration.method": "Percentile",
-        "quant.calibration.sample_total": 8,
-        "quant.calibration.sample_count": 5,
-        "quant.calibration.item_count": 40,
-        "quant.calibration.sample_rate": 2.5,
-        **CUSTOM,
-    }
+        **RUN_IDS, "quant.step.name": "Bare", "quant.step.kind": "Bare", "quant.step.index": 4,
+        "quant.calibration.method": "Percentile", "quant.calibration.sample_total": 8,
+        "quant.calibration.sample_count": 5, "quant.calibration.item_count": 40,
+        "quant.calibration.sample_rate": 2.5, **CUSTOM,
+    }  # fmt: skip
     assert plain(signals.spans()["quantization"].attributes) == {
-        **RUN_ATTRIBUTES,
-        **CUSTOM,
-        **COST,
-        "quant.run.failed_steps": 0,
-        "quant.calibration.method": "Percentile",
-        "quant.input.path": "m.onnx",
-    }
+        **RUN_ATTRIBUTES, **CUSTOM, **COST, "quant.run.failed_steps": 0,
+        "quant.calibration.method": "Percentile", "quant.input.path": "m.onnx",
+    }  # fmt: skip
 
 
 def test_the_span_of_a_failed_step_has_the_exception() -> None:
@@ -131,11 +106,8 @@ def test_the_span_of_a_failed_step_has_the_exception() -> None:
     send_run(signals.spans_sink(), error=MemoryError("too big"))
     span, root = signals.spans()["My calibration"], signals.spans()["quantization"]
     assert plain(span.attributes) == {
-        **STEP_ATTRIBUTES,
-        **USAGE,
-        **CUSTOM,
-        "error.type": "MemoryError",
-    }
+        **STEP_ATTRIBUTES, **USAGE, **CUSTOM, "error.type": "MemoryError",
+    }  # fmt: skip
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, "too big")
     (event,) = span.events
     exception = plain(event.attributes)
@@ -175,3 +147,192 @@ def test_the_root_span_has_only_the_totals_of_the_last_quantization() -> None:
         "quant.model.float.params": 2,
         "quant.model.float.precision.float16": 1.0,
     }
+
+
+BEGAN_POINT = {
+    **NAME, "quant.run.rank": 1, "process.pid": 4711, "quant.input.name": "small",
+    "quant.calibration.method": "Percentile", "quant.config.name": "XINT8",
+}  # fmt: skip
+
+
+STEP_LABELS = {"quant.step.kind": "Calibration", "quant.library.name": "amd-quark"}
+OF_STEPS = {
+    ("quant.step.duration", "s"): [(STEP_LABELS, 2.0)],
+    ("quant.step.memory.peak", "By"): [(STEP_LABELS, 4000)],
+    ("quant.step.cache.disk.peak", "By"): [(STEP_LABELS, 6000)],
+    ("quant.step.memory.growth", "By"): [(STEP_LABELS, 200)],
+    ("quant.step.disk.io", "By"): [
+        ({**STEP_LABELS, "disk.io.direction": "read"}, 3), ({**STEP_LABELS, "disk.io.direction": "write"}, 1000),
+    ],
+    ("quant.step.cpu.time", "s"): [
+        ({**STEP_LABELS, "cpu.mode": "user"}, 2.25), ({**STEP_LABELS, "cpu.mode": "system"}, 0.25),
+    ],
+    ("quant.step.gpu.memory.peak", "By"): [
+        ({**STEP_LABELS, "hw.id": "GPU-0"}, 630), ({**STEP_LABELS, "hw.id": "GPU-1"}, 70),
+    ],
+    ("quant.calibration.samples", "{sample}"): [(STEP_LABELS, 5)],
+    ("quant.calibration.progress", "1"): [(STEP_LABELS, 0.625)],
+    ("quant.model.size", "By"): [({"quant.model.role": "float"}, 4000)],
+    ("quant.model.params", "{element}"): [({"quant.model.role": "float"}, 1000)],
+    ("quant.model.macs_contraction", "{mac}"): [({"quant.model.role": "float"}, 77)],
+    ("quant.custom.accuracy", ""): [({"quant.step.kind": "Calibration"}, 97.5), ({}, 97.5)],
+}  # fmt: skip
+
+
+def test_live_metrics_end_with_the_run_and_the_others_stay() -> None:
+    signals = Signals()
+    now: list[Reading | None] = [LATER]
+    send_run(signals.metrics_sink(lambda: now[0]))
+    now[0] = None
+    assert signals.points() == {
+        **OF_STEPS,
+        ("quant.step.active", "{step}"): [(STEP_LABELS, 0)],
+        ("quant.run.start", "s"): [(BEGAN_POINT, 1_700_000_000.0)],
+        ("quant.run.last_seen", "s"): [(NAME, 1_700_000_002.0)],
+        ("quant.run.memory.peak", "By"): [(NAME, 4000)],
+        ("quant.run.end", "s"): [(NAME, 1_700_000_002.0)],
+    }
+
+
+def test_counters_and_gauges_cover_all_steps_and_start_with_the_first_step() -> None:
+    # The SDK gets it at a collection.
+    signals = Signals()
+    run = SentRun(RUN, START, signals.metrics_sink())
+    run.began()
+    written = []
+    for steps in (1, 3, 2):
+        for _ in range(steps):
+            run.opened(STEP)
+            run.closed(STEP, LATER, PEAKS)
+            ended_ns = time.time_ns()
+        if not written:
+            first_ended_ns = ended_ns
+        points = signals.points()
+        written.append([value for _, value in points["quant.step.disk.io", "By"]])
+        assert points["quant.step.memory.growth", "By"] == [(STEP_LABELS, 200)]
+    assert written == [[3, 1000], [12, 4000], [18, 6000]]
+    assert all(began <= first_ended_ns for began in signals.began_ns("quant.step.disk.io"))
+
+
+def test_a_forked_child_does_not_send_what_its_parent_has_not_sent_yet() -> None:
+    signals = Signals()
+    sink = signals.metrics_sink()
+    run = SentRun(RUN, START, sink)
+    run.began()
+    for _ in range(3):
+        run.opened(STEP)
+        run.closed(STEP, LATER, PEAKS)
+    sink.forget()  # as a child does
+    assert [value for _, value in signals.points()["quant.step.disk.io", "By"]] == [3, 1000]
+
+
+def test_live_metrics_show_the_present_figures_of_a_run() -> None:
+    signals = Signals()
+    begun(signals.metrics_sink(lambda: LATER, lambda: 3000))
+    before, points = time.time(), signals.points()
+    ((_, seen),) = points.pop(("quant.run.last_seen", "s"))
+    assert before <= seen <= time.time()
+    assert points == {
+        ("quant.run.start", "s"): [(BEGAN_POINT, 1_700_000_000.0)],
+        ("quant.run.memory.peak", "By"): [(NAME, 3000)],
+        ("quant.step.active", "{step}"): [(STEP_LABELS, 1)],
+        ("quant.run.memory.usage", "By"): [({}, 1200)],
+        ("quant.run.memory.limit", "By"): [({}, 8000)],
+        ("hw.gpu.memory.usage", "By"): [({"hw.id": "GPU-0"}, 450), ({"hw.id": "GPU-1"}, 70)],
+        ("hw.gpu.memory.limit", "By"): [({"hw.id": "GPU-0"}, 10_000), ({"hw.id": "GPU-1"}, 10_000)],
+        ("quant.run.gpu.process_memory.usage", "By"): [({"hw.id": "GPU-0"}, 150)],
+        ("quant.run.gpu.torch_allocated.usage", "By"): [({"hw.id": "GPU-0"}, 9)],
+        ("quant.run.gpu.torch_reserved.usage", "By"): [({"hw.id": "GPU-0"}, 9)],
+        ("quant.run.disk.io", "By"): [
+            ({"disk.io.direction": "read"}, 3),
+            ({"disk.io.direction": "write"}, 1000),
+        ],
+    }
+
+
+def test_the_progress_of_a_calibration_is_shown_until_the_next_one_starts() -> None:
+    signals = Signals()
+    sink = signals.metrics_sink()
+
+    def shown() -> list[tuple[dict[str, Any], float]]:
+        return signals.points().get(("quant.calibration.progress", "1"), [])
+
+    run = begun(sink)
+    run.expects(STEP, 4)
+    assert shown() == [(STEP_LABELS, 0.0)]
+    sink.counted(STEP, "sample", 3)
+    assert shown() == [(STEP_LABELS, 0.75)]
+    second = replace(STEP, index=STEP.index + 1)
+    run.opened(second)
+    assert shown() == []
+    run.expects(second, 2)
+    sink.counted(STEP, "sample", 1)  # a thread that still runs the first one
+    sink.counted(second, "sample", 2)
+    assert shown() == [(STEP_LABELS, 1.0)]
+    sink.counted(second, "sample", 1)  # more samples than the reader's length
+    assert shown() == []
+
+
+def test_progress_needs_the_length_of_the_data_reader() -> None:
+    signals = Signals()
+    sink = signals.metrics_sink()
+    run = begun(sink)
+    sink.counted(STEP, "sample", 3)
+    run.expects(replace(STEP, label="Empty"), 0)
+    assert set(signals.points()) == {
+        ("quant.run.start", "s"),
+        ("quant.run.last_seen", "s"),
+        ("quant.step.active", "{step}"),
+        ("quant.calibration.samples", "{sample}"),
+    }
+
+
+def test_steps_named_by_the_program_share_the_metric_points_of_their_kind() -> None:
+    signals = Signals()
+    recorder = recorder_of([signals.metrics_sink()])
+    for number in range(50):
+        recorder.close(recorder.open(f"stage {number}"))
+        recorder.close(recorder.open("Calibration", label=f"batch {number}"))
+        recorder.close(recorder.open("Calibration"))
+    recorder.end()
+    points = signals.points()
+    assert [labels for labels, _ in points["quant.step.duration", "s"]] == [
+        {"quant.step.kind": "User-Defined"},
+        {"quant.step.kind": "Calibration"},
+        {"quant.step.kind": "Calibration", "quant.step.name": "Calibration"},
+    ]
+    assert [value for _, value in points["quant.step.active", "{step}"]] == [0, 0, 0]
+
+
+def test_metrics_of_a_failed_step_have_the_type_of_the_error() -> None:
+    signals = Signals()
+    send_run(signals.metrics_sink(), error=MemoryError("too big"))
+    labels = {**STEP_LABELS, "error.type": "MemoryError"}
+    assert signals.points()["quant.step.duration", "s"] == [(labels, 2.0)]
+    assert signals.points()["quant.step.memory.peak", "By"] == [(labels, 4000)]
+
+
+def test_a_figure_that_could_not_be_measured_has_no_metric_point() -> None:
+    signals = Signals()
+    send_unmeasured_run(signals.metrics_sink())
+    found = {name for name, _ in signals.points()} - {"quant.step.active"}
+    assert found == {
+        "quant.run.start", "quant.run.last_seen", "quant.run.end", "quant.step.duration",
+        "quant.calibration.samples", "quant.calibration.progress", "quant.model.size",
+        "quant.model.params", "quant.model.macs_contraction", "quant.custom.accuracy",
+    }  # fmt: skip
+
+
+def test_one_collection_takes_one_reading() -> None:
+    signals = Signals()
+    taken: list[Reading] = []
+
+    def read_now() -> Reading:
+        taken.append(LATER)
+        return LATER
+
+    run = SentRun(RUN, START, signals.metrics_sink(read_now))
+    run.began()
+    for collections in (1, 2, 3):
+        assert ("quant.run.memory.usage", "By") in signals.points()
+        assert len(taken) == collections

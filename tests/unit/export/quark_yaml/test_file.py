@@ -1,4 +1,4 @@
-"""A file that is valid YAML at every moment, at a path where it replaces no other file."""
+"""A file that is valid YAML at every moment, at a path where it replaces no other file; and which path that is."""
 
 from __future__ import annotations
 
@@ -14,13 +14,26 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
+from opentelemetry.sdk.trace.export import SpanExportResult
 
 from otel_quant.base import files
-from otel_quant.export.quark_yaml.file import create
+from otel_quant.export.quark_yaml import exporter as exporter_module
+from otel_quant.export.quark_yaml.exporter import QuarkYamlSpanExporter
+from otel_quant.export.quark_yaml.file import (
+    ProfileRequest,
+    ProgramRequest,
+    create,
+    profile_path,
+    quark_own_path,
+    requested_by,
+)
 from otel_quant.recordings.profile_reader import parse
+from otel_quant.schema.settings import Settings
 from tests.fixtures.programs import child
 
 
@@ -56,16 +69,6 @@ def header(length: int) -> str:
     """The beginning of a profile, of so many bytes."""
     text = "\nmemory_usage:\n" + RECORD.format(name="Start")
     return "#" * (length - len(text)) + text
-
-
-def test_a_new_file_is_created_at_its_path_without_other_files(
-    tmp_path: Path,
-) -> None:
-    file = create(tmp_path / "p.yaml", "one\n")
-    file.append("two\n")
-
-    assert file.path == tmp_path / "p.yaml"
-    assert names(tmp_path) == {"p.yaml": "one\ntwo\n"}
 
 
 def laid_out(text: str) -> str:
@@ -148,9 +151,7 @@ def test_a_piece_is_removed_if_its_second_page_cannot_be_written(tmp_path: Path,
     assert laid_out(file.path.read_text()) == header(4050) + RECORD.format(name="Next")
 
 
-def test_pieces_from_a_timers_handler_are_neither_lost_nor_mixed(
-    tmp_path: Path,
-) -> None:
+def test_pieces_from_a_timers_handler_are_neither_lost_nor_mixed(tmp_path: Path) -> None:
     file = create(tmp_path / "p.yaml", "memory_usage:\n")
     by_handler = itertools.count()
     before = signal.signal(
@@ -217,18 +218,6 @@ def test_a_full_disk_at_the_first_piece_keeps_the_existing_file(tmp_path: Path) 
     assert names(tmp_path) == {"p.1.yaml": "old\n"}
 
 
-def test_a_forked_child_leaves_its_parents_file_open_and_locked(
-    tmp_path: Path,
-) -> None:
-    file = create(tmp_path / "p.yaml", "one\n")
-
-    assert os.waitpid(child(file.forget), 0)[1] == 0
-
-    file.append("two\n")
-    other = create(tmp_path / "p.yaml", "other\n")
-    assert names(tmp_path) == {"p.yaml": "one\ntwo\n", other.path.name: "other\n"}
-
-
 def test_a_kill_at_any_moment_leaves_valid_yaml_with_all_pieces_that_were_appended(
     tmp_path: Path,
 ) -> None:
@@ -264,11 +253,8 @@ def test_older_files_are_kept_by_number_the_oldest_has_the_number_1(tmp_path: Pa
         create(tmp_path / "p.yaml", run).close()
 
     assert names(tmp_path) == {
-        "p.yaml": "fourth\n",
-        "p.1.yaml": "first\n",
-        "p.2.yaml": "second\n",
-        "p.3.yaml": "third\n",
-    }
+        "p.yaml": "fourth\n", "p.1.yaml": "first\n", "p.2.yaml": "second\n", "p.3.yaml": "third\n",
+    }  # fmt: skip
 
 
 def test_files_that_have_a_number_keep_it(tmp_path: Path) -> None:
@@ -284,11 +270,8 @@ def test_files_that_have_a_number_keep_it(tmp_path: Path) -> None:
     assert (tmp_path / "p.4").is_symlink()
     (tmp_path / "p.4").unlink()
     assert names(tmp_path) == {
-        "p": "second\n",
-        "p.2": "two\n",
-        "p.3": "living\ngoes on\n",
-        "p.5": "first\n",
-    }
+        "p": "second\n", "p.2": "two\n", "p.3": "living\ngoes on\n", "p.5": "first\n",
+    }  # fmt: skip
 
 
 def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
@@ -385,12 +368,81 @@ def test_no_file_is_replaced_without_locks(tmp_path: Path, monkeypatch: pytest.M
     assert names(tmp_path)[f"p.{os.getpid()}.yaml"] == "fourth\n"
 
 
-def test_a_file_that_has_been_moved_is_written_under_its_new_path(tmp_path: Path) -> None:
-    file = create(tmp_path / "p.yaml", "one\n")
+@pytest.mark.parametrize(
+    ("named", "rank", "is_child", "quarks", "expected"),
+    [
+        (None, None, False, None, "quark_profile.yaml"),
+        ("out/mine.yml", None, False, None, "out/mine.yml"),
+        ("mine", None, True, None, "mine.<pid>"),
+        (None, 3, False, None, "quark_profile.rank3.yaml"),
+        (None, 0, True, None, "quark_profile.rank0.<pid>.yaml"),
+        ("out/", None, False, None, "out/quark_profile.yaml"),
+        ("..", None, False, None, "../quark_profile.yaml"),  # a folder that is there
+        (None, None, False, "quark_profile.yaml", "quark_profile.otel.yaml"),
+        (None, None, False, "./elsewhere.yaml", "quark_profile.yaml"),
+        (None, 3, False, "quark_profile.yaml", "quark_profile.rank3.yaml"),
+        ("a/../quark_profile.yaml", None, False, "quark_profile.yaml", "a/../quark_profile.otel.yaml"),
+    ],
+)  # fmt: skip
+def test_each_process_has_its_own_path(
+    named: str | None, rank: int | None, is_child: bool, quarks: str | None, expected: str
+) -> None:
+    path = expected.replace("<pid>", str(os.getpid()))
+    assert profile_path(ProfileRequest(named), rank, is_child, quarks) == Path(path)
 
-    file.move(tmp_path / "p.otel.yaml")
-    (tmp_path / "p.yaml").write_text("theirs\n")
-    file.append("two\n")
 
-    assert file.path == tmp_path / "p.otel.yaml"
-    assert names(tmp_path) == {"p.yaml": "theirs\n", "p.otel.yaml": "one\ntwo\n"}
+def test_an_exact_path_is_used_unchanged() -> None:
+    request = ProfileRequest("mine.yaml", is_exact=True)
+
+    assert profile_path(request, 3, True, "mine.yaml") == Path("mine.yaml")
+
+
+ENVIRONMENT = Settings(profile_path="env.yaml", yaml_strict=True)
+
+
+def test_a_path_from_the_program_overrides_the_environment() -> None:
+    program = ProgramRequest()
+    program.ask()
+    assert requested_by(ENVIRONMENT, program.latest) == ProfileRequest("env.yaml", True, True)
+
+    program.ask("own.yaml", makes_folders=False)
+    assert requested_by(ENVIRONMENT, program.latest) == ProfileRequest("own.yaml", False, True)
+
+    program.ask()
+    assert requested_by(Settings(), program.latest) == ProfileRequest("own.yaml", False, False)
+
+
+def test_the_span_exporter_requests_the_file_and_ignores_spans(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = ProgramRequest()
+    monkeypatch.setattr(exporter_module, "PROGRAM_REQUEST", program)
+    exporter = QuarkYamlSpanExporter()
+
+    assert program.latest == ProfileRequest()
+    assert exporter.export([]) is SpanExportResult.SUCCESS
+    assert exporter.force_flush()
+    exporter.shutdown()
+
+
+def profiler(**instance: Any) -> dict[str, Any]:
+    own = SimpleNamespace(_initialized=True, **instance) if instance else None
+    module = SimpleNamespace(GlobalProfiler=SimpleNamespace(_instance=own))
+    return {"quark.common.profiler.profiler": module}
+
+
+@pytest.mark.parametrize(
+    ("environ", "modules", "expected"),
+    [
+        ({"QUARK_PROFILING": "1"}, {}, None),
+        ({"QUARK_PROFILING": "1"}, profiler(), "quark_profile.yaml"),
+        ({}, profiler(), None),
+        ({"QUARK_PROFILING": "true"}, profiler(), None),
+        ({"QUARK_PROFILING": "1"}, profiler(enabled=True, output_path="q.yaml"), "q.yaml"),
+        ({"QUARK_PROFILING": "1"}, profiler(enabled=False, output_path="q.yaml"), None),
+    ],
+)
+def test_the_path_of_quarks_own_file_is_known_before_quark_opens_it(
+    environ: dict[str, str], modules: dict[str, Any], expected: str | None
+) -> None:
+    assert quark_own_path(environ, modules) == expected

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
-from otel_quant.export.quark_yaml.metrics import CheckpointMetric, MetricContext, SummaryMetric
+from otel_quant.export.quark_yaml.metrics import CheckpointMetric, SummaryMetric
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.recordings.profile_reader import parse
 from otel_quant.schema import semconv
@@ -269,10 +270,7 @@ def test_the_distance_to_the_gpu_limit_is_taken_from_the_fullest_gpu(tmp_path: P
 
     content = yaml.safe_load((tmp_path / "p.yaml").read_text())
     assert content["run"]["gpus"] == ["MI300X", "MI300X"]
-    assert content["run_end"] == {
-        "ended": "without an exception",
-        "gpu_memory_limit_share": 0.9,
-    }
+    assert content["run_end"] == {"ended": "without an exception", "gpu_memory_limit_share": 0.9}
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -326,38 +324,17 @@ def test_the_exception_that_ended_the_run_is_written_unless_strict(
     assert ended == (None if strict else "with RuntimeError")
 
 
-class Sizes(CheckpointMetric):
-    name = "tensor sizes"
-
-    def get_definition(self) -> str:
-        return "Sizes of\nthe tensors,\rin elements."
-
-    def collect(self, context: MetricContext) -> object:
-        return {"conv1": [1, 2.5], "nan": float("nan")}
+class Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
 
 
-class Unprintable(SummaryMetric):
-    name = "unprintable"
-
-    def get_definition(self) -> str:
-        return "Cannot be shown."
-
-    def collect(self, context: MetricContext) -> object:
-        class Nothing:
-            def __str__(self) -> str:
-                raise RuntimeError("no text")
-
-        return Nothing()
-
-
-class Ratio(SummaryMetric):
-    name = "ratio"
-
-    def get_definition(self) -> str:
-        return "Compression."
-
-    def collect(self, context: MetricContext) -> object:
-        return 3.9
+def metric(
+    kind: type[CheckpointMetric | SummaryMetric], name: str, words: str, value: object
+) -> Any:
+    """A metric of the program that always has the same value."""
+    methods = {"get_definition": lambda _: words, "collect": lambda *_: value}
+    return type(kind.__name__, (kind,), {"name": name, **methods})()
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -377,12 +354,15 @@ def test_peaks_between_checkpoints_are_written_as_comments_unless_strict(
     assert text == head + CALIBRATION + CALIBRATION_ENDED + ("" if strict else peaks)
 
 
-def test_custom_metrics_are_in_the_records_the_summary_and_the_definitions(
-    tmp_path: Path,
-) -> None:
+def test_custom_metrics_are_in_the_records_the_summary_and_the_definitions(tmp_path: Path) -> None:
     script = Script(tmp_path / "p.yaml")
-    script.metrics.checkpoint_metrics[1:] = [Sizes()]
-    script.metrics.summary_metrics[1:] = [Unprintable(), Ratio()]
+    sizes = {"conv1": [1, 2.5], "nan": float("nan")}
+    words = "Sizes of\nthe tensors,\rin elements."
+    script.metrics.checkpoint_metrics[1:] = [metric(CheckpointMetric, "tensor sizes", words, sizes)]
+    script.metrics.summary_metrics[1:] = [
+        metric(SummaryMetric, "unprintable", "Cannot be shown.", Unprintable()),
+        metric(SummaryMetric, "ratio", "Compression.", 3.9),
+    ]
     script.start()
     script.end()
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,8 +19,11 @@ from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
 from otel_quant.schema.events import Event
 from otel_quant.schema.figures import RESOURCES
+from otel_quant.schema.records import Count, Counts
 from otel_quant.schema.series import TOTALS
 from otel_quant.schema.stacks import Place
+from tests.fixtures import programs
+from tests.fixtures.programs import Finished, clean_environment, run_script
 from tests.fixtures.recording_schema import check_recording
 from tests.unit.export.otel.literal_run import LATER, PEAKS, RUN, START, send_run
 
@@ -35,7 +36,7 @@ def calibrate(total, count, before=lambda: None):
     with otel_quant.step("Model Quantization", attributes={"quant.config.name": "XINT8"}):
         with otel_quant.step("Calibration"):
             step = RUNTIME.current_step()
-            RUNTIME.recorder.expect_samples(step, total)
+            RUNTIME.recorder.expect(step, "sample", total)
             for _ in range(count):
                 before()
                 RUNTIME.recorder.count_sample(step, 2)
@@ -43,22 +44,11 @@ def calibrate(total, count, before=lambda: None):
 """
 
 
-def run(code: str, folder: Path | None, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program with a recording."""
-    return subprocess.run(
-        [sys.executable, "-c", WORK + code],
-        env=environment(folder, **environ),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def environment(folder: Path | None, **environ: str) -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    recording = {} if folder is None else {"OTEL_QUANT_RECORD": str(folder)}
-    return {**own, **recording, **environ}
+def run(code: str, record: Path | str, folder: Path | str = ".", **environ: str) -> Finished:
+    """Runs a program with a recording, in a folder."""
+    variables = {"OTEL_QUANT_RECORD": str(record), **environ}
+    command = [sys.executable, "-c", WORK + code]
+    return programs.run(command, folder, clean_environment(variables), 60)
 
 
 def recording_at(folder: Path) -> Recording:
@@ -91,12 +81,12 @@ except ValueError:
     recording = recording_at(folder)
     (run_,) = recording.runs
     assert (recording.state, run_.state, run_.error) == ("ended", "ended", None)
-    steps = [(s.name, s.parent, s.state, s.samples, s.expected_samples, s.error, s.error_message)
+    steps = [(s.name, s.parent, s.state, s.counts.get("sample"), s.error, s.error_message)
              for s in run_.steps]  # fmt: skip
     assert steps == [
-        ("Model Quantization", None, "ended", None, None, None, None),
-        ("Calibration", 0, "ended", 8, 8, None, None),
-        ("Export", None, "failed", None, None, "ValueError", "no room left"),
+        ("Model Quantization", None, "ended", None, None, None),
+        ("Calibration", 0, "ended", (8, 8), None, None),
+        ("Export", None, "failed", None, "ValueError", "no room left"),
     ]
     outer = run_.steps[0].attributes
     assert outer["quant.config.name"] == "XINT8"
@@ -116,46 +106,9 @@ except ValueError:
     assert highest <= run_.attributes["quant.memory.peak"]
 
 
-def test_the_recording_has_the_ids_and_the_attributes_of_the_spans(tmp_path: Path) -> None:
-    folder = tmp_path / "r"
-    code = """
-import json
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-exporter = InMemorySpanExporter()
-with otel_quant.step("Before"):
-    trace.set_tracer_provider(TracerProvider())
-    trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
-for step in calibrate(8, 8): pass
-RUNTIME.end_run()
-print(json.dumps([json.loads(span.to_json()) for span in exporter.get_finished_spans()]))
-"""
-    done = run(code, folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    spans = {span["name"]: span for span in json.loads(done.stdout)}
-    (run_,) = recording_at(folder).runs
-    root = spans["quantization"]
-    before, *steps = run_.steps
-    assert before.span_id is None
-    assert f"0x{run_.trace_id}" == root["context"]["trace_id"]
-    assert f"0x{run_.span_id}" == root["context"]["span_id"]
-    recorded = as_json(run_.attributes)
-    assert {name: recorded.get(name) for name in root["attributes"]} == root["attributes"]
-    assert [step.name for step in steps] == ["Model Quantization", "Calibration"]
-    for step in steps:
-        span = spans[step.name]
-        assert f"0x{step.span_id}" == span["context"]["span_id"]
-        assert f"0x{step.parent_span_id}" == span["parent_id"]
-        of_run = {"quant.run.id": run_.id, "quant.run.name": recorded["quant.run.name"]}
-        known = {**as_json(step.attributes), **of_run}
-        assert span["attributes"] == known
-
-
 def test_steps_and_the_run_have_what_they_used_of_each_gpu(tmp_path: Path) -> None:
     figures = FigureAttributes(RESOURCES)
-    sink = RecordingSink(tmp_path, lambda step: None, takes_curve=False, interval=0.05)
+    sink = RecordingSink(tmp_path, lambda step: None, is_launched=False, interval=0.05)
     send_run(sink)
     sink.forget()
     (run_,) = recording_at(tmp_path).runs
@@ -164,10 +117,6 @@ def test_steps_and_the_run_have_what_they_used_of_each_gpu(tmp_path: Path) -> No
     assert used[0]["quant.gpu.device.torch_allocated.peak"] == 11
     assert run_.steps[0].devices == used
     assert run_.devices == used
-
-
-def as_json(attributes: Mapping[str, object]) -> dict[str, object]:
-    return {key: list(x) if isinstance(x, tuple) else x for key, x in attributes.items()}
 
 
 @pytest.mark.parametrize("count", [1, 37, 300])
@@ -186,10 +135,10 @@ for step in calibrate(512, {count}, end_steps):
     recording = recording_at(folder)
     (run_,) = recording.runs
     assert (recording.state, run_.state) == ("lost", "lost")
-    assert [(s.name, s.state, s.samples, s.expected_samples) for s in run_.steps] == [
-        ("Model Quantization", "lost", None, None),
-        ("Calibration", "lost", count, 512),
-        *[("over", "ended", None, None)] * 200,
+    assert [(s.name, s.state, s.counts.get("sample")) for s in run_.steps] == [
+        ("Model Quantization", "lost", None),
+        ("Calibration", "lost", (count, 512)),
+        *[("over", "ended", None)] * 200,
     ]
 
 
@@ -224,8 +173,9 @@ for step in calibrate(512, 3):
 def test_a_running_run_is_read_as_running(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     code = "for step in calibrate(512, 5):\n    print('there', flush=True)\n    time.sleep(60)"
+    environment = clean_environment({"OTEL_QUANT_RECORD": str(folder)})
     with subprocess.Popen(
-        [sys.executable, "-c", WORK + code], env=environment(folder), stdout=subprocess.PIPE
+        [sys.executable, "-c", WORK + code], env=environment, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -241,10 +191,8 @@ def test_forked_and_spawned_workers_have_files_of_their_own_in_the_same_recordin
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "r"
-    script = tmp_path / "workers.py"
-    script.write_text(
-        """
-import multiprocessing, sys
+    workers = """
+import multiprocessing
 import otel_quant
 
 def work(number):
@@ -260,8 +208,7 @@ if __name__ == "__main__":
             process.join()
             assert process.exitcode == 0
 """
-    )
-    subprocess.run([sys.executable, script], env=environment(folder), check=True, timeout=60)
+    run_script(tmp_path, workers, OTEL_QUANT_RECORD=str(folder))
     recording = recording_at(folder)
     assert {run.process: [step.name for step in run.steps] for run in recording.runs} == {
         run.process: [name]
@@ -320,20 +267,16 @@ with otel_quant.step("S"):
     pass
 """
     assert run(code, folder, OTEL_QUANT_LAUNCHER_PID="1").stderr == ""
-    (run_,) = recording_at(folder).runs
+    (run_,) = read(folder).runs
     assert run_.process == f"{run_.pid}-1"
 
 
-def test_a_folder_made_by_the_launcher_is_used_without_writing_a_curve(tmp_path: Path) -> None:
+def test_manifest_and_curve_are_left_to_the_launcher(tmp_path: Path) -> None:
     folder = tmp_path / "r"
     folder.mkdir()
-    (folder / "manifest.json").write_text(
-        '{"schema":1,"began":1,"made_by":"launcher","pid":1,"origin":{}}\n'
-    )
     assert run("with otel_quant.step('S'): pass", folder, OTEL_QUANT_LAUNCHER_PID="1").stderr == ""
-    assert len(recording_at(folder).runs) == 1
-    assert list(folder.glob("curve.*")) == []
-    assert json.loads((folder / "manifest.json").read_text())["made_by"] == "launcher"
+    assert len(read(folder).runs) == 1
+    assert [*folder.glob("curve.*"), *folder.glob("manifest*")] == []
 
 
 @pytest.mark.parametrize("kind", ["a file", "not writable"])
@@ -433,8 +376,7 @@ with otel_quant.step("S", attributes={"a": float("nan"), "b": "\\udc80é", "c": 
 
 
 def test_no_recording_is_made_without_a_folder(tmp_path: Path) -> None:
-    code = f"os.chdir({str(tmp_path)!r})\nwith otel_quant.step('S'): pass"
-    assert run(code, None, OTEL_QUANT_RECORD="").stderr == ""
+    assert run("with otel_quant.step('S'): pass", "", tmp_path).stderr == ""
     assert list(tmp_path.iterdir()) == []
 
 
@@ -449,7 +391,7 @@ def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path:
     path = tmp_path / "state.1.json"
     state = StateFile(path)
     newest = Event(kind="reading.taken", time_ns=2, clock_ns=1, run=RUN, attributes={"a": 1})
-    state.write(newest, [(index, index, None, None) for index in range(1000)])
+    state.write(newest, [(index, Counts(sample=Count(index)), None) for index in range(1000)])
     assert PAGE - 100 < len(path.read_bytes()) <= PAGE
     found = json.loads(path.read_bytes())
     steps = found.pop("steps")
@@ -459,7 +401,7 @@ def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path:
         for index in range(1000 - len(steps), 1000)
     ]
     line = Place(f"/{'a' * 500}.py", "f", 1, "")
-    state.write(newest, [(index, index, 9, line) for index in range(10)])
+    state.write(newest, [(index, Counts(sample=Count(index, 9)), line) for index in range(10)])
     assert json.loads(path.read_bytes())["steps"] == [
         *({"index": index, "samples": index, "expected": 9} for index in range(9)),
         {"index": 9, "samples": 9, "expected": 9, "line": list(line)},

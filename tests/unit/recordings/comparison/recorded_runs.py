@@ -12,45 +12,28 @@ from tests.fixtures.recorded import RecordedFolder
 MIB: Final = 1 << 20
 
 ORIGIN: Final[Mapping[str, Any]] = {
-    "process.command_line": "python quantize.py",
-    "host.name": "build-7",
-    "host.cpu.model.name": "EPYC",
-    "quant.host.cpu_count": 8,
-    "process.runtime.version": "3.12.4",
+    "process.command_line": "python quantize.py", "host.name": "build-7",
+    "host.cpu.model.name": "EPYC", "quant.host.cpu_count": 8, "process.runtime.version": "3.12.4",
     "quant.libraries": ["onnxruntime 1.20.1"],
-}
+}  # fmt: skip
 
 
 def record(
     path: Path,
     *,
-    seconds: float = 10.0,
-    memory: int = 1000,
-    allocated: int | None = None,
-    reserved: int = 0,
-    origin: Mapping[str, Any] | None = None,
-    error: str | None = None,
+    seconds: float = 10.0,  # the second step
+    memory: int = 1000,  # peak of the second step and of those around it, in MiB
+    allocated: int | None = None,  # peak of what torch allocated on each of two GPUs in it, in MiB
+    reserved: int = 0,  # what it reserved beyond that, in MiB
+    origin: Mapping[str, Any] | None = None,  # beside `ORIGIN`
+    error: str | None = None,  # which ended the second step and the run
     ends: bool = True,
-    goes_on: bool = False,
-    waited: tuple[float, float] | None = None,
+    goes_on: bool = False,  # its process still locks its file
+    waited: tuple[float, float]
+    | None = None,  # seconds of the main thread, and of all, for a processor
     steps: tuple[str, ...] = ("Model Quantization", "Calibration", "Post-process"),
 ) -> Path:
-    """Makes a recording; its last two steps are within the first.
-
-    Args:
-        path: Its folder.
-        seconds: Duration of the second step.
-        memory: Peak of the second step and of those around it, in MiB.
-        allocated: Peak of what torch allocated on each of two GPUs in it, in MiB.
-        reserved: What it reserved beyond that, in MiB.
-        origin: What made it, beside ``ORIGIN``.
-        error: Exception that ended the second step and the run.
-        ends: Whether it has an end.
-        goes_on: Whether its process still locks its file; else it has ended.
-        waited: For how long the main thread waited for a processor in the second step, and all threads
-            together; None for a system that does not report it.
-        steps: Names of the steps.
-    """
+    """Makes a recording; its last two steps are within the first."""
     folder = RecordedFolder(path, {**ORIGIN, **(origin or {})})
     process = folder.process().begin(0)
     outer = process.step(steps[0], 1)
@@ -80,6 +63,5 @@ def record(
         process.close(outer, at + 5, attributes=peak, devices=devices)
     totals = {"quant.disk.write": 64 * MIB}
     process.end(at + 6, attributes={**totals, **peak}, devices=devices, error=error)
-    process.gone()
     folder.ended(Ending(time=at + 6, exit_code=1 if error else 0))
     return path

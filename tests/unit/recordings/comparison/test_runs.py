@@ -1,26 +1,23 @@
-"""Figures of a recording, and the names by which its steps are found again in another."""
+"""Figures of a recording, the names by which its steps are found in another, and what the wait for a processor makes of times."""
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from otel_quant.cli import main
-from otel_quant.recordings.comparison.runs import (
-    common_time,
-    compared_run,
-    compared_runs,
-    fact_differences,
-)
-from otel_quant.recordings.comparison.side_by_side import Sample, Side, side_by_side
+from otel_quant.recordings.compared_runs import common_time, compared_run, fact_differences
+from otel_quant.recordings.gate import Verdict, judge, parse
 from otel_quant.recordings.model import Ending, path_text, script_of
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.stacks import by_line, of_step, stacks_in
+from otel_quant.recordings.side_by_side import Comparison, Sample, Side, alone, side_by_side
 from otel_quant.recordings.summary import values
-from otel_quant.schema.stacks import Amounts, Place, Stacks, to_lists
+from otel_quant.schema.stacks import Place
+from otel_quant.views.gate import check_text
+from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.recordings.comparison.recorded_runs import MIB, record
 
@@ -41,10 +38,8 @@ def test_a_recording_has_totals(tmp_path: Path) -> None:
     process.models(7, {"role": "float", "figures": {"size": 1}})
     process.models(7, {"role": "float", "figures": figures}, {"role": "float", "error": "cut"})
     process.end(9, attributes={"quant.cache.disk.peak": 5 * MIB})
-    process.gone()
     worker = folder.process(4712, parent=4711).begin(2, run="f" * 16)
     worker.end(8, attributes={"quant.memory.peak": 50 * MIB, "quant.disk.write": 7})
-    worker.gone()
     folder.curve(
         [
             (1, {"memory": 300 * MIB}, {"cpu": 1.0, "cpu.wait": 0.5, "disk.write": 5}),
@@ -58,24 +53,14 @@ def test_a_recording_has_totals(tmp_path: Path) -> None:
     found = values(read(tmp_path / "r"))
     assert found.pop("duration") == pytest.approx(9, abs=0.1)
     assert found == {
-        "cpu.time": 4.5,
-        "cpu.wait": 1.5,
-        "cpu.waits": 2.5,
-        "calibration.sample_rate": 8 / 5,
-        "memory.peak": 700 * MIB,
-        "gpu.memory.peak": 90 * MIB,
-        "gpu.torch_allocated.peak": 70 * MIB,
-        "disk.write": 90,
-        "cache.disk.peak": 6 * MIB,
-        "model.float.size": 400,
-        "model.float.macs": 77,
-        "model.float.integer_mac_share": 0.5,
-    }
+        "cpu.time": 4.5, "cpu.wait": 1.5, "cpu.waits": 2.5, "calibration.sample_rate": 8 / 5,
+        "memory.peak": 700 * MIB, "gpu.memory.peak": 90 * MIB, "gpu.torch_allocated.peak": 70 * MIB,
+        "disk.write": 90, "cache.disk.peak": 6 * MIB, "model.float.size": 400,
+        "model.float.macs": 77, "model.float.integer_mac_share": 0.5,
+    }  # fmt: skip
 
 
-def test_totals_without_a_launcher_come_from_the_outermost_processes(
-    tmp_path: Path,
-) -> None:
+def test_totals_without_a_launcher_come_from_the_outermost_processes(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     totals = [
         {"quant.cpu.user": 3, "quant.cpu.system": 1, "quant.cpu.wait": 0.5, "quant.disk.read": 7},
@@ -87,16 +72,13 @@ def test_totals_without_a_launcher_come_from_the_outermost_processes(
         process = folder.process(4711 + number, parent).begin(0, run=f"{number:016x}")
         allocated = {"quant.gpu.device.torch_allocated.peak": (number + 1) * 10}
         process.end(5, attributes=totals[number], devices=[allocated])
-        process.gone()
     assert values(read(tmp_path / "r")) == {
         "duration": 5, "cpu.time": 6, "cpu.user": 4, "cpu.system": 2, "cpu.wait": 0.75,
         "gpu.torch_allocated.peak": 60,
     }  # fmt: skip
 
 
-def test_totals_of_a_killed_run_come_from_the_last_reading_and_the_launcher(
-    tmp_path: Path,
-) -> None:
+def test_totals_of_a_killed_run_come_from_the_last_reading_and_the_launcher(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(0)
     last = {"quant.reading.memory_peak": 700, "quant.cache.disk.peak": 40}
@@ -119,7 +101,6 @@ def test_memory_seen_in_a_step_counts_for_its_parent_steps(tmp_path: Path) -> No
     for step, memory in reversed(list(zip(steps, (4, 3, 1, 7), strict=True))):
         process.close(step, 5, **seen[memory])
     process.end(6)
-    process.gone()
     found = compared_run("r", read(tmp_path / "r")).steps.values()
     assert [step.figures["memory.seen"] for step in found] == [9, 9, 9, 7]
 
@@ -136,64 +117,36 @@ def test_steps_are_identified_by_path_and_repetition(tmp_path: Path) -> None:
         process.close(process.step("Layer", 6, again), 7)
         process.close(again, 7)
         process.end(8)
-        process.gone()
     found = compared_run("r", read(tmp_path / "r"))
     places = [
-        "Fast Finetune",
-        "Fast Finetune > Layer",
-        "Fast Finetune > Layer #2",
-        "Fast Finetune #2",
+        "Fast Finetune", "Fast Finetune > Layer", "Fast Finetune > Layer #2", "Fast Finetune #2",
         "Fast Finetune #2 > Layer",
-    ]
+    ]  # fmt: skip
     assert list(map(path_text, found.steps)) == [*places, *(f"rank 1 > {each}" for each in places)]
 
 
-def test_many_steps_with_the_same_name_are_merged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, blocks, peak in (("few", 2, 9), ("many", 101, 7)):
-        folder = RecordedFolder(tmp_path / name)
-        process, stacks = folder.process().begin(0), Stacks()
-        for block in range(blocks):
-            outer = process.step("Block", 10 * block)
-            for _ in range(100):
-                step = process.step("Layer", 10 * block, outer)
-                process.close(step, 10 * block + 0.01, attributes={"quant.memory.peak": peak * MIB})
-                stacks.add(step, (LINE,), Amounts(time=10_000_000))
-                stacks.settle(step, ("Block", "Layer"))
-            process.close(outer, 10 * block + 10, error="ValueError" if block == 7 else None)
-        process.end(1010)
-        process.gone()
-        written = json.dumps({"schema": 1, **to_lists(stacks)})
-        (folder.path / "stacks.4711.0123456789abcdef.json").write_text(written)
-    assert main(["compare", str(tmp_path / "few"), str(tmp_path / "many"), "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["step"] for row in rows] == ["total", "Block", "Block > Layer"]
-    layer = {name: each["sides"] for name, each in rows[2]["figures"].items()}
-    assert [side["median"] for side in layer["duration"]] == pytest.approx([2, 101])
-    assert [side["median"] for side in layer["memory.peak"]] == [9 * MIB, 7 * MIB]
+def test_of_very_many_steps_the_first_are_compared(tmp_path: Path, command: Commands) -> None:
+    for name, steps in (("few", 2), ("many", 10_001)):
+        process = RecordedFolder(tmp_path / name).process().begin(0)
+        for number in range(steps):
+            process.close(process.step("Layer", number), number + 1)
+        process.end(steps)
     few, many = (str(tmp_path / name) for name in ("few", "many"))
-    assert main(["compare", few, many, "--fail-over", "Block:duration=10%"]) == 1
-    shown = capsys.readouterr().out
-    assert "worse: Block: Block:duration=10%: has failed" in shown
-    assert "of more than 10,000 steps, steps of one name count as one" in shown
-    (run,) = compared_runs([[many]], lambda name: read(Path(name)))[0]
-    for name in ("Block", "Layer"):
-        assert by_line(of_step(stacks_in(run.recording), name))[LINE].time == 101 * 10**9
+    rows = json.loads(command.output("compare", few, many, "--format", "json"))["rows"]
+    assert [row["step"] for row in rows][:3] == ["total", "Layer", "Layer #2"]
+    assert (len(rows), rows[-1]["step"]) == (10_001, "Layer #10000")
+    shown = command.output("compare", few, many)
+    assert "of a recording with more than 10,000 steps the first 10,000 are compared" in shown
 
 
-def test_merged_steps_keep_the_times_of_their_memory_readings(tmp_path: Path) -> None:
+def test_memory_that_was_read_only_at_checkpoints_is_a_difference(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "r")
     process = folder.process().begin(0)
     process.close(process.step("A", 1, checkpoint={"quant.checkpoint.memory": MIB}), 2)
     process.end(3)
-    sides = []
-    for together in (False, True):
-        run = compared_run("r", read(folder.path), together=together)
-        sides.append([run])
-    assert fact_differences(sides) == []
-    assert fact_differences([*sides, [replace(run, when_read="all the time")]])[0].values == (
-        ("at checkpoints",), ("at checkpoints",), ("all the time",)
+    run = compared_run("r", read(folder.path))
+    assert fact_differences([[run], [replace(run, when_read="all the time")]])[0].values == (
+        ("at checkpoints",), ("all the time",)
     )  # fmt: skip
 
 
@@ -204,12 +157,8 @@ def test_a_step_of_only_one_side_is_placed_after_its_predecessor(tmp_path: Path)
     ]
     comparison = side_by_side(sides)
     assert [(path_text(row.path), row.runs) for row in comparison.rows] == [
-        ("total", (1, 1)),
-        ("A", (1, 1)),
-        ("A > X", (0, 1)),
-        ("A > B", (1, 0)),
-        ("A > C", (1, 1)),
-    ]
+        ("total", (1, 1)), ("A", (1, 1)), ("A > X", (0, 1)), ("A > B", (1, 0)), ("A > C", (1, 1)),
+    ]  # fmt: skip
     assert comparison.rows[3].figures["duration"].samples == (Sample((10.0,)), None)
 
 
@@ -240,3 +189,157 @@ def test_a_step_begins_on_the_common_axis_when_both_runs_have_reached_it(tmp_pat
 )
 def test_the_program_is_found_in_a_command_line(command: str, script: str | None) -> None:
     assert script_of(command) == script
+
+
+LIMIT = "quant.host.cpu_limit"
+CALIBRATION = (("Model Quantization", 1), ("Calibration", 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "figures", "expected"),
+    [
+        ("duration", {"duration": 10, "cpu.wait": 2, "cpu.waits": 3}, (8, 4)),
+        ("duration", {"duration": 10, "cpu.time": 36, "cpu.wait": 2, "cpu.waits": 3}, (9, 4)),
+        ("duration", {"duration": 10, "cpu.wait": 2}, (8, 6)),
+        ("duration", {"duration": 10, "cpu.wait": 2, "cpu.waits": 30}, (8, 0)),
+        ("cpu.time", {"cpu.time": 20, "duration": 10, "cpu.wait": 2, "cpu.waits": 3}, (20, 20)),
+        ("calibration.sample_rate", {"calibration.sample_rate": 8, "duration": 10, "cpu.wait": 2, "cpu.waits": 3}, (10, 20)),
+        ("calibration.sample_rate",
+         {"calibration.sample_rate": 8, "duration": 10, "cpu.wait": 2, "cpu.waits": 9},
+         (10, math.inf)),
+        ("duration", {"duration": 1, "cpu.time": 8, "cpu.wait": 0.5}, (1, 0)),
+        ("calibration.sample_rate", {"calibration.sample_rate": 8, "duration": 1, "cpu.wait": 1}, (8, math.inf)),
+        ("calibration.sample_rate", {"calibration.sample_rate": 8, "duration": 0}, (8, 8)),
+        ("cpu.time", {"cpu.time": 2, "duration": 0}, (2, 2)),
+        ("memory.peak", {"memory.peak": 7, "duration": 10, "cpu.wait": 2}, (7, 7)),
+    ],
+)  # fmt: skip
+def test_the_duration_without_contention_is_bounded_by_the_measured_waits(
+    name: str, figures: dict[str, float], expected: tuple[float, float]
+) -> None:
+    assert alone(name, figures, 4) == pytest.approx(expected)
+
+
+READINGS = {
+    "regular": [(at, {}, {"cpu.waits": at**2}) for at in range(6)],
+    # Waits of many threads are read once a second.
+    "rare": [(at, {}, {"cpu": at, **({"cpu.waits": at**2} if at in (0, 2, 5) else {})}) for at in range(6)],
+    "none": [(1, {}, {"cpu": 1})],
+    "no curve": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("readings", "steps", "expected"),
+    [
+        ("regular", ((0, 1), (2.5, 3.5), (4, 99)), [1, 16 - 1, 25 - 9]),
+        ("rare", ((1.5, 1.9), (3.5, 4.5)), [4, 25 - 4]),
+        ("none", ((0, 2),), [None]),
+        ("no curve", ((0, 2),), [None]),
+    ],
+)
+def test_the_waits_of_a_step_are_bounded_by_the_readings_around_it(
+    tmp_path: Path,
+    readings: str,
+    steps: tuple[tuple[float, float], ...],
+    expected: list[float | None],
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    process = folder.process().begin(0)
+    for start, end in steps:
+        process.close(process.step("Calibration", start), end)
+    process.gone()
+    if READINGS[readings]:
+        folder.curve(READINGS[readings], interval=1)
+    found = compared_run("r", read(tmp_path / "r")).steps.values()
+    assert [step.figures.get("cpu.waits") for step in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("of_launcher", "of_processes", "expected"),
+    [
+        ({}, [{}], None),
+        ({}, [{}, {LIMIT: 8}], 8),
+        ({LIMIT: 4}, [{LIMIT: 8}], 4),
+        ({}, [{LIMIT: 8}, {LIMIT: 2}, {LIMIT: 0}], 2),
+    ],
+)
+def test_the_cpu_count_is_the_smallest_of_all_processes(
+    tmp_path: Path,
+    of_launcher: dict[str, float],
+    of_processes: list[dict[str, float]],
+    expected: float | None,
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", of_launcher)
+    for number, attributes in enumerate(of_processes):
+        process = folder.process(4711 + number).begin(0, run=f"{number:016x}")
+        process.end(1, attributes=attributes)
+    assert compared_run("r", read(tmp_path / "r")).cpus == expected
+
+
+def compared(tmp_path: Path, base: list[Path], new: list[Path]) -> Comparison:
+    sides = (Side(name, tuple(compared_run(path.name, read(path)) for path in paths))
+             for name, paths in (("base", base), ("new", new)))  # fmt: skip
+    return side_by_side(tuple(sides))
+
+
+def judged(comparison: Comparison, *, force: bool = False) -> Verdict:
+    return judge(comparison, [parse("Calibration:duration=20%")], force=force)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waited", "outcome", "is_clear"),
+    [
+        (13, (0.1, 0.3), "worse", True),
+        (20, (9, 9), "within", False),
+        (20, (5, 8), "not comparable", False),
+        (13, (0.1, 4), "not comparable", False),
+        (13, None, "worse", True),
+    ],
+)
+def test_a_longer_time_of_a_single_run_is_worse_unless_waits_explain_it(
+    tmp_path: Path, seconds: float, waited: tuple[float, float] | None, outcome: str, is_clear: bool
+) -> None:
+    base = record(tmp_path / "base", waited=(0, 0))
+    new = record(tmp_path / "new", seconds=seconds, waited=waited)
+    comparison = compared(tmp_path, [base], [new])
+    assert judged(comparison).outcome == outcome
+    row = next(row for row in comparison.rows if row.path == CALIBRATION)
+    (difference,) = row.figures["duration"].differences
+    assert difference is not None
+    assert difference.is_clear is is_clear
+
+
+def test_waits_known_for_only_one_side_are_ignored(tmp_path: Path) -> None:
+    base = record(tmp_path / "base", seconds=20, waited=(9, 9))
+    new = record(tmp_path / "new", seconds=20)
+    assert judged(compared(tmp_path, [base], [new])).outcome == "within"
+    assert judged(compared(tmp_path, [new], [base])).outcome == "within"
+
+
+def test_differences_explained_by_waits_are_marked_and_can_be_forced(tmp_path: Path) -> None:
+    base = record(tmp_path / "base", waited=(0, 0))
+    new = record(tmp_path / "new", seconds=20, waited=(5, 8))
+    comparison = compared(tmp_path, [base], [new])
+    verdict = judged(comparison)
+    assert (verdict.exit_code, check_text(verdict.checks[0], 1)) == (
+        3,
+        "not comparable: Model Quantization > Calibration: duration 20.0 s, base 10.0 s; without "
+        "waiting for a CPU 15.0 s, base 10.0 s (+50.0 %, limit Calibration:duration=20%): threads waited "
+        "8.00 s for a CPU: possible contention; use 4 or more runs per side, or --force",
+    )
+    assert judged(comparison, force=True).outcome == "worse"
+
+
+@pytest.mark.parametrize(("more", "outcome"), [(0, "within"), (3, "worse")])
+def test_four_busy_runs_per_side_are_judged_without_main_thread_waits(
+    tmp_path: Path, more: float, outcome: str
+) -> None:
+    def recorded(name: str, computed: float, waits: tuple[float, ...]) -> list[Path]:
+        return [
+            record(tmp_path / f"{name}{at}", seconds=computed + at / 10 + wait, waited=(wait, wait))
+            for at, wait in enumerate(waits)
+        ]
+
+    base, new = recorded("base", 10, (9, 2, 14, 5)), recorded("new", 10 + more, (12, 17, 8, 20))
+    assert judged(compared(tmp_path, base, new)).outcome == outcome

@@ -5,37 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 from otel_quant.recordings.model import Ending
+from tests.fixtures.profiles import records
 from tests.fixtures.recorded import RecordedFolder
 
 GB = 10**9
 
-OURS = """\
+OURS = f"""\
 # Quark Profiling Results
 
 run:
   id: "aaaa"
   command: "python q.py"
 
-memory_usage:
-- step: "Start"
-  timestamp: 1700000100.0
-  relative_time_secs: 0.0
-  cpu_memory_mb: 1000.0
-- step: "Calibration Start"
-  timestamp: 1700000101.0
-  relative_time_secs: 1.0
-  cpu_memory_mb: 1000.0
-  # calibration_method: "Entropy"
-- step: "Calibration End"
-  timestamp: 1700000102.0
-  relative_time_secs: 2.0
-  cpu_memory_mb: 1500.0
-  # peak_memory_mb: 1800.00
-- step: "End"
-  timestamp: 1700000190.0
-  relative_time_secs: 90.0
-  cpu_memory_mb: 1200.0
-
+{
+    records(
+        ("Start", 0, 1000),
+        ("Calibration Start", 1, 1000, '# calibration_method: "Entropy"'),
+        ("Calibration End", 2, 1500, "# peak_memory_mb: 1800.00"),
+        ("End", 90, 1200),
+        began=1_700_000_100.0,
+    )
+}
 # Summary Metrics
 total_quantization_time_seconds: 90.0
 peak_memory_mb: 1790.0
@@ -55,19 +45,10 @@ onnx_model_cost:
 """
 """A profile of ours, of a model that is called by its folder."""
 
-QUARKS = """\
+QUARKS = f"""\
 # Quark Profiling Results
 
-memory_usage:
-- step: "Start"
-  timestamp: 1700000200.0
-  relative_time_secs: 0.0
-  cpu_memory_mb: 500.0
-- step: "End"
-  timestamp: 1700000210.0
-  relative_time_secs: 10.0
-  cpu_memory_mb: 600.0
-
+{records(("Start", 0, 500), ("End", 10, 600), began=1_700_000_200.0)}
 # Summary Metrics
 total_quantization_time_seconds: 10.0
 peak_memory_mb: 700.0
@@ -98,17 +79,13 @@ def write_recording(
     process.end(
         at + 50,
         attributes={
-            "quant.memory.peak": int(peak) // 2,
-            "quant.calibration.method": method,
-            "quant.config.name": "XINT8",
-            "quant.input.path": f"models/{model}",
-            "quant.model.float.size": size,
-            "quant.model.float.weight_bytes": size,
+            "quant.memory.peak": int(peak) // 2, "quant.calibration.method": method,
+            "quant.config.name": "XINT8", "quant.input.path": f"models/{model}",
+            "quant.model.float.size": size, "quant.model.float.weight_bytes": size,
             "quant.model.float.memory": size + 107_000_000,
             "quant.libraries": ["amd-quark 0.13", "onnx 1.22.0"],
         },
-    )
-    process.gone()
+    )  # fmt: skip
     totals = {"disk.read": 10, "disk.write": 3_000_000, "cpu": 12.5}
     recording.curve([(at + 1, {"memory": peak, "process.python": peak}, totals)])
     (folder / "quark_profile.yaml").write_text(OURS)  # the recording's own, no run of its own

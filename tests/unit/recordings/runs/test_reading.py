@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from otel_quant.export.recording.curve import read_curve
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.runs.fields import NAMES, pivot
-from otel_quant.recordings.runs.reading import Unreadable, find, read_all, row_of
+from otel_quant.recordings.runs import NAMES, Unreadable, find, pivot, read_all, row_of
 from otel_quant.views.html import page_text
 from otel_quant.views.runs import document
+from tests.fixtures.programs import Launched
 from tests.fixtures.recording_schema import check_recording
-from tests.unit.recordings.runs.fleet import (
-    QUARKS,
-    write_fleet,
-    write_profile,
-    write_recording,
-)
+from tests.unit.recordings.runs.fleet import QUARKS, write_fleet, write_profile, write_recording
 
 EVERY_NAME = (
     *NAMES, "memory.process_peak", "cpu.time", "disk.read", "host.name", "libraries",
@@ -40,16 +36,10 @@ def found(*tops: Path) -> list[str]:
 def test_recordings_and_profiles_are_found_once_and_other_files_are_not(tmp_path: Path) -> None:
     write_fleet(tmp_path)
     assert found(tmp_path, tmp_path / "nightly") == [
-        "bert/quark_profile.yaml",
-        "bert-cut/named.yaml",
-        "empty/quark_profile.yaml",
-        "newer",
-        "nightly/broken",
-        "nightly/killed",
-        "nightly/resnet",
-        "nightly/yolo",
+        "bert/quark_profile.yaml", "bert-cut/named.yaml", "empty/quark_profile.yaml", "newer",
+        "nightly/broken", "nightly/killed", "nightly/resnet", "nightly/yolo",
         "quarks/quark_profile.1.yaml",
-    ]
+    ]  # fmt: skip
 
 
 def test_a_recording_and_a_profile_themselves_are_found(tmp_path: Path) -> None:
@@ -78,12 +68,8 @@ def test_more_runs_than_one_process_reads_are_read_in_order(tmp_path: Path) -> N
     assert [row["path"] for row in rows] == [
         str(tmp_path / f"{number:04}" / "quark_profile.yaml") for number in range(1100)
     ]
-    assert unreadable == [
-        Unreadable(
-            str(tmp_path / "9999" / "quark_profile.yaml"),
-            "the file is empty; expected the records of a run, which writes the first as it begins",
-        )
-    ]
+    empty = "the file is empty; expected the records of a run, which writes the first as it begins"
+    assert unreadable == [Unreadable(str(tmp_path / "9999" / "quark_profile.yaml"), empty)]
 
 
 def test_the_page_lists_a_thousand_runs_and_the_number_of_others(tmp_path: Path) -> None:
@@ -115,22 +101,24 @@ OF_RUN = {
 }  # fmt: skip
 
 
-def recorded(folder: Path) -> Path:
-    program = folder / "program.py"
-    program.write_text(PROGRAM)
-    launcher = [sys.executable, "-m", "otel_quant", "run", "--quiet", "--no-report"]
-    subprocess.run(
-        [*launcher, "--out", str(folder / "r"), "--", sys.executable, str(program)],
-        env={name: value for name, value in os.environ.items() if not name.startswith("OTEL_")},
-        check=True,
-        timeout=60,
-    )
+@pytest.fixture(scope="module")
+def a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recording of a real run."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "program.py").write_text(PROGRAM)
+    done = Launched(folder).run([sys.executable, "program.py"], "--quiet", "--out", "r")
+    assert done.returncode == 0, done.stderr
     check_recording(folder / "r")
     return folder / "r"
 
 
-def test_the_list_of_runs_needs_only_the_end_record_and_the_manifest(tmp_path: Path) -> None:
-    folder = recorded(tmp_path)
+@pytest.fixture
+def folder(a_run: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(a_run, tmp_path / "r")
+
+
+def test_the_list_of_runs_needs_only_the_end_record_and_the_manifest(folder: Path) -> None:
     (events,) = folder.glob("events.*.jsonl")
     last = json.loads(events.read_bytes().splitlines()[-1])
     assert last["kind"] == "run.ended"
@@ -156,8 +144,7 @@ def test_the_list_of_runs_needs_only_the_end_record_and_the_manifest(tmp_path: P
     assert summary["memory"] > 40_000_000
 
 
-def test_a_recording_of_a_killed_launcher_is_read_with_its_curve(tmp_path: Path) -> None:
-    folder = recorded(tmp_path)
+def test_a_recording_of_a_killed_launcher_is_read_with_its_curve(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_bytes())
     for name in ("summary", "ending", "ended"):
         del manifest[name]
@@ -168,8 +155,7 @@ def test_a_recording_of_a_killed_launcher_is_read_with_its_curve(tmp_path: Path)
     assert (brief.state, brief.duration) == (whole.state, whole.duration)
 
 
-def test_a_run_that_has_not_ended_is_read_with_its_steps(tmp_path: Path) -> None:
-    folder = recorded(tmp_path)
+def test_a_run_that_has_not_ended_is_read_with_its_steps(folder: Path) -> None:
     (events,) = folder.glob("events.*.jsonl")
     lines = events.read_bytes().splitlines(keepends=True)
     events.write_bytes(b"".join(lines[:-1]) + lines[-1][:200])

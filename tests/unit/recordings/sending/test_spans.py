@@ -7,8 +7,9 @@ from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 
+from otel_quant.recordings.identifiers import Identifiers
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.sending.replay import Identifiers, Replay
+from otel_quant.recordings.replay import Replay
 from tests.fixtures.recorded import BEGAN, RecordedFolder
 
 TRACE = "0123456789abcdef" * 2
@@ -39,9 +40,7 @@ def told(span: ReadableSpan) -> dict[str, Any]:
     }
 
 
-def test_a_process_without_an_end_record_ends_with_its_last_known_values(
-    tmp_path: Path,
-) -> None:
+def test_a_process_without_an_end_record_ends_with_its_last_known_values(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "recording")
     process = folder.process()
     process.begin(1, attributes={"quant.run.id": "0123456789abcdef", **NAMED})
@@ -56,31 +55,21 @@ def test_a_process_without_an_end_record_ends_with_its_last_known_values(
     }
     assert list(map(told, spans_in(folder))) == [
         {
-            "name": "Calibration",
-            "from": 2.0,
-            **ended,
+            "name": "Calibration", "from": 2.0, **ended,
             "attributes": {
-                "quant.run.id": "0123456789abcdef",
-                **NAMED,
-                "quant.memory.start": 70,
-                "quant.calibration.sample_count": 4,
-                "quant.calibration.sample_total": 10,
+                "quant.run.id": "0123456789abcdef", **NAMED, "quant.memory.start": 70,
+                "quant.calibration.sample_count": 4, "quant.calibration.sample_total": 10,
                 "error.type": "lost",
             },
         },
         {
-            "name": "quantization",
-            "from": 1.0,
-            **ended,
+            "name": "quantization", "from": 1.0, **ended,
             "attributes": {
-                "quant.run.id": "0123456789abcdef",
-                **NAMED,
-                "error.type": "lost",
-                "quant.memory.peak": 70,
-                "quant.memory.peak_source": "sampled",
+                "quant.run.id": "0123456789abcdef", **NAMED, "error.type": "lost",
+                "quant.memory.peak": 70, "quant.memory.peak_source": "sampled",
             },
         },
-    ]
+    ]  # fmt: skip
     recording = read(folder.path)
     meters = Replay(recording.runs[0], recording, Identifiers(recording)).play().meters
     points = {
@@ -106,7 +95,6 @@ def test_each_root_span_of_a_worker_has_its_own_steps(tmp_path: Path) -> None:
         )  # fmt: skip
         process.close(step, 2.5 + number)
     process.end(5)
-    process.gone()
     found = [
         (
             span.name,
@@ -124,9 +112,7 @@ def test_each_root_span_of_a_worker_has_its_own_steps(tmp_path: Path) -> None:
     ]
 
 
-def test_the_programs_metrics_and_a_model_that_could_not_be_costed_are_sent(
-    tmp_path: Path,
-) -> None:
+def test_the_programs_metrics_and_a_model_that_could_not_be_costed_are_sent(tmp_path: Path) -> None:
     folder = RecordedFolder(tmp_path / "recording")
     process = folder.process()
     process.begin(0, run="0123456789abcdef")
@@ -135,7 +121,6 @@ def test_the_programs_metrics_and_a_model_that_could_not_be_costed_are_sent(
     times = {"began": round((BEGAN + 2) * 1e9), "ended": round((BEGAN + 2.5) * 1e9)}
     process.models(2.5, {"role": "float", "figures": {}, "error": "no such file", **times})
     process.end(3)
-    process.gone()
     calibration, cost, root = map(told, spans_in(folder))
     assert calibration["attributes"] == {
         "quant.custom.accuracy": 0.5,

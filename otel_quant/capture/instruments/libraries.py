@@ -1,0 +1,468 @@
+"""What libraries but Quark have of their own: which step a call is, what describes it, what is a sample, how good a layer is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments.configuration import described
+from otel_quant.capture.instruments.hooks import (
+    HOOKS,
+    Arguments,
+    Function,
+    Hook,
+    Library,
+    Models,
+    wraps,
+)
+from otel_quant.capture.instruments.samples import (
+    COUNTING,
+    Counted,
+    Layers,
+    count_layer,
+    count_sample,
+    counted,
+    end_calibration,
+    expect_layers,
+    lower_is_better,
+    value_of,
+    variables_of,
+)
+from otel_quant.capture.instruments.steps import (
+    BLOCKS,
+    as_library_step,
+    innermost,
+    is_reported_already,
+    models_of,
+    open_library_step,
+    operating,
+    owners_of,
+    step,
+)
+from otel_quant.capture.recorder.ongoing import OpenStep
+from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
+from otel_quant.schema import semconv
+from otel_quant.schema.records import AttributeValue, ProfileStep
+
+# Whether ``collect_data`` is running: MinMax's own calls ``compute_data`` itself.
+_COLLECTING: Final[ContextVar[bool]] = ContextVar("otel_quant_collecting", default=False)
+
+
+def collect(function: Function, hook: Hook, library: Library) -> Function:
+    """Step **{step}**; counts what `get_next` of its reader returns. Within an operation it lasts until ``compute_data``."""
+    name = qualified_name(function)
+
+    @wraps(function)
+    def wrapper(self: Any, data_reader: Any, *args: Any, **kwargs: Any) -> Any:
+        with _calibrating(self, name, library, is_last=False) as begun:
+            reader = data_reader if begun is None else counted(data_reader)
+            token = _COLLECTING.set(True)
+            try:
+                return function(self, reader, *args, **kwargs)
+            finally:
+                _COLLECTING.reset(token)
+
+    return wrapper
+
+
+def compute(function: Function, hook: Hook, library: Library) -> Function:
+    """The end of that step, or a step **{step}** of its own."""
+    name = qualified_name(function)
+
+    @wraps(function)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _COLLECTING.get():
+            return function(self, *args, **kwargs)
+        with _calibrating(self, name, library, is_last=True):
+            return function(self, *args, **kwargs)
+
+    return wrapper
+
+
+def static_or_dynamic(call: Mapping[str, Any]) -> str:
+    """Step **Quantization (Static)** or **Quantization (Dynamic)**."""
+    is_static = getattr(call["self"], "static", True)
+    return ProfileStep.QUANTIZATION_STATIC if is_static else ProfileStep.QUANTIZATION_DYNAMIC
+
+
+def models_of_quantizer(call: Mapping[str, Any], result: object) -> Models:
+    """Returns a quantizer's result, and the float model where it knows its file: one in memory was changed in place."""
+    quantizer = call["self"]
+    return models_of({"input_model": quantizer.model_path}, quantizer.model.model)
+
+
+@contextmanager
+def _calibrating(
+    calibrator: Any, function: str, library: Library, *, is_last: bool
+) -> Iterator[OpenStep | None]:
+    """Runs a call of a calibrator within its Calibration step, yielding the step."""
+    operation = innermost()
+    activation = operation.shared_step if operation is not None else None
+    if activation is None:
+        activation = Activation(None)
+        with FAULTS.kept_in(OPENING_A_STEP):
+            if not is_reported_already(ProfileStep.CALIBRATION, library):
+                method = type(calibrator).__name__.removesuffix("Calibrater")
+                known = {semconv.CALIBRATION_METHOD: method}
+                step = open_library_step(ProfileStep.CALIBRATION, library, known, function=function)
+                activation = Activation(step)
+                if operation is not None:
+                    operation.begin_shared_step(activation)
+    if operation is None or operation.shared_step is not activation:
+        with activation:
+            yield activation.step
+        return
+    try:
+        yield activation.step
+    except BaseException as error:
+        operation.end_shared_step(error)
+        raise
+    if is_last:
+        operation.end_shared_step()
+
+
+# --- how well layers were quantized -------------------------------------------------------
+
+
+def of_activations(call: Mapping[str, Any], result: Any) -> Layers:
+    """Records the errors of each tensor."""
+    for tensor, errors in result.items():
+        for measure, error in errors.items():
+            yield from value_of(error, layer=tensor, measure=measure, **_of_function(call))
+
+
+def of_weights(call: Mapping[str, Any], result: Any) -> Layers:
+    """Records the error of each weight."""
+    for weight, error in result.items():
+        yield from value_of(error, layer=weight, measure="weight_error", **_of_function(call))
+
+
+def _of_function(call: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what is known of a function of errors: the program may pass its own."""
+    name = getattr(call["err_func"], "__name__", "")
+    is_ratio = name == "compute_signal_to_quantization_noice_ratio"
+    return {"better": "higher", "unit": "dB"} if is_ratio else {}
+
+
+def of_trial(call: Mapping[str, Any], result: Any) -> Layers:
+    """Records what the program's function of accuracy has returned for a trial."""
+    trial, value = call["trial_index"], call["trial_result"]
+    yield from value_of(value, layer=f"trial {trial}", measure="trial_result", better="higher")
+
+
+def of_modifier(call: Mapping[str, Any], result: Any) -> Layers:
+    """Records GPTQ's error of a module."""
+    if modifier := variables_of("compress_module_list").get("self"):
+        name = modifier._module_names[call["self"].module]
+        yield from lower_is_better(call["loss"], layer=name, measure="error")
+
+
+def of_awq(call: Mapping[str, Any], result: Any) -> Layers:
+    """Records the smallest error in the search for the scales of a layer."""
+    found = call["self"]._error_metrics[-1]
+    yield from lower_is_better(found["best_error"], layer=found["layer_name"], measure="best_error")
+
+
+def of_block(call: Mapping[str, Any], result: Any) -> Layers:
+    """Records the loss that tuning ends with, of a block or of a layer outside of blocks."""
+    block, layer = map(variables_of, ("quantize_block", "quantize_layer_outside_block"))
+    names = block or layer
+    if names.get("init_loss") is not None:
+        name = names["block_ctx"].block_name if block else names["layer_name"]
+        yield from lower_is_better(names["last_loss"], layer=name, measure="loss")
+
+
+def of_log(call: Mapping[str, Any], result: Any) -> Layers:
+    """Records the loss in a row of its log, which has it as text, or a text on why there is none."""
+    row = call["stat"]
+    with suppress(ValueError):
+        layer = f"{row['layer']}.{row['module']}"
+        yield from lower_is_better(float(row["loss"]), layer=layer, measure="loss")
+
+
+# --- optimum-onnx: calibration and quantization are two calls -----------------------------
+
+_SHAPES: Final[WeakKeyDictionary[Any, Mapping[str, tuple[int, ...]]]] = WeakKeyDictionary()
+"""Shapes of inputs by the quantizer of optimum-onnx that was calibrated with them."""
+
+
+def keep_shapes(call: Mapping[str, Any], result: object) -> None:
+    """Keeps the shapes of the models' inputs that the calibration has seen."""
+    if (operation := innermost()) is not None:
+        _SHAPES[call["self"]] = operation.input_shapes
+
+
+def models_of_optimum(call: Mapping[str, Any], folder: Any) -> Models:
+    """Returns the models of a quantizer, with the shapes of its calibration for their cost."""
+    quantizer = call["self"]
+    if (operation := innermost()) is not None:
+        operation.input_shapes = _SHAPES.get(quantizer, {})
+    before, suffix = Path(quantizer.onnx_model_path), call.get("file_suffix")
+    name = f"{before.stem}_{suffix}" if suffix else before.stem
+    after = Path(folder) / f"{name}.onnx"
+    return models_of({"input_model": before, "output_model": after}, None)
+
+
+# --- PyTorch's own quantization -----------------------------------------------------------
+
+
+def of_qconfigs(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of the qconfigs of a call: a mapping, or those that the modules of its model have."""
+    given = call.get("qconfig_mapping", call.get("qconfig_spec"))
+    if not isinstance(given, dict) and "dtype" in call:
+        given = {"modules": given, "weight": {"dtype": call["dtype"]}}  # of quantize_dynamic
+    elif given is None:
+        modules = call["model"].named_modules()
+        given = {name: each.qconfig for name, each in modules if hasattr(each, "qconfig")}
+    found = described(given)
+    found.pop(semconv.CONFIG_NAME, None)
+    engine = sys.modules["torch"].backends.quantized.engine
+    return {semconv.BACKEND: engine, **found}
+
+
+# --- Hugging Face's optimum-quanto: calibration in a ``with`` block ------------------------
+
+
+def calibrated(call: Mapping[str, Any], library: Library) -> None:
+    """Each forward pass of a model within is one calibration sample: of the module called first, which has the others."""
+    for owner, activation, models in BLOCKS.get():
+        if owner is call["self"] and activation.step is not None:
+            if not models:
+                models.append(id(call["module"]))
+            if models[0] == id(call["module"]):
+                count_sample(None, call["input"])
+
+
+def modules_of_quanto(call: Mapping[str, Any], library: Library) -> None:
+    """Notes how many modules have quantized weights."""
+    quantized = sys.modules["optimum.quanto.nn.qmodule"].QModuleMixin
+    modules = [each for each in call["model"].modules() if isinstance(each, quantized)]
+    expect_layers(len(modules), owners_of(library))
+
+
+# --- Intel's AutoRound and Neural Compressor ----------------------------------------------
+
+
+def preparation(call: Mapping[str, Any]) -> str | None:
+    """Step **Model Preparation**, the first time for each compressor."""
+    is_done = getattr(call["self"], "_post_init_done", False)
+    return None if is_done else ProfileStep.MODEL_PREPARATION
+
+
+def all_blocks(call: Mapping[str, Any], library: Library) -> None:
+    """Notes how many blocks are quantized without data."""
+    compressor = call["self"]
+    names_in = sys.modules["auto_round.compressors.orchestrator"].get_block_names
+    blocks = compressor.quant_block_list or names_in(compressor.model)
+    expect_layers(sum(map(len, blocks)), owners_of(library))
+
+
+def blocks(call: Mapping[str, Any], library: Library) -> None:
+    """Notes how often some blocks are tuned, several at a time maybe; a run may go on where another was cut."""
+    start = getattr(call["resume_state"], "resume_index", 0) if call["nblocks"] == 1 else 0
+    left = range(start, len(call["block_names"]), call["nblocks"])
+    expect_layers(len(left), owners_of(library))
+
+
+def note_plan(call: Mapping[str, Any], start: int) -> None:
+    """Notes how many layers GPTQModel quantizes."""
+    expect_layers(len(call["context"].plan.steps) - start, {"gptqmodel"})
+
+
+def kind_of_export(call: Mapping[str, Any]) -> str:
+    """Step **Export HF Safetensors** or **Export GGUF**."""
+    formats = getattr(call["self"], "formats", None) or call.get("format") or ()
+    names = [formats] if isinstance(formats, str) else [each.output_format for each in formats]
+    is_gguf = any("gguf" in str(name) for name in names)
+    return ProfileStep.EXPORT_GGUF if is_gguf else ProfileStep.EXPORT_HF_SAFETENSORS
+
+
+def count_dataset(call: Mapping[str, Any], library: Library) -> Callable[[], None] | None:
+    """Counts what its data set yields, if that is not a name."""
+    calibrator, given = call["self"], getattr(call["self"], "dataset", None)
+    if given is None or isinstance(given, str):
+        return None
+    calibrator.dataset = Counted(given)
+    return partial(setattr, calibrator, "dataset", given)
+
+
+_COMPRESSED_BY: Final = (
+    "scheme", "bits", "group_size", "sym", "data_type", "act_bits", "act_data_type", "iters", "nsamples",
+    "seqlen", "batch_size", "layer_config", "quantize_config",
+)  # fmt: skip
+
+
+def of_compressor(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of a compressor."""
+    compressor = call["self"]
+    found = described({name: getattr(compressor, name, None) for name in _COMPRESSED_BY})
+    if isinstance(compressor.scheme, str):
+        found[semconv.CONFIG_NAME] = compressor.scheme
+    found[semconv.ALGORITHMS] = (type(compressor.quantize_config).__name__.removesuffix("Config"),)
+    return found
+
+
+def of_configuration(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of a configuration: of the one that a prepared model keeps, no other counts then."""
+    model = call.get("model")
+    kept = getattr(model, "quant_config", None) if getattr(model, "is_prepared", None) else None
+    config = kept or call.get("quant_config")
+    found = described(config)
+    if isinstance(kind := getattr(config, "dtype", None), str):
+        found[semconv.WEIGHT_TYPE] = kind
+    if getattr(config, "name", None) == "pt2e_dynamic_quant":
+        found.pop(semconv.CALIBRATION_METHOD, None)  # it has the parameter and calibrates nothing
+    return found
+
+
+def of_prepared(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the same of a model whose calibration ends now."""
+    return {**end_calibration(call), **of_configuration(call)}
+
+
+# --- NVIDIA's Model Optimizer -------------------------------------------------------------
+
+_PRESETS: Final = "modelopt.torch.quantization.config"
+
+
+def of_modelopt(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of a configuration, with the name under which ModelOpt declares it."""
+    # Where it has one number of bits they are of an integer: of a float they are two, exponent and fraction.
+    found = {semconv.WEIGHT_TYPE: "int", semconv.ACTIVATION_TYPE: "int"} | described(
+        dict(call["config"])
+    )
+    for name, value in vars(sys.modules[_PRESETS]).items():
+        if value is call["config"] and name.endswith("_CFG"):
+            found[semconv.CONFIG_NAME] = name.removesuffix("_CFG")
+    for entry in call["config"]["quant_cfg"]:
+        values = entry.get("cfg") or {}
+        if "weight_quantizer" in entry["quantizer_name"] and not values.get("block_sizes"):
+            found[semconv.PER_CHANNEL] = values.get("axis") is not None
+    return found
+
+
+# --- bitsandbytes: weights that are quantized as their model is moved ----------------------
+
+
+def moved(function: Function, hook: Hook, library: Library) -> Function:
+    """Step **{step}**, if it quantizes weights."""
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not HOOKS.active:
+            return function(*args, **kwargs)
+        with operating(library.distribution, {}):
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def weight(function: Function, hook: Hook, library: Library) -> Function:
+    """Counts one layer of the step that moves its model, which begins with the first; alone it is step **{step}**."""
+    alone = step(function, hook, library)
+
+    @wraps(function)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        moving = innermost()
+        if moving is not None and moving.owner != library.distribution:
+            moving = None
+        with FAULTS.kept_in(OPENING_A_STEP):
+            if moving is not None and not is_reported_already(hook.step, library):
+                opened = open_library_step(hook.step, library, _of_weight(self))
+                moving.begin_shared_step(Activation(opened))
+            count_layer(owners_of(library))
+        return (function if moving is not None else alone)(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _of_weight(parameter: Any) -> dict[str, AttributeValue]:
+    names = ("quant_type", "blocksize", "compress_statistics", "quant_storage")
+    given = {name: getattr(parameter, name, None) for name in names}
+    return {semconv.WEIGHT_TYPE: "int8", **described(given)}  # what has no type is of LLM.int8()
+
+
+# --- LLM Compressor: recipes, and batches that every part of the model takes anew ----------
+
+_SESSION: Final = "llmcompressor.core.session_functions"
+
+# Parts that the model was divided into for the pipeline that the calling context is in.
+_PARTS: Final[ContextVar[int]] = ContextVar("otel_quant_llmcompressor_parts", default=0)
+
+
+def note_parts(call: Mapping[str, Any], parts: Sized) -> None:
+    """Notes how many parts of the model take the samples."""
+    _PARTS.set(len(parts))
+    expect_layers(len(parts), {"llmcompressor"})
+
+
+def batches(function: Function, hook: Hook, library: Library) -> Function:
+    """A layer, if it is the first pass through a part of the model; counts each batch of that pass."""
+    arguments = Arguments(function)
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        given = function(*args, **kwargs)
+        with FAULTS.kept_in(COUNTING):
+            call = arguments.bound(args, kwargs)
+            if "Calibrating" in call.get("desc", ""):
+                count_layer({library.distribution})
+                passes = range(len(call["activations"]) * _PARTS.get()) or None
+                # What a part takes is what the part before it made: its tensors tell no items.
+                return Counted(given, count=lambda source, batch: count_sample(passes, None))
+        return given
+
+    return wrapper
+
+
+def saving(function: Function, hook: Hook, library: Library) -> Function:
+    """The `save_pretrained` that it gives to a model is step **{step}**."""
+    # The signature that it shows is that of the class's method, behind `self`.
+    saved = replace(hook, parameters=("save_directory",))
+
+    @wraps(function)
+    def wrapper(model: Any, *args: Any, **kwargs: Any) -> Any:
+        before = vars(model).get("save_pretrained")
+        result = function(model, *args, **kwargs)
+        with FAULTS.kept_in(f"hook {hook.target}"):
+            given = vars(model).get("save_pretrained")
+            if given is not None and given is not before:
+                name = qualified_name(given)
+                model.save_pretrained = as_library_step(given, saved, library, name)
+        return result
+
+    return wrapper
+
+
+def of_recipe(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes that the recipe of a call makes, if it is not a text."""
+    recipe = call.get("recipe", getattr(call.get("self"), "recipe", None))
+    modifiers = getattr(recipe, "modifiers", recipe)  # of a Recipe
+    return _of_modifiers(modifiers if isinstance(modifiers, list | tuple) else [modifiers])
+
+
+def described_by_session(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes that the modifiers make that need the pipeline."""
+    return _of_modifiers(sys.modules[_SESSION].active_session().lifecycle.recipe.modifiers)
+
+
+def _of_modifiers(modifiers: Iterable[Any]) -> dict[str, AttributeValue]:
+    """Returns the attributes of modifiers: the scheme of one has a name, what it means is in another place."""
+    modifiers = [each for each in modifiers if hasattr(each, "on_initialize")]
+    if not modifiers:
+        return {}
+    found = described([getattr(each, "resolved_config", None) for each in modifiers])
+    schemes = {each.scheme for each in modifiers if isinstance(getattr(each, "scheme", None), str)}
+    if len(schemes) == 1:
+        found[semconv.CONFIG_NAME] = schemes.pop()
+    found[semconv.ALGORITHMS] = tuple(type(each).__name__ for each in modifiers)
+    found[semconv.CONFIG_HASH] = described(modifiers)[semconv.CONFIG_HASH]
+    return found

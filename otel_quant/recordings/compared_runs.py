@@ -1,0 +1,371 @@
+"""A run as it is compared: its figures, and its steps by names and times that the next run has too."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, pairwise
+from pathlib import PurePath
+from typing import Final, NamedTuple, TypeAlias
+
+from otel_quant.recordings import summary
+from otel_quant.recordings.model import (
+    RecordedStep,
+    Recording,
+    State,
+    StepPath,
+    script_of,
+    steps_in,
+)
+from otel_quant.recordings.summary import MEMORY_PEAK, is_of_program, outermost_runs, peak
+from otel_quant.schema import semconv
+from otel_quant.schema.catalog import QUANTITIES
+
+Figures: TypeAlias = Mapping[str, float]
+"""Numbers by the name of the quantity, in its unit."""
+
+TOTAL: Final[StepPath] = ()
+
+_MOST_STEPS: Final = 10_000
+"""Steps of a recording that are compared, the first: nobody reads more rows."""
+
+_PARTIAL: Final[Mapping[State, str]] = {
+    "running": "is still running",
+    "lost": "has no end: the file is cut, or its process was killed",
+}
+
+
+class ComparedStep(NamedTuple):
+    """A step."""
+
+    step: RecordedStep
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRun:
+    """A recording."""
+
+    name: str  # Its path, as it was given
+    recording: Recording  # What was read
+    total: Figures  # Figures of the total
+    steps: Mapping[StepPath, ComparedStep]  # Its steps, in the order in which they opened
+    why: str  # Why it is not whole: ``is still running``; empty if it is
+    has_failed: bool  # It is not, because it has failed or was killed
+    cpus: float | None  # How many processors it could use; None if that is not known
+    when_read: str | None  # When memory was read; None if it was not
+    has_more_steps: bool  # Than are compared
+
+
+def compared_runs(
+    names: Sequence[Sequence[str]], read: Callable[[str], Recording]
+) -> list[list[ComparedRun]]:
+    """Returns the recordings of each side as they are compared."""
+    found = {name: read(name) for side in names for name in side}
+    of_runs = not all(map(is_of_program, found.values()))
+    made = {name: compared_run(name, each, of_runs=of_runs) for name, each in found.items()}
+    return [[made[name] for name in side] for side in names]
+
+
+def compared_run(name: str, recording: Recording, *, of_runs: bool = False) -> ComparedRun:
+    """Returns a recording as it is compared; `of_runs`: as its processes know it, because another one has no launcher."""
+    has_failed = recording.state in ("failed", "killed")
+    measured = summary.of_runs(recording) if of_runs else recording
+    return ComparedRun(
+        name=name,
+        recording=recording,
+        total=summary.values(measured),
+        steps=_steps(measured),
+        why=_failure(recording) if has_failed else _partial(recording),
+        has_failed=has_failed,
+        cpus=summary.processors(recording),
+        when_read=_when_read(recording),
+        has_more_steps=len(steps_in(recording)) > _MOST_STEPS,
+    )
+
+
+def _steps(recording: Recording) -> dict[StepPath, ComparedStep]:
+    """Returns the steps of all processes; steps of the first have no process in their path."""
+    numbers: dict[str, int] = {}
+    for run in recording.runs:
+        numbers.setdefault(run.process, len(numbers))
+    of_run = summary.steps_of(recording)
+    found: dict[StepPath, ComparedStep] = {}
+    in_order = sorted(steps_in(recording), key=lambda each: numbers[each.run.process])
+    for each in in_order[:_MOST_STEPS]:
+        number, rank = numbers[each.run.process], each.run.rank
+        name = f"process {number + 1}" if rank is None else f"rank {rank}"
+        path = ((name, 1), *each.path) if number else each.path
+        found[path] = ComparedStep(each.step, of_run(each).values(each.step))
+    return found
+
+
+def _partial(recording: Recording) -> str:
+    """Returns why a recording has only a part of a run; empty if it has all."""
+    if recording.problems and recording.state != "running":
+        return f"could not be read whole: {recording.problems[0]}"
+    if recording.state in _PARTIAL:
+        return _PARTIAL[recording.state]
+    outermost = summary.outermost_runs(recording)
+    if not outermost:
+        return "has no run: the program has opened no step"
+    return _PARTIAL["lost"] if any(run.end is None for run in outermost) else ""
+
+
+def _failure(recording: Recording) -> str:
+    ending = recording.ending
+    error = next((run.error for run in recording.runs if run.error), None)
+    if ending is not None and ending.signal is not None:
+        how = f"was killed by {ending.signal}"
+    elif error is not None:
+        how = f"failed with {error}"
+    elif ending is not None and ending.exit_code:
+        how = f"failed with exit code {ending.exit_code}"
+    else:
+        how = "failed"
+    stopped = [step for run in recording.runs for step in run.steps if step.state != "ended"]
+    return f"{how} in {stopped[-1].name}" if stopped else how
+
+
+# --- one axis of time for two runs ------------------------------------------------------
+
+_MOST_MOMENTS: Final = 250
+
+
+class CommonTime(NamedTuple):
+    """The axis, in seconds: between two moments that both runs have, it is as long as in the slower."""
+
+    moments: tuple[float, ...]  # Where these moments are on it, from the first to the last
+    of_runs: tuple[tuple[float, ...], ...]  # The same moments in each run
+
+    @property
+    def until(self) -> float:
+        """Its length."""
+        return self.moments[-1]
+
+    def place(self, side: int, time: float) -> float:
+        """Returns where a moment of a run is on the axis."""
+        own = self.of_runs[side]
+        at = max(0, bisect_right(own[:-1], time) - 1)
+        return min(self.moments[at] + max(0.0, time - own[at]), self.moments[at + 1])
+
+
+def common_time(base: ComparedRun, new: ComparedRun) -> CommonTime:
+    """Returns the common axis of two runs: it goes on where both have reached the same moment."""
+    moments = [(0.0, 0.0), (base.recording.duration, new.recording.duration)]
+    for moment in _in_both(base, new):
+        at = bisect_left(moments, moment)
+        before, after = moments[at - 1] if at else moments[0], moments[min(at, len(moments) - 1)]
+        if before[1] <= moment[1] <= after[1] and before[0] <= moment[0] <= after[0]:
+            moments.insert(at, moment)
+    lengths = (max(b - a, d - c) for (a, c), (b, d) in pairwise(moments))
+    return CommonTime(tuple(accumulate(lengths, initial=0.0)), tuple(zip(*moments, strict=True)))
+
+
+def _in_both(base: ComparedRun, new: ComparedRun) -> Iterator[tuple[float, float]]:
+    """Yields when steps begin and end in both runs, outer steps first."""
+    paths = [path for path in base.steps if path in new.steps]
+    for path in sorted(paths, key=len)[:_MOST_MOMENTS]:
+        first, second = base.steps[path].step, new.steps[path].step
+        yield first.start, second.start
+        if first.end is not None and second.end is not None:
+            yield first.end, second.end
+
+
+# --- what differs beside the figures ------------------------------------------------------
+
+Value: TypeAlias = str | int | float | bool
+
+_ALL: Final = frozenset(quantity.kind for quantity in QUANTITIES)
+_NOTHING: Final[frozenset[str]] = frozenset()
+_TIME: Final[frozenset[str]] = frozenset({"time"})
+_TIME_MEMORY: Final[frozenset[str]] = frozenset({"time", "memory"})
+_TIME_MEMORY_GPU: Final[frozenset[str]] = frozenset({"time", "memory", "gpu"})
+
+_NEARLY: Final = 0.01
+"""Two machines of one kind have a memory that differs by some pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that is known of a run."""
+
+    name: str  # What it is
+    attribute: str  # Name of its attribute, of the run or of its steps; empty for none
+    # Figures that are not compared where it differs, by their kinds or names
+    changes: frozenset[str] = _NOTHING
+    unit: str = ""  # Unit of a number: ``By`` or nothing
+    is_setting: bool = False  # A part of the configuration
+
+
+CONFIGURATION: Final = "hash of the configuration"
+"""Name of the fact that differs wherever a setting does, also one that has no attribute."""
+
+FACTS: Final[tuple[Fact, ...]] = (
+    Fact("command", semconv.PROCESS_COMMAND_LINE),
+    Fact("library", semconv.LIBRARY_NAME),
+    Fact("calibration samples", semconv.CALIBRATION_SAMPLE_COUNT),
+    Fact(CONFIGURATION, semconv.CONFIG_HASH),
+    Fact("calibration method", semconv.CALIBRATION_METHOD, is_setting=True),
+    Fact("samples asked for", semconv.CONFIG_SAMPLES, is_setting=True),
+    Fact("configuration", semconv.CONFIG_NAME, is_setting=True),
+    Fact("format", semconv.FORMAT, is_setting=True),
+    Fact("weight type", semconv.WEIGHT_TYPE, is_setting=True),
+    Fact("activation type", semconv.ACTIVATION_TYPE, is_setting=True),
+    Fact("activation bits", semconv.ACTIVATION_BITS, is_setting=True),
+    Fact("backend", semconv.BACKEND, is_setting=True),
+    Fact("per channel", semconv.PER_CHANNEL, is_setting=True),
+    Fact("granularity", semconv.GRANULARITY, is_setting=True),
+    Fact("symmetric", semconv.SYMMETRIC, is_setting=True),
+    Fact("bits", semconv.BITS, is_setting=True),
+    Fact("block size", semconv.BLOCK_SIZE, is_setting=True),
+    Fact("algorithms", semconv.ALGORITHMS, is_setting=True),
+    Fact("layers", semconv.LAYER_COUNT),
+    Fact("accuracy of layers", semconv.ACCURACY_MEASURE),
+    Fact("median of its values", semconv.ACCURACY_MEDIAN),
+    Fact("worst of its values", semconv.ACCURACY_WORST),
+    Fact("layer of the worst", semconv.ACCURACY_WORST_LAYER),
+    Fact("model read", semconv.INPUT_PATH),
+    Fact("model written", semconv.OUTPUT_PATH),
+    Fact("SHA-256 of the float model", "quant.model.float.sha256"),
+    Fact("SHA-256 of the quantized model", "quant.model.quantized.sha256"),
+    Fact("processes of the launcher", semconv.RUN_WORLD_SIZE, _TIME_MEMORY_GPU),
+    Fact("machine", semconv.HOST_NAME),
+    Fact("system", semconv.OS_DESCRIPTION, _TIME),
+    Fact("CPU", semconv.CPU_MODEL, _TIME),
+    Fact("CPUs", semconv.CPU_COUNT, _TIME_MEMORY),
+    Fact("limit of CPUs", semconv.CPU_LIMIT, _TIME_MEMORY),
+    Fact("limit of memory", semconv.MEMORY_LIMIT, _TIME_MEMORY, "By"),
+    Fact("limit of addresses", semconv.ADDRESS_SPACE_LIMIT, _TIME_MEMORY, "By"),
+    Fact("limit of file sizes", semconv.FILE_SIZE_LIMIT, _NOTHING, "By"),
+    Fact("GPUs", semconv.GPU_NAMES, _TIME_MEMORY_GPU),
+    Fact("GPU drivers", semconv.GPU_DRIVERS, _TIME_MEMORY_GPU),
+    Fact("Python", semconv.PYTHON_VERSION, _TIME_MEMORY),
+    Fact("otel-quant", semconv.OTEL_QUANT_VERSION, _TIME_MEMORY),
+    Fact("commit", semconv.VCS_REVISION),
+    Fact("branch", semconv.VCS_REF),
+    Fact("uncommitted changes", semconv.VCS_DIRTY),
+)  # fmt: skip
+"""What may differ, in the order in which it is shown. RSS depends on the number of threads, which
+follows the processors; the processor's model and the system change how fast it is reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactDifference:
+    """A fact in which sides differ."""
+
+    name: str  # What it is
+    # For each side the values of its runs, each once; empty for one that is not known
+    values: tuple[tuple[Value, ...], ...]
+    changes: frozenset[str]  # Figures that are not compared for it, by their kinds or names
+    unit: str = ""  # Unit of the values
+    is_setting: bool = False  # It is a part of the configuration
+
+    def is_unlike(self, at: int) -> bool:
+        """Whether a side is known to differ from the base."""
+        base, new = self.values[0], self.values[at]
+        return bool(base and new) and not (_are_among(base, new) and _are_among(new, base))
+
+
+def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDifference]:
+    """Returns in what sides differ. A fact that is not known of a side changes nothing: the side may be alike."""
+    libraries = dict.fromkeys(name for side in sides for run in side for name in _libraries(run))
+    facts: list[tuple[Fact, Callable[[ComparedRun], Value | None]]] = [
+        (Fact("script", "", _ALL), _script),
+        (Fact("memory was read", "", frozenset({MEMORY_PEAK})), lambda run: run.when_read),
+        *((fact, partial(_value, name=fact.attribute)) for fact in FACTS),
+        *(
+            (Fact(name, "", _TIME_MEMORY_GPU), partial(_version, library=name))
+            for name in libraries
+        ),
+    ]
+    if not all(is_of_program(run.recording) for side in sides for run in side):
+        # A profile has one process, and nobody knows what the others had added to its whole.
+        facts.append((Fact("recorded processes", "", _ALL), _processes))
+    found = []
+    for fact, value_of in facts:
+        values = tuple(_distinct(map(value_of, side)) for side in sides)
+        known = [value for side in values for value in side]
+        differs = not all(_is_alike(value, known[0]) for value in known)
+        if differs or (known and not all(values)):
+            changes = fact.changes if differs else _NOTHING
+            found.append(FactDifference(fact.name, values, changes, fact.unit, fact.is_setting))
+    return found
+
+
+def without_common_step(base: Sequence[ComparedRun], new: Sequence[ComparedRun]) -> bool:
+    """Whether two sides have steps, and none of them in common."""
+    first, second = ({path for run in side for path in run.steps} for side in (base, new))
+    return bool(first) and bool(second) and first.isdisjoint(second)
+
+
+def _version(run: ComparedRun, library: str) -> Value | None:
+    return _libraries(run).get(library)
+
+
+def _value(run: ComparedRun, name: str) -> Value | None:
+    """Returns the values of an attribute, wherever a recording has them, each once."""
+    sources = [
+        run.recording.origin,
+        *(each.attributes for each in run.recording.runs),
+        *(each.step.attributes for each in run.steps.values()),
+    ]
+    found = dict.fromkeys(
+        ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        for source in sources
+        if (value := source.get(name)) is not None
+    )
+    return ", ".join(map(str, found)) if len(found) > 1 else next(iter(found), None)
+
+
+def _script(run: ComparedRun) -> str | None:
+    command = run.recording.origin.get(semconv.PROCESS_COMMAND_LINE)
+    return script_of(command) if isinstance(command, str) and command else None
+
+
+def _processes(run: ComparedRun) -> int:
+    return len(outermost_runs(run.recording))
+
+
+def _when_read(recording: Recording) -> str | None:
+    """Returns when memory was read: Quark's own profiler does so at checkpoints alone."""
+    known = peak(recording)
+    if known is None:
+        return None
+    sampled = any(
+        name in attributes
+        for each in recording.runs
+        for attributes in (each.attributes, each.last.attributes if each.last else {})
+        for name in (semconv.MEMORY_PEAK, semconv.READING_MEMORY_PEAK)
+    )
+    all_the_time = sampled or known.source in ("launcher", "ending", "process", "sampled")
+    return "all the time" if all_the_time else "at checkpoints"
+
+
+def _libraries(run: ComparedRun) -> Mapping[str, str]:
+    listed = run.recording.origin.get(semconv.LIBRARIES)
+    names = [listed] if isinstance(listed, str) else listed if isinstance(listed, tuple) else []
+    pairs = (str(each).rpartition(" ") for each in names)
+    return {name: version for name, _, version in pairs if name}
+
+
+def _distinct(values: Iterable[Value | None]) -> tuple[Value, ...]:
+    found: dict[Value, None] = {}
+    for value in values:
+        if value is not None and not any(_is_alike(value, other) for other in found):
+            found[value] = None
+    return tuple(found)
+
+
+def _are_among(values: Iterable[Value], others: Sequence[Value]) -> bool:
+    return all(any(_is_alike(value, other) for other in others) for value in values)
+
+
+def _is_alike(first: Value, second: Value) -> bool:
+    if isinstance(first, int) and isinstance(second, int) and first > 1 << 20:
+        return abs(first - second) <= _NEARLY * first
+    if isinstance(first, str) and isinstance(second, str) and "/" in (first[:1], second[:1]):
+        return PurePath(first).name == PurePath(second).name  # folders differ between checkouts
+    return first == second

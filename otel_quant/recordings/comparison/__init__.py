@@ -1,1 +1,0 @@
-"""Runs side by side: their figures, which steps are the same, what differs, and what is worse."""

@@ -1,0 +1,531 @@
+"""Finds recordings and profiles below folders, and reads each as one row.
+
+No curve and no step is read of a run that has ended: its end event has the attributes of its steps and
+models, and the manifest the summary of the launcher's curve.
+
+What a list can show of them has names: an attribute name of the spans, without ``quant.``, as
+``calibration.method``. What stands in :data:`LISTED` and in :data:`otel_quant.schema.catalog.QUANTITIES` is made of
+several of these.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import operator
+import os
+import re
+import signal
+import statistics
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from otel_quant.base.machine import processors
+from otel_quant.export.recording.event_file import (
+    MANIFEST,
+    PROFILE,
+    NewerSchemaError,
+    is_of_process,
+    load_manifest,
+)
+from otel_quant.recordings import summary
+from otel_quant.recordings.model import Recording
+from otel_quant.recordings.profile_reader import HEADER
+from otel_quant.recordings.reader import read
+from otel_quant.recordings.summary import BY_NAME, DISK_WRITE, DURATION, MEMORY_PEAK, MEMORY_SEEN
+from otel_quant.schema import catalog, semconv
+from otel_quant.schema.units import BY_UNIT, UNITS, digits_text, moment_text
+
+if TYPE_CHECKING:
+    from otel_quant.schema.records import AttributeValue
+
+Value: TypeAlias = "AttributeValue"
+
+Row: TypeAlias = "dict[str, Value]"
+"""What is known of one run, by name. Bytes, seconds; times as seconds since the epoch."""
+
+MODEL: Final = "model"
+METHOD: Final = semconv.CALIBRATION_METHOD.removeprefix(semconv.PREFIX)
+LIBRARY: Final = semconv.LIBRARY_NAME.removeprefix(semconv.PREFIX)
+CONFIG: Final = semconv.CONFIG_NAME.removeprefix(semconv.PREFIX)
+STATUS: Final = "status"
+MODEL_SIZE: Final = "model.size"
+ACTIVATION_SIZE: Final = "model.activation_size"
+WHEN: Final = "when"
+PATH: Final = "path"
+
+TIME: Final = "time"
+"""The unit of a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of the list."""
+
+    name: str  # Its name in filters and in JSON
+    heading: str  # Its heading
+    unit: str  # UCUM unit, or :data:`TIME`; empty for a text
+    brief: str  # What it is
+
+
+LISTED: Final = (
+    Field(MODEL, "MODEL", "", "name of the float model's file, its folder's name for `model.onnx`; for a model of torch its own name, or its class"),
+    Field(METHOD, "METHOD", "", "calibration method"),
+    Field(CONFIG, "CONFIG", "", "name of the configuration"),
+    Field(STATUS, "STATUS", "", "`ended`, `failed`, `killed`, `lost` or `running`"),
+    Field(MODEL_SIZE, "SIZE", "By", "size of the float model, external data included"),
+    Field(ACTIVATION_SIZE, "ACTIVATIONS", "By", "outputs of all nodes of the float model, for one sample"),
+    *(
+        Field(name, heading, BY_NAME[name].unit, BY_NAME[name].brief)
+        for name, heading in ((DURATION, "TIME"), (MEMORY_PEAK, "PEAK"), (DISK_WRITE, "WRITTEN"))
+    ),
+    Field(WHEN, "WHEN", TIME, "when it began, in UTC"),
+    Field(PATH, "PATH", "", "the recording or the profile"),
+)  # fmt: skip
+"""The columns of the list, in order: texts first."""
+
+NAMES: Final = tuple(field.name for field in LISTED)
+
+FAILED: Final = "failed"
+"""Runs of processes within it that did not end well, where the program did; shown beside the status."""
+
+_ATTRIBUTES: Final = {
+    attribute.name.replace("<role>", role): attribute.unit
+    for attribute in catalog.ATTRIBUTES
+    for role in ("float", "quantized")
+}
+_UNITS: Final = {
+    **_ATTRIBUTES,
+    **{figure.name: figure.unit for figure in BY_NAME.values()},
+    **{field.name: field.unit for field in LISTED},
+    FAILED: "",
+}
+_OF_RUN: Final = {attribute.name for attribute in catalog.attributes_on("run")}
+_OF_RUNS: Final = ("model.", "custom.")
+_NOT_BRIEF: Final = frozenset(
+    {semconv.CALIBRATION_SAMPLE_RATE.removeprefix(semconv.PREFIX), MEMORY_SEEN}
+)
+
+_BAD: Final = frozenset({"killed", "lost", "running"})
+
+
+def name_of(text: str) -> str:
+    """Returns the name that a user means: ``quant.`` may stand before it."""
+    return text.strip().removeprefix(semconv.PREFIX)
+
+
+def attribute_of(name: str) -> str:
+    """Returns the attribute that a name is, if it is one."""
+    return name if name in _ATTRIBUTES else semconv.PREFIX + name
+
+
+def is_known(name: str) -> bool:
+    """Returns whether a run may have a value of that name."""
+    return name in _UNITS or semconv.PREFIX + name in _UNITS
+
+
+def unit_of(name: str) -> str:
+    """Returns the unit of a name's values; empty for texts, numbers of things and unknown names."""
+    return _UNITS.get(name) or _UNITS.get(semconv.PREFIX + name, "")
+
+
+def is_brief(names: Iterable[str]) -> bool:
+    """Returns whether runs have all of these names without their steps."""
+    return all(
+        name in (*NAMES, FAILED)
+        or (name in BY_NAME and name not in _NOT_BRIEF)
+        or attribute_of(name) in _OF_RUN
+        or name.startswith(_OF_RUNS)
+        for name in names
+    )
+
+
+def is_least(row: Row) -> bool:
+    """Returns whether the true peaks of a run may be higher: nothing has seen its end."""
+    return row[STATUS] in _BAD
+
+
+def text_of(value: Value | None, unit: str) -> str:
+    """Returns a value as a person reads it; an empty text for none."""
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) or not math.isfinite(value):
+        return str(value)
+    if unit == TIME:
+        return moment_text(value, "minutes")
+    if unit in BY_UNIT:
+        return BY_UNIT[unit](value)
+    return f"{value:,}" if isinstance(value, int) else digits_text(value)
+
+
+# --- conditions: ``calibration.method=MinMax``, ``memory.peak > 12 GiB`` --------------------
+
+_CONDITION: Final = re.compile(r"\s*(.+?)\s*(!=|<=|>=|=|<|>)\s*(.*?)\s*", re.DOTALL)
+_QUANTITY: Final = re.compile(r"([-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z%]*)")
+
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
+class ConditionError(ValueError):
+    """A condition that cannot be understood, or cannot hold of what it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition."""
+
+    text: str  # As it was written
+    name: str  # What it is about
+    comparison: str  # ``=``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``
+    value: str  # What is compared with, as it was written
+    number: float | None  # The same as a number, in the unit of the name; None if it is none
+
+    def holds(self, row: Row) -> bool:
+        """Returns whether a run fulfils it; one that lacks the value fulfils only ``!=``."""
+        found = row.get(self.name)
+        if found is None:
+            return self.comparison == "!="
+        compare = _COMPARISONS[self.comparison]
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            if self.number is None:
+                raise ConditionError(
+                    f"{self.text}: {self.value!r} is no number; {self.name} is one, such as "
+                    f"{text_of(found, unit_of(self.name))}"
+                )
+            return compare(found, self.number)
+        if self.comparison not in ("=", "!="):
+            raise ConditionError(
+                f"{self.text}: {self.name} is a text, such as {text_of(found, '')}; expected "
+                f"{self.name}=... or {self.name}!=..."
+            )
+        if isinstance(found, tuple):
+            return (self.value in found) == (self.comparison == "=")
+        return compare(text_of(found, ""), self.value)
+
+
+def parse(text: str) -> Condition:
+    """Reads a condition."""
+    parts = _CONDITION.fullmatch(text)
+    if parts is None:
+        raise ConditionError(
+            f"--where {text}: is no condition; expected NAME=VALUE, with =, !=, <, <=, > or >=: "
+            "calibration.method=MinMax, 'memory.peak>12 GiB'"
+        )
+    name, comparison, value = name_of(parts[1]), parts[2], parts[3]
+    where = f"--where {text}"
+    return Condition(where, name, comparison, value, _number(where, name, value))
+
+
+def select(rows: Sequence[Row], conditions: Sequence[Condition]) -> list[Row]:
+    """Returns the runs of which all conditions hold."""
+    for condition in conditions:
+        require_name(rows, condition.name, condition.text)
+    return [row for row in rows if all(condition.holds(row) for condition in conditions)]
+
+
+def require_name(rows: Sequence[Row], name: str, text: str) -> None:
+    """Makes sure that runs may have a value of a name."""
+    if rows and not is_known(name) and not any(name in row for row in rows):
+        raise ConditionError(
+            f"{text}: no run has {name!r}; expected a column of the list (model, status, "
+            "memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"
+        )
+
+
+def _number(text: str, name: str, value: str) -> float | None:
+    unit = unit_of(name)
+    if unit == TIME:
+        return _moment(text, value)
+    parts = _QUANTITY.fullmatch(value)
+    if parts is None:
+        return None
+    units = {"": 1.0, **UNITS.get(unit, {})}
+    if parts[2] not in units:
+        if not unit:
+            return None  # a text that begins with a digit
+        raise ConditionError(
+            f"{text}: {parts[2]!r} is no unit of {name}; expected one of "
+            f"{', '.join(filter(None, units)) or 'none'}"
+        )
+    return float(parts[1]) * units[parts[2]]
+
+
+def _moment(text: str, value: Value) -> float:
+    try:
+        moment = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ConditionError(
+            f"{text}: {value!r} is no date; expected 2026-11-22 or 2026-11-22T06:59, in UTC unless "
+            "it has an offset"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+# --- pivots -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What the runs of one cell come to."""
+
+    median: float  # Median of their figures
+    runs: int  # How many they are
+
+
+@dataclass(frozen=True, slots=True)
+class PivotRow:
+    """A row."""
+
+    name: str  # What its runs have in common, as a text; empty for those that have no such value
+    # Figures of the model, as many as ``Pivot.beside``; None for what is not known
+    beside: tuple[Value | None, ...]
+    cells: tuple[Cell | None, ...]  # As many as there are columns; None where there is no run
+
+
+@dataclass(frozen=True, slots=True)
+class Pivot:
+    """A table of runs."""
+
+    of_rows: str  # The name whose values are the rows
+    of_columns: str  # The name whose values are the columns
+    value: str  # The name of the figure in the cells
+    beside: tuple[str, ...]  # Names of the figures beside the rows
+    columns: tuple[str, ...]  # The values that are the columns, as texts
+    rows: tuple[PivotRow, ...]  # The rows
+    left_out: int  # Runs that are not in it, because they have not ended well or lack the figure
+
+
+def pivot(
+    runs: Sequence[Row], of_rows: str, of_columns: str, value: str, *, any_status: bool = False
+) -> Pivot:
+    """Makes a table of runs; runs with several libraries have a row for each."""
+    beside = (MODEL_SIZE, ACTIVATION_SIZE) if of_rows == MODEL else ()
+    if LIBRARY not in (of_rows, of_columns) and len({run.get(LIBRARY) for run in runs}) > 1:
+        beside = (LIBRARY, *beside)
+    found: dict[tuple[str, tuple[Value | None, ...]], dict[str, list[float]]] = {}
+    counted = 0
+    for run in runs:
+        figure = run.get(value)
+        if figure is None or not (any_status or run[STATUS] == "ended"):
+            continue
+        if isinstance(figure, bool | str | tuple):
+            raise ConditionError(
+                f"--value {value}: {text_of(figure, '')!r} is no figure; expected a name such as "
+                "memory.peak or duration"
+            )
+        counted += 1
+        row = text_of(run.get(of_rows), ""), tuple(run.get(name) for name in beside)
+        column = text_of(run.get(of_columns), "")
+        found.setdefault(row, {}).setdefault(column, []).append(figure)
+    columns = tuple(sorted({column for cells in found.values() for column in cells}))
+    return Pivot(
+        of_rows=of_rows,
+        of_columns=of_columns,
+        value=value,
+        beside=beside,
+        columns=columns,
+        rows=tuple(
+            PivotRow(name, known, tuple(_cell(cells.get(column)) for column in columns))
+            for (name, known), cells in sorted(found.items(), key=lambda item: str(item[0]))
+        ),
+        left_out=len(runs) - counted,
+    )
+
+
+def _cell(figures: list[float] | None) -> Cell | None:
+    return Cell(statistics.median(figures), len(figures)) if figures else None
+
+
+if TYPE_CHECKING:
+    from otel_quant.schema.records import AttributeValue
+
+_HEADER: Final = HEADER.encode()
+_YAML: Final = (".yaml", ".yml")
+_PROFILE: Final = Path(PROFILE).stem
+
+
+class Unreadable(NamedTuple):
+    """What could not be read, or a part of it."""
+
+    path: str  # The recording, the profile or the folder
+    problem: str  # What is wrong
+
+
+def find(tops: Sequence[str]) -> Iterator[str | Unreadable]:
+    """Yields the recordings and profiles below folders, each once.
+
+    A profile in a recording is the recording's. Links to folders are not followed.
+    """
+    seen: set[str] = set()
+    for top in tops:
+        whole = os.fspath(Path(top).resolve(strict=True))
+        for each in _below(top) if Path(top).is_dir() else (top,):
+            below = each.path if isinstance(each, Unreadable) else each
+            key = whole + below.removeprefix(top)
+            if key not in seen:
+                seen.add(key)
+                yield each
+
+
+def _below(top: str) -> Iterator[str | Unreadable]:
+    folders = [top]
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(folder) as listed:
+                entries = sorted(listed, key=lambda entry: entry.name)
+        except OSError as error:
+            yield Unreadable(folder, error.strerror or str(error))
+            continue
+        if _is_recording(folder, {entry.name for entry in entries}):
+            yield folder
+            continue
+        for entry in entries:
+            if entry.name.endswith(_YAML) and entry.is_file() and _is_profile(entry):
+                yield entry.path
+        folders += [
+            entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)
+        ]
+
+
+def _is_recording(folder: str, names: set[str]) -> bool:
+    if any(map(is_of_process, names)):
+        return True
+    if MANIFEST not in names:
+        return False
+    try:
+        made = load_manifest(Path(folder))
+    except NewerSchemaError:
+        return True
+    return not made or "made_by" in made  # other programs have manifests, too
+
+
+def _is_profile(entry: os.DirEntry[str]) -> bool:
+    if entry.name.startswith(_PROFILE):
+        return True
+    try:
+        with Path(entry.path).open("rb") as file:
+            return file.read(len(_HEADER)) == _HEADER
+    except OSError:
+        return False
+
+
+# --- rows --------------------------------------------------------------------------------
+
+_FEW: Final = 500
+"""Runs that one process reads sooner than others are started."""
+
+_CHUNK: Final = 100
+
+_IGNORE_INTERRUPT: Final = (signal.SIGINT, signal.SIG_IGN)
+"""Ctrl-C reaches every process; the first ends the others."""
+
+_MODEL_FILE: Final = ".onnx"
+_SAYS_NOTHING: Final = "model"
+"""Name of a file that exporters give every model: the folder has the model's name."""
+
+_FLOAT: Final = "model.float."
+
+
+def read_all(tops: Sequence[str], names: Collection[str]) -> tuple[list[Row], list[Unreadable]]:
+    """Reads all recordings and profiles below folders; with what could not be read of them."""
+    found = list(find(tops))
+    rows: list[Row] = []
+    unreadable = [each for each in found if isinstance(each, Unreadable)]
+    wanted = tuple(dict.fromkeys((*NAMES, FAILED, *names)))
+    read_one = partial(_row_at, names=wanted, in_brief=is_brief(wanted))
+    gc.disable()  # nothing that is read has a cycle
+    try:
+        for row, problems in _each(read_one, [each for each in found if isinstance(each, str)]):
+            if row is not None:
+                rows.append(row)
+            unreadable += problems
+    finally:
+        gc.enable()
+    return rows, unreadable
+
+
+_Read: TypeAlias = "tuple[Row | None, list[Unreadable]]"
+
+
+def _each(read_one: partial[_Read], paths: Sequence[str]) -> Iterator[_Read]:
+    workers = min(processors(), len(paths) // _FEW)
+    if workers > 1:
+        try:
+            pool = ProcessPoolExecutor(workers, None, signal.signal, _IGNORE_INTERRUPT)
+        except (NotImplementedError, OSError):
+            pass  # a system without semaphores, or without a place for them: one process reads all
+        else:
+            with pool:
+                yield from pool.map(read_one, paths, chunksize=_CHUNK)
+            return
+    yield from map(read_one, paths)
+
+
+def _row_at(path: str, names: Sequence[str], in_brief: bool) -> _Read:
+    try:
+        recording = read(Path(path), in_brief=in_brief)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return None, [Unreadable(path, reason.removeprefix(f"{path}: ") or type(error).__name__)]
+    # That a profile has no end is its status.
+    problems = recording.problems if recording.path.is_dir() else ()
+    return row_of(recording, names), [Unreadable(path, each) for each in problems]
+
+
+def row_of(recording: Recording, names: Iterable[str]) -> Row:
+    """Returns the row of a recording."""
+    attributes: dict[str, AttributeValue] = {}
+    for run in reversed(recording.runs):
+        for step in reversed(run.steps):
+            attributes.update(step.attributes)
+    attributes.update(recording.origin)
+    for run in reversed(recording.runs):  # of several the first counts
+        attributes.update((semconv.CUSTOM_PREFIX + key, each) for key, each in run.custom.items())
+        attributes.update(run.attributes)
+
+    def value_of(name: str) -> Value | None:
+        known = summary.value(recording, name) if name in summary.BY_NAME else None
+        return attributes.get(attribute_of(name)) if known is None else known
+
+    failed = sum(run.is_broken for run in recording.runs)
+    made = {
+        MODEL: _model_name(attributes.get(semconv.INPUT_PATH))
+        or attributes.get(semconv.MODEL_NAME),
+        MODEL_SIZE: value_of(f"{_FLOAT}size"),
+        ACTIVATION_SIZE: _difference(
+            value_of(f"{_FLOAT}memory"), value_of(f"{_FLOAT}weight_bytes")
+        ),
+        STATUS: recording.state,
+        FAILED: failed if failed and recording.state == "ended" else None,
+        WHEN: recording.began_ns / 1e9 or None,
+        PATH: os.fspath(recording.path),
+    }
+    row = {name: made[name] if name in made else value_of(name) for name in names}
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _model_name(path: AttributeValue | None) -> str | None:
+    if not path:
+        return None
+    whole = PurePath(str(path))
+    name = whole.name.removesuffix(_MODEL_FILE)
+    return name if name != _SAYS_NOTHING else whole.parent.name or name
+
+
+def _difference(whole: Value | None, part: Value | None) -> float | None:
+    if not isinstance(whole, int | float) or not isinstance(part, int | float):
+        return None
+    return whole - part

@@ -1,1 +1,0 @@
-"""Sends the telemetry of a recording, under its own times and ids."""

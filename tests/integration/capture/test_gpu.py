@@ -1,0 +1,218 @@
+"""GPUs from the driver to every signal, with the real torch, and on the page of a machine that has one.
+
+The driver is the fake one; what it answers changes while the program runs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.fixtures.fake_nvml import FakeGpu, FakeMig, FakeNvml, FakeProcess
+from tests.fixtures.otlp_messages import Record
+from tests.fixtures.otlp_receiver import OtlpReceiver
+from tests.fixtures.programs import Workshop, clean_environment, run, run_script
+
+GIB = 1 << 30
+FIRST, SECOND = "GPU-11111111-aaaa", "GPU-22222222-bbbb"
+
+SOURCE = """
+import os, shutil, time
+import otel_quant
+from otel_quant.capture.runtime import RUNTIME
+
+def become(name):
+    shutil.copy(f"{name}/fake_nvml.txt", "new.txt")
+    os.replace("new.txt", os.environ["FAKE_NVML_STATE"])
+
+def until_sampled(used):
+    until = time.monotonic() + 60
+    while RUNTIME.recorder.latest.gpus[0].used != used and time.monotonic() < until:
+        time.sleep(0.01)
+
+with otel_quant.step("Calibration"):
+    become("high")
+    until_sampled(30 << 30)
+    time.sleep(1.5)  # what the devices do is told once a second
+    become("end")
+"""
+
+
+def state(folder: Path, used: int, ours: int) -> FakeNvml:
+    """The first device in use by us among others; the driver of the second does not report by whom."""
+    folder.mkdir()
+    devices = [
+        FakeGpu(
+            uuid=FIRST,
+            used=used * GIB,
+            name="Fake A",
+            util=97,
+            power=612_400,
+            temp=71,
+            sm=1755,
+            mem=2619,
+            reasons=0x40,
+        ),
+        FakeGpu(uuid=SECOND, used=GIB, total=40 * GIB, name="Fake B"),
+    ]
+    processes = [FakeProcess(used=ours * GIB), FakeProcess(used="na", device=1)]
+    return FakeNvml(folder, devices, processes)
+
+
+def of_gpus(attributes: dict[str, object]) -> dict[str, object]:
+    return {key[10:]: value for key, value in attributes.items() if key[:10] == "quant.gpu."}
+
+
+def by_device(records: list[Record]) -> dict[object, dict[str, object]]:
+    return {record.attributes["hw.id"]: of_gpus(record.attributes) for record in records}
+
+
+def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
+    workshop: Workshop, otlp: OtlpReceiver
+) -> None:
+    driver = state(workshop.folder / "start", 10, 2)
+    state(workshop.folder / "high", 30, 21)
+    state(workshop.folder / "end", 12, 3)
+
+    finished = workshop.script(SOURCE).run(
+        {
+            **otlp.environment("http/protobuf"),
+            **driver.env,
+            "OTEL_QUANT_PROFILE": "profile.yaml",
+            "CUDA_VISIBLE_DEVICES": f"{FIRST},{SECOND}",
+        }
+    )
+    assert (finished.returncode, finished.stderr) == (0, "")
+
+    usage = {
+        "memory.start": 11 * GIB, "memory.end": 13 * GIB, "memory.delta": 2 * GIB,
+        "memory.peak": 31 * GIB,
+    }  # fmt: skip
+    step, root = otlp.span("Calibration"), otlp.span("quantization")
+    assert of_gpus(step.attributes) == usage
+    assert of_gpus(root.attributes) == {
+        **usage, "count": 2, "names": ("Fake A", "Fake B"), "memory.limit": 120 * GIB
+    }  # fmt: skip
+
+    of_first = {
+        "device.index": 0, "device.memory.limit": 80 * GIB,
+        "device.memory.start": 10 * GIB, "device.memory.end": 12 * GIB,
+        "device.memory.delta": 2 * GIB, "device.memory.peak": 30 * GIB,
+        "device.process_memory.start": 2 * GIB, "device.process_memory.end": 3 * GIB,
+        "device.process_memory.delta": GIB, "device.process_memory.peak": 21 * GIB,
+        "device.utilization.peak": 0.97, "device.power.peak": 612.4,
+        "device.temperature.peak": 71, "device.clock.peak": 1_755_000_000,
+        "device.memory_clock.peak": 2_619_000_000,
+    }  # fmt: skip
+    of_second = {
+        "device.index": 1, "device.memory.limit": 40 * GIB,
+        "device.memory.start": GIB, "device.memory.end": GIB,
+        "device.memory.delta": 0, "device.memory.peak": GIB,
+    }  # fmt: skip
+    devices = otlp.records_of("quant.device.used")
+    for span in (step, root):
+        records = [record for record in devices if record.span_id == span.span_id]
+        assert by_device(records) == {FIRST: of_first, SECOND: of_second}
+        assert {record.trace_id for record in records} == {span.trace_id}
+    assert [record.attributes.get("quant.step.kind") for record in devices] == [
+        "Calibration", "Calibration", None, None
+    ]  # fmt: skip
+    assert {record.attributes["hw.id"]: record.attributes["hw.name"] for record in devices} == {
+        FIRST: "Fake A", SECOND: "Fake B"
+    }  # fmt: skip
+
+    records = otlp.records_of("quant.checkpoint.taken")
+    in_use = [record.attributes["quant.checkpoint.gpu_memory"] for record in records]
+    assert in_use == [11 * GIB, 11 * GIB, 13 * GIB, 13 * GIB]
+    for device, used, limit, peak in ((FIRST, 12, 80, 30), (SECOND, 1, 40, 1)):
+        in_step = dict.fromkeys(("quant.step.kind", "quant.step.name"), "Calibration")
+        for metric, labels, value in (
+            ("hw.gpu.memory.usage", {}, used),
+            ("hw.gpu.memory.limit", {}, limit),
+            ("quant.step.gpu.memory.peak", in_step, peak),
+        ):
+            assert otlp.point(metric, **labels, hw__id=device).value == value * GIB
+    is_gpu = {"hw.type": "gpu"}
+    for metric, labels, value in (
+        ("hw.gpu.utilization", {}, 0.97), ("hw.power", is_gpu, 612.4), ("hw.temperature", is_gpu, 71),
+        ("quant.run.gpu.clock", {}, 1_755_000_000), ("quant.run.gpu.memory_clock", {}, 2_619_000_000),
+    ):  # fmt: skip
+        (point,) = otlp.latest_points(metric)
+        assert (point.attributes, point.value) == ({"hw.id": FIRST, **labels}, value)
+    (impaired,) = otlp.records_of("quant.device.impaired")
+    assert impaired.body == f"GPU 0 ({FIRST}): slowed down by heat (by hardware)"
+    assert impaired.attributes["quant.gpu.device.slowed_by"] == ("heat (by hardware)",)
+    ours = otlp.point("quant.run.gpu.process_memory.usage", hw__id=FIRST)
+    assert ours.value == 3 * GIB
+
+    text = (workshop.folder / "profile.yaml").read_text()
+    profile = yaml.safe_load(text)
+    in_file = [record["gpu_memory_mb"] for record in profile["memory_usage"]]
+    assert in_file == [11 * 1024.0, 11 * 1024.0, 13 * 1024.0, 13 * 1024.0]
+    assert profile["peak_gpu_memory_mb"] == 31 * 1024.0
+    assert re.findall("# peak_gpu_memory_mb: ([0-9.]+)", text) == [f"{31 * 1024:.2f}"]
+
+
+UNTOUCHED = """
+import json, torch
+from otel_quant.capture.probes.gpu import with_torch_memory
+from otel_quant.schema.records import GpuReading
+reading = (GpuReading(0, "GPU-aa", None, 1),)
+same = with_torch_memory(reading, "cuda") == reading
+print(json.dumps([same, torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork()]))
+"""
+
+
+def test_the_real_torch_is_left_alone_until_it_starts_cuda(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    assert run_script(tmp_path, UNTOUCHED)[0] == "[true, false, false]\n"
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="the fake driver would hide the GPU")
+def test_the_hardware_page_lists_what_was_seen_and_what_was_not_run(tmp_path: Path) -> None:
+    gpu, part = FakeGpu(uuid="GPU-a", used=1 << 30, util=50), FakeMig(uuid="MIG-b", used=1 << 29)
+    for name in ("whole", "parted"):
+        (tmp_path / name).mkdir()
+    whole = FakeNvml(tmp_path / "whole", [gpu])
+    parted = FakeNvml(tmp_path / "parted", [FakeGpu(uuid="GPU-a", mig=1), part])
+    found = {}
+    for driver in (whole, parted):
+        done = run(
+            [sys.executable, Path(__file__).parents[3] / "scripts" / "gpu_check.py", "--here", "--out", "page.md"],
+            tmp_path, {**clean_environment(), **driver.env},
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        page = (tmp_path / "page.md").read_text()
+        assert done.stdout == f"{page}\n"
+        for line in page.splitlines()[6:]:
+            what, seen, verdict = line.strip("| ").split(" | ")
+            found.setdefault(what, []).append((seen, verdict))
+    assert found.pop("CPU time of a sample")[0][1] == "as expected"
+    metrics = found.pop("metrics of GPUs")
+    assert metrics == [
+        ("hw.gpu.memory.limit 8.58993e+10, hw.gpu.memory.usage 1.07374e+09, hw.gpu.utilization 0.5", "as expected"),
+        ("hw.gpu.memory.limit 8.58993e+10, hw.gpu.memory.usage 5.36871e+08", "as expected"),
+    ]  # fmt: skip
+    assert found.pop("devices that the probe reads") == [
+        ("0: Fake GPU, 1,024 of 81,920 MiB", "as expected"),
+        ("0: Fake GPU, 512 of 81,920 MiB", "as expected"),
+    ]
+    assert found.pop("MIG devices") == [("none here", "not run")]
+    assert found.pop("MIG device MIG-b") == [("Fake GPU, 512 of 81,920 MiB", "as expected")]
+    lacked = {
+        what: {seen for seen, verdict in rows if verdict == "not run"}
+        for what, rows in found.items()
+    }
+    torch = {"torch sees no CUDA device"}
+    assert lacked == {
+        "the probe and nvidia-smi": {"nvidia-smi is not installed"},
+        "1 GiB kept in a step, and torch's allocator": torch,
+        "2 GiB allocated and freed within a step": torch,
+        "a child process on the same device": torch,
+        "`inference` of torch models": torch,
+        "`inference` and `bench` of ONNX models": {"onnxruntime is not onnxruntime-gpu"},
+    }

@@ -41,16 +41,17 @@ OLDEST = (
     "pytest>=9",
 )
 """The lower ends of the ranges that the library asks for."""
-LINT = (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",))
+RUFF = (("check", "."), ("format", "--check", "."))
 TWO = ("-n", "2", "--no-loadscope-reorder")
 """tests/fixtures/selection.py defines which tests stay together and which begin first."""
 THREE = ("-n", "3", "--no-loadscope-reorder")
+FOUR = ("-n", "4", "--no-loadscope-reorder")
 """On two cores: a third of the tests' time is waiting, for a server, a network or a timeout."""
 ALONE = "tests/integration/promises"
 """The folder of all tests that none runs beside: to collect the others of the integration tests takes 12 s."""
-ALIKE = ("cost", "project", "recordings/comparison", "recordings/runs", "stack", "views")
-"""Folders of unit tests that the other Pythons leave out: of documents, figures and statistics, whose
-code uses nothing that differs between the versions. That it loads there is tested beside them."""
+ALIKE = ("cost", "project", "recordings", "stack", "views")
+"""Folders of unit tests that the other Pythons leave out: of files, documents, figures and statistics,
+whose code uses nothing that differs between the versions. That it loads there is tested beside them."""
 OPTIONS = ("--fast", "--lint", "--servers", "--slow")
 
 Stage = tuple[str, Callable[[], int]]
@@ -77,16 +78,24 @@ def main(arguments: list[str]) -> int:
 
 
 def _stages(programs: Path, asked: set[str], slow: list[str], stack: ExitStack) -> Iterator[Stage]:
+    builder = None
+    unit_tests = pytest_command(programs, *THREE, *slow, "tests/unit")
     if "--lint" in asked:
-        yield "lint", lambda: _lint(programs)
-    builder = _start_builder(programs, stack) if "--servers" in asked else None
-    yield "unit tests", lambda: _pytest(programs, *THREE, *slow, "tests/unit")
+        yield "ruff", lambda: _ruff(programs)
+    if "--servers" in asked:
+        builder = _start_builder(programs, stack)
+    if "--lint" in asked:
+        mypy: Command = {"args": [programs / "mypy"], "cwd": ROOT}
+        commands = {"mypy": lambda: mypy, "unit tests": lambda: unit_tests}
+        yield ", ".join(commands), lambda: _side_by_side(commands)
+    else:
+        yield "unit tests", lambda: subprocess.run(**unit_tests).returncode
     yield from _other_versions(slow)
     is_built = not _build(programs, "--check")
     folders = ("tests/integration", "tests/stack") if is_built else ("tests/integration",)
     yield (
         " and ".join(folders),
-        lambda: _pytest(programs, *THREE, "-m", "not alone", *slow, *folders),
+        lambda: _pytest(programs, *FOUR, "-m", "not alone", *slow, *folders),
     )
     if builder is not None:
         yield "waiting for the servers", builder.wait
@@ -105,7 +114,7 @@ def _stages(programs: Path, asked: set[str], slow: list[str], stack: ExitStack) 
         if shutil.which(tool) is None:
             yield f"{tool}: left out, none on PATH", lambda: 0
     if builder is not None and not is_built:
-        yield "tests/stack", lambda: _pytest(programs, *THREE, *slow, "tests/stack")
+        yield "tests/stack", lambda: _pytest(programs, *FOUR, *slow, "tests/stack")
     elif not is_built:
         command = shlex.join(os.path.relpath(path) for path in (programs / "python", BUILD))
         print(
@@ -139,8 +148,8 @@ def _cpu() -> float:
     return used.children_user + used.children_system
 
 
-def _lint(programs: Path) -> int:
-    codes = (subprocess.run([programs / tool, *rest], cwd=ROOT).returncode for tool, *rest in LINT)
+def _ruff(programs: Path) -> int:
+    codes = (subprocess.run([programs / "ruff", *rest], cwd=ROOT).returncode for rest in RUFF)
     return next(filter(None, codes), 0)
 
 

@@ -49,7 +49,7 @@ def measured(models: Sequence[str], names: Sequence[str], samples: Sequence[int]
                 probed, torch = probe(model, method, SAMPLES)
                 for count in samples:
                     found = estimate(model, method, count)
-                    real, _ = probe(model, method, count)
+                    real = probed if count == SAMPLES else probe(model, method, count)[0]
                     errors.append(found.peak / real - 1)
                     after_probe = extrapolated(found, few, probed, torch).peak / real - 1
                     rows.append(

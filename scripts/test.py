@@ -49,7 +49,7 @@ FOUR = ("-n", "4", "--no-loadscope-reorder")
 """On two cores: a third of the tests' time is waiting, for a server, a network or a timeout."""
 ALONE = "tests/integration/promises"
 """The folder of all tests that none runs beside: to collect the others of the integration tests takes 12 s."""
-ALIKE = ("cost", "project", "recordings", "stack", "views")
+ALIKE = ("cost", "export/quark_yaml", "inference", "project", "recordings", "stack", "views")
 """Folders of unit tests that the other Pythons leave out: of files, documents, figures and statistics,
 whose code uses nothing that differs between the versions. That it loads there is tested beside them."""
 OPTIONS = ("--fast", "--lint", "--servers", "--slow")

@@ -164,7 +164,6 @@ def test_missing_servers_are_built_only_on_request(
 @pytest.mark.parametrize(
     ("arguments", "failing", "ran"),
     [
-        (["--lint"], "check .", ["ruff check ."]),
         (["--lint"], "mypy", ["ruff check .", "ruff format --check .", "mypy", UNIT]),
         ([], "tests/unit", EVERYTHING[:1]),
         ([], "tests/oldest", EVERYTHING[:2]),

@@ -45,11 +45,12 @@ RUFF = (("check", "."), ("format", "--check", "."))
 TWO = ("-n", "2", "--no-loadscope-reorder")
 """tests/fixtures/selection.py defines which tests stay together and which begin first."""
 THREE = ("-n", "3", "--no-loadscope-reorder")
+"""The unit tests, on two cores: part of their time is waiting, for a process or a timeout."""
 FOUR = ("-n", "4", "--no-loadscope-reorder")
-"""On two cores: a third of the tests' time is waiting, for a server, a network or a timeout."""
+"""The integration tests, which wait more, for servers and networks too: 94 % of two cores is used."""
 ALONE = "tests/integration/promises"
 """The folder of all tests that none runs beside: to collect the others of the integration tests takes 12 s."""
-ALIKE = ("cost", "export/quark_yaml", "inference", "project", "recordings", "stack", "views")
+ALIKE = ("cost", "project", "recordings", "stack", "views")
 """Folders of unit tests that the other Pythons leave out: of files, documents, figures and statistics,
 whose code uses nothing that differs between the versions. That it loads there is tested beside them."""
 OPTIONS = ("--fast", "--lint", "--servers", "--slow")

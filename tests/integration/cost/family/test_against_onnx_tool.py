@@ -108,7 +108,7 @@ def test_totals_of_the_family_equal_onnx_tools_and_exist_where_it_aborts(
     if name not in GIVES_UP:
         assert ours(case.path, case.given) == totals(tool_graph(case.path, case.feeds))
         return
-    with pytest.raises((AssertionError, NotImplementedError, ValueError)):
+    with pytest.raises(AssertionError if name == "decoder" else (NotImplementedError, ValueError)):
         tool_graph(case.path, case.feeds)
     assert analyze(case.path, rules="onnx_tool", inputs=case.given).uncosted_ops == {}
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fixtures.programs import reader, run_script, steps_in
+from tests.fixtures.programs import WITHOUT_TORCHAO, reader, run_script, steps_in
 from tests.integration.quark.float_models import write_conv
 
 pytestmark = pytest.mark.quark
@@ -97,7 +97,7 @@ STEPS = [
 
 
 def run(folder: Path, script: str, **environ: str) -> str:
-    out, _ = run_script(folder, script, QUARK_PROFILING="1", **environ)
+    out, _ = run_script(folder, WITHOUT_TORCHAO + script, QUARK_PROFILING="1", **environ)
     return out.splitlines()[0]
 
 
@@ -236,7 +236,7 @@ class OfQuark:
 @pytest.fixture(scope="module")
 def quarks(tmp_path_factory: pytest.TempPathFactory) -> OfQuark:
     folder = tmp_path_factory.mktemp("quarks")
-    script = SCRIPT.format(profiler=QUARKS, output="quarks.yaml") + DESCRIBE
+    script = WITHOUT_TORCHAO + SCRIPT.format(profiler=QUARKS, output="quarks.yaml") + DESCRIBE
     first, last = run_script(folder, script, QUARK_PROFILING="1")[0].splitlines()
     return OfQuark(folder / "quarks.yaml", first, json.loads(last))
 
@@ -427,7 +427,8 @@ def switched_off(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     script = SCRIPT.format(profiler=QUARKS, output="quarks.yaml")
     script = script.replace('return None if context.step_name == "Start" else 3', "os._exit(1)")
     script = script[: script.index("assert profiler.enabled")]
-    run_script(folder, INSTRUMENT + CACHES + script, OTEL_QUANT_PROFILE="ours.yaml")
+    script = WITHOUT_TORCHAO + INSTRUMENT + CACHES + script
+    run_script(folder, script, OTEL_QUANT_PROFILE="ours.yaml")
     return read(folder / "ours.yaml")
 
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import no_other_models  # noqa: F401  # before Quark
+import quick_import  # noqa: F401  # before Quark
 import torch
 from onnx_all import Reader
 from quark.onnx import (

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import quick_import  # noqa: F401  # before Quark
 from onnxruntime.quantization.calibrate import CalibrationDataReader
 from quark.onnx import (
     AdaRoundConfig,

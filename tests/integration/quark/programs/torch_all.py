@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import no_other_models  # noqa: F401  # before Quark
+import quick_import  # noqa: F401  # before Quark
 import torch
 from quark.torch import ModelQuantizer, export_onnx, export_safetensors
 from quark.torch.quantization.config.config import (

@@ -26,8 +26,8 @@ from typing import IO, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from scripts import interpreters, tested_libraries
-from scripts.workspace import ROOT, Command, environment, pytest_command
+from scripts import debian, interpreters, tested_libraries
+from scripts.workspace import CCACHE, ROOT, Command, environment, pytest_command
 
 BUILD = ROOT / "scripts" / "servers" / "build.py"
 OLDEST = (
@@ -216,4 +216,6 @@ def _step_back() -> None:
 
 
 if __name__ == "__main__":
+    if not CCACHE.exists():
+        debian.install("ccache")  # without it Quark's operators are compiled anew: a minute
     sys.exit(main(sys.argv[1:]))

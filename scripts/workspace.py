@@ -19,6 +19,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "scripts" / "constraints.txt"
 MAIN = ".venv"
+CCACHE = Path("/usr/lib/ccache")
+"""Where Debian's ccache has a compiler of each name, which looks first whether it has compiled that before."""
 _OLDEST_PYTHON = (3, 11)
 
 Command = dict[str, Any]
@@ -61,7 +63,7 @@ def environment(
 def pytest_command(programs: Path, *arguments: str) -> Command:
     """Returns what `subprocess` needs to run pytest with the programs of an environment."""
     env = os.environ | {
-        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PATH": os.pathsep.join((str(programs), str(CCACHE), os.environ.get("PATH", ""))),
         "PYTHONUNBUFFERED": "1",
         # Containers often forbid Python to keep compiled modules; each process that imports
         # Quark would then compile thousands of them anew, which takes longer than the tests.
@@ -70,6 +72,10 @@ def pytest_command(programs: Path, *arguments: str) -> Command:
         # left its lock. By default all environments of a user share one folder, and each
         # would compile again what another has compiled and may be loading.
         "TORCH_EXTENSIONS_DIR": str(programs.parent / "torch_extensions"),
+        # What another checkout has compiled is taken from there: a minute of CPU time.
+        "CCACHE_DIR": str(Path.home() / ".cache" / "otel-quant" / "ccache"),
+        "CCACHE_BASEDIR": "/",
+        "CCACHE_NOHASHDIR": "1",
         # Threads of OpenMP use a core each while they wait for each other: where more processes
         # than cores run, a program of Quark takes half the CPU time without a second thread.
         "OMP_NUM_THREADS": "1",

@@ -15,7 +15,7 @@ from otel_quant.cost.graph import runtime_here
 from tests.fixtures.onnx_builder import floats, model_of_text
 from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Workshop, reader
+from tests.fixtures.programs import WITHOUT_TORCHAO, Workshop, reader
 
 FLOAT = """
     <ir_version: 8, opset_import: ["" : 17]>
@@ -147,7 +147,7 @@ def test_open_lengths_of_a_model_are_taken_from_the_samples(
     library: str, more: str, tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
     """Also for a format that is not calibrated, as BF16 is not."""
-    script = reader(4, 3, 16, 16) + STATIC.replace("LIBRARY", library) + more
+    script = WITHOUT_TORCHAO + reader(4, 3, 16, 16) + STATIC.replace("LIBRARY", library) + more
     quantize(tmp_path, otlp, "int8.onnx", model=DYNAMIC, script=script)
 
     names = ("int8.onnx", "bf16.onnx") if more else ("int8.onnx",)

@@ -147,13 +147,8 @@ with otel_quant.run() as run, otel_quant.step("a"):
         (LOST.format(path="/proc/none/p.yaml"), {}, "ok"),
         (OPEN, {}, "open"),
     ],
-    ids=[
-        "a lost file",
-        "a lost strict file",
-        "a file that cannot be written",
-        "a run that goes on",
-    ],
-)
+    ids=["a lost file", "a lost strict file", "a file that cannot be written", "a run that goes on"],
+)  # fmt: skip
 def test_a_run_prints_its_table_without_a_file(
     tmp_path: Path, script: str, environ: dict[str, str], status: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ def test_quantization_leaves_no_operator_uncosted_and_the_contractions_unchanged
     preset: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # Quark writes reports into the current folder
+    monkeypatch.setitem(sys.modules, "torchao", None)  # Quark would load it: 2 s of CPU time
     from quark.onnx import ModelQuantizer
     from quark.onnx.quantization.config import Config, get_default_config
 
@@ -109,6 +111,7 @@ def test_quark_finds_the_same_layer_largest_with_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # Quark writes reports into the current folder
+    monkeypatch.setitem(sys.modules, "torchao", None)  # Quark would load it: 2 s of CPU time
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType
     from quark.onnx import quantize_static
     from quark.onnx.algorithm.finetuning import fast_finetune, torch_utils

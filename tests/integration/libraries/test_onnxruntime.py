@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -117,9 +118,17 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
 """What is known of the steps of some of them."""
 
 
-def test_every_quantization_method_reports_its_steps(program: Program, otlp: OtlpReceiver) -> None:
-    program("ort.py")
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    """The program, which has run."""
+    made = Program(tmp_path_factory.mktemp("ort"), OtlpReceiver().start())
+    made("ort.py")
+    yield made
+    made.otlp.stop()
 
+
+def test_every_quantization_method_reports_its_steps(ran: Program) -> None:
+    otlp = ran.otlp
     root, workers_run = otlp.spans_named("quantization")
     ways = [span for span in otlp.children(root) if span.name != "model cost"]
     assert [(way.name, [step.name for step in otlp.children(way)]) for way in ways] == [
@@ -174,12 +183,9 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     assert roles == ["float", "quantized"] * len(COSTED)
 
 
-def test_errors_of_tensors_and_weights_are_recorded_as_they_are_returned(
-    program: Program, otlp: OtlpReceiver
-) -> None:
-    program("ort.py")
-
-    activations, weights, own = json.loads((program.cwd / "errors.json").read_text())
+def test_errors_of_tensors_and_weights_are_recorded_as_they_are_returned(ran: Program) -> None:
+    otlp = ran.otlp
+    activations, weights, own = json.loads((ran.cwd / "errors.json").read_text())
     expected = [
         *(
             (tensor, name, errors[name])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fixtures.otlp_receiver import OtlpReceiver
-from tests.fixtures.programs import Workshop, reader
+from tests.fixtures.programs import WITHOUT_TORCHAO, Workshop, reader
 
 ELEMENT = "unspoken"
 
@@ -80,7 +80,7 @@ def sent_by(
     link.symlink_to(folder)
     finished = (
         Workshop(link)
-        .script(reader(1, 3, 16, 16) + source)
+        .script(WITHOUT_TORCHAO + reader(1, 3, 16, 16) + source)
         .run(
             {
                 **otlp.environment("http/protobuf"),

@@ -312,38 +312,35 @@ def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
 
 
 def test_many_runs_that_start_at_once_lose_no_file(tmp_path: Path) -> None:
-    for round_ in range(15):
-        folder = tmp_path / str(round_)
+    folders = [tmp_path / str(number) for number in range(15)]
+    for folder in folders:
         folder.mkdir()
         (folder / "p.yaml").write_text("old\n")
-        starting, go = os.pipe()
-        ending, end = os.pipe()
-        written, writing = os.pipe()
+    gates = [os.pipe() for _ in (*folders, "the end")]
+    written, writing = os.pipe()
 
-        def run(
-            folder: Path = folder,
-            ours: tuple[int, int, int] = (starting, writing, ending),
-            parents: tuple[int, int] = (go, end),
-        ) -> None:
-            starting, writing, ending = ours
-            for descriptor in parents:
-                os.close(descriptor)
-            os.read(starting, 1)  # returns when the parent closes its end
+    def run() -> None:
+        for _, shut in gates:
+            os.close(shut)
+        for folder, (gate, _) in zip(folders, gates, strict=False):
+            os.read(gate, 1)  # returns when the parent closes its end
             file = create(folder / "p.yaml", f"run {os.getpid()}\n")
             file.append(f"at {file.path.name}\n")
             os.write(writing, b".")
-            os.read(ending, 1)  # the same: all of them live at once
+        os.read(gates[-1][0], 1)  # until then, and from gate to gate, all of them live at once
 
-        pids = [child(run) for _ in range(6)]
-        for descriptor in (starting, writing, ending, go):
-            os.close(descriptor)
+    pids = [child(run) for _ in range(6)]
+    for _, shut in gates[:-1]:
+        os.close(shut)
         for _ in pids:
             assert select.select([written], [], [], 60)[0]
             os.read(written, 1)
-        os.close(written)
-        os.close(end)
-        assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids] == [0] * len(pids)
+    os.close(gates[-1][1])
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids] == [0] * len(pids)
+    for descriptor in (written, writing, *(gate for gate, _ in gates)):
+        os.close(descriptor)
 
+    for folder in folders:
         found = names(folder)
         kept = [text for name, text in found.items() if name == "p.1.yaml"]
         runs = {name: text for name, text in found.items() if name != "p.1.yaml"}

@@ -34,8 +34,6 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CONFIGS = ROOT / "collector"
 START_SECONDS = 120
-UNLIMITED = {"GOGC": "400", "GOMAXPROCS": "1"}
-"""A server that may have any memory frees it seldom, with one thread: a quarter less of its CPU time."""
 PATIENCE = 600
 """Seconds that a quantization may take on a machine that is busy with something else."""
 
@@ -115,7 +113,7 @@ class Server:
         command = self.group.within(self.command) if self.group else self.command
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, env={**os.environ, **({} if self.group else UNLIMITED), **self.environment},
+                command, env={**os.environ, **self.environment},
                 stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         eventually(self.is_ready, f"{self.command[0]} ({self.log})", START_SECONDS)
@@ -168,11 +166,10 @@ def configured(name: str, folder: Path, places: Mapping[str, str]) -> Path:
     return config
 
 
-def prometheus(binary: str, folder: Path, ports: Backends, alerts: bool = True) -> Server:
-    """Returns a Prometheus that looks at all every second; at rules for alerts only if asked to."""
+def prometheus(binary: str, folder: Path, ports: Backends) -> Server:
     rules = folder / "rules.yaml"
     committed = (ROOT / "grafana" / "alerts" / "quant.yaml").read_text()
-    rules.write_text(re.sub(r"interval: \S+", "interval: 1s", committed) if alerts else committed)
+    rules.write_text(re.sub(r"interval: \S+", "interval: 1s", committed))
     # The other servers are under other names and ports here.
     others = {"otelcol": 8888, "tempo": 3200, "loki": 3100, "alertmanager": 9093}
     places = {

@@ -78,7 +78,7 @@ def start(
 def stores(binaries: dict[str, str], tmp_path: Path, ports: Backends) -> Iterator[list[Server]]:
     """Yields Prometheus and Loki, not started."""
     made = [
-        prometheus(binaries["prometheus"], tmp_path, ports, alerts=False),
+        prometheus(binaries["prometheus"], tmp_path, ports),
         loki(binaries["loki"], tmp_path, ports),
     ]
     yield made

@@ -174,7 +174,7 @@ def stores(
     instead = OtlpReceiver(grpc_port=ports.tempo_otlp)
     made = collector(binaries["otelcol-quant"], folder, CONFIGS / "config.yaml", ports)
     servers = [
-        prometheus(binaries["prometheus"], folder, ports, alerts=limited or webhook is not None),
+        prometheus(binaries["prometheus"], folder, ports),
         loki(binaries["loki"], folder, ports),
         made.server,
     ]

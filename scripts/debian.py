@@ -8,7 +8,10 @@ import subprocess
 
 
 def install(*packages: str) -> str:
-    """Has apt-get install packages, as root or by a sudo that asks nothing; returns what kept it from that, or nothing."""
+    """Has apt-get install packages, as root or with a sudo that asks for no password.
+
+    Returns the reason if it could not; an empty text if it did.
+    """
     as_root = () if os.geteuid() == 0 else ("sudo", "-n")
     if not all(map(shutil.which, (*as_root[:1], "apt-get"))):
         return "there is no apt-get or no sudo"

@@ -74,6 +74,8 @@ def main(arguments: list[str]) -> int:
     if chosen or "--fast" in asked:
         code = _build(programs) if "--servers" in asked else 0
         return code or _pytest(programs, *slow, *(chosen or [*THREE, "tests/unit"]))
+    if not CCACHE.exists():
+        debian.install("ccache")  # without it Quark's operators are compiled anew: a minute
     with ExitStack() as stack:
         return _in_turn(_stages(programs, asked, slow, stack), took)
 
@@ -216,6 +218,4 @@ def _step_back() -> None:
 
 
 if __name__ == "__main__":
-    if not CCACHE.exists():
-        debian.install("ccache")  # without it Quark's operators are compiled anew: a minute
     sys.exit(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from otel_quant.capture.instruments.hooks import libraries
-from scripts import interpreters
+from scripts import debian, interpreters
 from scripts.test import ALIKE
 from scripts.tested_libraries import TESTED, note, outcome_of
 
@@ -68,6 +68,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTests:
             programs(tmp_path / version, f"{version}: ", built, failing)
         monkeypatch.setattr(command, "environment", lambda *_, python="", **__: tmp_path / python)
         monkeypatch.setattr(interpreters, "find", pythons.get)
+        monkeypatch.setattr(debian, "install", lambda *_: "")
         code = command.main(list(arguments))
         said = log.read_text().replace("-m pytest -q --durations=8 ", "")
         said = said.replace(f"{UNIT}\nmypy\n", f"mypy\n{UNIT}\n")  # they run side by side

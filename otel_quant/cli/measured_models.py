@@ -135,7 +135,7 @@ def measured(
     options: argparse.Namespace, measure: Callable[[], InferenceResult], name: str, top: int = 0
 ) -> InferenceResult:
     """Measures, prints the result, adds it to the recording that the options name, and sends it."""
-    from otel_quant.export.recording.event_file import MANIFEST
+    from otel_quant.format.event_file import MANIFEST
     from otel_quant.inference.torch_session import VariantsError
     from otel_quant.views.html import write_page
     from otel_quant.views.inference import result_text
@@ -186,7 +186,7 @@ def _send(result: InferenceResult, recording: Path | None, name: str) -> None:
         return
     with FAULTS.kept_in("sending of an inference"):
         # Only now: loading the SDK takes a quarter of a second.
-        from otel_quant.recordings.send import NotSentError, send_inference
+        from otel_quant.sending.send import NotSentError, send_inference
         from otel_quant.views.html import write_page
 
         try:

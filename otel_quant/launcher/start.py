@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 ON_PYTHONPATH: Final = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "capture", "importlib_bootstrap"
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "program", "importlib_bootstrap"
 )
 """The folder whose sitecustomize instruments a Python program."""
 
@@ -50,7 +50,7 @@ _NOT_FOUND: Final = (2, 127)
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 
 _NOTES: Final = ".pythons"
-"""As in otel_quant/capture/importlib_bootstrap/sitecustomize.py, which can import nothing of ours."""
+"""As in otel_quant/program/importlib_bootstrap/sitecustomize.py, which can import nothing of ours."""
 
 _START_LASTS: Final = 0.1
 """Seconds that the program is left alone at most; a Python starts in a fifth of that."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from otel_quant.schema import semconv
-from otel_quant.schema.records import (
+from otel_quant.schema.code_lines import Node, Place
+from otel_quant.schema.readings import (
     AttributeValue,
     CostedModel,
     Counts,
@@ -24,7 +25,6 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
-from otel_quant.schema.stacks import Place, Stacks
 
 EventKind = Literal[
     "run.started", "step.started", "progress.expected", "step.ended", "checkpoint", "layer.measured", "models.costed",
@@ -86,7 +86,8 @@ class Event:
     reading: Reading | None = None  # What was read
     baseline: Reading | None = None  # The run's first reading; what only rises is relative to it
     peaks: Peaks | None = None  # Highest figures of the step, or of the run so far
-    stacks: Stacks | None = None  # The stacks of the run so far
+    # The stacks of the run so far, a tree by the index of each step; the sampler may add to them
+    stacks: Mapping[int, Node] | None = None
     lines: Mapping[int, Place] = field(default_factory=dict)  # Where each step was last seen
 
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from otel_quant.recordings.reader import SeenStack
-from otel_quant.schema.stacks import Amounts, Place
+from otel_quant.schema.code_lines import Amounts, Place
 from otel_quant.views.stacks import collapsed, pprof, speedscope
 from tests.fixtures.browser import Open
 

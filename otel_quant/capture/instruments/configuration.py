@@ -19,7 +19,7 @@ from typing import Any, Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.hooks import ALL, Arguments, value_at
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue
+from otel_quant.schema.readings import AttributeValue
 
 _CLASS: Final = "class"
 

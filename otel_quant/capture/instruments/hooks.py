@@ -118,7 +118,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 # out frames of Python's import system, which they know by two words in the name of the file. So the code of a
 # wrapper names its file by way of a folder with that name, and a traceback still has a file that can be opened.
 _CAPTURE: Final = str(Path(__file__).parents[1])
-_BY_WAY: Final = str(Path(_CAPTURE, "importlib_bootstrap", ".."))
+_BY_WAY: Final = str(
+    Path(_CAPTURE).parent.joinpath("program", "importlib_bootstrap", "..", "..", "capture")
+)
 
 
 def uncounted(function: F) -> F:

@@ -18,9 +18,10 @@ from otel_quant.capture.recorder.attributes import (
     run_identity_of,
 )
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
-from otel_quant.capture.stacks import StackSampler
+from otel_quant.capture.stack_sampler import StackSampler
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import Place
 from otel_quant.schema.events import (
     Attributes,
     Event,
@@ -31,7 +32,7 @@ from otel_quant.schema.events import (
     run_ids_of,
 )
 from otel_quant.schema.figures import Resource
-from otel_quant.schema.records import (
+from otel_quant.schema.readings import (
     AttributeValue,
     CostedModel,
     Counts,
@@ -44,7 +45,6 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
-from otel_quant.schema.stacks import Place
 
 _MB: Final = 1_000_000
 
@@ -207,7 +207,7 @@ class EventMaker:
             reading=reading,
             baseline=self.baseline,
             peaks=peaks,
-            stacks=self.sampler.stacks if self.sampler is not None else None,
+            stacks=self.sampler.stacks.steps if self.sampler is not None else None,
             lines=lines or {},
         )
 
@@ -243,7 +243,7 @@ class EventMaker:
             latest_custom=self._latest,
             began_ns=period.start.time_ns,
             lasted_ns=reading.clock_ns - period.start.clock_ns,
-            stacks=self.sampler.stacks if self.sampler is not None else None,
+            stacks=self.sampler.stacks.steps if self.sampler is not None else None,
         )
 
     def run_ended(
@@ -265,7 +265,7 @@ class EventMaker:
         taken.began_ns = whole.start.time_ns
         taken.lasted_ns = reading.clock_ns - whole.start.clock_ns
         taken.peaks = peaks
-        taken.stacks = self.sampler.stacks if self.sampler is not None else None
+        taken.stacks = self.sampler.stacks.steps if self.sampler is not None else None
         return self._with_error(taken, error)
 
     # --- within -----------------------------------------------------------------------------

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.growth import Growth
 from otel_quant.capture.recorder.attributes import growth_of
+from otel_quant.diagnosis.growth import Growth
 from otel_quant.schema.events import Event, EventKind, Sink, method_of
 from otel_quant.schema.figures import Figure, Number, Resource
-from otel_quant.schema.records import (
+from otel_quant.schema.readings import (
     AttributeValue,
     Counts,
     Forecast,

@@ -28,7 +28,7 @@ from otel_quant.export.otel.spans import custom_value
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.events import Event, Sink, present
 from otel_quant.schema.figures import Metric, Number, Resource
-from otel_quant.schema.records import ALL_STEPS, UNITS, Forecast, Reading, RunInfo, StepInfo
+from otel_quant.schema.readings import ALL_STEPS, UNITS, Forecast, Reading, RunInfo, StepInfo
 from otel_quant.version import VERSION
 
 _Observe: TypeAlias = Callable[[CallbackOptions], Iterable[Observation]]

@@ -20,7 +20,7 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Attributes, Event, Sink, cost_of, present, run_ids_of
-from otel_quant.schema.records import AttributeValue, CostedModel, StepInfo
+from otel_quant.schema.readings import AttributeValue, CostedModel, StepInfo
 from otel_quant.version import VERSION
 
 

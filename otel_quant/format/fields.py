@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import FORMER
-from otel_quant.schema.stacks import Place
+from otel_quant.schema.code_lines import Place
 
 _END: Final = 1 << 63
 """Whole numbers are smaller: telemetry has 64 bits for each."""

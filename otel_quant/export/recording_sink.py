@@ -15,8 +15,9 @@ from typing import Any, Final
 from otel_quant.base.files import replace_whole
 from otel_quant.export.otel.service_name import resource_without_sdk
 from otel_quant.export.otel.spans import SpanIds, custom_value
-from otel_quant.export.recording.curve import CurveFile, LargestProcesses
-from otel_quant.export.recording.event_file import (
+from otel_quant.format import series
+from otel_quant.format.curve import CurveFile, LargestProcesses
+from otel_quant.format.event_file import (
     SCHEMA,
     EventFile,
     StateFile,
@@ -26,14 +27,15 @@ from otel_quant.export.recording.event_file import (
     curve_path,
     open_events,
     parent_pid,
+    stacks_as_lists,
     stacks_path,
     state_path,
 )
-from otel_quant.schema import semconv, series
+from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import Place
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import curve_levels, curve_totals
-from otel_quant.schema.records import UNITS, CostedModel, Count, Counts, Reading, RunInfo, StepInfo
-from otel_quant.schema.stacks import Place, to_lists
+from otel_quant.schema.readings import UNITS, CostedModel, Count, Counts, Reading, RunInfo, StepInfo
 
 _HEARTBEAT: Final = 30_000_000_000
 """Nanoseconds between two heartbeats."""
@@ -294,11 +296,11 @@ class RecordingSink(Sink):
 
     def _write_stacks(self, event: Event) -> None:
         stacks, process = event.stacks, self._process
-        if process is None or stacks is None or not stacks.steps:
+        if process is None or not stacks:
             return
         began = time.thread_time_ns()
         try:
-            found = {"schema": SCHEMA, "run": event.run.id, **to_lists(stacks)}
+            found = {"schema": SCHEMA, "run": event.run.id, **stacks_as_lists(stacks)}
             path = stacks_path(self.folder, process, event.run.id)
             replace_whole(path, as_json(found).encode())
         finally:  # a write that fails costs as much

@@ -24,17 +24,17 @@ from opentelemetry.trace import NonRecordingSpan
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.export.otel.automatic_providers import Providers, defaults_in
-from otel_quant.export.otel.inference import RunContext, names_of, report
 from otel_quant.export.otel.sdk_workarounds import objects_within
 from otel_quant.export.otel.service_name import made_name, of_this_process
 from otel_quant.inference.results import InferenceResult
-from otel_quant.recordings.identifiers import Identifiers, MadeIds
+from otel_quant.inference.telemetry import RunContext, names_of, report
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.replay import Replay, program_span
-from otel_quant.recordings.sdk_parts import Kept
 from otel_quant.schema import semconv
 from otel_quant.schema.settings import Settings
+from otel_quant.sending.identifiers import Identifiers, MadeIds
+from otel_quant.sending.replay import Replay, program_span
+from otel_quant.sending.sdk_parts import Kept
 
 _BATCH: Final = 512
 """Spans or log records of one request, as the SDK sends by default."""

@@ -94,7 +94,7 @@ def _record_failure() -> None:
 
 
 def _instrument_libraries() -> None:
-    from otel_quant.instrumentor import QuantInstrumentor
+    from otel_quant.program.instrumentor import QuantInstrumentor
 
     instrumentor = QuantInstrumentor()
     if not instrumentor.is_instrumented_by_opentelemetry:

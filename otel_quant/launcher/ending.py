@@ -23,7 +23,8 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.recorder.run_info import git_head, shown_command
 from otel_quant.export.otel.automatic_providers import defaults_in
-from otel_quant.export.recording.event_file import complete_manifest, create_manifest, processes_in
+from otel_quant.format import series
+from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
 from otel_quant.launcher.causes import (
     ENDS_WORKERS,
     Known,
@@ -39,12 +40,11 @@ from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observ
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.start import TRACEPARENT
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import Ending, RecordedStep, Recording, steps_in
+from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.summary import Limit
-from otel_quant.schema import semconv, series
+from otel_quant.schema import semconv
 from otel_quant.schema.units import duration_text
-from otel_quant.views.answer import forecast_of
 
 if TYPE_CHECKING:
     from otel_quant.launcher.program import Ended

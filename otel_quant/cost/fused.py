@@ -8,7 +8,7 @@ onnxruntime runs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from math import inf, nan
 from typing import Final, NamedTuple
@@ -88,6 +88,16 @@ def _is_complete(op: Operation) -> bool:
     return bool(op.outputs) and all(map(op.has, range(_OPERANDS.get(op.kind, 0))))
 
 
+class _Candidate(NamedTuple):
+    """An operator that may have a kernel on integers."""
+
+    op: Operation
+    rule: Fusion
+    held: list[Quantized]  # Its operands, as far as they are integers
+    found: Sequence[Quantized]  # What its results are quantized to
+    quantized: bool  # Whether all of them are
+
+
 class _Graph:
     """The operations of one graph, bodies left out: a kernel does not reach into a body.
 
@@ -136,7 +146,11 @@ class _Graph:
         self._wanted: dict[Value, Quantized] = {}
         self._held: dict[Value | None, Quantized] = {}
         self._foreign: set[Value] = set()  # Made by operators that dequantize as others do
-        self.fused: dict[Operation, Sequence[Quantized]] = {}
+        # Operations that have a kernel on integers, and the integers that it makes in place of results
+        self.fused: dict[Operation, list[Value]] = {}
+        self._moves: dict[
+            Value, Value
+        ] = {}  # Integers in place of a value that no node of the file makes
         self._clamped: dict[Value, Value] = {}
         self._only_quantizes: set[Operation] = set()
         self._at_rest: set[Value] = set()  # quantizations are moved before operators are left out
@@ -191,7 +205,7 @@ class _Graph:
         """What stands for another tensor with the same scale."""
         integers = Value(held.value.dtype, value.shape, name=value.name)
         dtype = self._dtype(integers, held.zero_point, self._reads(value))
-        return Quantized(integers, dtype, held.scale, held.zero_point, node=False)
+        return Quantized(integers, dtype, held.scale, held.zero_point)
 
     def kernels(self) -> dict[Operation, MemoryAccess]:
         """Returns what its operations read and make where it differs from the file."""
@@ -220,18 +234,22 @@ class _Graph:
             and value in self._kinds
             and self._kinds[value] not in DEQUANTIZES
         ):
-            self._wanted[value] = self._moved(wanted, value)  # Case 3
+            self._wanted[value] = moved = self._moved(wanted, value)  # Case 3
+            self._moves[value] = moved.value
 
     def _leave_out(self, op: Operation, wanted: Quantized) -> None:
         """Leaves out a Relu or Clip that the quantization behind it makes superfluous."""
-        value, is_alone = op.input(0), self._alone(op.input(0))
-        if wanted.node or (is_alone and self._kinds.get(value) in FUSIONS.keys() - CARRIES):
-            self._clamped[op.outputs[0]] = value
-            if is_alone:
-                self._wanted[value] = wanted
-                self._at_rest.add(value)
-        else:  # what is moved has no node that would take this one's place
-            self._only_quantizes.add(op)
+        value, result = op.input(0), op.outputs[0]
+        is_alone, is_moved = self._alone(value), result in self._moves
+        if is_moved and not (is_alone and self._kinds.get(value) in FUSIONS.keys() - CARRIES):
+            self._only_quantizes.add(op)  # no node would take this one's place
+            return
+        self._clamped[result] = value
+        if is_alone:
+            self._wanted[value] = wanted
+            self._at_rest.add(value)
+        if is_moved:
+            self._moves[value] = wanted.value
 
     def _look_ahead(self, op: Operation) -> None:
         result = op.outputs[0]
@@ -244,12 +262,11 @@ class _Graph:
                 self._twins[result] = source.value
         else:
             self._look_at(op)
-            wanted = self._wanted.get(result)
-            if wanted is not None and not wanted.node:  # Case 7
-                self._held.setdefault(result, wanted)
+            if result in self._moves:  # Case 7
+                self._held.setdefault(result, self._wanted[result])
 
     def _look_at(self, op: Operation) -> None:
-        """Case 6: notes the kernel of an operator, or why it has none."""
+        """Case 6: notes the kernel of an operator, or what is in the way of one."""
         precision, rule = operator_of(op.kind).precision, FUSIONS.get(op.kind)
         if precision.dequantizes or precision.rounds_to:
             self._foreign.add(op.outputs[0])
@@ -257,70 +274,60 @@ class _Graph:
             return
         operands = [op.inputs[i] for i in rule.operands(op)]
         held = [self._held[value] for value in operands if value in self._held]
-        found: Sequence[Quantized] | Obstacle | None
-        if rule.weight and (weights := self._weights(op)) is not None:
-            found = self._against_weights(op, weights)
-            if found is None:
-                self._by_weights[op] = weights.value
-                return
+        results = named_results(op)
+        found = [self._wanted[value] for value in results if value in self._wanted]
+        it = _Candidate(op, rule, held, found, quantized=len(found) == len(results))
+        weights = self._weights(op, rule)
+        if weights is not None:
+            obstacles = self._against_weights(op, weights)
         elif not self._foreign.isdisjoint(operands):
-            found = runtimes.FOREIGN
+            obstacles = iter([runtimes.FOREIGN])
         elif len(held) == len(operands):
-            found = self._kernel(op, rule, held)
+            obstacles = self._against_integers(it)
         else:  # of floats
             return
-        if isinstance(found, Obstacle):
-            self._obstacles[op] = found
-        else:
-            self.fused[op] = found
-
-    def _kernel(
-        self, op: Operation, rule: Fusion, held: list[Quantized]
-    ) -> Sequence[Quantized] | Obstacle:
-        """What a kernel on integers makes in place of results, or why there is none.
-
-        Case 1: it makes the results, as they are no numbers that could be quantized.
-        Case 2: the results are all quantized. It makes those integers.
-        Case 3: they need not be. It makes the results.
-        Case 4: they could be at once, with the scale of the operand. It makes such integers.
-        Case 5: they have to be.
-        """
-        results, value = named_results(op), op.outputs[0]
-        found = [self._wanted[each] for each in results if each in self._wanted]
-        quantized = len(found) == len(results)
-        obstacle = self._against_types(rule, held) or self._against_bias(op, rule, held, quantized)
+        obstacle = next(obstacles, None)
         if obstacle is not None:
-            return obstacle
-        if rule.result == "plain":  # Case 1
-            return []
-        if quantized:  # Case 2
-            return self._against_results(op, rule, held, found) or found
-        if rule.result == "either" and value not in self._quantizers:  # Case 3
-            clamped = runtimes.BEFORE_A_CLAMP if self._before_a_clamp(op) else None
-            return self._against_scales(op, held, quantized) or clamped or []
-        if rule.result == "equal" and self._carries_on(op, held[0]):  # Case 4
-            self._held[value] = moved = self._moved(held[0], value)
-            return [moved]
-        return runtimes.NOT_QUANTIZED  # Case 5
+            self._obstacles[op] = obstacle
+        elif weights is not None:
+            self._by_weights[op] = weights.value
+        elif rule.result == "equal" and not it.quantized:  # it can be at once
+            self._held[op.outputs[0]] = moved = self._moved(held[0], op.outputs[0])
+            self.fused[op] = [moved.value]
+        else:
+            self.fused[op] = [item.value for item in found]
 
-    def _against_types(self, rule: Fusion, held: Sequence[Quantized]) -> Obstacle | None:
-        """Why a kernel on integers does not take the types of its operands."""
-        dtype, *others = (item.dtype for item in held)
-        if dtype == dtypes.INT8 and not rule.signed and not self._runtime.arm:
-            return runtimes.SIGNED
-        beside = rule.types.get(dtype)
-        fits = beside is not None and beside.issuperset(others)
-        return None if fits else self._other_types(held)
+    def _against_integers(self, it: _Candidate) -> Iterator[Obstacle]:
+        """Yields what is in the way of a kernel on integers, which makes one of three things.
 
-    def _against_results(
-        self, op: Operation, rule: Fusion, held: list[Quantized], found: list[Quantized]
-    ) -> Obstacle | None:
-        """Why a kernel on integers does not make what its results are quantized to."""
-        if any(item.dtype != held[0].dtype for item in found):
-            return self._other_types([*held, *found])
-        if rule.result == "equal" and not all(map(held[0].equals, found)):
-            return runtimes.OTHER_SCALE
-        return self._against_scales(op, held, quantized=True) if rule.weight else None
+        Case 1: the integers of its results, if all are quantized.
+        Case 2: its results, if they need not be.
+        Case 3: integers with the scale of its operand, if they could be at once.
+        """
+        yield from self._against_types(it)
+        yield from self._against_bias(it)
+        if it.rule.result == "plain":
+            return
+        if it.quantized:  # Case 1
+            if any(item.dtype != it.held[0].dtype for item in it.found):
+                yield self._other_types([*it.held, *it.found])
+            if it.rule.result == "equal" and not all(map(it.held[0].equals, it.found)):
+                yield runtimes.OTHER_SCALE
+            if it.rule.weight:
+                yield from self._against_scales(it)
+        elif it.rule.result == "either" and it.op.outputs[0] not in self._quantizers:  # Case 2
+            yield from self._against_scales(it)
+            if self._before_a_clamp(it.op):
+                yield runtimes.BEFORE_A_CLAMP
+        elif it.rule.result != "equal" or not self._carries_on(it):  # else Case 3
+            yield runtimes.NOT_QUANTIZED
+
+    def _against_types(self, it: _Candidate) -> Iterator[Obstacle]:
+        dtype, *others = (item.dtype for item in it.held)
+        if dtype == dtypes.INT8 and not it.rule.signed and not self._runtime.arm:
+            yield runtimes.SIGNED
+        if dtype not in it.rule.types or not it.rule.types[dtype].issuperset(others):
+            yield self._other_types(it.held)
 
     def _other_types(self, items: Sequence[Quantized]) -> Obstacle:
         """The obstacle of operands and results that are not of the types that a kernel takes."""
@@ -331,23 +338,30 @@ class _Graph:
         names = " and ".join(map(dtypes.name_of, found))
         return Obstacle(f"its operands and result are {names}", runtimes.EIGHT_BITS)
 
-    def _against_scales(
-        self, op: Operation, held: list[Quantized], quantized: bool
-    ) -> Obstacle | None:
-        """Why the kernel on integers does not take the scales or zero points of a weight."""
-        is_gemm = op.kind == "Gemm"
-        spared = op.kind in self._rules.spared and (quantized or is_gemm)
-        needs_zeros = held if is_gemm else held[:1] * (held[0].dtype == dtypes.INT8)
+    def _against_bias(self, it: _Candidate) -> Iterator[Obstacle]:
+        if it.rule.bias is None or not it.op.has(it.rule.bias):
+            return
+        value = it.op.input(it.rule.bias)
+        bias = self._held.get(value)
+        dtype = value.dtype if bias is None else bias.dtype
+        if bias is None and it.quantized and self._rules.float_bias and value.constant:
+            return  # it is quantized when the model is loaded
+        if bias is None or dtype != dtypes.INT32:
+            yield Obstacle(f"the bias is {dtypes.name_of(dtype)}", "a bias of int32")
+        elif it.op.attributes.get("beta", 1.0) != 1.0:
+            yield runtimes.BETA
+        elif it.op.kind in self._rules.bias_scale and not runtimes.is_product(bias, *it.held):
+            yield runtimes.BIAS_SCALE
+
+    def _against_scales(self, it: _Candidate) -> Iterator[Obstacle]:
+        """Yields why the kernel on integers does not take the scales or zero points of a weight."""
+        is_gemm = it.op.kind == "Gemm"
+        spared = it.op.kind in self._rules.spared and (it.quantized or is_gemm)
+        needs_zeros = it.held if is_gemm else it.held[:1] * (it.held[0].dtype == dtypes.INT8)
         if any(item.zero_point is None for item in needs_zeros):
-            obstacle, spared = runtimes.NO_ZERO_POINT, spared and is_gemm
-        elif _has_other_scales(op, held[1], exactly=spared and not is_gemm):
-            obstacle = runtimes.OTHER_SCALES
-        else:
-            return None
-        if spared:
-            return obstacle
-        why = f"{obstacle.reason}, with which its kernel on integers fails"
-        return Obstacle(why, obstacle.remedy)
+            yield _spared(runtimes.NO_ZERO_POINT, spared=spared and is_gemm)
+        elif _has_other_scales(it.op, it.held[1], exactly=spared and not is_gemm):
+            yield _spared(runtimes.OTHER_SCALES, spared=spared)
 
     def _before_a_clamp(self, op: Operation) -> bool:
         """Whether a Relu or Clip alone reads a result, which one other reads in turn.
@@ -359,16 +373,17 @@ class _Graph:
         reader = self._readers[op.outputs[0]]
         return reader.kind in _CLAMPS and self._alone(reader.outputs[0])
 
-    def _weights(self, op: Operation) -> Quantized | None:
+    def _weights(self, op: Operation, rule: Fusion) -> Quantized | None:
         """The constant integers by which a contraction multiplies floats; None if it does not."""
-        first, weights = map(self._held.get, op.inputs[:2])
-        if weights is None or not weights.value.constant:
+        if not rule.weight:
             return None
-        by_words = op.kind in self._rules.by_weights and self._rules.words
-        return weights if first is None or (by_words and first.value.dtype in by_words) else None
+        first, weights = map(self._held.get, op.inputs[:2])
+        of_floats = first is None or first.value.dtype in self._rules.words.get(op.kind, ())
+        is_constant = weights is not None and weights.value.constant
+        return weights if of_floats and is_constant else None
 
-    def _against_weights(self, op: Operation, weights: Quantized) -> Obstacle | None:
-        """Why there is no kernel for floats by integers; None if there is.
+    def _against_weights(self, op: Operation, weights: Quantized) -> Iterator[Obstacle]:
+        """Yields what is in the way of a kernel for floats by integers.
 
         Case 1: the operator or the integers are of none of the types that have one.
         Case 2: others read the weights, too.
@@ -379,61 +394,38 @@ class _Graph:
         """
         rules, value, dtype = self._rules, op.input(1), weights.value.dtype
         if op.kind not in rules.by_weights:  # Case 1
-            return runtimes.NO_WEIGHT_KERNEL if dtype in BYTES else runtimes.NO_KERNEL
+            yield runtimes.NO_WEIGHT_KERNEL if dtype in BYTES else runtimes.NO_KERNEL
         if dtype not in rules.weights:
-            bits = "4" if rules.only_blocks else "2, 4 or 8"
             why = f"there is no kernel for floats by weights of {dtypes.name_of(dtype)}"
-            return Obstacle(why, f"weights of {bits} bits")
+            yield Obstacle(why, f"weights of {rules.bits} bits")
         is_own = self._alone(value) and self._edges[weights.value] == 1
         if not (is_own or rules.shared_weights):  # Case 2
-            return runtimes.WEIGHTS_SHARED
+            yield runtimes.WEIGHTS_SHARED
         shared = self._scalars[same(weights.scale)] > 1 and not rules.shared_weights
-        against = runtimes.against_scales(weights, rules, shared=shared)
-        if against is not None:  # Case 3
-            return against
-        if op.kind == "Gemm" and not runtimes.is_plain_gemm(op, weights.value):  # Case 4
-            return runtimes.NO_PLAIN_GEMM
+        yield from runtimes.against_scales(weights, rules, shared=shared)  # Case 3
+        if op.kind == "Gemm" and not runtimes.is_plain_gemm(op, weights.shape):  # Case 4
+            yield runtimes.NO_PLAIN_GEMM
         wanted = self._wanted.get(op.outputs[0])
-        if wanted is not None and wanted.value.dtype in rules.words:
-            return None
+        if wanted is not None and wanted.value.dtype in rules.words.get(op.kind, ()):
+            return
         if wanted is not None or op.outputs[0] in self._quantizers:  # Case 5
-            return runtimes.RESULT_QUANTIZED
-        return runtimes.CLAMPED_FLOATS if self._before_a_clamp(op) else None  # Case 6
+            yield runtimes.RESULT_QUANTIZED
+        if self._before_a_clamp(op):  # Case 6
+            yield runtimes.CLAMPED_FLOATS
 
-    def _against_bias(
-        self, op: Operation, rule: Fusion, held: Sequence[Quantized], quantized: bool
-    ) -> Obstacle | None:
-        """Why a kernel on integers does not take the bias."""
-        if rule.bias is None or not op.has(rule.bias):
-            return None
-        value = op.input(rule.bias)
-        bias = self._held.get(value)
-        if bias is None and quantized and self._rules.float_bias and value.constant:
-            return None  # it is quantized when the model is loaded
-        dtype = value.dtype if bias is None else bias.dtype
-        if bias is None or dtype != dtypes.INT32:
-            return Obstacle(f"the bias is {dtypes.name_of(dtype)}", "a bias of int32")
-        if op.attributes.get("beta", 1.0) != 1.0:
-            return runtimes.BETA
-        wants_product = op.kind in self._rules.bias_scale
-        if wants_product and not runtimes.is_product(bias, *held):
-            return runtimes.BIAS_SCALE
-        return None
-
-    def _carries_on(self, op: Operation, held: Quantized) -> bool:
+    def _carries_on(self, it: _Candidate) -> bool:
         """Whether a result that is not quantized, but keeps its operand's scale, could be at once."""
         return (
-            op.kind in CARRIES
-            and len(named_results(op)) == 1
-            and held.even
-            and held.zero_point is not None
-            and op.outputs[0] not in self._floats
+            it.op.kind in CARRIES
+            and len(named_results(it.op)) == 1
+            and it.held[0].even
+            and it.held[0].zero_point is not None
+            and it.op.outputs[0] not in self._floats
         )
 
     def _accesses(self) -> dict[Operation, MemoryAccess]:
         """What operations read and make, once it is known who still needs floats."""
-        made = {item.value for items in self.fused.values() for item in items}
-        made |= self._twins.keys() | self._clamped.keys()
+        made = {*chain.from_iterable(self.fused.values()), *self._twins, *self._clamped}
         # Their results are made by others, or by none.
         gone = {op for op in self._ops if op.kind in QUANTIZES | _CLAMPS and op.outputs[0] in made}
         reads = {op: self._read_by(op) for op in self._ops if op not in gone}
@@ -474,10 +466,8 @@ class _Graph:
         if op.kind in QUANTIZES or op in self._by_weights:
             return op.outputs
         if op in self.fused:
-            integers = [item.value for item in self.fused[op]]
-            return [*integers, *needed] if integers else op.outputs
-        wanted = [self._wanted[value] for value in op.outputs if value in self._wanted]
-        moved = [item.value for item in wanted if not item.node]
+            return [*self.fused[op], *needed] if self.fused[op] else op.outputs
+        moved = [self._moves[value] for value in op.outputs if value in self._moves]
         floats_made = needed if op in self._only_quantizes else op.outputs
         return [*floats_made, *moved] if moved else None
 
@@ -496,6 +486,14 @@ def _twins(ops: Sequence[Operation], kept: set[Value]) -> dict[Value, Value]:
     return twins
 
 
+def _spared(obstacle: Obstacle, *, spared: bool) -> Obstacle:
+    """An obstacle that onnxruntime knows, or runs into."""
+    if spared:
+        return obstacle
+    why = f"{obstacle.reason}, with which its kernel on integers fails"
+    return Obstacle(why, obstacle.remedy)
+
+
 def _has_other_scales(op: Operation, weight: Quantized, *, exactly: bool) -> bool:
     """Whether a weight has other scales than one, or as many as there are output channels.
 
@@ -506,8 +504,7 @@ def _has_other_scales(op: Operation, weight: Quantized, *, exactly: bool) -> boo
         return False
     if scales != shape[1 if op.kind == "Conv" else -1]:
         return True
-    last = len(weight.value.shape or ()) - 1
-    return exactly and weight.attributes.get("axis", 1) not in (-1, last)
+    return exactly and weight.attributes.get("axis", 1) not in (-1, len(weight.shape) - 1)
 
 
 def _clamps_nothing(op: Operation, wanted: Quantized) -> bool:

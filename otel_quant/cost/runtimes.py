@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from math import nan
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from otel_quant.cost import dtypes
-from otel_quant.cost.operation import Operation, Value
+from otel_quant.cost.operation import Operation, Shape, Value
 from otel_quant.cost.structure import Attribute
 
 BYTES: Final = frozenset({dtypes.INT8, dtypes.UINT8})
@@ -87,8 +87,11 @@ class Version(NamedTuple):
     # Operators of which MatMulNBits takes the place where a constant is dequantized for operand 1
     by_weights: frozenset[str] = frozenset({"MatMul", "Gemm"})
     weights: frozenset[int] = NARROW  # The types of such constants
-    only_blocks: bool = False  # Such constants have to be quantized in blocks
-    words: frozenset[int] = frozenset()  # Types of 16-bit activations that MatMulNBits takes
+    bits: str = "2, 4 or 8"  # The same in words
+    # How such constants may be quantized, beside blocks along axis 0: with one scale, or columns
+    layouts: frozenset[str] = frozenset({"one", "columns"})
+    # Types of 16-bit activations beside which MatMulNBits takes their place, too
+    words: Mapping[str, frozenset[int]] = MappingProxyType({})
     shared_weights: bool = False  # MatMulNBits for weights or scales that others read, too
     float_bias: bool = True  # A bias in float is quantized when the model is loaded
     # Operators the scale of whose bias has to be the scale of the products
@@ -100,7 +103,7 @@ class Version(NamedTuple):
 
 _FOUR_BITS: Final = frozenset({dtypes.INT4, dtypes.UINT4})
 
-_1_23: Final = Version(frozenset({"MatMul"}), _FOUR_BITS, only_blocks=True, bias_scale=frozenset())
+_1_23: Final = Version(frozenset({"MatMul"}), _FOUR_BITS, "4", frozenset(), bias_scale=frozenset())
 _1_22: Final = _1_23._replace(float_bias=False)
 _1_27: Final = Version()
 VERSIONS: Final[Mapping[str, Version]] = {
@@ -109,7 +112,9 @@ VERSIONS: Final[Mapping[str, Version]] = {
     "1.25": _1_27._replace(bias_scale=frozenset(), shared_weights=True),
     "1.27": _1_27,
     "1.28": _1_27._replace(spared=frozenset({"Gemm"})),
-    "1.32": _1_27._replace(spared=frozenset({"Gemm", "MatMul"}), words=WORDS),
+    "1.32": _1_27._replace(
+        spared=frozenset({"Gemm", "MatMul"}), words=dict.fromkeys(("Gemm", "MatMul"), WORDS)
+    ),
 }
 """By the first version that has them. Older ones than the first, which nothing here supports, are taken for it."""
 
@@ -182,8 +187,11 @@ class Quantized(NamedTuple):
     zero_point: Value | None  # Their zero point; None if it is left out
     # Of the node that converts them
     attributes: Mapping[str, Attribute] = MappingProxyType({})
-    # Whether a node of the file makes them, or they are where one would be moved to
-    node: bool = True
+
+    @property
+    def shape(self) -> Shape:
+        """Their lengths; none where the rank is not known."""
+        return self.value.shape or ()
 
     @property
     def even(self) -> bool:
@@ -290,38 +298,53 @@ def numbers(value: Value) -> list[float]:
     return [nan if item is None else float(item) for item in value.data or (None,)]
 
 
-def against_scales(weights: Quantized, rules: Version, *, shared: bool) -> Obstacle | None:
-    """Why the kernel for floats by integers does not take weights with their scales; None if it does.
+def against_scales(weights: Quantized, rules: Version, *, shared: bool) -> Iterator[Obstacle]:
+    """Yields why the kernel for floats by integers does not take the scales of weights.
 
     ``shared``: others read the scales too, and the version minds.
-
-    Case 1: no matrix, or scales or zero points that are computed, or that are not alike.
-    Case 2: blocks; those of 16, 32, 64 ... along axis 0 are taken.
-    Case 3: a scale for each row, over which the products are summed.
-    Case 4: one scale of its own, or one for each column; not where only blocks are taken.
     """
-    otherwise = _OTHER_BLOCKS if rules.only_blocks else _OTHER_GROUPS
-    shape, scales = weights.value.shape or (), weights.scale.shape
-    axis, size = (weights.attributes.get(name, i) for name, i in (("axis", 1), ("block_size", 0)))
-    grids = (weights.scale, weights.zero_point or weights.scale)
-    if len(shape) != 2 or not all(each.constant and each.shape == scales for each in grids):
-        return otherwise  # Case 1
-    if isinstance(size, int) and size:  # Case 2
-        return None if axis == 0 and size >= 16 and size.bit_count() == 1 else otherwise
-    if axis == 0 and scales == shape[:1]:  # Case 3
-        return _BY_ROWS
-    fits = not shared if scales == () else axis == 1 and scales == shape[1:]  # Case 4
-    return None if fits and not rules.only_blocks else otherwise
+    layout = _layout(weights)
+    if layout == "rows":
+        yield _BY_ROWS
+    elif layout not in rules.layouts | {"blocks"} or (layout == "one" and shared):
+        yield _OTHER_GROUPS if rules.layouts else _OTHER_BLOCKS
+
+
+_BLOCKS: Final = tuple((0, 1 << bits) for bits in range(4, 31))
+"""Axis and length of the blocks that there are kernels for."""
+
+
+def _layout(weights: Quantized) -> str:
+    """How the scales of a matrix are laid out; empty for other ones, and of what is no matrix.
+
+    Case 1: the scales or zero points are computed, or not alike.
+    Case 2: one for each block of 16, 32, 64 ... rows in each column.
+    Case 3: one.
+    Case 4: one for each row, over which the products are summed.
+    Case 5: one for each column.
+    """
+    shape, grid, given = weights.shape, weights.scale.shape, weights.attributes
+    axis, block = given.get("axis", 1), given.get("block_size", 0)
+    constants = (weights.scale, weights.zero_point or weights.scale)
+    if len(shape) != 2 or not all(each.constant and each.shape == grid for each in constants):
+        return ""  # Case 1
+    if block:  # Case 2
+        return "blocks" if (axis, block) in _BLOCKS else ""
+    if grid == ():  # Case 3
+        return "one"
+    if (axis, grid) == (0, shape[:1]):  # Case 4
+        return "rows"
+    return "columns" if (axis, grid) == (1, shape[1:]) else ""  # Case 5
 
 
 _PLAIN: Final = {"transA": 0, "transB": 0, "alpha": 1.0}
 
 
-def is_plain_gemm(op: Operation, weights: Value) -> bool:
+def is_plain_gemm(op: Operation, weights: Shape) -> bool:
     """Whether a Gemm is a MatMul, and perhaps adds a bias."""
     given = op.attributes
     if any(given.get(name, plain) != plain for name, plain in _PLAIN.items()):
         return False
     if not op.has(2):
         return True
-    return given.get("beta", 1.0) == 1.0 and op.input(2).shape == (weights.shape or ())[1:]
+    return given.get("beta", 1.0) == 1.0 and op.input(2).shape == weights[1:]

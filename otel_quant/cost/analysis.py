@@ -265,18 +265,17 @@ class _Analysis:
     def _unsized(self, op: Operation, memory: int | None) -> str | None:
         """Why the memory of a node or the shape of a result is not known; None if both are."""
         if memory is None:
-            unsized = [value for value in self._view.results(op) if value.bytes is None]
+            unsized = (value for value in self._view.results(op) if value.bytes is None)
         else:
-            unsized = [
-                value for value in op.outputs if value.kind == "tensor" and value.size is None
-            ]
-        if not unsized:
+            tensors = (value for value in op.outputs if value.kind == "tensor")
+            unsized = (value for value in tensors if value.size is None)
+        value = next(unsized, None)
+        if value is None:
             return None
-        value = unsized[0]
-        name = printable(value.name, SHOWN)
-        return value.unknown or (
-            f"{op.title}: the size of its result '{name}' is not known, which is of type {_type_of(value)}"
-        )
+        if value.unknown is not None:
+            return value.unknown
+        what = f"the size of its result '{printable(value.name, SHOWN)}'"
+        return f"{op.title}: {what} is not known, which is of type {_type_of(value)}"
 
 
 def _type_of(value: Value) -> str:
@@ -296,9 +295,9 @@ def _mix(nodes: Iterable[NodeCost], key: str, whole: int) -> dict[str, float]:
     """Shares of contractions by type, the largest first."""
     mix: Counter[str] = Counter()
     for node in nodes:
-        if (name := getattr(node, key)) is not None:
-            mix[name] += node.macs_contraction or 0
-    return {name: macs / whole for name, macs in mix.most_common() if whole}
+        if node.macs_contraction:  # others have no type
+            mix[getattr(node, key)] += node.macs_contraction
+    return {name: macs / whole for name, macs in mix.most_common()}
 
 
 def _chosen(what: str, title: str, name: object, choices: Collection[str]) -> None:

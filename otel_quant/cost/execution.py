@@ -193,9 +193,12 @@ def _of_branches(
     costed = [list(executions(body.ops, rules, times, unknown)) for body in op.branches]
     taken, assumed = op.taken, None
     if taken is None:
-        totals = list(map(_total, costed))
-        taken = totals.index(max(totals))
-        assumed = taken, list(map(_known_total, costed))
+        macs = [
+            [multiplied(run.macs and run.macs.total, run.times) for run in runs] for runs in costed
+        ]
+        known = [sum(filter(None, each)) for each in macs]
+        taken = known.index(max(known))
+        assumed = taken, list(map(total, macs))
     inner = costed.pop(taken)
     idle = [each for runs in costed for run in runs for each in (run.op, *run.idle)]
     yield _execution(op, rules, times, unknown)._replace(idle=idle, assumed=assumed)
@@ -205,15 +208,6 @@ def _of_branches(
 def multiplied(count: int | None, times: int | None) -> int | None:
     """Returns a count times a number; None if either is not known."""
     return None if count is None or times is None else count * times
-
-
-def _total(runs: list[Execution]) -> int:
-    return sum((run.times or 0) * run.macs.total for run in runs if run.macs is not None)
-
-
-def _known_total(runs: list[Execution]) -> int | None:
-    known = all(run.macs is not None and run.times is not None for run in runs)
-    return _total(runs) if known else None
 
 
 def _unsized(op: Operation) -> str | None:
@@ -227,6 +221,9 @@ def _unsized(op: Operation) -> str | None:
 
 _MAX_STEPS: Final = 16
 """Operators that are looked through behind one operand."""
+
+_DEQUANTIZED: Final = dtypes.QUANTIZED | {dtypes.UNKNOWN: "", dtypes.INT32: ""}
+"""What a DequantizeLinear's operand is quantized to; a bias of int32 is no such type."""
 
 _WIDTHS: Final = {
     name: i for i, name in enumerate(("int2", "int4", "float4", "float8", "int8", "int16"))
@@ -247,36 +244,27 @@ def precision_of(op: Operation, makers: Mapping[Value, Operation]) -> str:
         except UnknownError:  # an attribute of the wrong type
             return "unknown"
     stored = [_stored(op.input(i), makers) for i in rule.operands if op.has(i)]
-    quantized = [name for name in stored if name is not None]
-    if quantized and len(quantized) == len(stored):
-        return max(quantized, key=lambda name: _WIDTHS.get(name, -1))
-    if len(stored) == 2 and stored[1] is not None:
+    if stored and all(stored):
+        return max(stored, key=lambda name: _WIDTHS.get(name, -1))
+    if len(stored) == 2 and stored[1]:
         return f"{stored[1]} weight-only"
     return dtypes.name_of(op.dtype(rule.operands[0]))
 
 
-def _stored(value: Value, makers: Mapping[Value, Operation]) -> str | None:
-    """The quantized type behind an operand, or None if it is a float one."""
+def _stored(value: Value, makers: Mapping[Value, Operation]) -> str:
+    """The quantized type behind an operand; empty if it is a float one."""
     for _ in range(_MAX_STEPS):
         if value.dtype in dtypes.QUANTIZED:
             return dtypes.QUANTIZED[value.dtype]
         maker = makers.get(value)
         if maker is None or not maker.has(0):
-            return None
+            return ""
         rule, value = operator_of(maker.kind).precision, maker.input(0)
-        if rule.rounds_to:
-            return rule.rounds_to
         if rule.dequantizes:
-            return _dequantized_from(value.dtype)
+            return _DEQUANTIZED.get(value.dtype, dtypes.name_of(value.dtype))
         if not rule.moves:
-            return None
-    return None
-
-
-def _dequantized_from(dtype: int) -> str | None:
-    if dtype in (dtypes.UNKNOWN, dtypes.INT32):
-        return None
-    return dtypes.QUANTIZED.get(dtype, dtypes.name_of(dtype))
+            return rule.rounds_to
+    return ""
 
 
 class MemoryAccess(NamedTuple):

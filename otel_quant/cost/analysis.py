@@ -11,9 +11,7 @@ from typing import Any, Literal
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.execution import (
-    MAX_MACS,
     RULE_SETS,
-    TOO_MANY_MACS,
     VIEWS,
     AsStored,
     Execution,
@@ -197,10 +195,7 @@ class _Analysis:
             self._makers.update(dict.fromkeys(op.outputs, op))
         params, held = self._constants_of(run)
         (memory, moved), *_ = [view.add(op, held) for view in self._added_to]
-        found, unknown = run.all_macs, run.unknown
-        if found is not None and found.total > MAX_MACS:
-            found = None
-            unknown = f"{op.title}: it runs {run.times:,} times; {TOO_MANY_MACS}"
+        found, unknown = run.all_macs()
         macs = inner = backward = precision = expected = None
         if found is not None:
             unknown = self._unsized(op, memory)

@@ -31,10 +31,10 @@ from otel_quant.cost.walk import Walk
 if TYPE_CHECKING:
     from otel_quant.cost.runtimes import Obstacle
 
-MAX_MACS: Final = (1 << 63) - 1
+_MAX_MACS: Final = (1 << 63) - 1
 """MACs that a node may have: what an attribute of a span can hold, and years of a GPU's work."""
 
-TOO_MANY_MACS: Final = f"that is more than {MAX_MACS:,} MACs, which no machine runs"
+_TOO_MANY_MACS: Final = f"that is more than {_MAX_MACS:,} MACs, which no machine runs"
 
 
 class Macs(NamedTuple):
@@ -119,8 +119,8 @@ def _counted(formula: Formula | None, op: Operation) -> int:
         raise UnknownError(
             "its cost formula gives no count of MACs: a length or attribute is wrong"
         )
-    if macs > MAX_MACS:
-        raise UnknownError(TOO_MANY_MACS)
+    if macs > _MAX_MACS:
+        raise UnknownError(_TOO_MANY_MACS)
     return macs
 
 
@@ -136,15 +136,18 @@ class Execution(NamedTuple):
     # and the MACs of each, None where they are not known
     assumed: tuple[int, Sequence[int | None]] | None = None
 
-    @property
-    def all_macs(self) -> Macs | None:
-        """MACs of all its executions; None if they are not known."""
-        # By one an integer would be made anew, for each node. None remain none, however often.
-        if self.macs is None or self.times == 1 or self.macs.total == 0:
-            return self.macs
+    def all_macs(self) -> tuple[Macs | None, str | None]:
+        """Returns the MACs of all its executions, or None and why they are not known."""
+        if self.macs is None or self.macs.total == 0:  # none remain none, however often
+            return self.macs, self.unknown
+        macs = self.macs
         if self.times is None:
-            return None
-        return Macs(self.macs.contraction * self.times, self.macs.total * self.times)
+            return None, self.unknown
+        if self.times != 1:  # by one the integers would be made anew, for each node
+            macs = Macs(macs.contraction * self.times, macs.total * self.times)
+        if macs.total > _MAX_MACS:
+            return None, f"{self.op.title}: it runs {self.times:,} times; {_TOO_MANY_MACS}"
+        return macs, None
 
 
 def executions(
@@ -343,9 +346,8 @@ class MemoryView:
 
     def _read(self, op: Operation) -> int | None:
         """Bytes that one execution of a node reads; None if they are not known."""
-        kernel = self._kernels.get(op)
-        # An operand given twice is read once.
-        operands = dict.fromkeys(op.inputs if kernel is None else kernel.reads)
+        reads, _ = self._kernels.get(op, (op.inputs, ()))
+        operands = dict.fromkeys(reads)  # one given twice is read once
         return total(
             [
                 value.bytes if value.weight is None else value.weight.stored

@@ -17,18 +17,7 @@ from otel_quant.cost import dtypes, runtimes
 from otel_quant.cost.execution import AsStored, MemoryAccess, named_results
 from otel_quant.cost.operation import Operation, Value, executed
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.runtimes import (
-    BYTES,
-    CARRIES,
-    FUSIONS,
-    Fusion,
-    Obstacle,
-    Onnxruntime,
-    Quantized,
-    numbers,
-    runtime_here,
-    same,
-)
+from otel_quant.cost.runtimes import CARRIES, FUSIONS, Fusion, Obstacle, Quantized, same
 
 QUANTIZES: Final = frozenset({"QuantizeLinear", "com.microsoft:QuantizeLinear"})
 DEQUANTIZES: Final = frozenset({"DequantizeLinear", "com.microsoft:DequantizeLinear"})
@@ -59,14 +48,14 @@ class Fused(NamedTuple):
     # Contractions of floats by integers that are one kernel (MatMulNBits), and those integers
     by_weights: dict[Operation, Value]
     obstacles: dict[Operation, Obstacle]  # Why others, whose operands are quantized, have none
-    runtime: Onnxruntime  # What runs it
+    runtime: runtimes.Onnxruntime  # What runs it
 
 
 def fused_kernels(
-    ops: Sequence[Operation], outputs: Iterable[Value], runtime: Onnxruntime | None = None
+    ops: Sequence[Operation], outputs: Iterable[Value], runtime: runtimes.Onnxruntime | None = None
 ) -> Fused:
     """Returns where kernels on integers are used, by the onnxruntime that is here unless told."""
-    fused = Fused({}, set(), {}, {}, runtime or runtime_here())
+    fused = Fused({}, set(), {}, {}, runtime or runtimes.runtime_here())
     _fuse(ops, outputs, fused)
     return fused
 
@@ -120,6 +109,7 @@ class _Graph:
         self, ops: Sequence[Operation], outputs: set[Value], captured: set[Value], into: Fused
     ) -> None:
         self._ops = ops
+        self._operating = [op for op in ops if op.has(0)]
         self._runtime, self._rules = into.runtime, into.runtime.rules
         self._by_weights, self._obstacles = into.by_weights, into.obstacles
         self._kept = kept = outputs | captured
@@ -135,9 +125,7 @@ class _Graph:
         self._readers = dict(reading)  # The last one
         self._edges = Counter(value for value, _ in reading)
         # How many operands read a constant of one element. onnxruntime makes those one.
-        self._scalars = Counter(
-            same(value) for value, _ in reading if value.constant and value.shape == ()
-        )
+        self._scalars = Counter(same(value) for value, _ in reading if value.shape == ())
         self.read = kept | self._edges.keys()
         quantizers = {op.input(0) for op in ops if op.kind in QUANTIZES}
         self._quantizers = quantizers
@@ -154,15 +142,15 @@ class _Graph:
         self._clamped: dict[Value, Value] = {}
         self._only_quantizes: set[Operation] = set()
         self._at_rest: set[Value] = set()  # quantizations are moved before operators are left out
+        self._integers: dict[Value | None, Value] = {}  # What is read in place of floats or twins
         self._shares = self._shared()
 
     def _shared(self) -> dict[Value, int]:
         """How many nodes read what a QuantizeLinear makes, each with a DequantizeLinear of its own."""
         found = Counter[Value]()
-        for op in self._ops:
-            if op.has(0):
-                reads = self._reads(op.outputs[0]) if op.kind in DEQUANTIZES else 1
-                found[self._first(op.input(0))] += reads
+        for op in self._operating:
+            reads = self._reads(op.outputs[0]) if op.kind in DEQUANTIZES else 1
+            found[self._first(op.input(0))] += reads
         return {
             value: reads + (value in self._kept)
             for value, reads in found.items()
@@ -197,7 +185,7 @@ class _Graph:
 
     def _conversion(self, op: Operation, integers: Value) -> Quantized:
         """What a node that quantizes or dequantizes makes or takes."""
-        zero_point = op.input(2) if op.has(2) else None
+        zero_point = _operand(op, 2)
         dtype = self._dtype(integers, zero_point, self._shares.get(integers, 0))
         return Quantized(integers, dtype, op.input(1), zero_point, op.attributes)
 
@@ -209,10 +197,9 @@ class _Graph:
 
     def kernels(self) -> dict[Operation, MemoryAccess]:
         """Returns what its operations read and make where it differs from the file."""
-        operating = [op for op in self._ops if op.has(0)]
-        for op in reversed(operating):
+        for op in reversed(self._operating):
             self._look_behind(op)
-        for op in operating:
+        for op in self._operating:
             self._look_ahead(op)
         return self._accesses()
 
@@ -309,7 +296,7 @@ class _Graph:
         if it.rule.result == "plain":
             return
         if it.quantized:  # Case 1
-            if any(item.dtype != it.held[0].dtype for item in it.found):
+            if not {it.held[0].dtype}.issuperset(item.dtype for item in it.found):
                 yield self._other_types([*it.held, *it.found])
             if it.rule.result == "equal" and not all(map(it.held[0].equals, it.found)):
                 yield runtimes.OTHER_SCALE
@@ -333,7 +320,7 @@ class _Graph:
         """The obstacle of operands and results that are not of the types that a kernel takes."""
         moved = {item.dtype for item in items if not item.value.constant}
         found = dict.fromkeys(item.dtype for item in items)
-        if dtypes.INT8 in moved and not self._runtime.arm and found.keys() <= BYTES:
+        if dtypes.INT8 in moved and not self._runtime.arm and found.keys() <= runtimes.BYTES:
             return runtimes.SIGNED
         names = " and ".join(map(dtypes.name_of, found))
         return Obstacle(f"its operands and result are {names}", runtimes.EIGHT_BITS)
@@ -356,7 +343,7 @@ class _Graph:
     def _against_scales(self, it: _Candidate) -> Iterator[Obstacle]:
         """Yields why the kernel on integers does not take the scales or zero points of a weight."""
         is_gemm = it.op.kind == "Gemm"
-        spared = it.op.kind in self._rules.spared and (it.quantized or is_gemm)
+        spared = (it.op.kind, it.quantized) in self._rules.spared
         needs_zeros = it.held if is_gemm else it.held[:1] * (it.held[0].dtype == dtypes.INT8)
         if any(item.zero_point is None for item in needs_zeros):
             yield _spared(runtimes.NO_ZERO_POINT, spared=spared and is_gemm)
@@ -394,7 +381,7 @@ class _Graph:
         """
         rules, value, dtype = self._rules, op.input(1), weights.value.dtype
         if op.kind not in rules.by_weights:  # Case 1
-            yield runtimes.NO_WEIGHT_KERNEL if dtype in BYTES else runtimes.NO_KERNEL
+            yield runtimes.NO_WEIGHT_KERNEL if dtype in runtimes.BYTES else runtimes.NO_KERNEL
         if dtype not in rules.weights:
             why = f"there is no kernel for floats by weights of {dtypes.name_of(dtype)}"
             yield Obstacle(why, f"weights of {rules.bits} bits")
@@ -428,6 +415,7 @@ class _Graph:
         made = {*chain.from_iterable(self.fused.values()), *self._twins, *self._clamped}
         # Their results are made by others, or by none.
         gone = {op for op in self._ops if op.kind in QUANTIZES | _CLAMPS and op.outputs[0] in made}
+        self._integers = self._twins | {value: item.value for value, item in self._held.items()}
         reads = {op: self._read_by(op) for op in self._ops if op not in gone}
         floats = self._kept.union(chain.from_iterable(reads.values()))
         found = dict.fromkeys(gone, MemoryAccess([], []))
@@ -441,12 +429,8 @@ class _Graph:
         """What an operation reads from memory."""
         if op.kind in QUANTIZES:
             return [self._source(op), *op.inputs[1:]]
-        read = [value and self._first(value) for value in op.inputs]
-        if op in self.fused:
-            return [
-                self._held[value].value if value in self._held else first
-                for value, first in zip(op.inputs, read, strict=True)
-            ]
+        instead = self._integers if op in self.fused else self._twins
+        read = [instead.get(value, value) for value in op.inputs]
         if op in self._by_weights:
             read[1] = self._by_weights[op]
         return read
@@ -472,10 +456,10 @@ class _Graph:
         return [*floats_made, *moved] if moved else None
 
 
-def _twins(ops: Sequence[Operation], kept: set[Value]) -> dict[Value, Value]:
+def _twins(ops: Sequence[Operation], kept: set[Value]) -> dict[Value | None, Value]:
     """Results of nodes that quantize a tensor once more in the same way -> the first's result."""
     firsts: dict[tuple[object, ...], Value] = {}
-    twins: dict[Value, Value] = {}
+    twins: dict[Value | None, Value] = {}
     for op in ops:
         if op.kind in QUANTIZES:
             result = op.outputs[0]
@@ -526,15 +510,18 @@ def _clip_limits(op: Operation) -> tuple[float, float]:
         return 0, inf
     if op.attributes:  # before version 11 of the operator set
         return nan, nan
-    low, high = (op.input(i) if op.has(i) else None for i in (1, 2))
-    return _number(low, -inf), _number(high, inf)
+    return _number(_operand(op, 1), -inf), _number(_operand(op, 2), inf)
+
+
+def _operand(op: Operation, i: int) -> Value | None:
+    return op.inputs[i] if i < len(op.inputs) else None
 
 
 def _number(value: Value | None, otherwise: float) -> float:
     """The number that a value is; another where it is left out, NaN where it is not known."""
     if value is None:
         return otherwise
-    found = numbers(value)
+    found = runtimes.numbers(value)
     return found[0] if len(found) == 1 else nan
 
 

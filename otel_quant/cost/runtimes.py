@@ -96,9 +96,9 @@ class Version(NamedTuple):
     float_bias: bool = True  # A bias in float is quantized when the model is loaded
     # Operators the scale of whose bias has to be the scale of the products
     bias_scale: frozenset[str] = frozenset({"Conv"})
-    # Operators that are left in float where the kernel on integers does not take the scales or
-    # zero points of the weight; of others the kernel is used, and fails when it is run
-    spared: frozenset[str] = frozenset()
+    # Operators, and whether their results are quantized, that are left in float where the kernel on
+    # integers does not take the scales or zero points of the weight; of others it is used, and fails
+    spared: frozenset[tuple[str, bool]] = frozenset()
 
 
 _FOUR_BITS: Final = frozenset({dtypes.INT4, dtypes.UINT4})
@@ -106,14 +106,15 @@ _FOUR_BITS: Final = frozenset({dtypes.INT4, dtypes.UINT4})
 _1_23: Final = Version(frozenset({"MatMul"}), _FOUR_BITS, "4", frozenset(), bias_scale=frozenset())
 _1_22: Final = _1_23._replace(float_bias=False)
 _1_27: Final = Version()
+_GEMMS: Final = frozenset({("Gemm", True), ("Gemm", False)})
 VERSIONS: Final[Mapping[str, Version]] = {
     "1.22": _1_22,
     "1.23": _1_23,
     "1.25": _1_27._replace(bias_scale=frozenset(), shared_weights=True),
     "1.27": _1_27,
-    "1.28": _1_27._replace(spared=frozenset({"Gemm"})),
+    "1.28": _1_27._replace(spared=_GEMMS),
     "1.32": _1_27._replace(
-        spared=frozenset({"Gemm", "MatMul"}), words=dict.fromkeys(("Gemm", "MatMul"), WORDS)
+        spared=_GEMMS | {("MatMul", True)}, words=dict.fromkeys(("Gemm", "MatMul"), WORDS)
     ),
 }
 """By the first version that has them. Older ones than the first, which nothing here supports, are taken for it."""
@@ -162,8 +163,8 @@ def _installed_version() -> str | None:
     if spec is None or not isinstance(spec.loader, SourceFileLoader):
         return None
     with suppress(ImportError):  # it cannot be read
-        found = re.search(r'(?m)^__version__ = "([^"]+)"', spec.loader.get_source(spec.name) or "")
-        return found[1] if found else None
+        source = spec.loader.get_source(spec.name) or ""
+        return next(iter(re.findall(r'(?m)^__version__ = "([^"]+)"', source)), None)
     return None
 
 

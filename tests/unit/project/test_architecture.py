@@ -110,6 +110,16 @@ def test_a_room_imports_only_rooms_of_lower_floors() -> None:
     } == set()
 
 
+def test_the_program_and_what_reads_its_recording_share_no_room_above_the_format() -> None:
+    half = {"capture": 1, "export": 1, "recordings": 2, "views": 2}
+    arrows = {(module, part_of(other)) for module in MODULES for other in imports_of(module)}
+    assert {
+        (module, room)
+        for module, room in arrows
+        if {half.get(part_of(module)), half.get(room)} == {1, 2}
+    } == set()
+
+
 def test_no_module_imports_itself_through_others_not_even_for_types() -> None:
     TopologicalSorter({module: imports_of(module) - {module} for module in MODULES}).prepare()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 
 import onnx.parser
 import pytest
@@ -21,7 +21,7 @@ from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.export.recording_sink import RecordingSink
 from otel_quant.program.measured_run import KeptRun
-from otel_quant.schema.events import EventKind, Sink, method_of
+from otel_quant.schema.events import EVENTS, Sink, method_of
 
 PACKAGE: Final = Path(__file__).resolve().parents[3] / "otel_quant"
 MODULES: Final = {
@@ -211,7 +211,7 @@ def test_each_method_that_receives_an_event_has_the_name_of_a_kind(sink: type[Si
         for name, method in inspect.getmembers(sink, inspect.isfunction)
         if name[0] != "_" and "event" in inspect.signature(method).parameters
     }
-    assert receiving <= {method_of(kind) for kind in get_args(EventKind)} | {
+    assert receiving <= {method_of(name) for name, kind in EVENTS.items() if kind.is_received} | {
         "receive",
         "send_reading",
     }

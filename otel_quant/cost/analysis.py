@@ -133,7 +133,8 @@ class _Analysis:
         sized = (node for node in nodes if node.memory_bytes)
         heaviest = max(sized, key=attrgetter("memory_bytes"), default=None)
         zeros = {node.sparsity.weight: node.sparsity for node in nodes if node.sparsity}
-        unread = list(self._unread())
+        met, seen = walk.constants.met, self._read.keys() | self._left_out
+        unread = [value.weight for value in met if value.weight and value not in seen]
         return ModelCost(
             path=walk.model.source,
             rules=self._rules_name,
@@ -148,7 +149,7 @@ class _Analysis:
             unused_weight_bytes=_sum(unread, "stored"),
             memory_bytes=self._view.bytes,
             peak_activation_bytes=self._view.peak_bytes,
-            file_bytes=file_bytes(walk.model, walk.constants.met),
+            file_bytes=file_bytes(walk.model, met),
             nodes=tuple(nodes),
             op_counts=dict(counts.most_common()),
             quantize_nodes=sum(counts[kind] for kind, it in precisions.items() if it.quantizes),
@@ -250,12 +251,6 @@ class _Analysis:
                     elements += _elements(op, i, weight)
                     size += weight.stored
         return elements, size
-
-    def _unread(self) -> Iterator[Tensor]:
-        """Yields the constants that no node reads, those that are left out included."""
-        for value in self._walk.constants.met:
-            if value.weight and value not in self._read and value not in self._left_out:
-                yield value.weight
 
     def _unsized(self, op: Operation, memory: int | None) -> str | None:
         """Why the memory of a node or the shape of a result is not known; None if both are."""

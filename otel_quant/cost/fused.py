@@ -294,7 +294,7 @@ class _Graph:
         yield from self._against_types(it)
         yield from self._against_bias(it)
         if it.rule.result == "plain":
-            return
+            return  # its results are no numbers that could be quantized
         if it.quantized:  # Case 1
             if not {it.held[0].dtype}.issuperset(item.dtype for item in it.found):
                 yield self._other_types([*it.held, *it.found])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -103,6 +103,7 @@ class _OnnxTool(RuleSet):
 
 CORRECTED: Final = RuleSet()
 RULE_SETS: Final = {"corrected": CORRECTED, "onnx_tool": _OnnxTool()}
+"""By the names that users give."""
 
 
 def _by_formulas(op: Operation, operator: Operator) -> Macs:
@@ -203,7 +204,7 @@ def _of_branches(
         taken = known.index(max(known))
         assumed = taken, list(map(total, macs))
     inner = costed.pop(taken)
-    idle = [each for runs in costed for run in runs for each in (run.op, *run.idle)]
+    idle = [each for run in chain.from_iterable(costed) for each in (run.op, *run.idle)]
     yield _execution(op, rules, times, unknown)._replace(idle=idle, assumed=assumed)
     yield from inner
 
@@ -274,7 +275,7 @@ class MemoryAccess(NamedTuple):
     """Tensors in memory that an operation reads and makes as a runtime executes it."""
 
     reads: Sequence[Value | None]
-    makes: Sequence[Value]  # None if it is part of another's kernel
+    makes: Sequence[Value]  # Empty if it is part of another's kernel
 
 
 Kernels: TypeAlias = Mapping[Operation, MemoryAccess]

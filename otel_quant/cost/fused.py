@@ -101,7 +101,7 @@ class _Graph:
 
     Case 4: a DequantizeLinear takes them.
     Case 5: a QuantizeLinear makes the same ones again of what was dequantized. It is left out.
-    Case 6: an operator has a kernel on integers (``_kernel``), or for floats by integers.
+    Case 6: an operator has a kernel on integers, or for floats by integers.
     Case 7: a quantization was moved to where a value is made.
     """
 
@@ -204,6 +204,7 @@ class _Graph:
         return self._accesses()
 
     def _look_behind(self, op: Operation) -> None:
+        """Finds what is quantized as soon as it is made."""
         value, result = op.input(0), op.outputs[0]
         wanted = self._wanted.get(result)
         if op.kind in QUANTIZES:
@@ -239,6 +240,7 @@ class _Graph:
             self._moves[value] = wanted.value
 
     def _look_ahead(self, op: Operation) -> None:
+        """Finds what is integers, and what runs on them."""
         result = op.outputs[0]
         if op.kind in DEQUANTIZES:  # Case 4
             self._held[result] = self._conversion(op, self._first(op.input(0)))
@@ -310,6 +312,7 @@ class _Graph:
             yield runtimes.NOT_QUANTIZED
 
     def _against_types(self, it: _Candidate) -> Iterator[Obstacle]:
+        """Yields why a kernel on integers does not take the types of its operands."""
         dtype, *others = (item.dtype for item in it.held)
         if dtype == dtypes.INT8 and not it.rule.signed and not self._runtime.arm:
             yield runtimes.SIGNED
@@ -326,6 +329,7 @@ class _Graph:
         return Obstacle(f"its operands and result are {names}", runtimes.EIGHT_BITS)
 
     def _against_bias(self, it: _Candidate) -> Iterator[Obstacle]:
+        """Yields why a kernel on integers does not take the bias."""
         if it.rule.bias is None or not it.op.has(it.rule.bias):
             return
         value = it.op.input(it.rule.bias)

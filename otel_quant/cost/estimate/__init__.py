@@ -339,9 +339,7 @@ class EstimatedModel:
     weight_bytes: int  # Bytes of its constants, those that no node reads included
     inputs: tuple[TensorCost, ...]  # Its inputs of known shape
     input_bytes: int  # Bytes of all of them
-    activations: tuple[
-        ActivationTensor, ...
-    ]  # Tensors of the main graph: inputs, and what nodes make
+    activations: tuple[ActivationTensor, ...]  # Inputs of the main graph, and what its nodes make
     unsized: int  # How many of these have no known size; estimates leave them out
     layers: Mapping[str, Layer]  # The layers with the largest estimates, by whose arithmetic
 

@@ -17,7 +17,7 @@ from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import clock_text, cut, digits_text, share_text, size
-from otel_quant.views.charts import Band, Chart, Line, Mark, Series, Values
+from otel_quant.views.charts import Band, Chart, ChartSeries, LimitLine, Mark, Values
 from otel_quant.views.steps import BEFORE, Subject, memory_limit, most_telling, subject_of
 
 _LONGEST_NAME: Final = 40
@@ -228,20 +228,20 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
     yield from _gpus(grid, recording, steps)
     yield from _rates(grid, recording.duration)
     if series.CACHE in grid.levels:
-        caches = [Series("caches", grid.values(series.CACHE))]
+        caches = [ChartSeries("caches", grid.values(series.CACHE))]
         yield _level(grid, steps, series.CACHE, caches, _TITLES[series.CACHE], series.CACHE)
 
 
-def _of_memory(grid: Grid) -> list[Series]:
+def _of_memory(grid: Grid) -> list[ChartSeries]:
     """Returns all memory, over the memory of the program and of its largest children if it has some."""
-    memory = Series("memory", grid.values(series.MEMORY))
+    memory = ChartSeries("memory", grid.values(series.MEMORY))
     program, *children = [name for name in grid.levels if name.startswith(series.PROCESS)] or [""]
     if not children:
-        return [memory, Series("lowest", grid.values(series.MEMORY, "lowest"), "lowest")]
+        return [memory, ChartSeries("lowest", grid.values(series.MEMORY, "lowest"), "lowest")]
     kept = [program, *heapq.nlargest(MOST, children, key=lambda name: grid.peak(name)[0])]
     columns = [grid.values(name, "last") for name in kept]
     layers = [
-        Series(cut(name.removeprefix(series.PROCESS), _LONGEST_NAME), column, "stacked")
+        ChartSeries(cut(name.removeprefix(series.PROCESS), _LONGEST_NAME), column, "stacked")
         for name, column in zip(kept, columns, strict=True)
     ]
     rest = tuple(
@@ -249,7 +249,7 @@ def _of_memory(grid: Grid) -> list[Series]:
         for total, *row in zip(grid.values(series.MEMORY, "last"), *columns, strict=True)
     )
     if any(rest):
-        layers.append(Series("other processes", rest, "stacked"))
+        layers.append(ChartSeries("other processes", rest, "stacked"))
     return [*layers, memory]
 
 
@@ -260,9 +260,11 @@ def _gpus(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -> Iter
     note = f"The limit assumes that all {gpus:.0f} GPUs are equally large." if gpus > 1 else ""
     for index in found:
         used, own = series.gpu_used(index), series.gpu_process_used(index)
-        lines = [Series("this program", grid.values(own))] if own in levels else []
+        lines = [ChartSeries("this program", grid.values(own))] if own in levels else []
         if used in levels:
-            lines.append(Series("all programs", grid.values(used), "second" if lines else "main"))
+            lines.append(
+                ChartSeries("all programs", grid.values(used), "second" if lines else "main")
+            )
         yield _level(
             grid, steps, f"gpu-{index}", lines, f"Memory of GPU {index}",
             own if own in levels else used, limit, note if index == found[-1] else "",
@@ -283,7 +285,7 @@ def _level(
     grid: Grid,
     steps: Sequence[PlacedStep],
     chart: str,
-    shown: Sequence[Series],
+    shown: Sequence[ChartSeries],
     title: str,
     peak_of: str,
     limit: float | None = None,
@@ -296,7 +298,7 @@ def _level(
     summary += f", {share_text(peak / limit)} of the limit of {size(limit)}" if limit else ""
     return Chart(
         chart, title, "bytes", grid.times, shown,
-        limit=None if limit is None else Line("limit", limit),
+        limit=None if limit is None else LimitLine("limit", limit),
         mark=Mark(f"peak {size(peak)}", at, peak),
         summary=f"{summary}.",
         note=note,
@@ -307,11 +309,11 @@ def _level(
 
 def _rates(grid: Grid, until: float) -> Iterator[Chart]:
     ways = (("written", series.DISK_WRITE), ("read", series.DISK_READ))
-    lines: list[Series] = []
+    lines: list[ChartSeries] = []
     totals: list[str] = []
     for word, name in ways:
         if (total := grid.newest(name)) is not None:
-            lines.append(Series(word, grid.rate(name, until), "second" if lines else "main"))
+            lines.append(ChartSeries(word, grid.rate(name, until), "second" if lines else "main"))
             totals.append(f"{size(total)} {word}")
     if lines:
         summary = f"{' and '.join(totals)} in all."
@@ -319,7 +321,7 @@ def _rates(grid: Grid, until: float) -> Iterator[Chart]:
     if (seconds := grid.newest(series.CPU)) is not None:
         mean = seconds / max(grid.every, until - grid.start)
         summary = f"{digits_text(mean)} cores in use on average."
-        lines = [Series("cores in use", grid.rate(series.CPU, until))]
+        lines = [ChartSeries("cores in use", grid.rate(series.CPU, until))]
         yield Chart("cpu", "CPU", "cores", grid.times, lines, summary=summary, every=grid.every)
 
 
@@ -339,8 +341,8 @@ def _from_checkpoints(recording: Recording, subject: Subject) -> Iterator[Chart]
         times, values = zip(*points, strict=True)
         limit = memory_limit(recording)
         yield Chart(
-            series.MEMORY, _TITLES[series.MEMORY], "bytes", times, [Series("memory", values)],
-            limit=None if limit is None else Line("limit", limit),
+            series.MEMORY, _TITLES[series.MEMORY], "bytes", times, [ChartSeries("memory", values)],
+            limit=None if limit is None else LimitLine("limit", limit),
             summary=f"Highest {size(max(values))} at a checkpoint.",
             note="Read at checkpoints only: what was between two of them is not known.",
             is_large=True,
@@ -404,7 +406,7 @@ def comparison_charts(
             (side, levels[name]) for side, levels in ((1, second), (0, first)) if name in levels
         ]
         lines = [
-            Series(names[side], _placed(points, side, time), "main" if side else "second")
+            ChartSeries(names[side], _placed(points, side, time), "main" if side else "second")
             for side, points in sides
         ]
         peaks = [

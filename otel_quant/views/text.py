@@ -231,10 +231,10 @@ def _numbers(
         if isinstance(cell, int | float):
             sign = "+" if column.is_signed and cell > 0 else ""
             return f"{sign}{text(cell)}"
-        has_own = not isinstance(cell, Quantity) or (cell.unit, cell.digits) != (None, None)
-        if has_own or cell.value is None:
+        if not isinstance(cell, Quantity) or (cell.unit, cell.digits) != (None, None):
             return cell_text(cell, unit)
-        return f"{cell.before}{text(cell.value)}{cell.after}"
+        value = "" if cell.value is None else text(cell.value)
+        return f"{cell.before}{value}{cell.after}"
 
     return write
 

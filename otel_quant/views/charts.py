@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.recordings.model import State
 from otel_quant.schema.units import clock_text, digits_text, size
+from otel_quant.views.text import number_text
 
 Values: TypeAlias = tuple[float | None, ...]
 
-Unit: TypeAlias = Literal["bytes", "bytes/s", "cores"]
+Unit: TypeAlias = str
+"""``bytes``, ``bytes/s``, ``cores``, or the UCUM unit of a figure."""
+
 Style: TypeAlias = Literal["main", "second", "stacked", "lowest"]
 """How a series is drawn: the figure itself, one beside it, a share, the lower edge."""
 
-_STEPS: Final[dict[Unit, float]] = {"bytes": 1000, "bytes/s": 1000, "cores": 0.01}
+_STEPS: Final[Mapping[Unit, float]] = {"bytes": 1000, "bytes/s": 1000}
+_SMALLEST: Final = 0.01
 """What the numbers of the page are multiples of: whole numbers take less of the file."""
 
 _NEAR: Final = 0.3
@@ -101,7 +106,7 @@ class Chart(NamedTuple):
 
 def chart_data(chart: Chart) -> dict[str, object]:
     """Returns a chart as the page's script reads it."""
-    step = _STEPS[chart.unit]
+    step = _STEPS.get(chart.unit, _SMALLEST)
     data: dict[str, object] = {
         "id": chart.id,
         "unit": chart.unit,
@@ -181,7 +186,7 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
     first = main[0] if main else []
     bands = [band for band in steps if chart.is_large and band.row < _ROWS]
     ticks = [] if chart.is_flat else [share * top for share in _QUARTERS[1:-1]]
-    text = _VALUES[chart.unit]
+    text = _VALUES.get(chart.unit, partial(number_text, unit=chart.unit))
     return Outline(
         area="".join(f"{_path([_floor(line[0]), *line, _floor(line[-1])])}Z" for line in first),
         line="".join(map(_path, first)),

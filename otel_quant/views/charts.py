@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.recordings.model import State
-from otel_quant.schema.units import clock_text, digits_text, size
-from otel_quant.views.text import number_text
+from otel_quant.schema.units import BY_UNIT, clock_text, digits_text, size
 
 Values: TypeAlias = tuple[float | None, ...]
 
@@ -95,7 +93,7 @@ class Chart(NamedTuple):
         sums = (sum(filter(None, row)) for row in zip(*stacked, strict=True))
         values = chain.from_iterable(each.values for each in self.series)
         marked = self.mark.value if self.mark is not None else 0.0
-        highest = max(chain(filter(None, values), sums, (marked, 0.0)))
+        highest: float = max(chain(filter(None, values), sums, (marked, 0.0)))
         if self.limit is not None and highest >= _NEAR * self.limit.value:
             return 1.06 * max(highest, self.limit.value)
         return 1.12 * highest or 1.0
@@ -186,7 +184,6 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
     first = main[0] if main else []
     bands = [band for band in steps if chart.is_large and band.row < _ROWS]
     ticks = [] if chart.is_flat else [share * top for share in _QUARTERS[1:-1]]
-    text = _VALUES.get(chart.unit, partial(number_text, unit=chart.unit))
     return Outline(
         area="".join(f"{_path([_floor(line[0]), *line, _floor(line[-1])])}Z" for line in first),
         line="".join(map(_path, first)),
@@ -196,16 +193,26 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
         rows=max((band.row + 1 for band in bands), default=0),
         until=until,
         x_ticks=[(clock_text(share * until), 100 * share) for share in _QUARTERS],
-        y_ticks=[(text(v), _from_top(v, top)) for v in ticks if _from_top(v, top) > lowest],
+        y_ticks=[
+            (_value_text(v, chart.unit), _from_top(v, top))
+            for v in ticks
+            if _from_top(v, top) > lowest
+        ],
     )
 
 
 _VALUES: Final[Mapping[Unit, Callable[[float], str]]] = {
+    **BY_UNIT,
     "bytes": size,
     "bytes/s": lambda value: f"{size(value)}/s",
     "cores": lambda value: f"{digits_text(value)} cores",
 }
 """What writes a value of the axis."""
+
+
+def _value_text(value: float, unit: Unit) -> str:
+    write = _VALUES.get(unit)
+    return write(value) if write else f"{digits_text(value)} {unit.strip('{}')}"
 
 
 def _from_top(value: float, top: float) -> float:

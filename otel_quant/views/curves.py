@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, repeat, takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from otel_quant.export.recording.curve import MOST, Bucket, Level, RecordedCurve
+from otel_quant.format import series
+from otel_quant.format.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
-from otel_quant.schema import semconv, series
+from otel_quant.schema import semconv
 from otel_quant.schema.figures import RESOURCES, Figure
 from otel_quant.schema.units import clock_text, cut, digits_text, size
 from otel_quant.views.charts import Band, Chart, ChartSeries, LimitLine, Mark, Style, Values
@@ -186,9 +187,13 @@ def _is_of_a_device(name: str) -> bool:
     return gpu is not None and gpu[1] == series.USED
 
 
+def _newer(last: float | None, value: float | None) -> float | None:
+    return last if value is None else value
+
+
 def _held(values: Values, ends: bool) -> Values:
     """Returns values that stay until the next one; a level ends with its last, a total never."""
-    held = tuple(accumulate(values, lambda last, value: last if value is None else value))
+    held: Values = tuple(accumulate(values, _newer))
     end = max((at for at, value in enumerate(values, 1) if value is not None), default=0)
     return held[:end] + values[end:] if ends else held
 

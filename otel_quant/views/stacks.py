@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.recordings.model import StepPath, name_text, path_text
 from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in
-from otel_quant.schema.stacks import NOTHING, Amounts, Place, total_of
+from otel_quant.schema.code_lines import NOTHING, Amounts, Place, total_of
 from otel_quant.schema.units import cut, duration_text, share_text, size
 from otel_quant.views.document import ONE, Box, Column, Flame, Lines, Part, Table
 from otel_quant.views.text import printable
@@ -249,8 +249,8 @@ def _lines_of_both(
     known = [[by_line(of_step(run, step)) for run in _stacks_of(side)] for side in sides]
     if all(known):
         for place in dict.fromkeys(chain.from_iterable(chain.from_iterable(known))):
-            amounts = [tuple(kind.of(run.get(place, NOTHING)) for run in side) for side in known]
-            yield place, *map(Sample, amounts)
+            base, new = (tuple(kind.of(run.get(place, NOTHING)) for run in side) for side in known)
+            yield place, Sample(base), Sample(new)
 
 
 def lines_of(sides: tuple[Side, Side], step: str, is_time: bool, change: float) -> Iterator[Table]:
@@ -287,8 +287,8 @@ def flame_of(sides: tuple[Side, Side]) -> Flame | None:
         for first, side in zip((column + 2, column), placed, strict=True):
             for stack, row in chain.from_iterable(side):
                 rows[row][first] += round(kind.of(stack.seen) * kind.in_flame / len(side))
-        for row, is_clear in zip(rows, _clear_rows(tree, kind, placed), strict=True):
-            row[6] |= kind.flag * is_clear
+        for counts, is_clear in zip(rows, _clear_rows(tree, kind, placed), strict=True):
+            counts[6] |= kind.flag * is_clear
     names = tuple(side.name for side in sides)
     return Flame(f"Lines of code, {' and '.join(names)}", list(tree.places), rows, sides=names)
 

@@ -201,7 +201,7 @@ def _held(values: Values, ends: bool) -> Values:
 # --- the charts of a recording ------------------------------------------------------------
 
 
-_LEVELS: Final[Mapping[str, Figure]] = {
+LEVELS: Final[Mapping[str, Figure]] = {
     figure.curve: figure
     for resource in RESOURCES
     for figure in resource.figures
@@ -209,7 +209,7 @@ _LEVELS: Final[Mapping[str, Figure]] = {
 }
 """The figures that rise and fall and have a series, by its name."""
 
-_TITLES: Final = {name: figure.brief for name, figure in _LEVELS.items()} | {
+_TITLES: Final = {name: figure.brief for name, figure in LEVELS.items()} | {
     series.MEMORY: "Memory of the process tree",
     series.CACHE: "Growth of the cache directory",
 }
@@ -241,7 +241,7 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
         )  # fmt: skip
     yield from _gpus(grid, recording, steps)
     yield from _rates(grid, recording.duration)
-    for name, figure in _LEVELS.items():
+    for name, figure in LEVELS.items():
         if name in grid.levels and name != series.MEMORY:
             yield _level(grid, steps, name, [ChartSeries(label_of(figure), grid.values(name))])
 
@@ -339,7 +339,7 @@ def _id_of(name: str) -> str:
 def _title_and_unit(name: str) -> tuple[str, str]:
     """Returns the title of a level's chart, and the unit of its figure."""
     gpu = series.gpu_of(name)
-    return (_TITLES[name], _LEVELS[name].unit) if gpu is None else (f"Memory of GPU {gpu[0]}", "By")
+    return (_TITLES[name], LEVELS[name].unit) if gpu is None else (f"Memory of GPU {gpu[0]}", "By")
 
 
 def _limit_line(limit: float | None) -> LimitLine | None:
@@ -479,7 +479,7 @@ def _levels(run: ComparedRun) -> tuple[dict[str, _Points], bool]:
         for (index, of), name in gpus.items()
         if of != series.USED or (index, series.PROCESS_USED) not in gpus
     )
-    known = (name for name in grid.levels if name in _LEVELS)
+    known = (name for name in grid.levels if name in LEVELS)
     found = {name: grid.points(name) for name in (*known, *of_gpus)}
     if series.MEMORY in found:
         return found, True

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
 from operator import attrgetter, itemgetter
 from pathlib import PurePath
-from typing import Final
+from typing import Final, TypeGuard
 
 from otel_quant.diagnosis.bounds import (
     CALIBRATION_DATA,
@@ -168,7 +168,7 @@ _FAILED: Final = {"killed": "was killed by"}
 
 def _error_text(error: str | None, message: str | None) -> str:
     text = phrase(": {}", message, _message)
-    return f"{cut(error or '', _LONGEST_NAME)}{text}".rstrip(".")
+    return f"{cut(str(error), _LONGEST_NAME)}{text}".rstrip(".")
 
 
 _message: Final = partial(cut, longest=_LONGEST_MESSAGE)
@@ -330,8 +330,11 @@ _MOST: Final = 8
 _FULL: Final = 0.8
 """Part of the machine's memory from which on it counts who else used it."""
 
-_CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
-_OUT_OF_MEMORY: Final = {"known": ": out of memory", "guessed": ": out of memory, probably"}
+_CERTAIN: Final[Mapping[str | None, str]] = {"known": "known from", "guessed": "guessed from"}
+_OUT_OF_MEMORY: Final[Mapping[str | None, str]] = {
+    "known": ": out of memory",
+    "guessed": ": out of memory, probably",
+}
 
 _named: Final = partial(cut, longest=_LONGEST)
 
@@ -356,7 +359,7 @@ def ended_as(recording: Recording) -> str:
 
 def ending_lines(ending: Ending | None) -> list[str]:
     """Returns the lines on an ending; none for a program that ended well."""
-    if ending is None or not _is_worth_telling(ending):
+    if not _is_worth_telling(ending):
         return []
     facts = [*ending_facts(ending), *(("would help", each) for each in _advice(ending))]
     lines = [_headline(ending), *(f"  {name}: {text}" for name, text in facts)]
@@ -365,7 +368,7 @@ def ending_lines(ending: Ending | None) -> list[str]:
 
 def ending_parts(ending: Ending | None) -> Iterator[Part]:
     """Yields what is known of an ending beside the answer, and what would help."""
-    if ending is None or not _is_worth_telling(ending):
+    if not _is_worth_telling(ending):
         return
     died = [("process", _headline(ending))] if ending.process is not None else []
     if rows := [*died, *ending_facts(ending)]:
@@ -378,9 +381,11 @@ def _advice(ending: Ending) -> list[str]:
     return [f"{each.text} [{each.source}]" for each in ending.advice]
 
 
-def _is_worth_telling(ending: Ending) -> bool:
+def _is_worth_telling(ending: Ending | None) -> TypeGuard[Ending]:
     """Returns whether there is more to report than an exit code."""
-    return any((ending.signal, ending.process, ending.open_steps, ending.error))
+    return ending is not None and any(
+        (ending.signal, ending.process, ending.open_steps, ending.error)
+    )
 
 
 def _headline(ending: Ending) -> str:
@@ -398,7 +403,7 @@ def _headline(ending: Ending) -> str:
 def _why(ending: Ending) -> str:
     """Returns the cause, to be put behind what happened; empty if it is not known."""
     cause = phrase(": {}", ending.cause, _named)
-    return _OUT_OF_MEMORY.get(ending.out_of_memory or "", cause)
+    return _OUT_OF_MEMORY.get(ending.out_of_memory, cause)
 
 
 def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
@@ -408,10 +413,10 @@ def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
     is_known = any((is_named, ending.signal, ending.process, ending.out_of_memory))
     if ending.evidence is not None and is_known:
         otherwise = "because" if is_named else "evidence"
-        yield _CERTAIN.get(ending.out_of_memory or "", otherwise), _named(ending.evidence)
+        yield _CERTAIN.get(ending.out_of_memory, otherwise), _named(ending.evidence)
     if len(ending.open_steps) > 1:
         yield "open steps", _listed(ending.open_steps, WITHIN)
-    if ending.memory is not None or ending.memory_limit is not None:
+    if (ending.memory, ending.memory_limit) != (None, None):
         yield "memory", _memory(ending)
     if ending.processes:
         sizes = [f"{cut(each, _LONGEST_NAME)} {size(of)}" for each, of in ending.processes]

@@ -177,17 +177,13 @@ def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
     if chart.limit is not None and chart.limit.value <= top:
         limit = _from_top(chart.limit.value, top)
         lowest = limit + _APART
-    main, second = (
-        [[*_lines(chart, each.values, until)] for each in chart.series if each.style == style]
-        for style in ("main", "second")
-    )
-    first = main[0] if main else []
+    main = [*chain.from_iterable(_paths(chart, "main", until))]
     bands = [band for band in steps if chart.is_large and band.row < _ROWS]
     ticks = [] if chart.is_flat else [share * top for share in _QUARTERS[1:-1]]
     return Outline(
-        area="".join(f"{_path([_floor(line[0]), *line, _floor(line[-1])])}Z" for line in first),
-        line="".join(map(_path, first)),
-        second=["".join(map(_path, each)) for each in second],
+        area="".join(f"{_path([_floor(line[0]), *line, _floor(line[-1])])}Z" for line in main),
+        line="".join(map(_path, main)),
+        second=["".join(map(_path, lines)) for lines in _paths(chart, "second", until)],
         limit=limit,
         bands=bands,
         rows=max((band.row + 1 for band in bands), default=0),
@@ -218,6 +214,12 @@ def _value_text(value: float, unit: Unit) -> str:
 def _from_top(value: float, top: float) -> float:
     """Returns the height of a value, in percent from the top."""
     return 100 * (1 - value / top)
+
+
+def _paths(chart: Chart, style: Style, until: float) -> Iterator[list[list[str]]]:
+    """Yields the lines of each series of a style."""
+    shown = (each.values for each in chart.series if each.style == style)
+    return (list(_lines(chart, values, until)) for values in shown)
 
 
 def _path(points: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, chain, repeat, takewhile
@@ -166,25 +167,23 @@ def _sum(parts: Sequence[Grid]) -> Grid:
     """Adds up the last values of curves: only those were there at one time, the highest were not."""
     start, every = parts[0].start, parts[0].every
     buckets = [Bucket(at) for at in range(len(parts[0].buckets))]
-    every_bucket = chain.from_iterable(part.buckets for part in parts)
-    for name in dict.fromkeys(chain.from_iterable((*b.levels, *b.totals) for b in every_bucket)):
+    given = chain.from_iterable(part.buckets for part in parts)
+    for name in dict.fromkeys(chain.from_iterable((*b.levels, *b.totals) for b in given)):
         is_level = name not in series.TOTALS
         values = [_held(part.values(name, "last"), is_level) for part in parts]
-        # What each process reads of the same device or folder counts once.
-        added = max if name == series.CACHE or _is_of_a_device(name) else sum
         for bucket, row in zip(buckets, zip(*values, strict=True), strict=True):
             known = [value for value in row if value is not None]
+            # What each process reads of the same device or folder counts once.
+            value = max(known, default=0.0) if _SHARED.fullmatch(name) else sum(known)
             if known and is_level:
-                value, middle = added(known), round((bucket.position + 0.5) * every * 1000)
+                middle = round((bucket.position + 0.5) * every * 1000)
                 bucket.levels[name] = Level(value, value, value, middle)
             elif known:
-                bucket.totals[name] = added(known)
+                bucket.totals[name] = value
     return Grid(start, every, buckets, start, len(parts))
 
 
-def _is_of_a_device(name: str) -> bool:
-    gpu = series.gpu_of(name)
-    return gpu is not None and gpu[1] == series.USED
+_SHARED: Final = re.compile(rf"{series.CACHE}|gpu\.[0-9]+\.{series.USED}")
 
 
 def _newer(last: float | None, value: float | None) -> float | None:
@@ -208,6 +207,13 @@ LEVELS: Final[Mapping[str, Figure]] = {
     if figure.curve and not figure.is_total
 }
 """The figures that rise and fall and have a series, by its name."""
+
+OTHER_LEVELS: Final[Mapping[str, str]] = {
+    name: figure.heading.lower() or figure.name
+    for name, figure in LEVELS.items()
+    if name != series.MEMORY
+}
+"""What the levels beside memory are called, by the names of their series."""
 
 _TITLES: Final = {name: figure.brief for name, figure in LEVELS.items()} | {
     series.MEMORY: "Memory of the process tree",
@@ -241,14 +247,9 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
         )  # fmt: skip
     yield from _gpus(grid, recording, steps)
     yield from _rates(grid, recording.duration)
-    for name, figure in LEVELS.items():
-        if name in grid.levels and name != series.MEMORY:
-            yield _level(grid, steps, name, [ChartSeries(label_of(figure), grid.values(name))])
-
-
-def label_of(figure: Figure) -> str:
-    """Returns what a figure is called beside others."""
-    return figure.heading.lower() or figure.name
+    for name, label in OTHER_LEVELS.items():
+        if name in grid.levels:
+            yield _level(grid, steps, name, [ChartSeries(label, grid.values(name))])
 
 
 def _of_memory(grid: Grid) -> list[ChartSeries]:
@@ -437,27 +438,25 @@ def comparison_charts(
 ) -> Iterator[Chart]:
     """Yields the charts of the levels that a run has, memory first."""
     sides = [_levels(run) for run in runs]
-    note = _NOTE if all(is_read for _, is_read in sides) else f"{_NOTE} {_CHECKPOINTS}"
     every = time.until / _CELLS_OF_TWO
     times = tuple((cell + 0.5) * every for cell in range(_CELLS_OF_TWO))
-    every_name = {name for levels, _ in sides for name in levels}
-    for name in sorted(every_name, key=lambda name: (name != series.MEMORY, name)):
-        known = [(side, levels[name]) for side, (levels, _) in enumerate(sides) if name in levels]
-        is_memory, (title, unit) = name == series.MEMORY, _title_and_unit(name)
-        peaks = [
-            f"{names[side]} up to {number_text(max(value for _, value in points), unit)}"
-            for side, points in known
-        ]
+    notes = {series.MEMORY: _NOTE if all(read for _, read in sides) else f"{_NOTE} {_CHECKPOINTS}"}
+    known = {name for levels, _ in sides for name in levels}
+    for name in sorted(known, key=lambda name: (name != series.MEMORY, name)):
+        title, unit = _title_and_unit(name)
+        peaks, lines = [], []
+        for side, (levels, _) in enumerate(sides):
+            if points := levels.get(name):
+                highest = number_text(max(value for _, value in points), unit)
+                peaks.append(f"{names[side]} up to {highest}")
+                placed = _placed(points, side, time)
+                lines.append(ChartSeries(names[side], placed, _STYLES[side]))
         yield Chart(
-            _id_of(name), title, _UNITS.get(unit, unit), times,
-            [
-                ChartSeries(names[side], _placed(points, side, time), _STYLES[side])
-                for side, points in reversed(known)
-            ],
+            _id_of(name), title, _UNITS.get(unit, unit), times, lines[::-1],
             summary=f"{', '.join(peaks)}.",
-            note=note if is_memory else "",
+            note=notes.get(name, ""),
             every=every,
-            is_large=is_memory,
+            is_large=name == series.MEMORY,
         )  # fmt: skip
 
 

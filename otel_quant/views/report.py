@@ -78,19 +78,17 @@ def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
     if recording.problems:
         yield Lines(("Parts of this recording could not be read:",))
         yield Lines(recording.problems, is_bad=True).first(_MOST_PROBLEMS)
-    ending = Section(
-        "Post-mortem", list(ending_parts(recording.ending)), id="post-mortem", layout="post-mortem"
-    )
-    steps = _steps(recording, subject, links_of(stacks)) if subject.steps else []
-    yield from _with_parts(
-        ending,
+    ending = list(ending_parts(recording.ending))
+    sections = (
+        Section("Post-mortem", ending, id="post-mortem", layout="post-mortem"),
         Section("Over time", list(_curves(recording, subject, charts))),
-        Section("Steps", steps),
+        Section("Steps", _steps(recording, subject, links_of(stacks))),
         Section("Accuracy of layers", accuracy_tables(recording)),
         Section("Python lines", page_parts(stacks) if stacks else []),
         Section("Processes", process_tables),
         Section("Models", list(model_parts(recording, with_layers=True))),
     )
+    yield from (section for section in sections if section.parts)
     if any((recording.path / name).exists() for name in (INFERENCE, BENCH)):
         from otel_quant.views.inference import recorded_sections  # seldom needed, takes 10 ms
 
@@ -98,13 +96,10 @@ def _parts(recording: Recording, subject: Subject) -> Iterator[Part]:
     yield _origin(recording, subject)
 
 
-def _with_parts(*sections: Section) -> list[Section]:
-    return [each for each in sections if each.parts]
-
-
 def _steps(recording: Recording, subject: Subject, links: Mapping[StepPath, str]) -> list[Table]:
     caption = f"Steps of {subject.name}, {subject.why}" if subject.why else "Steps"
-    return [step_table(recording, subject.runs, caption=caption, with_rates=True, links=links)]
+    table = step_table(recording, subject.runs, caption=caption, with_rates=True, links=links)
+    return [table] if subject.steps else []
 
 
 def _curves(recording: Recording, subject: Subject, charts: list[Chart]) -> Iterator[Part]:

@@ -22,7 +22,7 @@ from otel_quant.schema.figures import MEMORY, RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
 from otel_quant.views.answer import ended_as, ending_lines, exceeded, time_left
 from otel_quant.views.charts import Values
-from otel_quant.views.curves import LEVELS, NO_GRID, grid_of, label_of
+from otel_quant.views.curves import LEVELS, NO_GRID, OTHER_LEVELS, grid_of
 from otel_quant.views.document import Column, Document, Row, Table
 from otel_quant.views.steps import memory_limit, process_name
 from otel_quant.views.text import number_text, phrase, printable
@@ -99,8 +99,8 @@ class Looked:
             now, (peak, _), gpu = grid.newest(name), grid.peak(name), series.gpu_of(name)
             if gpu is not None and gpu[1] == series.USED:
                 yield Usage(f"GPU {gpu[0]}", now, peak)
-            elif name in LEVELS and name != series.MEMORY and peak:
-                yield Usage(label_of(LEVELS[name]), now, peak, unit=LEVELS[name].unit)
+            elif name in OTHER_LEVELS and peak:
+                yield Usage(OTHER_LEVELS[name], now, peak, unit=LEVELS[name].unit)
         for resource, figure in _TOTALS:
             if (total := grid.newest(figure.curve)) is not None:
                 yield Usage(f"{resource.name} {figure.heading.lower()}", total, unit=figure.unit)

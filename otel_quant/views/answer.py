@@ -52,6 +52,7 @@ from otel_quant.views.text import listed, of_limit, phrase, printable
 _LONGEST_NAME: Final = 120
 _LONGEST_LINE: Final = 60
 _LONGEST_MESSAGE: Final = 400
+_message: Final = partial(cut, longest=_LONGEST_MESSAGE)
 _MOST_PATHS: Final = 3
 _MOST_BOUNDS: Final = 5
 _MOST_GROWING: Final = 10
@@ -99,7 +100,7 @@ def outcome(recording: Recording, subject: Subject) -> str:
     length, where = duration_text(recording.duration), _where(recording, subject)
     if recording.state == "ended":
         broken = sum(run.is_broken for run in recording.runs)
-        but = phrase(", but {} within it did not end well", broken, _runs_text)
+        but = phrase(", but {} within it did not end well", broken, partial(counted, thing="run"))
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
         return f"{program} had been running for {length} when this was made{phrase(': {}', where)}"
@@ -107,15 +108,10 @@ def outcome(recording: Recording, subject: Subject) -> str:
     if recording.state == "lost" and not recording.path.is_dir():
         # Quark's profiler, which may still be running, holds no lock on its file.
         return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
-    was = _WAS.get(recording.state, "")
+    was = "was " if recording.state == "killed" else ""
     return (
         f"{program} {was}{ended_as(recording)} after {length}{place}{_why(_ending_of(recording))}"
     )
-
-
-_WAS: Final = {"killed": "was "}
-
-_runs_text: Final = partial(counted, thing="run")
 
 
 def _where(recording: Recording, subject: Subject) -> str:
@@ -160,18 +156,13 @@ def _failed(recording: Recording, run: RecordedRun) -> str:
     who = _program_of(recording, run.attributes)
     is_alike = has_ended and who == _program_of(recording, recording.origin)
     name = process_name(run) if is_alike or run.rank is not None else who
-    return f"{name} {_FAILED.get(run.state, 'failed with')} "
-
-
-_FAILED: Final = {"killed": "was killed by"}
+    how = "was killed by" if run.state == "killed" else "failed with"
+    return f"{name} {how} "
 
 
 def _error_text(error: str | None, message: str | None) -> str:
     text = phrase(": {}", message, _message)
     return f"{cut(str(error), _LONGEST_NAME)}{text}".rstrip(".")
-
-
-_message: Final = partial(cut, longest=_LONGEST_MESSAGE)
 
 
 def _path(names: Sequence[str]) -> str:

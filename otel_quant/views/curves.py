@@ -21,7 +21,7 @@ from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number,
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import RESOURCES, Figure
 from otel_quant.schema.units import clock_text, cut, digits_text, size
-from otel_quant.views.charts import Band, Chart, ChartSeries, LimitLine, Mark, Style, Values
+from otel_quant.views.charts import Band, Chart, ChartSeries, Mark, Style, Values
 from otel_quant.views.steps import BEFORE, Subject, memory_limit, most_telling, subject_of
 from otel_quant.views.text import number_text, of_limit, phrase
 
@@ -319,8 +319,8 @@ def _level(
     inside = [cut(each.step.name, _LONGEST_NAME) for each in (step_at(steps, at),) if each]
     summary = f"Highest {text} at {clock_text(at)}{phrase(' in {}', ''.join(inside))}"
     return Chart(
-        chart or _id_of(name), title, _UNITS.get(unit, unit), grid.times, shown,
-        limit=_limit_line(limit),
+        chart or name.replace(".", "-"), title, _UNITS.get(unit, unit), grid.times, shown,
+        limit=limit,
         mark=Mark(f"peak {text}", at, peak),
         summary=f"{summary}{phrase(', {}', of_limit(peak, limit))}.",
         note=note,
@@ -333,18 +333,10 @@ _UNITS: Final = {"By": "bytes"}
 """How a chart names a unit, where it does not take the figure's."""
 
 
-def _id_of(name: str) -> str:
-    return name.replace(".", "-")
-
-
 def _title_and_unit(name: str) -> tuple[str, str]:
     """Returns the title of a level's chart, and the unit of its figure."""
     gpu = series.gpu_of(name)
     return (_TITLES[name], LEVELS[name].unit) if gpu is None else (f"Memory of GPU {gpu[0]}", "By")
-
-
-def _limit_line(limit: float | None) -> LimitLine | None:
-    return None if limit is None else LimitLine("limit", limit)
 
 
 def _rates(grid: Grid, until: float) -> Iterator[Chart]:
@@ -381,7 +373,7 @@ def _from_checkpoints(recording: Recording, subject: Subject) -> Iterator[Chart]
         times, values = zip(*points, strict=True)
         yield Chart(
             series.MEMORY, _TITLES[series.MEMORY], "bytes", times, [ChartSeries("memory", values)],
-            limit=_limit_line(memory_limit(recording)),
+            limit=memory_limit(recording),
             summary=f"Highest {size(max(values))} at a checkpoint.",
             note="Read at checkpoints only: what was between two of them is not known.",
             is_large=True,
@@ -452,7 +444,7 @@ def comparison_charts(
                 placed = _placed(points, side, time)
                 lines.append(ChartSeries(names[side], placed, _STYLES[side]))
         yield Chart(
-            _id_of(name), title, _UNITS.get(unit, unit), times, lines[::-1],
+            name.replace(".", "-"), title, _UNITS.get(unit, unit), times, lines[::-1],
             summary=f"{', '.join(peaks)}.",
             note=notes.get(name, ""),
             every=every,

@@ -120,8 +120,7 @@ def _meters(
         yield f"Memory peak{whose(recording, peak)}", peak.value, memory_limit(recording)
     for chart in charts:
         if chart.id.startswith("gpu-") and chart.mark is not None:
-            limit = chart.limit.value if chart.limit is not None else None
-            yield f"GPU {chart.id.removeprefix('gpu-')} peak", chart.mark.value, limit
+            yield f"GPU {chart.id.removeprefix('gpu-')} peak", chart.mark.value, chart.limit
 
 
 _LONGEST_NAME: Final = 120

@@ -326,7 +326,7 @@ def _origin(recording: Recording, subject: Subject) -> Section:
 def _fact(name: str, value: object) -> tuple[str, Cell]:
     known, unit = _FACTS.get(name, (name, ""))
     if isinstance(value, bool):
-        return known, "yes" if value else "no"
+        return known, value
     if unit and isinstance(value, int | float):
         return known, Quantity(value, unit)
     return known, cut(listed(value), _LONGEST)

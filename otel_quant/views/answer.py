@@ -141,11 +141,9 @@ def _error(recording: Recording, subject: Subject) -> Iterator[str]:
     # The line above names the step of a run that has an ending.
     is_above = recording.ending is not None and len(recording.runs) == 1
     if runs and (not steps or (is_above and runs[0].error_message)):
-        text = _error_text(runs[0].error, runs[0].error_message)
-        yield f"{_failed(recording, runs[0])}{text}."
+        yield f"{_failed(recording, runs[0])}{_error_text(runs[0])}."
     elif steps:
-        text = _error_text(steps[0].error, steps[0].error_message)
-        yield f"{cut(steps[0].name, _LONGEST_NAME)} raised {text}."
+        yield f"{cut(steps[0].name, _LONGEST_NAME)} raised {_error_text(steps[0])}."
 
 
 def _failed(recording: Recording, run: RecordedRun) -> str:
@@ -160,9 +158,9 @@ def _failed(recording: Recording, run: RecordedRun) -> str:
     return f"{name} {how} "
 
 
-def _error_text(error: str | None, message: str | None) -> str:
-    text = phrase(": {}", message, _message)
-    return f"{cut(str(error), _LONGEST_NAME)}{text}".rstrip(".")
+def _error_text(failed: RecordedRun | RecordedStep) -> str:
+    text = phrase(": {}", failed.error_message, _message)
+    return f"{cut(str(failed.error), _LONGEST_NAME)}{text}".rstrip(".")
 
 
 def _path(names: Sequence[str]) -> str:

@@ -258,15 +258,20 @@ def _of_memory(grid: Grid) -> list[ChartSeries]:
     program, *children = [name for name in grid.levels if name.startswith(series.PROCESS)] or [""]
     if not children:
         return [memory, ChartSeries("lowest", grid.values(series.MEMORY, "lowest"), "lowest")]
-    kept = [program, *heapq.nlargest(MOST, children, key=lambda name: grid.peak(name)[0])]
-    columns = [grid.values(name, "last") for name in kept]
+    largest = heapq.nlargest(MOST, children, key=lambda name: grid.peak(name)[0])
     layers = [
-        ChartSeries(cut(name.removeprefix(series.PROCESS), _LONGEST_NAME), column, "stacked")
-        for name, column in zip(kept, columns, strict=True)
+        ChartSeries(
+            cut(name.removeprefix(series.PROCESS), _LONGEST_NAME),
+            grid.values(name, "last"),
+            "stacked",
+        )
+        for name in (program, *largest)
     ]
+    totals = grid.values(series.MEMORY, "last")
+    shown = zip(*(each.values for each in layers), strict=True)
     rest = tuple(
-        None if total is None else max(0.0, total - sum(value or 0.0 for value in row))
-        for total, *row in zip(grid.values(series.MEMORY, "last"), *columns, strict=True)
+        None if total is None else max(0.0, total - sum(filter(None, row)))
+        for total, row in zip(totals, shown, strict=True)
     )
     if any(rest):
         layers.append(ChartSeries("other processes", rest, "stacked"))

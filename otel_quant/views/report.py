@@ -148,8 +148,7 @@ class _Process(NamedTuple):
 
     @property
     def state(self) -> State:
-        states = {run.state for run in self.runs}
-        return next(state for state in WORST_FIRST if state in states)
+        return min((run.state for run in self.runs), key=WORST_FIRST.index)
 
 
 _COLUMNS: Final = (
@@ -189,8 +188,8 @@ def _processes_of(recording: Recording) -> tuple[list[str], list[Table]]:
     processes = [each for above in families for each in _in_order(left, above)]
     if len(processes) < 2:
         return [], []
-    common = [step for family in families.values() for step in _common_steps(family)]
-    common.sort(key=lambda each: -each.longest)
+    steps = chain.from_iterable(map(_common_steps, families.values()))
+    common = sorted(steps, key=lambda each: -each.longest)
     caption = "The same step in processes beside each other"
     imbalance = Table.of(_IMBALANCE, common, id="imbalance", caption=caption)
     # Ranks have one command, stages of a script one each

@@ -104,7 +104,6 @@ _LARGEST: Final = 1 << 64
 
 _EACH: Final[Mapping[str, Callable[[float], str]]] = {
     **BY_UNIT,
-    "x": lambda value: f"x {value:.2f}",
     "time": lambda value: moment_text(value, "minutes"),
     "M": count_text,
 }
@@ -122,7 +121,7 @@ def number_text(value: float, unit: str = "", digits: int | None = None) -> str:
     if digits is None and unit in _EACH and not isnan(value):
         return _EACH[unit](value)
     if unit == "x":
-        return f"x {value:.{digits}f}"
+        return f"x {value:.{2 if digits is None else digits}f}"
     shown_in = "%" if unit == "1" else unit
     plain = _plain_text(value, digits, _IN.get(shown_in, 1))
     return plain if unit[:1] in ("", "{") else f"{plain} {shown_in}"

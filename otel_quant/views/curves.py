@@ -144,12 +144,11 @@ def _coarse(curve: RecordedCurve, began_ns: int, start: float, every: float, cou
     for position, bucket in sorted(curve.curve.buckets.items()):
         # From the middle of the bucket, so that no rounding puts it into the one before.
         into = buckets[min(count - 1, int((offset + (position + 0.5) * length - start) / every))]
-        for name, level in bucket.levels.items():
-            if (known := into.levels.get(name)) is None:
-                into.levels[name] = Level(level.lowest, level.highest, level.last, level.at)
-            else:
-                known.merge(level)
-        into.totals |= bucket.totals
+        copied = {
+            name: Level(level.lowest, level.highest, level.last, level.at)
+            for name, level in bucket.levels.items()
+        }
+        into.merge(Bucket(position, copied, bucket.totals))
     _extend_the_program(buckets)
     return Grid(start, every, buckets, offset)
 

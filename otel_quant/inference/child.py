@@ -35,7 +35,7 @@ def answer_requests(runtime: str, answers: int, folder: Path) -> NoReturn:
     requests: SimpleQueue[str] = SimpleQueue()
     Thread(target=_take_requests, args=(read, requests, folder), daemon=True).start()
     module = import_module(f"otel_quant.inference.{runtime}_session")
-    session = module.Session(folder)
+    session = getattr(module, f"{runtime.title()}Session")(folder)
     with os.fdopen(answers, "w", encoding="utf-8") as out:
         while True:
             request = json.loads(requests.get())

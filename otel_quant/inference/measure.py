@@ -13,14 +13,9 @@ from typing import Final
 
 from otel_quant.base import machine
 from otel_quant.cost.graph import runtime_here
-from otel_quant.inference.comparing import (
-    compared_outputs,
-    latency,
-    take_turns,
-    tensor_errors,
-    with_slower,
-)
-from otel_quant.inference.onnx_findings import FINDINGS, Evidence
+from otel_quant.inference.findings import with_slower
+from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
+from otel_quant.inference.outputs import compared_outputs, tensor_errors
 from otel_quant.inference.results import (
     Accuracy,
     InferenceResult,
@@ -29,6 +24,7 @@ from otel_quant.inference.results import (
     Ran,
     runtime_of,
 )
+from otel_quant.inference.rounds import latency, take_turns
 from otel_quant.inference.subjects import (
     InProcess,
     ModelError,
@@ -85,7 +81,7 @@ def _detailed(model: OnnxModel, first: OnnxModel) -> ModelResult:
     ran = Ran(len(profile.runs), profile.run_micros, tuple(kernels))
     asked = [name for name, _ in model.options.providers]
     assigned = Counter(part.provider for part in model.parts for _ in part.nodes)
-    evidence = Evidence(model.file, model.kernels, asked, model.options.level, model.parts)
+    evidence = OnnxEvidence(model.file, model.kernels, asked, model.options.level, model.parts)
     return replace(
         result,
         assigned=dict(assigned) or None,
@@ -295,7 +291,7 @@ def _measure(
 
 def _settings(variants: Sequence[InProcess], options: Options) -> Mapping[str, str]:
     measured = [each for each in variants if not each.problem]
-    rounds = max((len(each.rounds()) for each in measured), default=0)
+    rounds = max((sum(map(len, each.processes)) for each in measured), default=0)
     order = "one variant after the other" if options.one_by_one else "the variants in turn"
     counts = {each.name: len(each.processes) for each in measured}
     most = max(counts.values(), default=0)

@@ -23,7 +23,7 @@ from otel_quant.cost.graph import (
     dtypes,
     printable,
 )
-from otel_quant.inference.comparing import Findings, Found
+from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import FileGraph, Part, Placed
 from otel_quant.schema.units import counted
 
@@ -38,7 +38,7 @@ _LISTED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class OnnxEvidence:
     """What is looked at."""
 
     file: FileGraph  # The model's file
@@ -48,7 +48,7 @@ class Evidence:
     parts: Sequence[Part] = ()  # The graph before fusion, by provider; empty if that is not known
 
 
-FINDINGS: Final = Findings[Evidence]()
+FINDINGS: Final = Findings[OnnxEvidence]()
 
 
 def title(op: Operation) -> str:
@@ -75,7 +75,7 @@ _SELECTORS: Final = f"{_OPTIMIZER}qdq_transformer/selectors_actions/qdq_selector
 
 
 @FINDINGS.row("in_float", _SELECTORS)
-def _in_float(evidence: Evidence) -> Iterator[Found]:
+def _in_float(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields contractions that ran in float although their weights are integers."""
     for node, why, conversions, own in _islands(evidence):
         weights = _integer_weights(evidence.file, node) if own else None
@@ -87,7 +87,7 @@ def _in_float(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("unfused", _SELECTORS)
-def _unfused(evidence: Evidence) -> Iterator[Found]:
+def _unfused(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields other conversions that ran as kernels of their own, with what ran in float between them."""
     for node, why, conversions, own in _islands(evidence):
         if own and _integer_weights(evidence.file, node) is not None:
@@ -100,7 +100,7 @@ def _unfused(evidence: Evidence) -> Iterator[Found]:
 
 
 def _islands(
-    evidence: Evidence,
+    evidence: OnnxEvidence,
 ) -> Iterator[tuple[Operation, Obstacle, Sequence[Placed], Sequence[Placed]]]:
     """Yields nodes without a kernel on integers, why, the conversions beside them, and kernels in float."""
     groups: dict[tuple[Operation, Obstacle], list[Placed]] = {}
@@ -129,7 +129,7 @@ def _ran_in_float(kernel: Placed, op: Operation) -> bool:
 
 
 @FINDINGS.row("unfused", "AMD Quark's custom operators, quark.onnx")
-def _foreign(evidence: Evidence) -> Iterator[Found]:
+def _foreign(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields the conversions of AMD Quark's own operators: onnxruntime does not fuse them."""
     kernels = [
         kernel
@@ -149,7 +149,7 @@ def _named(kernels: Sequence[Placed]) -> str:
     return f"{operators} {listed(list(dict.fromkeys(each.place for each in kernels)))}"
 
 
-def _reason(evidence: Evidence, op: Operation) -> tuple[Operation, Obstacle] | None:
+def _reason(evidence: OnnxEvidence, op: Operation) -> tuple[Operation, Obstacle] | None:
     """Returns why a conversion was not fused; None if it has to run whatever is behind it."""
     file = evidence.file
     beside: Sequence[Operation | None] = ()
@@ -170,7 +170,7 @@ def _reason(evidence: Evidence, op: Operation) -> tuple[Operation, Obstacle] | N
     return next(iter(known or found), None)
 
 
-def _why(evidence: Evidence, at: Operation, op: Operation) -> Obstacle | None:
+def _why(evidence: OnnxEvidence, at: Operation, op: Operation) -> Obstacle | None:
     """Returns why there is no kernel on integers for the node next to a conversion."""
     file, fused = evidence.file, evidence.file.fused
     if evidence.level not in _FUSES_QUANTIZED:
@@ -251,7 +251,7 @@ def _channel_axis(op: Operation) -> int | None:
 
 
 @FINDINGS.row("axis", "onnxruntime/core/providers/cpu/quantization/qlinearconv.cc")
-def _other_axis(evidence: Evidence) -> Iterator[Found]:
+def _other_axis(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields convolutions on integers whose weights have scales along another axis than 0."""
     for kernel in evidence.kernels:
         for op in kernel.nodes if kernel.ran.op_type == "QLinearConv" else ():
@@ -300,7 +300,7 @@ _DOES: Final[Mapping[str, str]] = {
 @FINDINGS.row(
     "inserted", f"{_OPTIMIZER}insert_cast_transformer.cc, nhwc_transformer.cc, nchwc_transformer.cc"
 )
-def _inserted(evidence: Evidence) -> Iterator[Found]:
+def _inserted(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields conversions that the runtime has inserted, except at the model's ends."""
     moved = _moved(evidence)
     for kernel in evidence.kernels:
@@ -316,7 +316,7 @@ def _inserted(evidence: Evidence) -> Iterator[Found]:
         yield Found(kernel.place, [kernel], text, "", op_type)
 
 
-def _moved(evidence: Evidence) -> Counter[str]:
+def _moved(evidence: OnnxEvidence) -> Counter[str]:
     """Counts the nodes of the file that are gone: the optimizer has moved them elsewhere."""
     ran = {op for kernel in evidence.kernels for op in kernel.nodes}
     return Counter(
@@ -350,7 +350,7 @@ def _at_an_end(file: FileGraph, kernel: Placed) -> bool:
 
 
 @FINDINGS.row("memcpy", f"{_OPTIMIZER}transformer_memcpy.cc")
-def _copies(evidence: Evidence) -> Iterator[Found]:
+def _copies(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields copies between the memories of two providers."""
     for kernel in evidence.kernels:
         if kernel.ran.op_type in _MEMCPY:
@@ -359,7 +359,7 @@ def _copies(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("fallback", "onnxruntime/core/framework/graph_partitioner.cc")
-def _fallback(evidence: Evidence) -> Iterator[Found]:
+def _fallback(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields nodes that ran on the CPU although another provider was asked for before it."""
     wanted = next(iter(evidence.asked), _CPU)
     taken = Counter(
@@ -381,7 +381,7 @@ def _fallback(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("compiled", "onnxruntime/core/framework/graph_partitioner.cc")
-def _compiled(evidence: Evidence) -> Iterator[Found]:
+def _compiled(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields what providers have compiled: findings of other kinds are not looked for in it."""
     groups: dict[str, list[Placed]] = {}
     for kernel in evidence.kernels:
@@ -407,7 +407,7 @@ _ONE_BY_ONE: Final = frozenset(
 @FINDINGS.row(
     "scalar", "onnxruntime/contrib_ops/cpu/quantization/qlinear_lookup_table.cc, qlinear_pool.cc"
 )
-def _scalar(evidence: Evidence) -> Iterator[Found]:
+def _scalar(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields kernels without a vectorized path."""
     for kernel in evidence.kernels:
         if kernel.ran.op_type in _ONE_BY_ONE and kernel.ran.provider == _CPU:
@@ -424,7 +424,7 @@ _RANKS: Final = 64
 
 
 @FINDINGS.row("shapes", "onnxruntime.ai/docs/tutorials/mobile/helpers")
-def _computed_shapes(evidence: Evidence) -> Iterator[Found]:
+def _computed_shapes(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields what computes shapes in every run because an input has a length that is not fixed."""
     if not evidence.file.has_open_lengths:
         return

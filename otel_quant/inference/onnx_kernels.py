@@ -43,7 +43,7 @@ _NAMES: Final = {"float": "float32", "double": "float64"}
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class OnnxProfile:
     """What the profiler has seen in the faster half of the runs.
 
     Of the others something else on the machine has made many slower, by a single kernel each.
@@ -69,7 +69,7 @@ def _events(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield json.loads(line.rstrip(b","))
 
 
-def read_profile(path: Path, warmup: int = 1) -> Profile:
+def read_profile(path: Path, warmup: int = 1) -> OnnxProfile:
     """Reads a profile."""
     first: dict[_Key, Mapping[str, Any]] = {}
     events: list[tuple[int, int, _Key]] = []  # begin, end, kernel
@@ -105,7 +105,7 @@ def read_profile(path: Path, warmup: int = 1) -> Profile:
         )
         for key, args in first.items()
     )
-    return Profile(kernels, tuple(runs), _number(last.get("mem_in_use_peak")))
+    return OnnxProfile(kernels, tuple(runs), _number(last.get("mem_in_use_peak")))
 
 
 def _calls_and_times(
@@ -357,7 +357,7 @@ class Placed:
 
 
 def placed(
-    profile: Profile, file: FileGraph, ran: RanGraph, parts: Sequence[Part] = ()
+    profile: OnnxProfile, file: FileGraph, ran: RanGraph, parts: Sequence[Part] = ()
 ) -> list[Placed]:
     """Returns the kernels of a profile that ran, in order of their first execution."""
     join = _Join(file, ran)

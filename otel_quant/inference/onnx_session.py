@@ -27,7 +27,7 @@ _TYPES: Final = {
 """Types as onnxruntime and as numpy name them."""
 
 
-class MisfitError(Exception):
+class SessionRequestError(Exception):
     """What the user asked for does not fit the model or this onnxruntime."""
 
 
@@ -42,18 +42,18 @@ def feeds(inputs: Sequence[Any], feed: Mapping[str, Any]) -> dict[str, Any]:
     names = [each.name for each in inputs]
     for name in given:
         if name not in names:
-            raise MisfitError(
+            raise SessionRequestError(
                 f"{path} has {name!r}, which is no input; expected {', '.join(names)}"
             )
     found = {}
     for each in inputs:
         name, dtype = each.name, _TYPES.get(each.type)
         if dtype is None:
-            raise MisfitError(f"input {name!r} is {each.type}; expected tensors of numbers")
+            raise SessionRequestError(f"input {name!r} is {each.type}; expected tensors of numbers")
         if path is None:
             found[name] = _made(name, dtype, feed)
         elif name not in given:
-            raise MisfitError(f"{path} has no {name!r}, which the model takes")
+            raise SessionRequestError(f"{path} has no {name!r}, which the model takes")
         else:
             found[name], shape = given[name], given[name].shape
             fits = len(each.shape) == len(shape) and all(
@@ -61,7 +61,7 @@ def feeds(inputs: Sequence[Any], feed: Mapping[str, Any]) -> dict[str, Any]:
                 for wanted, own in zip(each.shape, shape, strict=True)
             )
             if str(found[name].dtype) != dtype or not fits:
-                raise MisfitError(
+                raise SessionRequestError(
                     f"{path}: {name!r} is {found[name].dtype} {list(shape)}; expected {dtype} "
                     f"{each.shape}"
                 )
@@ -93,7 +93,7 @@ _LARGE: Final = 1024
 """Bytes from which a weight goes into a file beside the saved graph."""
 
 
-class Session:
+class OnnxSession:
     """The sessions of one model; its methods are what a parent may ask."""
 
     def __init__(self, folder: Path) -> None:
@@ -114,7 +114,9 @@ class Session:
         for name, _ in options["providers"]:
             if name not in known:
                 expected = f"expected one of {', '.join(known)}"
-                raise MisfitError(f"provider {name!r} is not in this onnxruntime; {expected}")
+                raise SessionRequestError(
+                    f"provider {name!r} is not in this onnxruntime; {expected}"
+                )
         names = options["custom_ops"]
         self._libraries = [_of_quark() if name == "quark" else name for name in names]
         before = status("VmRSS")
@@ -228,7 +230,7 @@ class Session:
 def _of_quark() -> str:
     """Returns the library of AMD Quark's operators, whose import loads what the library needs."""
     if find_spec("quark") is None:
-        raise MisfitError("--custom-ops quark: Quark is not installed; expected amd-quark")
+        raise SessionRequestError("--custom-ops quark: Quark is not installed; expected amd-quark")
     from quark.onnx import get_library_path
 
     return str(get_library_path())
@@ -237,7 +239,7 @@ def _of_quark() -> str:
 def text_of(error: Exception) -> str:
     """Returns an error as it is sent to the parent."""
     text = str(error)
-    if isinstance(error, MisfitError):
+    if isinstance(error, SessionRequestError):
         return text
     if _QUARK in text:
         text = f"it has operators of AMD Quark; expected --custom-ops quark: {text}"

@@ -24,17 +24,18 @@ from typing import Any, Final, Literal
 
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import printable
-from otel_quant.inference.comparing import Arrays, Subject, saved_arrays
 from otel_quant.inference.onnx_kernels import (
     FileGraph,
+    OnnxProfile,
     Part,
     Placed,
-    Profile,
     RanGraph,
     placed,
     read_profile,
 )
+from otel_quant.inference.outputs import Arrays, saved_arrays
 from otel_quant.inference.results import tensor_text
+from otel_quant.inference.rounds import MeasuredModel
 
 _FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Variables that name a folder for what a process leaves behind: onnxruntime has a file of its own
@@ -245,7 +246,7 @@ class Options:
     data: str | None = None
 
 
-class InProcess(Subject):
+class InProcess(MeasuredModel):
     """A model in processes of its own, one after another."""
 
     kind: str  # What runs it
@@ -281,6 +282,7 @@ class InProcess(Subject):
     def repeat(self) -> None:
         """Makes and calls it in a new process, since a process may be slow for as long as it lives."""
         self.processes.append([])
+        self.spent = 0.0
         self.process.restart()
         self._make()
 
@@ -377,7 +379,7 @@ class OnnxModel(InProcess):
         self.path, self.options, self.is_profiled = path, options, is_profiled
         self.file: FileGraph
         self.grown: int | None = None  # bytes, by the session
-        self.profile: Profile | None = None
+        self.profile: OnnxProfile | None = None
         self.kernels: list[Placed] = []
         self.parts: Sequence[Part] = ()  # empty where onnxruntime does not tell
         self.weights_in_memory: int | None = None  # bytes

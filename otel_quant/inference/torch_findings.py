@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from otel_quant.inference.comparing import Findings, Found
+from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.results import BackendKernel, is_of_few_bits
 from otel_quant.inference.torch_parts import (
     CONVERT,
@@ -22,7 +22,7 @@ from otel_quant.inference.torch_parts import (
     place_name,
     shown,
 )
-from otel_quant.inference.torch_profile import Kernel, changes_of_type
+from otel_quant.inference.torch_profile import TorchOperator, changes_of_type
 
 
 class Origin(NamedTuple):
@@ -48,9 +48,9 @@ class Flow:
     within: dict[int, int] = field(default_factory=dict)
 
 
-def flow_of(kernels: Sequence[Kernel]) -> Flow:
+def flow_of(kernels: Sequence[TorchOperator]) -> Flow:
     """Follows what is dequantized through a run."""
-    walk = _Walk(kernels)
+    walk = _StorageFlow(kernels)
     within: list[int] = []
     for place, parent in enumerate([*(kernel.parent for kernel in kernels), None]):
         while within and within[-1] != parent:
@@ -61,10 +61,10 @@ def flow_of(kernels: Sequence[Kernel]) -> Flow:
     return walk.found
 
 
-class _Walk:
+class _StorageFlow:
     """Follows the memory of tensors from operator to operator."""
 
-    def __init__(self, kernels: Sequence[Kernel]) -> None:
+    def __init__(self, kernels: Sequence[TorchOperator]) -> None:
         self.found = Flow()
         self._kernels = kernels
         self._made: dict[int, Origin] = {}
@@ -150,10 +150,10 @@ _OF_X86: Final = frozenset({"x86_64", "AMD64", "i686"})
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class TorchEvidence:
     """What defects are looked for in."""
 
-    kernels: Sequence[Kernel]  # Operators in the order in which they begin
+    kernels: Sequence[TorchOperator]  # Operators in the order in which they begin
     backend: Sequence[BackendKernel]  # What libraries below them have run
     engine: str  # The quantized engine in force
     flow: Flow  # Where numbers are dequantized for the operators
@@ -162,7 +162,7 @@ class Evidence:
     machine: str = platform.machine()  # The processor's architecture
 
 
-FINDINGS: Final = Findings[Evidence]()
+FINDINGS: Final = Findings[TorchEvidence]()
 
 _X86_GUIDE: Final = (
     "docs.pytorch.org, PyTorch 2 Export Quantization with X86 Backend through Inductor"
@@ -171,18 +171,20 @@ _TORCH: Final = "aten/src/ATen/native"
 """A folder of PyTorch's repository."""
 
 
-def _found(kernel: Kernel, why: str, remedy: str = "", also: Sequence[Kernel] = ()) -> Found:
+def _found(
+    kernel: TorchOperator, why: str, remedy: str = "", also: Sequence[TorchOperator] = ()
+) -> Found:
     """Returns what was found of an operator, whose time includes all that runs within it."""
     place, name = place_name(kernel.module), shown(kernel.name)
     return Found(place, [kernel, *also], f"{name} of `{place}` {why}", remedy, f"{name} {why}")
 
 
-def _outermost(kernel: Kernel, kernels: Sequence[Kernel]) -> Kernel:
+def _outermost(kernel: TorchOperator, kernels: Sequence[TorchOperator]) -> TorchOperator:
     return kernel if kernel.parent is None else _outermost(kernels[kernel.parent], kernels)
 
 
 @FINDINGS.row("in_float", _X86_GUIDE)
-def _in_float(evidence: Evidence) -> Iterator[Found]:
+def _in_float(evidence: TorchEvidence) -> Iterator[Found]:
     kernels = evidence.kernels
     for place, weights, dequantized in evidence.flow.in_float:
         dtype = next((each.dtype for each in kernels[place].outputs), "float")
@@ -199,14 +201,14 @@ def _in_float(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("in_float", f"{_TORCH}/quantized, of PyTorch's repository")
-def _within(evidence: Evidence) -> Iterator[Found]:
+def _within(evidence: TorchEvidence) -> Iterator[Found]:
     for place, dequantized in evidence.flow.within.items():
         dtype = evidence.kernels[dequantized].inputs[0].dtype
         yield _found(evidence.kernels[place], f"takes {dtype}, dequantizes it and runs in float")
 
 
 @FINDINGS.row("unfused", _X86_GUIDE)
-def _between(evidence: Evidence) -> Iterator[Found]:
+def _between(evidence: TorchEvidence) -> Iterator[Found]:
     kernels = evidence.kernels
     for places in evidence.flow.between:
         why = "ran in float between an operator that dequantizes and one that quantizes"
@@ -215,7 +217,7 @@ def _between(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("inserted", "torch.profiler")
-def _converted(evidence: Evidence) -> Iterator[Found]:
+def _converted(evidence: TorchEvidence) -> Iterator[Found]:
     kernels = evidence.kernels
     named = {id(kernels[place]) for _, _, places in evidence.flow.in_float for place in places}
     for kind, types, kernel in changes_of_type(kernels):
@@ -225,7 +227,7 @@ def _converted(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("inserted", f"{_TORCH}/quantized/cpu/qconv.cpp, of PyTorch's repository")
-def _reordered(evidence: Evidence) -> Iterator[Found]:
+def _reordered(evidence: TorchEvidence) -> Iterator[Found]:
     for kernel in evidence.kernels:
         outer = _outermost(kernel, evidence.kernels)
         if kernel.name == "aten::clone" and outer.name.startswith("quantized::conv"):
@@ -235,8 +237,8 @@ def _reordered(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("observed", "torchao/quantization/pt2e, of torchao's repository")
-def _observed(evidence: Evidence) -> Iterator[Found]:
-    groups: dict[str, list[Kernel]] = {}
+def _observed(evidence: TorchEvidence) -> Iterator[Found]:
+    groups: dict[str, list[TorchOperator]] = {}
     for kernel in evidence.kernels:
         outer = None if kernel.parent is None else evidence.kernels[kernel.parent]
         observes = kernel.module in evidence.observers or kind_of(kernel.name) == OBSERVE
@@ -249,7 +251,7 @@ def _observed(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("fallback", f"{_TORCH}/quantized/cpu/qnnpack, of PyTorch's repository")
-def _engine(evidence: Evidence) -> Iterator[Found]:
+def _engine(evidence: TorchEvidence) -> Iterator[Found]:
     ran = [each for each in evidence.kernels if each.name.startswith("quantized::")]
     if ran and evidence.engine == "qnnpack" and evidence.machine in _OF_X86:
         yield Found(
@@ -261,7 +263,7 @@ def _engine(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("fallback", f"{_TORCH}/Convolution.cpp, of PyTorch's repository")
-def _slow(evidence: Evidence) -> Iterator[Found]:
+def _slow(evidence: TorchEvidence) -> Iterator[Found]:
     for kernel in evidence.kernels:
         size = kernel.inputs[1].shape[2:] if len(kernel.inputs) > 1 else ()
         # Of a kernel of one point such a product is the best that there is.
@@ -271,7 +273,7 @@ def _slow(evidence: Evidence) -> Iterator[Found]:
 
 
 @FINDINGS.row("scalar", "oneDNN's guide, Verbose Mode")
-def _reference(evidence: Evidence) -> Iterator[Found]:
+def _reference(evidence: TorchEvidence) -> Iterator[Found]:
     for each in evidence.backend:
         if each.implementation.startswith(_REFERENCE):
             why = f"ran without vector instructions: {each.implementation} ({each.types})"

@@ -24,14 +24,8 @@ from otel_quant.base import machine
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
 from otel_quant.inference.child import reset_mark, status, timed
-from otel_quant.inference.comparing import (
-    Subject,
-    arrays_in,
-    compared_outputs,
-    latency,
-    take_turns,
-    with_slower,
-)
+from otel_quant.inference.findings import with_slower
+from otel_quant.inference.outputs import arrays_in, compared_outputs
 from otel_quant.inference.results import (
     Accuracy,
     BackendKernel,
@@ -41,8 +35,9 @@ from otel_quant.inference.results import (
     backend_kernels,
     tensor_text,
 )
+from otel_quant.inference.rounds import MeasuredModel, latency, take_turns
 from otel_quant.inference.subjects import Options
-from otel_quant.inference.torch_findings import FINDINGS, Evidence, flow_of
+from otel_quant.inference.torch_findings import FINDINGS, TorchEvidence, flow_of
 from otel_quant.inference.torch_parts import (
     in_quotes,
     module_ranges,
@@ -112,7 +107,7 @@ _MOST_INPUTS: Final = 8
 _Result = TypeVar("_Result")
 
 
-class TorchModel(Subject):
+class TorchModel(MeasuredModel):
     """One model while it is measured."""
 
     def __init__(self, name: str, model: object, inputs: object) -> None:
@@ -195,7 +190,7 @@ class TorchModel(Subject):
             facts["memory of a run and kernels below the operators"] = why
         backend = kernels_on_gpu(seen) if on_gpu else copied.kernels
         flow, observers = flow_of(seen.kernels), observers_of(self._model)
-        evidence = Evidence(seen.kernels, backend, self._engine, flow, observers)
+        evidence = TorchEvidence(seen.kernels, backend, self._engine, flow, observers)
         device = "cuda" if on_gpu else "cpu"
         self.result = replace(
             self.result,

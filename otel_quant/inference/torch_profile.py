@@ -101,7 +101,7 @@ def _operands(side: Mapping[str, Sequence[Any]]) -> Iterator[Operand]:
                 yield Operand(type_of(dtype), tuple(lengths), one[1])
 
 
-class Event(NamedTuple):
+class ProfilerEvent(NamedTuple):
     """An event of the profiler; times in nanoseconds."""
 
     begin: int  # When it began
@@ -116,14 +116,14 @@ class Event(NamedTuple):
 class Events(NamedTuple):
     """What a session of the profiler has seen."""
 
-    found: Sequence[Event]  # Operators, ranges and what allocates, in order
+    found: Sequence[ProfilerEvent]  # Operators, ranges and what allocates, in order
     # Nanoseconds of kernels of a GPU with their names, by the number of the operator that has
     # started them
     on_device: Mapping[int, Sequence[tuple[str, int]]]
 
 
 @dataclass(slots=True)
-class Kernel:
+class TorchOperator:
     """An operator as it ran, in one run or in the mean of several; times in nanoseconds."""
 
     name: str  # Its name
@@ -158,7 +158,7 @@ class RunTree:
     """One run."""
 
     length: int  # Its time in nanoseconds
-    operators: list[Kernel] = field(default_factory=list)  # In the order in which they began
+    operators: list[TorchOperator] = field(default_factory=list)  # In the order in which they began
     allocated: int = 0  # Bytes that were allocated
     alive: int = 0  # The most of them that was held at once
 
@@ -172,7 +172,7 @@ def events_of(results: Any) -> Events:
     """Reads what a session of the profiler has left."""
     from torch._C._autograd import DeviceType
 
-    found: list[Event] = []
+    found: list[ProfilerEvent] = []
     on_device: dict[int, list[tuple[str, int]]] = {}
     cpu = DeviceType.CPU
     for event in results.events():
@@ -183,10 +183,10 @@ def events_of(results: Any) -> Events:
                 on_device.setdefault(started_by, []).append((name, event.duration_ns()))
         elif name == MEMORY:
             begin, thread = event.start_ns(), event.start_thread_id()
-            found.append(Event(begin, 0, name, thread, size=event.nbytes()))
+            found.append(ProfilerEvent(begin, 0, name, thread, size=event.nbytes()))
         else:
             found.append(
-                Event(
+                ProfilerEvent(
                     event.start_ns(),
                     event.duration_ns(),
                     name,
@@ -203,9 +203,9 @@ def runs_of(events: Events) -> list[RunTree]:
     return [_run(event, events) for event in events.found if event.name == RUN]
 
 
-def _run(bound: Event, events: Events) -> RunTree:
+def _run(bound: ProfilerEvent, events: Events) -> RunTree:
     run = RunTree(bound.length)
-    threads: dict[int, list[Event]] = {bound.thread: []}
+    threads: dict[int, list[ProfilerEvent]] = {bound.thread: []}
     first = bisect_left(events.found, bound.begin, key=lambda each: each.begin)
     until = bound.begin + bound.length
     alive = 0
@@ -238,7 +238,7 @@ class _Open(NamedTuple):
     is_operator: bool
 
 
-def _add_thread(operators: list[Kernel], events: Sequence[Event]) -> None:
+def _add_thread(operators: list[TorchOperator], events: Sequence[ProfilerEvent]) -> None:
     """Adds the operators of a thread, each with what ran within it and what it has allocated."""
     outermost = _Open(0, "", None, False)
     stack: list[_Open] = []
@@ -262,16 +262,18 @@ def _add_thread(operators: list[Kernel], events: Sequence[Event]) -> None:
         else:
             stack.append(_Open(end, outer.module, len(operators), True))
             length, number = event.length, event.number
-            operators.append(Kernel(event.name, outer.module, at, length, length, number=number))
+            operators.append(
+                TorchOperator(event.name, outer.module, at, length, length, number=number)
+            )
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class TorchProfile:
     """What the profiler has seen of a model."""
 
     runs: int  # Runs whose mean this is
     run_micros: float  # Time of a run, in microseconds
-    kernels: tuple[Kernel, ...]  # In the order in which they run
+    kernels: tuple[TorchOperator, ...]  # In the order in which they run
     allocated: int  # Bytes that a run allocates
     alive: int  # The most of them that is held at once
 
@@ -281,7 +283,7 @@ class Profile:
         return sum(kernel.micros for kernel in self.kernels)
 
 
-def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -> Profile:
+def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -> TorchProfile:
     """Profiles a model.
 
     The first session looks at operands, memory and modules, and is slow. The others only take the
@@ -312,7 +314,7 @@ def profile(model: Any, run: Callable[[], object], fitting: int, on_gpu: bool) -
                 on_device=tuple(name for name, _ in seen.on_device.get(operator.number, ())),
             )
         )
-    return Profile(
+    return TorchProfile(
         len(counted),
         _MICRO * fmean(tree.length for tree in counted),
         tuple(kernels),
@@ -369,7 +371,7 @@ def _session(run: Callable[[], object], count: int, on_gpu: bool, memory: bool =
     return events_of(session.profiler.kineto_results)
 
 
-def ran_of(profile: Profile, device: str) -> Ran:
+def ran_of(profile: TorchProfile, device: str) -> Ran:
     """Returns what ran, as other runtimes have it: operators of one kind in a module together."""
     kernels = profile.kernels
     own_bytes = [kernel.allocated for kernel in kernels]
@@ -408,7 +410,7 @@ def ran_of(profile: Profile, device: str) -> Ran:
     return Ran(profile.runs, profile.run_micros, tuple(slowest))
 
 
-def kernels_on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
+def kernels_on_gpu(profile: TorchProfile) -> tuple[BackendKernel, ...]:
     """Returns the kernels of a GPU that operators have started, the most frequent first."""
     return backend_kernels(
         (("GPU", printable(name, _LONGEST), "", ""), kernel.module)
@@ -417,7 +419,7 @@ def kernels_on_gpu(profile: Profile) -> tuple[BackendKernel, ...]:
     )
 
 
-def conversions_of(profile: Profile) -> tuple[Conversion, ...]:
+def conversions_of(profile: TorchProfile) -> tuple[Conversion, ...]:
     """Counts and times what quantizes, dequantizes, observes and converts, the slowest first."""
     groups: dict[tuple[str, str], list[float]] = {}
     for kind, types, kernel in changes_of_type(profile.kernels):
@@ -430,7 +432,7 @@ def conversions_of(profile: Profile) -> tuple[Conversion, ...]:
     return tuple(sorted(found, key=lambda each: -each.micros))
 
 
-def changes_of_type(kernels: Sequence[Kernel]) -> Iterator[tuple[str, str, Kernel]]:
+def changes_of_type(kernels: Sequence[TorchOperator]) -> Iterator[tuple[str, str, TorchOperator]]:
     """Yields what changes the type of tensors, with what runs within it: what it does, types, operator."""
     within: list[bool] = []
     for kernel in kernels:

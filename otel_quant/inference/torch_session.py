@@ -18,7 +18,7 @@ from wrapt import register_post_import_hook
 
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.inference.child import MemoryMark, timed
-from otel_quant.inference.comparing import arrays_in, as_array
+from otel_quant.inference.outputs import arrays_in, as_array
 from otel_quant.inference.results import is_of_few_bits, tensor_text
 
 SEED: Final = 0
@@ -228,7 +228,7 @@ _FIRST_CALLS: Final = 3
 """Calls before the timed ones; some compilers work in more than the first."""
 
 
-class Session:
+class TorchSession:
     """One variant of a script; its parent asks for its methods in this order."""
 
     def __init__(self, _: Path) -> None:

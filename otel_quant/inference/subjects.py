@@ -33,9 +33,10 @@ from otel_quant.inference.onnx_kernels import (
     placed,
     read_profile,
 )
-from otel_quant.inference.outputs import Arrays, saved_arrays
-from otel_quant.inference.results import tensor_text
+from otel_quant.inference.outputs import Arrays, saved_arrays, tensor_errors
+from otel_quant.inference.results import Accuracy, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
+from otel_quant.inference.torch_session import VariantsError
 
 _FOLDERS: Final = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Variables that name a folder for what a process leaves behind: onnxruntime has a file of its own
@@ -245,6 +246,11 @@ class Options:
     dims: Mapping[str, int] = field(default_factory=dict)
     data: str | None = None
 
+    @property
+    def runs_text(self) -> str:
+        """How many runs of each model are timed, in words."""
+        return f"{self.seconds:g} s each" if self.runs is None else str(self.runs)
+
 
 class InProcess(MeasuredModel):
     """A model in processes of its own, one after another."""
@@ -263,9 +269,13 @@ class InProcess(MeasuredModel):
         self.quantize: float | None = None  # seconds
         self.marks: list[Mapping[str, int | None]] = []  # bytes, until it is timed and meanwhile
         self.disk: int | None = None  # bytes
+        self.memory: Mapping[
+            str, int | None
+        ] = {}  # what else is known of it, as fields of MemoryUse
         self.is_quantized: bool | None = None
-        self.outputs: Arrays | None = None
+        self.outputs: Arrays = {}
         self.no_outputs = ""  # why there are none
+        self.is_finished = False  # whether all is known but the times of later processes
 
     @abstractmethod
     def prepare(self) -> None:
@@ -277,7 +287,17 @@ class InProcess(MeasuredModel):
 
     @abstractmethod
     def finish(self) -> None:
-        """Takes what is to be known after the rounds."""
+        """Takes what is to be known after the rounds; nothing of one that has failed."""
+
+    def stop(self) -> None:
+        """Leaves out processes without a round, and a variant that is not finished."""
+        self.processes = list(filter(None, self.processes))
+        if not self.is_finished:
+            self.problem = self.problem or "stopped before it was measured"
+
+    def with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
+        """Adds how far each tensor is off from the base's, where that is asked for."""
+        return found
 
     def repeat(self) -> None:
         """Makes and calls it in a new process, since a process may be slow for as long as it lives."""
@@ -315,35 +335,31 @@ class InProcess(MeasuredModel):
 
 
 class TorchVariant(InProcess):
-    """A variant of a script that torch runs; of one process it is known that it has loaded the script."""
+    """A variant of a script that torch runs."""
 
     kind = "torch"
     runs_are_known = False
 
-    def __init__(
-        self, name: str, reference: str, options: Options, script: ModelProcess | None = None
-    ) -> None:
-        super().__init__(name, script or script_process(options))
-        self._has_script = script is not None
+    def __init__(self, name: str, reference: str, options: Options) -> None:
+        super().__init__(name, ModelProcess("torch", huge_pages=True, timeout=options.timeout))
+        self.has_script = False  # whether the process has loaded the script already
         self._reference, self._threads = reference, options.threads
 
     def prepare(self) -> None:
         """Makes the variant and calls it for the first times."""
-        found = self._make()
-        if found is None or not self.take_marks(resets=True):
-            return
-        made, self.first = found
-        self.quantize, self.providers, self.facts = made["took"], [made["provider"]], made["facts"]
+        made, first = self._make()
+        if self.take_marks(resets=True):
+            self.quantize, self.facts, self.first = made["took"], made["facts"], first
+            self.providers = [made["provider"]]
 
     def _make(self) -> Any:
-        if not self._has_script:
+        if not self.has_script:
             loaded = self.ask("loading the script", "load", reference=self._reference)
-            if len(self.processes) == 1:  # whose outputs are compared
-                self.fed = loaded["fed"] if loaded is not None else {}
-        self._has_script = False  # another process has not loaded it
+            if len(self.processes) == 1 and loaded is not None:  # whose outputs are compared
+                self.fed = loaded["fed"]
+        self.has_script = False  # another process has not loaded it
         made = self.ask("making it", "make", name=self.name, threads=self._threads)
-        first = self.ask("its first call", "first")
-        return None if made is None or first is None else (made, first)
+        return made, self.ask("its first call", "first")
 
     def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round of so many seconds by torch's ``Timer``; of one call at least."""
@@ -363,9 +379,44 @@ class TorchVariant(InProcess):
         self.take_outputs()  # last: its process ends where they cannot be had
 
 
-def script_process(options: Options) -> ModelProcess:
-    """Returns the process of a script's variant."""
-    return ModelProcess("torch", huge_pages=True, timeout=options.timeout)
+class Script:
+    """A script of variants, loaded in a process that becomes its first torch variant's."""
+
+    def __init__(self, reference: str, options: Options) -> None:
+        self.reference = reference
+        self.process = ModelProcess("torch", huge_pages=True, timeout=options.timeout)
+        self._options = options
+        self._fed: Mapping[str, str] = {}
+        self._loading = 0.0  # seconds
+
+    def load(self) -> Sequence[InProcess]:
+        """Loads the script; returns its variants, which are torch's or ONNX files."""
+        began = time.perf_counter()
+        try:
+            loaded = self.process.ask("load", reference=self.reference)
+        except ModelError as error:
+            text, path = str(error), self.reference.rpartition(":")[0] or self.reference
+            why = text if text.startswith(path) else f"{self.reference}: {text}"
+            raise VariantsError(why) from error
+        self._fed, self._loading = loaded["fed"], time.perf_counter() - began
+        return [
+            TorchVariant(name, self.reference, self._options)
+            if path is None
+            else OnnxModel(name, path, self._options, is_profiled=False)
+            for name, path in loaded["onnx"].items()
+        ]
+
+    def hand_over(self, variants: Sequence[InProcess]) -> None:
+        """Leaves its inputs for ONNX files, and its process to the first variant that needs the script."""
+        for file in variants:
+            if isinstance(file, OnnxModel):
+                file.take_inputs(self.process, self._fed)
+        first = next((each for each in variants if isinstance(each, TorchVariant)), None)
+        if first is None:
+            self.process.close()
+        else:
+            first.process, first.has_script = self.process, True
+            first.fed, first.loading = self._fed, self._loading
 
 
 class OnnxModel(InProcess):
@@ -378,11 +429,10 @@ class OnnxModel(InProcess):
         super().__init__(name, process)
         self.path, self.options, self.is_profiled = path, options, is_profiled
         self.file: FileGraph
-        self.grown: int | None = None  # bytes, by the session
         self.profile: OnnxProfile | None = None
         self.kernels: list[Placed] = []
         self.parts: Sequence[Part] = ()  # empty where onnxruntime does not tell
-        self.weights_in_memory: int | None = None  # bytes
+        self._grown: int | None = None  # bytes, by the session
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
         self._of_script = ""  # file of the inputs that a script has left
 
@@ -416,7 +466,7 @@ class OnnxModel(InProcess):
             if self._of_script:  # a temporary file, of which nobody knows
                 self.problem = self.problem.replace(self._of_script, "the script's inputs")
             return
-        self.first, self.compile, self.grown = [loaded["first"]], loaded["made"], loaded["grown"]
+        self.first, self.compile, self._grown = [loaded["first"]], loaded["made"], loaded["grown"]
         self.fed = self.fed or {
             printable(name, 120): tensor_text(dtype, shape)
             for name, (dtype, *shape) in loaded["inputs"].items()
@@ -469,9 +519,8 @@ class OnnxModel(InProcess):
         if not self.take_marks(resets=False):
             return
         self.take_outputs()
-        if self.is_profiled and self.outputs is None:
+        if self.is_profiled:
             self.problem = self.no_outputs
-        elif self.is_profiled:
             self._profile()
 
     def _profile(self) -> None:
@@ -493,9 +542,27 @@ class OnnxModel(InProcess):
             self.process.close()
             return
         ran = RanGraph(found["graph"])
-        self.weights_in_memory = ran.weight_bytes
+        self.memory = {
+            "grown": self._grown,
+            "arena_used": profile.arena_used,
+            "weights_in_memory": ran.weight_bytes,
+        }
         self.parts = [Part(*each) for each in found["assigned"]]
         self.profile, self.kernels = profile, placed(profile, self.file, ran, self.parts)
+
+    def with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
+        """Adds how far each tensor is off from the base's, by onnxruntime's debugger."""
+        if not self.options.layers:
+            return found
+        try:
+            layers = self.process.ask("layers", first=base.name)
+        except ModelError as error:  # what was measured before stands
+            return replace(found, problem=f"--layers: {error}")
+        if not layers:
+            why = "--layers: no tensor of the model is quantized and dequantized again"
+            return replace(found, problem=why)
+        nodes = {name: op.name for name in layers if (op := self.file.computed_by(name))}
+        return replace(found, layers=tensor_errors(layers, nodes))
 
 
 def _shapes_in(path: str) -> dict[str, InputSpec]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import platform
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from otel_quant.inference.findings import Findings, Found
-from otel_quant.inference.results import BackendKernel, is_of_few_bits
+from otel_quant.inference.results import BackendKernel, grouped, is_of_few_bits
 from otel_quant.inference.torch_parts import (
     CONVERT,
     DEQUANTIZE,
@@ -22,7 +23,7 @@ from otel_quant.inference.torch_parts import (
     place_name,
     shown,
 )
-from otel_quant.inference.torch_profile import TorchOperator, changes_of_type
+from otel_quant.inference.torch_profile import TorchOperator, around, changes_of_type
 
 
 class Origin(NamedTuple):
@@ -50,15 +51,16 @@ class Flow:
 
 def flow_of(kernels: Sequence[TorchOperator]) -> Flow:
     """Follows what is dequantized through a run."""
-    walk = _StorageFlow(kernels)
+    flow = _StorageFlow(kernels)
     within: list[int] = []
-    for place, parent in enumerate([*(kernel.parent for kernel in kernels), None]):
-        while within and within[-1] != parent:
-            walk.leave(within.pop())
-        if place < len(kernels):
-            walk.enter(place, within)
-            within.append(place)
-    return walk.found
+    for place, kernel in enumerate(kernels):
+        while within and within[-1] != kernel.parent:
+            flow.leave(within.pop())
+        flow.enter(place, within)
+        within.append(place)
+    for place in reversed(within):
+        flow.leave(place)
+    return flow.found
 
 
 class _StorageFlow:
@@ -74,64 +76,82 @@ class _StorageFlow:
 
     def enter(self, place: int, within: Sequence[int]) -> None:
         """Looks at what an operator takes."""
-        kernel = self._kernels[place]
+        kernel, outer = self._kernels[place], [self._kernels[each].name for each in within]
         kind = kind_of(kernel.name)
-        names = [self._kernels[each].name for each in within]
-        if kind == DEQUANTIZE and within and kind_of(names[0]) is None:
-            outermost = self._kernels[within[0]]
-            taken = {each.storage for each in kernel.inputs if is_of_few_bits(each.dtype)}
-            if taken & {each.storage for each in outermost.inputs}:
-                self.found.within.setdefault(within[0], place)
-        if any(kind_of(name) is not None for name in names):
+        if kind == DEQUANTIZE:
+            self._dequantized(kernel, place, within[:1])
+        if any(map(kind_of, outer)):
             return
-        if contracts(kernel.name) and not any(map(contracts, names)):
-            self._multiplied(place)
-        elif kind == QUANTIZE:
-            for origin in filter(None, (self._computed.get(x.storage) for x in kernel.inputs[:1])):
+        if kind == QUANTIZE:
+            self._quantized(kernel, place)
+        elif contracts(kernel.name) and not any(map(contracts, outer)):
+            self._multiplied(kernel, place)
+
+    def _dequantized(self, kernel: TorchOperator, place: int, outermost: Sequence[int]) -> None:
+        """Notes that an operator around it has taken the integers itself."""
+        integers = {each.storage for each in kernel.inputs if is_of_few_bits(each.dtype)}
+        for outer in outermost:
+            taken = {each.storage for each in self._kernels[outer].inputs}
+            if taken & integers and kind_of(self._kernels[outer].name) is None:
+                self.found.within.setdefault(outer, place)
+
+    def _quantized(self, kernel: TorchOperator, place: int) -> None:
+        """Notes that what was computed of dequantized numbers is quantized again."""
+        for operand in kernel.inputs[:1]:
+            if operand.storage in self._computed:
+                origin = self._computed[operand.storage]
                 self.found.between.append((origin.maker, origin.place, place))
 
-    def _multiplied(self, place: int) -> None:
-        storages = [operand.storage for operand in self._kernels[place].inputs]
-        origins = [self._made[each] for each in storages if each in self._made]
+    def _multiplied(self, kernel: TorchOperator, place: int) -> None:
+        """Notes that dequantized numbers are multiplied; what has dequantized them counts once."""
+        origins = self._origins(kernel)
         if origins:
             weights = next((each.dtype for each in origins if each.is_constant), "")
             makers = dict.fromkeys(each.maker for each in origins if each.maker not in self._used)
             self._used.update(makers)
             self.found.in_float.append((place, weights, tuple(makers)))
 
-    def leave(self, place: int) -> None:
-        """Notes what an operator has written."""
-        kernel = self._kernels[place]
-        read = {each.storage for each in kernel.inputs}
-        for result in kernel.outputs:
-            if result.storage in read:
-                continue  # a view of it, or written in place
-            self._written.add(result.storage)
-            self._computed.pop(result.storage, None)
-            origin = self._origin(place)
-            if origin is None:
-                self._made.pop(result.storage, None)
-            elif computes(kernel.name) and origin.maker != place:
-                self._made.pop(result.storage, None)
-                if kernel.parent is None and not contracts(kernel.name):
-                    self._computed[result.storage] = origin
-            else:
-                self._made[result.storage] = origin
+    def _origins(self, kernel: TorchOperator) -> list[Origin]:
+        """Returns where the operands of an operator come from that were integers before."""
+        storages = (operand.storage for operand in kernel.inputs)
+        return [self._made[storage] for storage in storages if storage in self._made]
 
-    def _origin(self, place: int) -> Origin | None:
-        """Returns where the result of an operator comes from, if it was integers before."""
+    def leave(self, place: int) -> None:
+        """Notes what an operator has written: a result that is no operand, which would be a view of it."""
         kernel = self._kernels[place]
-        first = kernel.inputs[0] if kernel.inputs else None
-        if first is not None and is_of_few_bits(first.dtype):
-            to_float = kernel.outputs and not is_of_few_bits(kernel.outputs[0].dtype)
-            if kind_of(kernel.name) == DEQUANTIZE or (makes_floats(kernel.name) and to_float):
-                is_constant = first.storage not in self._written
-                return Origin(place, first.dtype, is_constant, place)
-            return None
-        for operand in kernel.inputs:
-            if (known := self._made.get(operand.storage)) is not None:
-                return known._replace(place=place) if computes(kernel.name) else known
-        return None
+        origin = self._origin(kernel, place)
+        is_followed = kernel.parent is None and not contracts(kernel.name)
+        written = {each.storage for each in kernel.outputs} - {
+            each.storage for each in kernel.inputs
+        }
+        self._written |= written
+        for storage in written:
+            self._computed.pop(storage, None)
+            self._made.pop(storage, None)
+            if origin is None:
+                continue
+            if not computes(kernel.name) or origin.maker == place:
+                self._made[storage] = origin
+            elif is_followed:
+                self._computed[storage] = origin
+
+    def _origin(self, kernel: TorchOperator, place: int) -> Origin | None:
+        """Returns where the result of an operator comes from, if it was integers before."""
+        for first in kernel.inputs[:1]:
+            if is_of_few_bits(first.dtype):
+                found = Origin(place, first.dtype, first.storage not in self._written, place)
+                return found if _makes_floats(kernel) else None
+        known = next(iter(self._origins(kernel)), None)
+        return known._replace(place=place) if known and computes(kernel.name) else known
+
+
+def _makes_floats(kernel: TorchOperator) -> bool:
+    """Whether an operator that takes integers dequantizes them."""
+    if kind_of(kernel.name) == DEQUANTIZE:
+        return True
+    return makes_floats(kernel.name) and not any(
+        is_of_few_bits(each.dtype) for each in kernel.outputs[:1]
+    )
 
 
 _SLOW: Final = frozenset(
@@ -179,8 +199,9 @@ def _found(
     return Found(place, [kernel, *also], f"{name} of `{place}` {why}", remedy, f"{name} {why}")
 
 
-def _outermost(kernel: TorchOperator, kernels: Sequence[TorchOperator]) -> TorchOperator:
-    return kernel if kernel.parent is None else _outermost(kernels[kernel.parent], kernels)
+def _is_outermost(kernel: TorchOperator, kernels: Sequence[TorchOperator]) -> bool:
+    """Whether an operator ran within no other of its module."""
+    return kernel.parent is None or kernels[kernel.parent].module != kernel.module
 
 
 @FINDINGS.row("in_float", _X86_GUIDE)
@@ -221,15 +242,15 @@ def _converted(evidence: TorchEvidence) -> Iterator[Found]:
     kernels = evidence.kernels
     named = {id(kernels[place]) for _, _, places in evidence.flow.in_float for place in places}
     for kind, types, kernel in changes_of_type(kernels):
-        within = kernel if kernel.parent is None else kernels[kernel.parent]
-        if kind == CONVERT and named.isdisjoint({id(kernel), id(within)}):
+        innermost = map(id, (kernel, *islice(around(kernel, kernels), 1)))
+        if kind == CONVERT and named.isdisjoint(innermost):
             yield _found(kernel, f"converts {types}")
 
 
 @FINDINGS.row("inserted", f"{_TORCH}/quantized/cpu/qconv.cpp, of PyTorch's repository")
 def _reordered(evidence: TorchEvidence) -> Iterator[Found]:
     for kernel in evidence.kernels:
-        outer = _outermost(kernel, evidence.kernels)
+        outer = [kernel, *around(kernel, evidence.kernels)][-1]
         if kernel.name == "aten::clone" and outer.name.startswith("quantized::conv"):
             why = "copies what it takes to another layout, channels last"
             found = _found(outer, why, "inputs of the model in torch.channels_last")
@@ -238,14 +259,14 @@ def _reordered(evidence: TorchEvidence) -> Iterator[Found]:
 
 @FINDINGS.row("observed", "torchao/quantization/pt2e, of torchao's repository")
 def _observed(evidence: TorchEvidence) -> Iterator[Found]:
-    groups: dict[str, list[TorchOperator]] = {}
-    for kernel in evidence.kernels:
-        outer = None if kernel.parent is None else evidence.kernels[kernel.parent]
-        observes = kernel.module in evidence.observers or kind_of(kernel.name) == OBSERVE
-        if observes and (outer is None or outer.module != kernel.module):
-            groups.setdefault(kernel.module, []).append(kernel)
+    observing = (
+        kernel
+        for kernel in evidence.kernels
+        if kernel.module in evidence.observers or kind_of(kernel.name) == OBSERVE
+    )
+    outermost = (each for each in observing if _is_outermost(each, evidence.kernels))
     why = "still observes numbers or imitates their quantization: the model was not converted"
-    for module, kernels in groups.items():
+    for module, kernels in grouped(outermost, lambda kernel: kernel.module).items():
         name = place_name(module)
         yield Found(name, kernels, f"`{name}` {why}", "the converted model", why)
 
@@ -264,10 +285,9 @@ def _engine(evidence: TorchEvidence) -> Iterator[Found]:
 
 @FINDINGS.row("fallback", f"{_TORCH}/Convolution.cpp, of PyTorch's repository")
 def _slow(evidence: TorchEvidence) -> Iterator[Found]:
-    for kernel in evidence.kernels:
-        size = kernel.inputs[1].shape[2:] if len(kernel.inputs) > 1 else ()
+    for kernel in (each for each in evidence.kernels if each.name in _SLOW):
         # Of a kernel of one point such a product is the best that there is.
-        if kernel.name in _SLOW and any(each != 1 for each in size):
+        if any(set(weights.shape[2:]) - {1} for weights in kernel.inputs[1:2]):
             why = "is torch's own convolution by matrix products, not one of oneDNN's kernels"
             yield _found(kernel, why)
 
@@ -280,11 +300,10 @@ def _reference(evidence: TorchEvidence) -> Iterator[Found]:
             name = place_name(each.node)
             text = f"{each.library}'s {each.primitive} of `{name}` {why}"
             # Its time is the time of the module's products, or of all that it runs if it has none.
-            own = [kernel for kernel in evidence.kernels if kernel.module == each.node]
             outermost = [
                 kernel
-                for kernel in own
-                if kernel.parent is None or evidence.kernels[kernel.parent].module != each.node
+                for kernel in evidence.kernels
+                if kernel.module == each.node and _is_outermost(kernel, evidence.kernels)
             ]
             products = [kernel for kernel in outermost if multiplies(kernel.name)]
             yield Found(name, products or outermost, text, "", f"{each.primitive} {why}")

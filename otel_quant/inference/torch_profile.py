@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, takewhile
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -23,6 +24,7 @@ from otel_quant.inference.results import (
     Ran,
     RanKernel,
     backend_kernels,
+    grouped,
     tensor_text,
 )
 from otel_quant.inference.torch_parts import (
@@ -148,6 +150,12 @@ class TorchOperator:
         return _MICRO * self.total
 
     @property
+    def alike(self) -> tuple[str, ...]:
+        """What operators that are shown as one have in common: module, name, and operands."""
+        sides = (", ".join(map(str, side)) for side in (self.inputs, self.outputs))
+        return (self.module, self.name, *sides)
+
+    @property
     def title(self) -> str:
         """Its name and its module as results have them."""
         return f"{place_name(self.module)}: {shown(self.name)}"
@@ -166,6 +174,13 @@ class RunTree:
     def names(self) -> tuple[str, ...]:
         """Names of the operators, in order."""
         return tuple(each.name for each in self.operators)
+
+
+def around(operator: TorchOperator, operators: Sequence[TorchOperator]) -> Iterator[TorchOperator]:
+    """Yields the operators within which one of them ran, from the inside out."""
+    while operator.parent is not None:
+        operator = operators[operator.parent]
+        yield operator
 
 
 def events_of(results: Any) -> Events:
@@ -380,10 +395,7 @@ def ran_of(profile: TorchProfile, device: str) -> Ran:
         if parent is not None and allocates(kernels[place].name):  # for the one that it is within
             own_bytes[parent] += own_bytes[place]
             own_bytes[place] = 0
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for place, kernel in enumerate(kernels):
-        taken, made = (tuple(map(str, side)) for side in (kernel.inputs, kernel.outputs))
-        groups.setdefault((kernel.module, kernel.name, taken, made), []).append(place)
+    groups = grouped(range(len(kernels)), lambda place: kernels[place].alike)
     whole = profile.kernel_micros or 1.0
     counts: Counter[str] = Counter()
     found = []
@@ -421,32 +433,26 @@ def kernels_on_gpu(profile: TorchProfile) -> tuple[BackendKernel, ...]:
 
 def conversions_of(profile: TorchProfile) -> tuple[Conversion, ...]:
     """Counts and times what quantizes, dequantizes, observes and converts, the slowest first."""
-    groups: dict[tuple[str, str], list[float]] = {}
-    for kind, types, kernel in changes_of_type(profile.kernels):
-        groups.setdefault((kind, types), []).append(kernel.time)
     whole = profile.kernel_micros or 1.0
-    found = [
-        Conversion(*key, len(times), sum(times), sum(times) / whole)
-        for key, times in groups.items()
-    ]
+    found = []
+    for what, alike in grouped(changes_of_type(profile.kernels), itemgetter(0, 1)).items():
+        micros = sum(kernel.time for _, _, kernel in alike)
+        found.append(Conversion(*what, len(alike), micros, micros / whole))
     return tuple(sorted(found, key=lambda each: -each.micros))
 
 
 def changes_of_type(kernels: Sequence[TorchOperator]) -> Iterator[tuple[str, str, TorchOperator]]:
     """Yields what changes the type of tensors, with what runs within it: what it does, types, operator."""
-    within: list[bool] = []
     for kernel in kernels:
+        outer = list(around(kernel, kernels))
+        if any(kind_of(each.name) for each in outer):
+            continue  # it belongs to what it is within
         kind = kind_of(kernel.name)
-        inside = kernel.parent is not None and within[kernel.parent]
-        within.append(inside or kind is not None)
-        if inside:
-            continue
         types = [each.dtype for each in kernel.inputs[:2]]
         if kind is not None:
-            result = () if kind == SCALES else kernel.outputs[:1]
-            yield kind, " -> ".join([*types[:1], *(each.dtype for each in result)]), kernel
+            results = [each.dtype for each in kernel.outputs[:1]]
+            yield kind, " -> ".join([*types[:1], *(results if kind != SCALES else ())]), kernel
         elif kernel.name == COPY and len(set(types)) == 2 and kernel.inputs[0].shape:
-            outermost = kernel
-            while outermost.parent is not None and kernels[outermost.parent].name in COPIES:
-                outermost = kernels[outermost.parent]
-            yield CONVERT, f"{types[1]} -> {types[0]}", outermost  # what is written is the first
+            copies = takewhile(lambda each: each.name in COPIES, outer)
+            # What is written is the first.
+            yield CONVERT, f"{types[1]} -> {types[0]}", [kernel, *copies][-1]

@@ -77,6 +77,11 @@ def status(key: str) -> int | None:
     return None if found is None else int(found[1]) * 1024
 
 
+def growth(before: int | None, after: int | None) -> int | None:
+    """Returns how many bytes were added; None where one of the two is not known."""
+    return None if before is None or after is None else max(0, after - before)
+
+
 def reset_mark() -> bool:
     """Sets the kernel's mark of the highest RSS to the RSS; returns whether it could."""
     try:

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median_high
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import LastResort
-from otel_quant.inference.child import MemoryMark, status, timed
+from otel_quant.inference.child import MemoryMark, growth, status, timed
 
 _TYPES: Final = {
     "tensor(float)": "float32",
@@ -35,36 +36,43 @@ def feeds(inputs: Sequence[Any], feed: Mapping[str, Any]) -> dict[str, Any]:
     """Returns an array for each input: of a file, or else as values, indices and types have it."""
     import numpy as np
 
-    path, given = feed["data"], {}
-    if path is not None:
-        with np.load(path, allow_pickle=False) as file:
-            given = {name: file[name] for name in file.files}
+    path = feed["data"]
+    if path is None:
+        return {each.name: _made(each.name, _type_of(each), feed) for each in inputs}
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
     names = [each.name for each in inputs]
-    for name in given:
+    for name in arrays:
         if name not in names:
             raise SessionRequestError(
                 f"{path} has {name!r}, which is no input; expected {', '.join(names)}"
             )
-    found = {}
-    for each in inputs:
-        name, dtype = each.name, _TYPES.get(each.type)
-        if dtype is None:
-            raise SessionRequestError(f"input {name!r} is {each.type}; expected tensors of numbers")
-        if path is None:
-            found[name] = _made(name, dtype, feed)
-        elif name not in given:
-            raise SessionRequestError(f"{path} has no {name!r}, which the model takes")
-        else:
-            found[name], shape = given[name], given[name].shape
-            fits = len(each.shape) == len(shape) and all(
-                wanted == own or not isinstance(wanted, int)
-                for wanted, own in zip(each.shape, shape, strict=True)
-            )
-            if str(found[name].dtype) != dtype or not fits:
-                raise SessionRequestError(
-                    f"{path}: {name!r} is {found[name].dtype} {list(shape)}; expected {dtype} "
-                    f"{each.shape}"
-                )
+    return {each.name: _fitting(each, arrays, path) for each in inputs}
+
+
+def _type_of(wanted: Any) -> str:
+    """Returns the type of an input as numpy names it."""
+    if wanted.type not in _TYPES:
+        raise SessionRequestError(
+            f"input {wanted.name!r} is {wanted.type}; expected tensors of numbers"
+        )
+    return _TYPES[wanted.type]
+
+
+def _fitting(wanted: Any, arrays: Mapping[str, Any], path: str) -> Any:
+    """Returns the array of a file that an input takes."""
+    name, dtype = wanted.name, _type_of(wanted)
+    if name not in arrays:
+        raise SessionRequestError(f"{path} has no {name!r}, which the model takes")
+    found = arrays[name]
+    fits = len(wanted.shape) == found.ndim and all(
+        length == own or not isinstance(length, int)
+        for length, own in zip(wanted.shape, found.shape, strict=True)
+    )
+    if str(found.dtype) != dtype or not fits:
+        raise SessionRequestError(
+            f"{path}: {name!r} is {found.dtype} {list(found.shape)}; expected {dtype} {wanted.shape}"
+        )
     return found
 
 
@@ -78,10 +86,11 @@ def _made(name: str, dtype: str, feed: Mapping[str, Any]) -> Any:
     random = np.random.default_rng(zlib.crc32(name.encode()))
     if dtype.startswith("float"):
         return random.standard_normal(shape, np.float32).astype(dtype)
-    high = 256 if dtype.endswith("int8") else 2  # 0 and 1 are indices of any table
-    if dtype == "int8":
-        return random.integers(-128, 128, shape).astype(dtype)
-    return random.integers(0, 2 if dtype == "bool" else high, shape).astype(dtype)
+    low, high = _RANGES.get(dtype, (0, 2))  # 0 and 1 are indices of any table
+    return random.integers(low, high, shape).astype(dtype)
+
+
+_RANGES: Final = {"int8": (-128, 128), "uint8": (0, 256)}
 
 
 _QUIET: Final = 3
@@ -91,6 +100,15 @@ _QUARK: Final = "com.amd.quark:"
 
 _LARGE: Final = 1024
 """Bytes from which a weight goes into a file beside the saved graph."""
+
+
+_LEVELS: Final = {
+    "disable": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+"""Levels of graph optimization as onnxruntime names them."""
 
 
 class OnnxSession:
@@ -123,18 +141,17 @@ class OnnxSession:
         began = time.perf_counter()
         self._session = self._new_session()
         made = time.perf_counter() - began
-        after = status("VmRSS")
+        grown = growth(before, status("VmRSS"))
         self._feeds = feeds(self._session.get_inputs(), feed)
-        first = self._times(1)
-        warm = self._times(max(1, options["warmup"]))
+        [first] = self._times(1)
         return {
             "version": onnxruntime.__version__,
             "providers": self._session.get_providers(),
             "inputs": {name: [str(each.dtype), *each.shape] for name, each in self._feeds.items()},
             "made": made,
-            "first": first[0],
-            "warm": sorted(warm)[len(warm) // 2],
-            "grown": None if after is None or before is None else max(0, after - before),
+            "first": first,
+            "warm": median_high(self._times(max(1, options["warmup"]))),
+            "grown": grown,
         }
 
     def run(self, times: int) -> list[float]:
@@ -205,9 +222,8 @@ class OnnxSession:
 
         made = onnxruntime.SessionOptions()
         made.log_severity_level = _QUIET
-        level = self._options["level"].upper()
-        name = "ORT_DISABLE_ALL" if level == "DISABLE" else f"ORT_ENABLE_{level}"
-        made.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, name)
+        level = _LEVELS[self._options["level"]]
+        made.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
         if self._options["threads"] is not None:
             made.intra_op_num_threads = self._options["threads"]
         for library in self._libraries:

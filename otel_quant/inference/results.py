@@ -64,6 +64,11 @@ class Latency:
         """Times as fast as the first model; None where there is none to compare with."""
         return 1 / self.ratio if self.ratio else None
 
+    @property
+    def clear_speedup(self) -> float | None:
+        """The same where the machine was quiet enough to tell the two apart."""
+        return self.speedup if self.is_apart else None
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
@@ -84,6 +89,16 @@ class MemoryUse:
     allocated: int | None = None  # Bytes that a run allocates, as torch's profiler adds them up
     alive: int | None = None  # The most of them that was held at once
     gpu: int | None = None  # Of a variant the mark of torch's allocator, over all GPUs
+
+    @property
+    def highest(self) -> int | None:
+        """The mark of where it ran."""
+        return self.gpu or self.peak
+
+    @property
+    def weights(self) -> int | None:
+        """Its constants."""
+        return self.weights_on_disk or self.weights_in_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +192,11 @@ class Ran:
         return sum(kernel.micros for kernel in self.kernels)
 
     @property
+    def kernel_seconds(self) -> float:
+        """The same in seconds."""
+        return self.kernel_micros / 1e6
+
+    @property
     def between_micros(self) -> float:
         """What the runtime spends between them."""
         return max(0.0, self.run_micros - self.kernel_micros)
@@ -248,6 +268,11 @@ class Accuracy:
     # Its tensors, the worst first; empty if they were not asked for
     layers: tuple[TensorError, ...] = ()
     problem: str = ""  # Why it could not be told; empty if it could
+
+    @property
+    def lowest_sqnr(self) -> float | None:
+        """The lowest SQNR that is known, in dB."""
+        return min((each.sqnr for each in self.outputs if each.sqnr is not None), default=None)
 
     @property
     def worst(self) -> OutputError | None:

@@ -18,12 +18,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
+from statistics import median_high
 from typing import Any, Final, NoReturn, TypeVar
 
 from otel_quant.base import machine
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
-from otel_quant.inference.child import reset_mark, status, timed
+from otel_quant.inference.child import growth, reset_mark, status, timed
 from otel_quant.inference.findings import with_slower
 from otel_quant.inference.outputs import arrays_in, compared_outputs
 from otel_quant.inference.results import (
@@ -142,8 +143,7 @@ class TorchModel(MeasuredModel):
         self._on_gpu = any(isinstance(each, torch.Tensor) and each.is_cuda for each in tensors)
         kept.enter_context(left_unchanged(self._model))
         self.first = timed(self.call, 1)
-        warm = sorted(timed(self.call, max(1, warmup)))
-        self.warm = warm[len(warm) // 2]
+        self.warm = median_high(timed(self.call, max(1, warmup)))
 
     def _shown_inputs(self) -> Iterator[tuple[str, str]]:
         many = len(self._args) > 1
@@ -261,7 +261,7 @@ def measure_models(
     settings = {
         "threads": str(torch.get_num_threads()),
         "vector instructions": torch.backends.cpu.get_cpu_capability(),
-        "runs": f"{options.seconds:g} s each" if options.runs is None else str(options.runs),
+        "runs": options.runs_text,
     }
     return InferenceResult(
         with_slower([_compared(each, subjects[0]) for each in subjects]),
@@ -448,9 +448,8 @@ def _look(model: Any, run: Callable[[], object], write: int, threads: int) -> No
         before = status("VmRSS")
         run()
         peak = status("VmHWM") if is_set else None
-        growth = max(0, peak - before) if peak is not None and before is not None else None
         _listen(model, run)
-        os.write(write, json.dumps([peak, growth]).encode() + b"\n")
+        os.write(write, json.dumps([peak, growth(before, peak)]).encode() + b"\n")
 
 
 def _listen(model: Any, run: Callable[[], object]) -> None:

@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -158,9 +157,6 @@ _MOST_BEHIND: Final = 4
 
 _MOST_READERS: Final = 8
 """Nodes that read a constant which shows where a kernel belongs; more may share a zero point."""
-
-_MOST: Final = 2000
-"""Nodes of the file that one kernel may do the work of."""
 
 _LONGEST: Final = 120
 """Characters of a name in a result."""
@@ -343,9 +339,9 @@ class Placed:
     ran: RanKernel  # With the constants that its operands lack in the profile
     # Nodes of the file that it does the work of; the one that it is named by first, if it is
     nodes: tuple[Operation, ...]
-    inserted: bool  # Whether the runtime has inserted it: no node of the file asks for it
-    before: Operation | None  # The node of the file in front of it, if it was inserted
-    after: Operation | None  # The one behind it
+    inserted: bool = False  # Whether the runtime has inserted it: no node of the file asks for it
+    before: Operation | None = None  # The node of the file in front of it, if it was inserted
+    after: Operation | None = None  # The one behind it
 
     @property
     def node(self) -> Operation | None:
@@ -430,8 +426,7 @@ class _Join:
         if (number := _part(kernel)) is not None:  # Case 1
             nodes, count = self._within(self._compiled[number : number + 1])
             macs = self._file.macs(nodes)
-            shown = replace(shown, nodes=count, macs=macs, is_compiled=True)
-            return Placed(shown, nodes, False, None, None)
+            return Placed(replace(shown, nodes=count, macs=macs, is_compiled=True), nodes)
         nodes = self._nodes(kernel, node)
         is_asked_for = self._file.named(kernel.name) or any(
             op.node.op_type == kernel.op_type for op in nodes
@@ -439,18 +434,15 @@ class _Join:
         if kernel.op_type in CONVERSIONS and not is_asked_for:  # Case 2
             return Placed(shown, (), True, *self._around(kernel, node))
         place = _place(nodes) if nodes else None  # Case 3
-        shown = replace(shown, node=place, nodes=len(nodes), macs=self._file.macs(nodes))
-        return Placed(shown, nodes, False, None, None)
+        macs = self._file.macs(nodes)
+        return Placed(replace(shown, node=place, nodes=len(nodes), macs=macs), nodes)
 
     def _within(self, parts: Sequence[Part]) -> tuple[tuple[Operation, ...], int]:
         """Returns those nodes of the file in parts that are known by their names, and the number of all."""
-        names = [name for part in parts for name, _ in part.nodes]
-        known = map(self._by_name, filter(None, names))
+        file, names = self._file, [name for part in parts for name, _ in part.nodes]
+        known = (file.named(name) or file.named_before(name) for name in names if name)
         found = tuple(dict.fromkeys(filter(None, known)))
         return found, len(found) + names.count("")
-
-    def _by_name(self, name: str) -> Operation | None:
-        return self._file.named(name) or self._file.named_before(name)
 
     def _nodes(self, kernel: RanKernel, node: Node) -> tuple[Operation, ...]:
         """Returns the nodes that a kernel does the work of, the one of its name first.
@@ -474,25 +466,22 @@ class _Join:
         kind = next((each for each in _FUSED_WITH_MORE if each in op_type), None)
         if kind is None or any(kind in op.node.op_type for op in nodes):
             return nodes
-        passed: list[Operation] = []
-        for op in islice(self._in_front(next(iter(nodes), None)), _MOST_BEHIND + 1):
+        passed = list(nodes[:1])
+        while passed and len(passed) <= _MOST_BEHIND and passed[-1].has(0):
+            op = self._file.maker(passed[-1].input(0))
+            if op is None:
+                break
             passed.append(op)
             if op.node.op_type == kind:
                 return tuple(reversed(passed))
         return nodes
-
-    def _in_front(self, op: Operation | None) -> Iterator[Operation]:
-        """Yields a node and those in front of it by first operands."""
-        while op is not None:
-            yield op
-            op = self._file.maker(op.input(0)) if op.has(0) else None
 
     def _covered(self, node: Node) -> tuple[Operation, ...]:
         """Returns the nodes of the file between what a node reads and what it makes; none if it is not certain."""
         file, reads = self._file, {"", *node.inputs}
         found: dict[Operation, None] = {}
         left = list(filter(None, node.outputs))
-        while left and len(found) <= _MOST:
+        while left:
             tensor = left.pop()
             op = file.maker_of(tensor)
             if op is not None and op not in found:
@@ -500,7 +489,7 @@ class _Join:
                 left += [name for name in op.node.inputs if name not in reads]
             elif op is None and (tensor in file.bound.values or tensor in node.outputs):
                 return ()  # it reaches beyond what the node reads: the name means another
-        return tuple(found) if len(found) <= _MOST else ()
+        return tuple(found)
 
     def _around(self, kernel: RanKernel, node: Node) -> tuple[Operation | None, Operation | None]:
         """Returns the nodes of the file in front of an inserted kernel and behind it."""

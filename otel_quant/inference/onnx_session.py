@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.inference.child import MemoryMark, growth, status, timed
+from otel_quant.inference.outputs import save_arrays
 
 _TYPES: Final = {
     "tensor(float)": "float32",
@@ -168,13 +169,8 @@ class OnnxSession:
 
     def outputs(self, path: str) -> list[str]:
         """Writes the outputs of a run, ``a0``, ``a1`` and so on; returns their names."""
-        import numpy as np
-
-        found = self._session.run(None, self._feeds)
-        names = [each.name for each in self._session.get_outputs()]
-        arrays = [isinstance(each, np.ndarray) and each.dtype.kind in "fiub" for each in found]
-        np.savez(path, **{f"a{i}": each for i, each in enumerate(found) if arrays[i]})
-        return names
+        save_arrays(self._session.run(None, self._feeds), path)
+        return [each.name for each in self._session.get_outputs()]
 
     def profile(self, runs: int, saves_graph: bool) -> Any:
         """Runs a second session with its profiler on."""

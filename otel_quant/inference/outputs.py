@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from otel_quant.inference.results import Accuracy, OutputError, TensorError
+
+_NUMBERS: Final = frozenset("fiubc")
+"""Kinds of types of numpy that are compared."""
 
 Arrays: TypeAlias = Mapping[str, Any]
 """Arrays of numpy by the names of inputs or outputs; None for what is no array of numbers."""
@@ -47,6 +50,14 @@ def as_array(tensor: Any) -> Any:
     if plain.is_floating_point() and plain.dtype not in (torch.float16, torch.float64):
         plain = plain.float()
     return plain.numpy(force=True)
+
+
+def save_arrays(values: Sequence[Any], path: str) -> None:
+    """Saves the arrays of numbers among outputs, each by its place: ``a0``, ``a1`` and so on."""
+    import numpy as np
+
+    kinds = [getattr(getattr(each, "dtype", None), "kind", "") for each in values]
+    np.savez(path, **{f"a{i}": values[i] for i, kind in enumerate(kinds) if kind in _NUMBERS})
 
 
 def saved_arrays(names: Sequence[str], path: Path) -> Arrays:

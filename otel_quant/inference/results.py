@@ -12,8 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from inspect import signature
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from otel_quant.schema.events import present
 
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
@@ -389,7 +392,14 @@ class InferenceResult:
                     "between_micros": model.ran.between_micros,
                     "operators": list(map(asdict, model.ran.operators)),
                 }
-        return json.dumps(_known(plain), ensure_ascii=False) + "\n"
+        # Without what is not known, and numbers that JSON does not have.
+        known = json.loads(
+            json.dumps(plain),
+            parse_float=lambda text: float(f"{float(text):.6g}"),
+            parse_constant=lambda _: None,
+            object_hook=present,
+        )
+        return json.dumps(known, ensure_ascii=False) + "\n"
 
 
 _Item = TypeVar("_Item")
@@ -412,12 +422,10 @@ def is_of_few_bits(type_name: str) -> bool:
 def merged_facts(facts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Returns what is known of models as one list: what differs is listed for each by its name."""
     found: dict[str, str] = {}
-    for fact in dict.fromkeys(fact for known in facts.values() for fact in known):
-        texts = {name: known[fact] for name, known in facts.items() if known.get(fact)}
-        if len(set(texts.values())) == 1:
-            found[fact] = next(iter(texts.values()))
-        else:
-            found |= {f"{fact} of {name}": text for name, text in texts.items()}
+    for fact in dict.fromkeys(chain.from_iterable(facts.values())):
+        texts = {f"{fact} of {name}": each[fact] for name, each in facts.items() if each.get(fact)}
+        values = set(texts.values())
+        found |= {fact: values.pop()} if len(values) == 1 else texts
     return found
 
 
@@ -463,18 +471,6 @@ def runtime_of(settings: Mapping[str, str]) -> tuple[str, str]:
     """Returns what has run most variants, and its version; empty if nothing is known."""
     library = next((name for name in ("torch", "onnxruntime") if name in settings), "")
     return library, settings.get(library, "")
-
-
-def _known(value: Any) -> Any:
-    """Leaves out what is not known, and numbers that JSON does not have."""
-    if isinstance(value, dict):
-        found = ((key, _known(each)) for key, each in value.items())
-        return {key: each for key, each in found if each is not None}
-    if isinstance(value, list | tuple):
-        return [_known(each) for each in value]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value
 
 
 def read_result(text: str) -> InferenceResult:

@@ -184,12 +184,21 @@ _KINDS: Final[Mapping[str, re.Pattern[str]]] = {
 }
 """Operators that change how numbers are stored, by what they do. Those within them belong to them."""
 
-_CONTRACTIONS: Final = re.compile(
-    r"(aten|mkldnn|mkl|onednn)::_?(mkl_)?(linear|conv(_transpose)?[123]d|convolution|convolution_pointwise"
-    r"|linear_pointwise|matmul|einsum|mm|bmm|addmm|baddbmm)"
+contracts: Final = cache(
+    re.compile(
+        r"(aten|mkldnn|mkl|onednn)::_?(mkl_)?(linear|conv(_transpose)?[123]d|convolution|convolution_pointwise"
+        r"|linear_pointwise|matmul|einsum|mm|bmm|addmm|baddbmm)"
+    ).fullmatch
 )
+"""Whether an operator is a matrix product or a convolution of floats."""
 
-_PRODUCTS: Final = re.compile(r"\w+::_?(.*_)?(linear|conv|mm|matmul|addmm|bmm|baddbmm).*")
+multiplies: Final = cache(
+    re.compile(r"\w+::_?(.*_)?(linear|conv|mm|matmul|addmm|bmm|baddbmm).*").fullmatch
+)
+"""Whether an operator is a matrix product or a convolution of whatever type."""
+
+allocates: Final = re.compile(r"aten::(_?empty(_.*)?|new_empty(_.*)?|resize_)").fullmatch
+"""Whether an operator only allocates, for the operator within which it runs."""
 
 COPY: Final = "aten::copy_"
 """Operator of a conversion: its first operand is what is written, its second what is read."""
@@ -242,18 +251,6 @@ def is_operator(name: str) -> bool:
     return "::" in name or name.startswith(_GENERATED)
 
 
-@cache
-def contracts(name: str) -> bool:
-    """Whether an operator is a matrix product or a convolution of floats."""
-    return _CONTRACTIONS.fullmatch(name) is not None
-
-
-@cache
-def multiplies(name: str) -> bool:
-    """Whether an operator is a matrix product or a convolution of whatever type."""
-    return _PRODUCTS.fullmatch(name) is not None
-
-
 def makes_floats(name: str) -> bool:
     """Whether an operator that takes integers and returns floats dequantizes them."""
     return name in COPIES or name in _ARITHMETIC
@@ -269,14 +266,6 @@ def type_of(name: str) -> str:
     """Returns a type as torch names it in Python."""
     plain = name.removeprefix("c10::")
     return _TYPES.get(plain, plain.lower())
-
-
-_ALLOCATES: Final = re.compile(r"aten::(_?empty(_.*)?|new_empty(_.*)?|resize_)")
-
-
-def allocates(name: str) -> bool:
-    """Whether an operator only allocates, for the operator within which it runs."""
-    return _ALLOCATES.fullmatch(name) is not None
 
 
 def shown(name: str) -> str:

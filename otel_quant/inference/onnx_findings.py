@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from otel_quant.cost.graph import (
@@ -170,7 +171,7 @@ def _foreign(evidence: OnnxEvidence) -> Iterator[Found]:
     kernels = [
         kernel
         for kernel in evidence.kernels
-        if (op := kernel.node) is not None and op.kind.startswith(_QUARK) and converts(op.kind)
+        if (op := kernel.node) and op.kind.startswith(_QUARK) and converts(op.kind)
     ]
     if kernels:
         text = (
@@ -322,7 +323,9 @@ _DOES: Final[Mapping[str, str]] = {
 )
 def _inserted(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields conversions that the runtime has inserted, except at the model's ends."""
-    moved = _moved(evidence)
+    # Nodes of the file that are gone: the optimizer has moved them elsewhere.
+    gone = set(filter(_varying, evidence.file.ops)) - _nodes_of(evidence.kernels)
+    moved = Counter(op.node.op_type for op in gone)
     for kernel in evidence.of(_DOES):
         op_type = kernel.ran.op_type
         if not kernel.inserted or (op_type != "Cast" and _at_an_end(evidence.file, kernel)):
@@ -333,13 +336,7 @@ def _inserted(evidence: OnnxEvidence) -> Iterator[Found]:
             yield Found(kernel.place, [kernel], text, "", op_type)
 
 
-def _moved(evidence: OnnxEvidence) -> Counter[str]:
-    """Counts the nodes of the file that are gone: the optimizer has moved them elsewhere."""
-    gone = set(filter(_varying, evidence.file.ops)).difference(_nodes_of(evidence.kernels))
-    return Counter(op.node.op_type for op in gone)
-
-
-def _nodes_of(kernels: Iterable[Placed]) -> Collection[Operation]:
+def _nodes_of(kernels: Iterable[Placed]) -> set[Operation]:
     """Returns the nodes of the file that kernels did the work of."""
     return set(chain.from_iterable(kernel.nodes for kernel in kernels))
 
@@ -389,7 +386,7 @@ def _fallback(evidence: OnnxEvidence) -> Iterator[Found]:
     )
     others = (each for each in evidence.kernels if each.ran.provider != wanted)
     computing = (each for each in others if each.ran.op_type not in _MEMCPY)
-    groups = grouped(computing, lambda kernel: (kernel.op_type, kernel.ran.provider))
+    groups = grouped(computing, attrgetter("op_type", "ran.provider"))
     for (op_type, provider), kernels in groups.items():
         names = [kernel.place for kernel in kernels]
         text = f"{op_type} {listed(names)} ran on {provider} and not on {wanted}"
@@ -403,7 +400,7 @@ def _fallback(evidence: OnnxEvidence) -> Iterator[Found]:
 def _compiled(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields what providers have compiled: findings of other kinds are not looked for in it."""
     compiled = (kernel for kernel in evidence.kernels if kernel.ran.is_compiled)
-    groups = grouped(compiled, lambda kernel: kernel.ran.provider)
+    groups = grouped(compiled, attrgetter("ran.provider"))
     every = sum(op.kind != "Constant" for op in evidence.file.ops)
     for provider, kernels in groups.items():
         count = sum(kernel.ran.nodes for kernel in kernels)

@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -252,14 +254,10 @@ class FileGraph(ModelGraph):
     @property
     def has_open_lengths(self) -> bool:
         """Whether an input has a length that is not fixed."""
-        return any(
-            shape is None or not all(isinstance(each, int) for each in shape)
-            for shape in (
-                info.type.shape
-                for info in self.model.graph.inputs
-                if info.name in self.bound.values
-            )
-        )
+        inputs = (each for each in self.model.graph.inputs if each.name in self.bound.values)
+        shapes = [each.type.shape for each in inputs]
+        lengths = chain.from_iterable(filter(None, shapes))
+        return None in shapes or not all(isinstance(length, int) for length in lengths)
 
 
 class RanGraph:
@@ -272,15 +270,13 @@ class RanGraph:
             if path is not None:
                 graph = read_graph(str(path))
                 self.weight_bytes = sum(tensor.stored for tensor in graph.initializers)
-        self._constants = {
+        self.constants = {
             each.name: tensor_text(dtypes.name_of(each.dtype), each.dims)
             for each in graph.initializers
         }
         self.nodes = {node.name: node for node in graph.nodes if node.name}
         unnamed = (node for node in graph.nodes if not node.name)
-        self._unnamed = grouped(
-            unnamed, lambda node: node.op_type
-        )  # in the order in which they run
+        self._unnamed = grouped(unnamed, attrgetter("op_type"))  # in the order in which they run
         self.makers = {name: node for node in graph.nodes for name in node.outputs if name}
         self.readers: defaultdict[str, list[Node]] = defaultdict(list)
         for node in graph.nodes:
@@ -306,17 +302,13 @@ class RanGraph:
         number = kernel.name.removeprefix(f"{kernel.op_type}_")
         return number.isdecimal() and kernel.name not in self.nodes
 
-    def is_constant(self, tensor: str) -> bool:
-        """Whether a tensor is a constant of the graph."""
-        return tensor in self._constants
-
     def operands(self, kernel: RanKernel, node: Node) -> tuple[str, ...]:
         """Returns a kernel's operands, with packed constants, which the profile leaves out, if that is certain."""
         names = list(filter(None, node.inputs))
         found: list[str] = []
         left = kernel.inputs
         for name in names:
-            constant = self._constants.get(name, "")
+            constant = self.constants.get(name, "")
             if constant and left[:1] != (constant,):
                 found.append(constant)
             else:
@@ -511,5 +503,5 @@ class _Join:
 
     def _near(self, name: str, op_type: str, node: Node) -> Operation | None:
         """Returns the node whose tensors a kernel has, by its name or by its constants."""
-        constants = filter(self._ran.is_constant, node.inputs)
+        constants = filter(self._ran.constants.get, node.inputs)
         return self._file.named_before(name) or self._file.of_constants(constants, op_type)

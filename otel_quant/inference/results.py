@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from inspect import signature
 from itertools import chain
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from otel_quant.schema.events import present
@@ -175,9 +175,10 @@ def backend_kernels(
 ) -> tuple[BackendKernel, ...]:
     """Counts what has run in which module, the most frequent first."""
     found = []
-    for key, alike in grouped(ran, itemgetter(0)).items():
+    for (library, primitive, implementation, types), alike in grouped(ran, itemgetter(0)).items():
         modules = [module for _, module in alike]
-        found.append(BackendKernel(*key, len(modules), modules[0], len(set(modules))))
+        where = len(modules), modules[0], len(set(modules))
+        found.append(BackendKernel(library, primitive, implementation, types, *where))
     return tuple(sorted(found, key=lambda each: -each.calls))
 
 
@@ -195,11 +196,6 @@ class Ran:
         return sum(kernel.micros for kernel in self.kernels)
 
     @property
-    def kernel_seconds(self) -> float:
-        """The same in seconds."""
-        return self.kernel_micros / 1e6
-
-    @property
     def between_micros(self) -> float:
         """What the runtime spends between them."""
         return max(0.0, self.run_micros - self.kernel_micros)
@@ -207,7 +203,7 @@ class Ran:
     @property
     def operators(self) -> tuple[RanKernel, ...]:
         """The kernels of each operator and provider as one, the slowest first."""
-        groups = grouped(self.kernels, lambda kernel: (kernel.op_type, kernel.provider))
+        groups = grouped(self.kernels, attrgetter("op_type", "provider"))
         found = [together(op_type, alike) for (op_type, _), alike in groups.items()]
         return tuple(sorted(found, key=lambda each: -each.micros))
 
@@ -337,7 +333,7 @@ class ModelResult:
         operators = () if self.ran is None else self.ran.operators
         times = {
             provider: sum(each.micros for each in alike)
-            for provider, alike in grouped(operators, lambda each: each.provider).items()
+            for provider, alike in grouped(operators, attrgetter("provider")).items()
         }
         return max(times, key=times.__getitem__, default=next(iter(self.providers), None))
 

@@ -108,7 +108,7 @@ class ModelProcess:
         if "error" not in answer:
             return answer["result"]
         self.close()
-        raise ModelError(printable(_first_line(answer["error"]), 2 * _SHOWN))
+        raise ModelError(printable(" ".join(answer["error"].split()), _SHOWN))
 
     def restart(self) -> None:
         """Ends the process, if there is one, and starts another one that finds its files."""
@@ -169,7 +169,7 @@ class _Running:
         code = self._process.wait()
         self._output.seek(0)
         lines = [line for line in self._output.read().splitlines() if line.strip()]
-        why = f"; its last line: {_first_line(lines[-1])}" if lines else ""
+        why = f"; its last line: {lines[-1]}" if lines else ""
         if code >= 0:
             return f"the process that ran it ended with exit code {code}{why}"
         name = signal.Signals(-code).name
@@ -196,11 +196,6 @@ def _uninterrupted() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _first_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
 
 
 _QUARK: Final = "com.amd.quark:"

@@ -109,6 +109,7 @@ class _Report:
             semconv.INFERENCE_PROVIDER: model.main_provider,
             semconv.MODEL_PATH: model.path if paths and _is_file(model, self._result) else None,
             **_of_parts(model, _ATTRIBUTES),
+            semconv.INFERENCE_KERNEL_TIME: model.ran and model.ran.kernel_micros / 1e6,
             semconv.INFERENCE_PROBLEM: problem or None,
             **figures,
         }
@@ -173,7 +174,7 @@ class _Report:
     ) -> None:
         emit_event(self._logger, event, text, attributes, context, time.time_ns(), severity)
 
-    def _set(self, name: str, value: float, labels: Mapping[str, Any], context: Context) -> None:
+    def _set(self, name: str, value: Any, labels: Mapping[str, Any], context: Context) -> None:
         metric = METRIC_BY_NAME[name]
         gauge = self._meter.create_gauge(name, metric.unit, metric.brief)
         gauge.set(value, labels, context)
@@ -220,7 +221,6 @@ _FIGURES: Final[Mapping[str, tuple[str, str]]] = {
 _ATTRIBUTES: Final[Mapping[str, tuple[str, str]]] = {
     semconv.INFERENCE_RUNS: ("latency", "runs"),
     semconv.INFERENCE_WEIGHTS: ("memory", "weights"),
-    semconv.INFERENCE_KERNEL_TIME: ("ran", "kernel_seconds"),
 }
 """What its span has besides."""
 

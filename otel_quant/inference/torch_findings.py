@@ -6,6 +6,7 @@ import platform
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from otel_quant.inference.findings import Findings, Found
@@ -266,7 +267,7 @@ def _observed(evidence: TorchEvidence) -> Iterator[Found]:
     )
     outermost = (each for each in observing if _is_outermost(each, evidence.kernels))
     why = "still observes numbers or imitates their quantization: the model was not converted"
-    for module, kernels in grouped(outermost, lambda kernel: kernel.module).items():
+    for module, kernels in grouped(outermost, attrgetter("module")).items():
         name = place_name(module)
         yield Found(name, kernels, f"`{name}` {why}", "the converted model", why)
 

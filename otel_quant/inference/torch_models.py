@@ -51,12 +51,12 @@ from otel_quant.inference.torch_session import (
     SEED,
     VariantsError,
     arguments,
-    error_text,
     has_quantized_weights,
     load_variants,
     made,
     onnx_path,
     saved_bytes,
+    text_of,
 )
 
 
@@ -225,7 +225,7 @@ class TorchModel(MeasuredModel):
         assert end.error is not None
         inputs = self.result.inputs
         fed = ", ".join(f"{name} {shown}" for name, shown in inputs.items())
-        text = str(end.error) if isinstance(end.error, VariantsError) else error_text(end.error)
+        text = text_of(end.error)
         self.problem = printable(f"{text} (called with {fed})" if fed else text, _LONGEST)
         self.result = ModelResult(self.result.path, self.problem, inputs=inputs)
         return None
@@ -332,6 +332,9 @@ MODULE: Final = "otel-quant module "
 """Prefix of a line that names the module that runs from there on."""
 
 
+_INSTRUCTIONS: Final = re.compile(r",isa:([^,]*)")
+
+
 def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str]]:
     """Reads what was written in a run: kernels, the most frequent first, and instruction sets."""
     facts: dict[str, str] = {}
@@ -342,11 +345,10 @@ def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str
             module = path_in(line[len(MODULE) :])
         elif line.startswith("onednn_verbose,"):
             fields = line.split(",")
-            for each in fields:
-                if each.startswith("isa:"):
-                    facts["oneDNN's instruction set"] = printable(each[4:], _LONGEST_NAME)
+            for isa in _INSTRUCTIONS.findall(line):
+                facts["oneDNN's instruction set"] = printable(isa, _LONGEST_NAME)
             # Behind it: engine, primitive, implementation, direction, descriptors of memory, and more.
-            rest = fields[fields.index("exec") + 1 :] if "exec" in fields else []
+            rest = line.partition(",exec,")[2].split(",")
             if len(rest) > 4 and "graph" not in fields:
                 types = (descriptor.split(":")[:2] for descriptor in rest[4].split())
                 shown = " ".join(":".join(filter(None, pair)) for pair in types)

@@ -435,9 +435,9 @@ def conversions_of(profile: TorchProfile) -> tuple[Conversion, ...]:
     """Counts and times what quantizes, dequantizes, observes and converts, the slowest first."""
     whole = profile.kernel_micros or 1.0
     found = []
-    for what, alike in grouped(changes_of_type(profile.kernels), itemgetter(0, 1)).items():
+    for (kind, types), alike in grouped(changes_of_type(profile.kernels), itemgetter(0, 1)).items():
         micros = sum(kernel.time for _, _, kernel in alike)
-        found.append(Conversion(*what, len(alike), micros, micros / whole))
+        found.append(Conversion(kind, types, len(alike), micros, micros / whole))
     return tuple(sorted(found, key=lambda each: -each.micros))
 
 

@@ -15,16 +15,8 @@ from otel_quant.base import machine
 from otel_quant.cost.graph import runtime_here
 from otel_quant.inference.findings import with_slower
 from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
-from otel_quant.inference.outputs import compared_outputs
-from otel_quant.inference.results import (
-    Accuracy,
-    InferenceResult,
-    MemoryUse,
-    ModelResult,
-    Ran,
-    runtime_of,
-)
-from otel_quant.inference.rounds import latency, take_turns
+from otel_quant.inference.results import InferenceResult, MemoryUse, ModelResult, Ran, runtime_of
+from otel_quant.inference.rounds import beside, take_turns
 from otel_quant.inference.subjects import InProcess, OnnxModel, Options, Script, with_huge_pages
 from otel_quant.inference.torch_session import VariantsError
 
@@ -80,11 +72,11 @@ def _detailed(model: OnnxModel, first: OnnxModel) -> ModelResult:
 
 def _result(model: InProcess, base: InProcess) -> ModelResult:
     """Returns what is known of any model, with its time and outputs compared with another's."""
-    beside = None if model is base or base.problem else base
     result = ModelResult(model.name, model.problem, assumed=model.assumed, kind=model.kind)
     if model.problem:
         return result
-    usual = median(model.medians()[0])
+    latency, accuracy = beside(model, base)
+    usual = latency.processes[0]
     before, timed = model.marks
     return replace(
         result,
@@ -92,7 +84,7 @@ def _result(model: InProcess, base: InProcess) -> ModelResult:
         facts=model.facts,
         is_quantized=model.is_quantized,
         providers=tuple(model.providers),
-        latency=latency(model, beside),
+        latency=latency,
         memory=MemoryUse(
             timed["process"],
             before["process"],
@@ -102,20 +94,8 @@ def _result(model: InProcess, base: InProcess) -> ModelResult:
         ),
         quantize=model.quantize,
         compile=model.compile + sum(max(0.0, each - usual) for each in model.first),
-        accuracy=None if model is base else _accuracy(model, base),
+        accuracy=accuracy,
     )
-
-
-def _accuracy(own: InProcess, base: InProcess) -> Accuracy:
-    """Compares the outputs of a model with the outputs of its base."""
-    if base.problem:
-        return Accuracy(problem=f"{base.name} was not measured")
-    if own.fed != base.fed:
-        return Accuracy(problem=f"it has other inputs than {base.name}")
-    for each in (base, own):
-        if each.no_outputs:
-            return Accuracy(problem=f"there are no outputs of {each.name}: {each.no_outputs}")
-    return own.with_layers(compared_outputs(base.outputs, own.outputs), base)
 
 
 def bench(
@@ -180,11 +160,13 @@ def _variants(
 
 
 def _baseline(variants: Sequence[InProcess], name: str | None) -> InProcess:
-    found = [each for each in variants if name is None or each.name == name]
-    if not found:
-        names = ", ".join(each.name for each in variants)
+    if name is None:
+        return variants[0]
+    by_name = {each.name: each for each in variants}
+    if name not in by_name:
+        names = ", ".join(by_name)
         raise VariantsError(f"--baseline {name!r} is none of the variants; expected one of {names}")
-    return found[0]
+    return by_name[name]
 
 
 def _measure(

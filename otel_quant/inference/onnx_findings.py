@@ -454,12 +454,9 @@ def _from_shapes(file: FileGraph) -> set[Operation]:
     found: set[Operation] = set()
     for op in file.ops:
         makers = [file.maker(value) for value in _varying(op)]
-        is_computed = makers and found.issuperset(makers) and all(map(_may_be_shape, op.outputs))
+        are_lengths = all(value.dtype in _LENGTHS for value in op.outputs)
+        is_small = all((value.size or 0) <= _RANKS for value in op.outputs)
+        is_computed = makers and found.issuperset(makers) and are_lengths and is_small
         if op.kind == "Shape" or is_computed:
             found.add(op)
     return found
-
-
-def _may_be_shape(value: Value) -> bool:
-    """Whether a tensor is of integers, and not too many to be lengths."""
-    return value.dtype in _LENGTHS and (value.size or 0) <= _RANKS

@@ -114,7 +114,8 @@ def read_profile(path: Path, warmup: int = 1) -> OnnxProfile:
         )
         for key, args in first.items()
     )
-    return OnnxProfile(kernels, tuple(runs), _number(last.get("mem_in_use_peak")))
+    used = str(last.get("mem_in_use_peak"))
+    return OnnxProfile(kernels, tuple(runs), int(used) if used.isdecimal() else None)
 
 
 def _calls_and_times(
@@ -138,10 +139,6 @@ def _calls_and_times(
         if kernel in holders:
             open_.append((end, kernel))
     return calls, +micros  # none below zero
-
-
-def _number(text: object) -> int | None:
-    return int(text) if isinstance(text, str) and text.isdecimal() else None
 
 
 def _tensors(listed: Sequence[Mapping[str, Sequence[int]]]) -> tuple[str, ...]:
@@ -184,10 +181,6 @@ class FileGraph(ModelGraph):
         return self.is_output(value) or any(
             op.kind == "Identity" and self.is_given_out(op.outputs[0]) for op in self.readers(value)
         )
-
-    def computed_by(self, tensor: str) -> Operation | None:
-        """Returns the node that makes a tensor, or the one before those that only quantize it."""
-        return self.past(self.maker_of(tensor), QDQ)
 
     def past(self, op: Operation | None, kinds: Collection[str]) -> Operation | None:
         """Returns a node or, of some operators, the first other one in front by first operands."""
@@ -329,16 +322,11 @@ class Placed:
     """A kernel with its place in the file."""
 
     ran: RanKernel  # With the constants that its operands lack in the profile
-    # Nodes of the file that it does the work of; the one that it is named by first, if it is
-    nodes: tuple[Operation, ...]
+    nodes: tuple[Operation, ...]  # Nodes of the file that it does the work of
+    node: Operation | None = None  # The first of them, that it is named by; None if it is compiled
     inserted: bool = False  # Whether the runtime has inserted it: no node of the file asks for it
     before: Operation | None = None  # The node of the file in front of it, if it was inserted
     after: Operation | None = None  # The one behind it
-
-    @property
-    def node(self) -> Operation | None:
-        """The node that it is named by."""
-        return self.nodes[0] if self.nodes and not self.ran.is_compiled else None
 
     @property
     def op_type(self) -> str:
@@ -424,10 +412,11 @@ class _Join:
             op.node.op_type == kernel.op_type for op in nodes
         )
         if kernel.op_type in CONVERSIONS and not is_asked_for:  # Case 2
-            return Placed(shown, (), True, *self._around(kernel, node))
+            return Placed(shown, (), None, True, *self._around(kernel, node))
         place = _place(nodes) if nodes else None  # Case 3
         macs = self._file.macs(nodes)
-        return Placed(replace(shown, node=place, nodes=len(nodes), macs=macs), nodes)
+        shown = replace(shown, node=place, nodes=len(nodes), macs=macs)
+        return Placed(shown, nodes, next(iter(nodes), None))
 
     def _within(self, parts: Sequence[Part]) -> tuple[tuple[Operation, ...], int]:
         """Returns those nodes of the file in parts that are known by their names, and the number of all."""

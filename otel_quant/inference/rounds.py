@@ -16,7 +16,8 @@ from statistics import median, quantiles
 from typing import ClassVar, Final
 
 from otel_quant.inference.latency_statistics import compared, is_settled, noise, without_extremes
-from otel_quant.inference.results import Latency
+from otel_quant.inference.outputs import Arrays, compared_outputs
+from otel_quant.inference.results import Accuracy, Latency
 
 ROUND: Final = 0.2
 """Seconds of a model in a round; torch's own default of a range."""
@@ -43,6 +44,7 @@ class MeasuredModel(ABC):
         self.warm = 1.0  # seconds of a usual call
         self.processes: list[list[Sequence[float]]] = [[]]  # seconds of calls, by process and round
         self.spent = 0.0  # seconds that the rounds of the newest process took
+        self.outputs: Arrays = {}
 
     @abstractmethod
     def time(self, seconds: float, runs: int | None) -> None:
@@ -51,6 +53,10 @@ class MeasuredModel(ABC):
     def runs_in(self, seconds: float) -> int:
         """Returns how many runs fit into so many seconds, one at least."""
         return min(_MOST_RUNS, ceil(seconds / self.warm))
+
+    def accuracy(self, base: MeasuredModel) -> Accuracy:
+        """Compares the outputs with the base's."""
+        return compared_outputs(base.outputs, self.outputs)
 
     def medians(self) -> Sequence[Sequence[float]]:
         """Returns the seconds of a call in each round, by process."""
@@ -108,3 +114,12 @@ def latency(own: MeasuredModel, beside: MeasuredModel | None) -> Latency:
         return found
     ratio, is_apart = compared(medians, beside.medians())
     return replace(found, ratio=ratio, is_apart=is_apart)
+
+
+def beside(model: MeasuredModel, base: MeasuredModel) -> tuple[Latency, Accuracy | None]:
+    """Returns the latency and the accuracy of a model compared with its base, which has no accuracy."""
+    if model is base:
+        return latency(model, None), None
+    if base.problem:
+        return latency(model, None), Accuracy(problem=f"{base.name} was not measured")
+    return latency(model, base), model.accuracy(base)

@@ -15,15 +15,16 @@ import sys
 import tempfile
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from math import inf
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from otel_quant.cost import CostError, InputSpec
-from otel_quant.cost.graph import printable
+from otel_quant.cost.graph import QDQ, printable
 from otel_quant.inference.onnx_kernels import (
     FileGraph,
     OnnxProfile,
@@ -33,7 +34,7 @@ from otel_quant.inference.onnx_kernels import (
     placed,
     read_profile,
 )
-from otel_quant.inference.outputs import Arrays, saved_arrays, tensor_errors
+from otel_quant.inference.outputs import saved_arrays, tensor_errors
 from otel_quant.inference.results import Accuracy, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
 from otel_quant.inference.torch_session import VariantsError
@@ -247,6 +248,24 @@ class Options:
         return f"{self.seconds:g} s each" if self.runs is None else str(self.runs)
 
 
+_Model = TypeVar("_Model", bound="InProcess")
+_Given = ParamSpec("_Given")
+
+
+def attempted(
+    method: Callable[Concatenate[_Model, _Given], None],
+) -> Callable[Concatenate[_Model, _Given], None]:
+    """Has a method do nothing of a model that has failed, and end where the model fails."""
+
+    @wraps(method)
+    def attempt(model: _Model, /, *given: _Given.args, **named: _Given.kwargs) -> None:
+        if not model.problem:
+            with suppress(ModelError):
+                method(model, *given, **named)
+
+    return attempt
+
+
 class InProcess(MeasuredModel):
     """A model in processes of its own, one after another."""
 
@@ -264,11 +283,8 @@ class InProcess(MeasuredModel):
         self.quantize: float | None = None  # seconds
         self.marks: list[Mapping[str, int | None]] = []  # bytes, until it is timed and meanwhile
         self.disk: int | None = None  # bytes
-        self.memory: Mapping[
-            str, int | None
-        ] = {}  # what else is known of it, as fields of MemoryUse
+        self.memory: Mapping[str, int | None] = {}  # bytes; what else is known, as in MemoryUse
         self.is_quantized: bool | None = None
-        self.outputs: Arrays = {}
         self.no_outputs = ""  # why there are none
         self.is_finished = False  # whether all is known but the times of later processes
 
@@ -278,7 +294,7 @@ class InProcess(MeasuredModel):
 
     @abstractmethod
     def _make(self) -> Any:
-        """Makes the model in its process and calls it there; None if that failed."""
+        """Makes the model in its process and calls it there."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -290,10 +306,21 @@ class InProcess(MeasuredModel):
         if not self.is_finished:
             self.problem = self.problem or "stopped before it was measured"
 
-    def with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
+    def accuracy(self, base: MeasuredModel) -> Accuracy:
+        """Compares the outputs with the base's, if both have been fed the same."""
+        assert isinstance(base, InProcess)
+        if self.fed != base.fed:
+            return Accuracy(problem=f"it has other inputs than {base.name}")
+        for each in (base, self):
+            if each.no_outputs:
+                return Accuracy(problem=f"there are no outputs of {each.name}: {each.no_outputs}")
+        return self._with_layers(super().accuracy(base), base)
+
+    def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
         """Adds how far each tensor is off from the base's, where that is asked for."""
         return found
 
+    @attempted
     def repeat(self) -> None:
         """Makes and calls it in a new process, since a process may be slow for as long as it lives."""
         self.processes.append([])
@@ -302,23 +329,19 @@ class InProcess(MeasuredModel):
         self._make()
 
     def ask(self, doing: str, request: str, **arguments: Any) -> Any:
-        """Asks the process; None if something has failed, or does now."""
-        if self.problem:
-            return None
+        """Asks the process; where that fails, the model has failed."""
         try:
             return self.process.ask(request, **arguments)
         except ModelError as error:
             number = len(self.processes)
             which = f" in process {number}" if number > 1 else ""
             self.problem = f"{doing}{which} failed: {error}"
-            return None
+            raise
 
-    def take_marks(self, resets: bool) -> bool:
-        """Takes the marks of the highest memory; returns whether it could."""
+    def take_marks(self, resets: bool) -> None:
+        """Takes the marks of the highest memory."""
         doing = "its first call" if resets else "timing it"
-        if (marks := self.ask(doing, "marks", resets=resets)) is not None:
-            self.marks.append(marks)
-        return marks is not None
+        self.marks.append(self.ask(doing, "marks", resets=resets))
 
     def take_outputs(self) -> None:
         """Takes the outputs of a call; if that fails, the times stand all the same."""
@@ -340,31 +363,32 @@ class TorchVariant(InProcess):
         self.has_script = False  # whether the process has loaded the script already
         self._reference, self._threads = reference, options.threads
 
+    @attempted
     def prepare(self) -> None:
         """Makes the variant and calls it for the first times."""
-        made, first = self._make()
-        if self.take_marks(resets=True):
-            self.quantize, self.facts, self.first = made["took"], made["facts"], first
-            self.providers = [made["provider"]]
+        made, self.first = self._make()
+        self.take_marks(resets=True)
+        self.quantize, self.facts = made["took"], made["facts"]
+        self.providers = [made["provider"]]
 
     def _make(self) -> Any:
         if not self.has_script:
             loaded = self.ask("loading the script", "load", reference=self._reference)
-            if len(self.processes) == 1 and loaded is not None:  # whose outputs are compared
+            if len(self.processes) == 1:  # whose outputs are compared
                 self.fed = loaded["fed"]
         self.has_script = False  # another process has not loaded it
         made = self.ask("making it", "make", name=self.name, threads=self._threads)
         return made, self.ask("its first call", "first")
 
+    @attempted
     def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round of so many seconds by torch's ``Timer``; of one call at least."""
-        if (times := self.ask("timing it", "time", seconds=seconds)) is not None:
-            self.processes[-1].append(times)
+        self.processes[-1].append(self.ask("timing it", "time", seconds=seconds))
 
+    @attempted
     def finish(self) -> None:
         """Takes the marks of memory, the size of the state dict and the outputs."""
-        if not self.take_marks(resets=False):
-            return
+        self.take_marks(resets=False)
         try:
             weights = self.process.ask("weights")
         except ModelError as error:
@@ -431,36 +455,38 @@ class OnnxModel(InProcess):
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
         self._of_script = ""  # file of the inputs that a script has left
 
+    @attempted
     def take_inputs(self, script: ModelProcess, fed: Mapping[str, str]) -> None:
         """Has the process of a script leave its inputs for the file."""
         path = self._of_script = str(self.process.folder / "inputs.npz")
-        try:
+        with self._loading():
             names = list(FileGraph(self.path, {}, self.options.dims).bound.values)
-            problem = script.ask("save_inputs", path=path, names=names)
-        except (CostError, ModelError) as error:
-            problem = str(error)
-        if problem:
-            self._cannot_load(problem)
+            if problem := script.ask("save_inputs", path=path, names=names):
+                raise ModelError(problem)
         self.options, self.fed = replace(self.options, data=path), fed
 
-    def _cannot_load(self, why: str) -> None:
-        self.problem = f"loading it failed: {printable(why.removeprefix(f'{self.path}: '), 600)}"
-        self.process.close()
+    @contextmanager
+    def _loading(self) -> Iterator[None]:
+        """Has the model fail where it cannot be read or fed."""
+        try:
+            yield
+        except (CostError, ModelError) as error:
+            why = printable(str(error).removeprefix(f"{self.path}: "), 600)
+            self.problem = f"loading it failed: {why}"
+            self.process.close()
+            raise ModelError(why) from error
 
+    @attempted
     def prepare(self) -> None:
         """Reads the file, makes the session and runs it for the first times."""
-        if self.problem:
-            return
-        try:
+        with self._loading():
             self._read()
-        except CostError as error:
-            self._cannot_load(str(error))
-            return
-        loaded = self._make()
-        if loaded is None or not self.take_marks(resets=True):
+        try:
+            loaded = self._make()
+            self.take_marks(resets=True)
+        finally:
             if self._of_script:  # a temporary file, of which nobody knows
                 self.problem = self.problem.replace(self._of_script, "the script's inputs")
-            return
         self.first, self.compile, self._grown = [loaded["first"]], loaded["made"], loaded["grown"]
         self.fed = self.fed or {
             printable(name, 120): tensor_text(dtype, shape)
@@ -501,23 +527,25 @@ class OnnxModel(InProcess):
             # Quark's library takes 700 MB, which others need not have.
             options["custom_ops"] = [each for each in options["custom_ops"] if each != "quark"]
         loaded = self.ask("loading it", "load", path=self.path, options=options, feed=self._feed)
-        self.warm = self.warm if loaded is None else loaded["warm"]
+        self.warm = loaded["warm"]
         return loaded
 
+    @attempted
     def time(self, seconds: float, runs: int | None) -> None:
         """Adds a round: of so many runs, or of as many as fit into so many seconds."""
-        if times := self.ask("timing it", "run", times=runs or self.runs_in(seconds)):
-            self.processes[-1].append(times)
+        times = runs or self.runs_in(seconds)
+        self.processes[-1].append(self.ask("timing it", "run", times=times))
 
+    @attempted
     def finish(self) -> None:
         """Takes the mark of memory and the outputs, and profiles another session if that is wanted."""
-        if not self.take_marks(resets=False):
-            return
+        self.take_marks(resets=False)
         self.take_outputs()
         if self.is_profiled:
             self.problem = self.no_outputs
             self._profile()
 
+    @attempted
     def _profile(self) -> None:
         fitting = int(self.options.seconds / self.warm)
         names = (name.removesuffix("ExecutionProvider") for name, _ in self.options.providers)
@@ -529,8 +557,6 @@ class OnnxModel(InProcess):
             runs=max(_FEWEST_PROFILED, most),
             saves_graph=self.file.weight_bytes <= _MOST_SAVED and not compiles,
         )
-        if found is None:
-            return
         profile = read_profile(Path(found["file"]))
         if not profile.runs:
             self.problem = "onnxruntime left no profile of its runs"
@@ -545,7 +571,7 @@ class OnnxModel(InProcess):
         self.parts = [Part(*each) for each in found["assigned"]]
         self.profile, self.kernels = profile, placed(profile, self.file, ran, self.parts)
 
-    def with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
+    def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
         """Adds how far each tensor is off from the base's, by onnxruntime's debugger."""
         if not self.options.layers:
             return found
@@ -556,7 +582,9 @@ class OnnxModel(InProcess):
         if not layers:
             why = "--layers: no tensor of the model is quantized and dequantized again"
             return replace(found, problem=why)
-        nodes = {name: op.name for name in layers if (op := self.file.computed_by(name))}
+        # The nodes that make them, or those before the ones that only quantize them.
+        makers = {name: self.file.past(self.file.maker_of(name), QDQ) for name in layers}
+        nodes = {name: op.name for name, op in makers.items() if op is not None}
         return replace(found, layers=tensor_errors(layers, nodes))
 
 

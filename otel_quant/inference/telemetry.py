@@ -102,7 +102,7 @@ class _Report:
         labels = {**self._run, semconv.MODEL_NAME: name, semconv.MODEL_ROLE: model.role}
         figures = _figures_of(model)
         paths = self._belongs.paths
-        problem = model.problem if paths else ""
+        problem = model.problem if paths and model.problem else None
         attributes = {
             **labels,
             **self._library,
@@ -110,12 +110,12 @@ class _Report:
             semconv.MODEL_PATH: model.path if paths and _is_file(model, self._result) else None,
             **_of_parts(model, _ATTRIBUTES),
             semconv.INFERENCE_KERNEL_TIME: model.ran and model.ran.kernel_micros / 1e6,
-            semconv.INFERENCE_PROBLEM: problem or None,
+            semconv.INFERENCE_PROBLEM: problem,
             **figures,
         }
         span, context = self._span(semconv.MODEL_SPAN, above, attributes)
         if model.problem:
-            span.set_status(StatusCode.ERROR, problem or None)
+            span.set_status(StatusCode.ERROR, problem)
             text = problem or "the model could not be measured"
             self._emit(semconv.INFERENCE_FAILED_EVENT, text, labels, context, SeverityNumber.WARN)
         if model.ran is not None:

@@ -26,9 +26,8 @@ from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
 from otel_quant.inference.child import growth, reset_mark, status, timed
 from otel_quant.inference.findings import with_slower
-from otel_quant.inference.outputs import arrays_in, compared_outputs
+from otel_quant.inference.outputs import arrays_in
 from otel_quant.inference.results import (
-    Accuracy,
     BackendKernel,
     InferenceResult,
     MemoryUse,
@@ -36,7 +35,7 @@ from otel_quant.inference.results import (
     backend_kernels,
     tensor_text,
 )
-from otel_quant.inference.rounds import MeasuredModel, latency, take_turns
+from otel_quant.inference.rounds import MeasuredModel, beside, take_turns
 from otel_quant.inference.subjects import Options
 from otel_quant.inference.torch_findings import FINDINGS, TorchEvidence, flow_of
 from otel_quant.inference.torch_parts import (
@@ -114,7 +113,6 @@ class TorchModel(MeasuredModel):
     def __init__(self, name: str, model: object, inputs: object) -> None:
         super().__init__(name)
         self.result = ModelResult(printable(name, _LONGEST_NAME))
-        self.outputs: Mapping[str, Any] = {}
         self._model: Any = None
         self._given = model, inputs
         self._args: tuple[Any, ...] = ()
@@ -276,13 +274,8 @@ def measure_models(
 def _compared(subject: TorchModel, first: TorchModel) -> ModelResult:
     if subject.problem:
         return subject.result
-    beside = None if subject is first or first.problem else first
-    accuracy = None
-    if beside is not None:
-        accuracy = compared_outputs(beside.outputs, subject.outputs)
-    elif subject is not first:
-        accuracy = Accuracy(problem=f"{first.name} was not measured")
-    return replace(subject.result, latency=latency(subject, beside), accuracy=accuracy)
+    latency, accuracy = beside(subject, first)
+    return replace(subject.result, latency=latency, accuracy=accuracy)
 
 
 _QUIET: Final[Mapping[str, str]] = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}

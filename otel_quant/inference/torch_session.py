@@ -151,13 +151,13 @@ def _variants(found: object) -> tuple[Mapping[str, object], object]:
     for name, model in models.items():
         if not isinstance(name, str):
             raise ValueError(f"{_shown(name)} as the name of a model")
-        if not (callable(model) or (onnx_path(model) or "").endswith(".onnx")):
+        if not (callable(model) or str(onnx_path(model)).endswith(".onnx")):
             raise ValueError(f"{_shown(model)} as model {name!r}")
     return dict(models), inputs
 
 
 def _shown(value: object) -> str:
-    if value is None or isinstance(value, str | int | float):
+    if isinstance(value, str | int | float | None):
         return _cut(repr(value))
     return f"a {type(value).__name__}"
 

@@ -68,32 +68,49 @@ def is_compiled(module: Any) -> bool:
     return hasattr(module, _ORIGINAL) or getattr(module, "_compiled_call_impl", None) is not None
 
 
+class _OpenRanges:
+    """The ranges of modules that run, in the thread that has made this."""
+
+    def __init__(self, modules: Mapping[str, Any], enter: Enter) -> None:
+        self._paths = {id(module): path for path, module in modules.items()}
+        self._enter = enter
+        self._thread = threading.get_ident()
+        self._open: list[tuple[int, Callable[[], object]]] = []
+
+    def _has(self, module: Any) -> bool:
+        """Whether a module has ranges where this is called."""
+        return id(module) in self._paths and threading.get_ident() == self._thread
+
+    def begin(self, module: Any, _: Any) -> None:
+        """Begins the range of a module."""
+        if self._has(module):
+            self._open.append((id(module), self._enter(self._paths[id(module)])))
+
+    def end(self, module: Any, *_: Any) -> None:
+        """Ends the range of a module, and those within it that an error has left open."""
+        at = None
+        while self._open and self._has(module) and at != id(module):
+            at, leave = self._open.pop()
+            leave()
+
+    def end_all(self) -> None:
+        """Ends what is still open."""
+        for _, leave in reversed(self._open):
+            leave()
+
+
 @contextmanager
 def module_ranges(model: Any, enter: Enter) -> Iterator[None]:
     """Has a range begin and end with each module, or module that a node of a graph names, in the block."""
     import torch
     from torch.nn.modules import module as hooks
 
-    paths = {id(module): name for name, module in module_paths(model).items()}
-    thread = threading.get_ident()
-    open_ranges: list[tuple[int, Callable[[], object]]] = []
-
-    def begin(module: Any, _: Any) -> None:
-        path = paths.get(id(module))
-        if path is not None and threading.get_ident() == thread:
-            open_ranges.append((id(module), enter(path)))
-
-    def end(module: Any, *_: Any) -> None:
-        if id(module) in paths and threading.get_ident() == thread:
-            while open_ranges:
-                at, leave = open_ranges.pop()
-                leave()
-                if at == id(module):
-                    break
-
-    if not paths:
+    modules = module_paths(model)
+    if not modules:
         yield
         return
+    ranges = _OpenRanges(modules, enter)
+    begin, end = ranges.begin, ranges.end
     if "torch._dynamo" in sys.modules:  # it would compile the hooks
         hidden: Callable[[Any], Any] = torch.compiler.disable
         begin, end = hidden(begin), hidden(end)
@@ -101,10 +118,10 @@ def module_ranges(model: Any, enter: Enter) -> Iterator[None]:
         if any(map(is_compiled, model.modules())):  # it warns of hooks
             kept.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
-        for path, module in module_paths(model).items():
+        for path, module in modules.items():
             if isinstance(module, torch.fx.GraphModule):
                 kept.enter_context(_node_ranges(path, module, enter))
-        kept.callback(lambda: [leave() for _, leave in reversed(open_ranges)])
+        kept.callback(ranges.end_all)
         kept.callback(hooks.register_module_forward_hook(end, always_call=True).remove)
         kept.callback(hooks.register_module_forward_pre_hook(begin).remove)
         yield

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
+from math import inf
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
@@ -245,41 +246,38 @@ def _run(bound: ProfilerEvent, events: Events) -> RunTree:
 
 
 class _Open(NamedTuple):
-    """A range that has not ended: its end, its module, and the operator that it is or is within."""
+    """A range that has not ended."""
 
-    end: int
+    end: float
     module: str
-    operator: int | None
+    place: int | None  # Place of the operator that it is or is within
+    operator: TorchOperator  # This operator
     is_operator: bool
 
 
 def _add_thread(operators: list[TorchOperator], events: Sequence[ProfilerEvent]) -> None:
     """Adds the operators of a thread, each with what ran within it and what it has allocated."""
-    outermost = _Open(0, "", None, False)
-    stack: list[_Open] = []
+    outside = TorchOperator("", "", None, 0, 0)  # what is in no operator
+    stack = [_Open(inf, "", None, outside, False)]
     # What holds others before them; what is allocated as a range begins is within it.
     for event in sorted(events, key=lambda each: (each.begin, each.name == MEMORY, -each.length)):
-        while stack and stack[-1].end <= event.begin:
+        while stack[-1].end <= event.begin:
             stack.pop()
-        outer = stack[-1] if stack else outermost
-        at = outer.operator
+        outer, length = stack[-1], event.length
+        inner = outer._replace(end=event.begin + length, is_operator=False)
+        if outer.is_operator:
+            outer.operator.own -= length
         if event.name == MEMORY:
-            if at is not None:
-                operators[at].allocated += max(0, event.size)
-            continue
-        if outer.is_operator and at is not None:
-            operators[at].own -= event.length
-        end = event.begin + event.length
-        if event.is_range and event.name.startswith(MODULE):
-            stack.append(_Open(end, path_in(event.name[len(MODULE) :]), at, False))
-        elif not is_operator(event.name):
-            stack.append(_Open(end, outer.module, at, False))
+            outer.operator.allocated += max(0, event.size)
+        elif event.is_range and event.name.startswith(MODULE):
+            stack.append(inner._replace(module=path_in(event.name[len(MODULE) :])))
+        elif is_operator(event.name):
+            at, name = outer.place, event.name
+            made = TorchOperator(name, outer.module, at, length, length, number=event.number)
+            stack.append(inner._replace(place=len(operators), operator=made, is_operator=True))
+            operators.append(made)
         else:
-            stack.append(_Open(end, outer.module, len(operators), True))
-            length, number = event.length, event.number
-            operators.append(
-                TorchOperator(event.name, outer.module, at, length, length, number=number)
-            )
+            stack.append(inner)
 
 
 @dataclass(frozen=True, slots=True)

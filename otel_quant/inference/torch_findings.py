@@ -9,21 +9,9 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from otel_quant.inference import torch_parts
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.results import BackendKernel, grouped, is_of_few_bits
-from otel_quant.inference.torch_parts import (
-    CONVERT,
-    DEQUANTIZE,
-    OBSERVE,
-    QUANTIZE,
-    computes,
-    contracts,
-    kind_of,
-    makes_floats,
-    multiplies,
-    place_name,
-    shown,
-)
 from otel_quant.inference.torch_profile import TorchOperator, around, changes_of_type
 
 
@@ -78,14 +66,14 @@ class _StorageFlow:
     def enter(self, place: int, within: Sequence[int]) -> None:
         """Looks at what an operator takes."""
         kernel, outer = self._kernels[place], [self._kernels[each].name for each in within]
-        kind = kind_of(kernel.name)
-        if kind == DEQUANTIZE:
+        kind = torch_parts.kind_of(kernel.name)
+        if kind == torch_parts.DEQUANTIZE:
             self._dequantized(kernel, place, within[:1])
-        if any(map(kind_of, outer)):
+        if any(map(torch_parts.kind_of, outer)):
             return
-        if kind == QUANTIZE:
+        if kind == torch_parts.QUANTIZE:
             self._quantized(kernel, place)
-        elif contracts(kernel.name) and not any(map(contracts, outer)):
+        elif torch_parts.contracts(kernel.name) and not any(map(torch_parts.contracts, outer)):
             self._multiplied(kernel, place)
 
     def _dequantized(self, kernel: TorchOperator, place: int, outermost: Sequence[int]) -> None:
@@ -93,7 +81,7 @@ class _StorageFlow:
         integers = {each.storage for each in kernel.inputs if is_of_few_bits(each.dtype)}
         for outer in outermost:
             taken = {each.storage for each in self._kernels[outer].inputs}
-            if taken & integers and kind_of(self._kernels[outer].name) is None:
+            if taken & integers and torch_parts.kind_of(self._kernels[outer].name) is None:
                 self.found.within.setdefault(outer, place)
 
     def _quantized(self, kernel: TorchOperator, place: int) -> None:
@@ -121,7 +109,7 @@ class _StorageFlow:
         """Notes what an operator has written: a result that is no operand, which would be a view of it."""
         kernel = self._kernels[place]
         origin = self._origin(kernel, place)
-        is_followed = kernel.parent is None and not contracts(kernel.name)
+        is_followed = kernel.parent is None and not torch_parts.contracts(kernel.name)
         written = {each.storage for each in kernel.outputs} - {
             each.storage for each in kernel.inputs
         }
@@ -131,7 +119,7 @@ class _StorageFlow:
             self._made.pop(storage, None)
             if origin is None:
                 continue
-            if not computes(kernel.name) or origin.maker == place:
+            if not torch_parts.computes(kernel.name) or origin.maker == place:
                 self._made[storage] = origin
             elif is_followed:
                 self._computed[storage] = origin
@@ -143,14 +131,14 @@ class _StorageFlow:
                 found = Origin(place, first.dtype, first.storage not in self._written, place)
                 return found if _makes_floats(kernel) else None
         known = next(iter(self._origins(kernel)), None)
-        return known._replace(place=place) if known and computes(kernel.name) else known
+        return known._replace(place=place) if known and torch_parts.computes(kernel.name) else known
 
 
 def _makes_floats(kernel: TorchOperator) -> bool:
     """Whether an operator that takes integers dequantizes them."""
-    if kind_of(kernel.name) == DEQUANTIZE:
+    if torch_parts.kind_of(kernel.name) == torch_parts.DEQUANTIZE:
         return True
-    return makes_floats(kernel.name) and not any(
+    return torch_parts.makes_floats(kernel.name) and not any(
         is_of_few_bits(each.dtype) for each in kernel.outputs[:1]
     )
 
@@ -196,7 +184,7 @@ def _found(
     kernel: TorchOperator, why: str, remedy: str = "", also: Sequence[TorchOperator] = ()
 ) -> Found:
     """Returns what was found of an operator, whose time includes all that runs within it."""
-    place, name = place_name(kernel.module), shown(kernel.name)
+    place, name = torch_parts.place_name(kernel.module), torch_parts.shown(kernel.name)
     return Found(place, [kernel, *also], f"{name} of `{place}` {why}", remedy, f"{name} {why}")
 
 
@@ -244,7 +232,7 @@ def _converted(evidence: TorchEvidence) -> Iterator[Found]:
     named = {id(kernels[place]) for _, _, places in evidence.flow.in_float for place in places}
     for kind, types, kernel in changes_of_type(kernels):
         innermost = map(id, (kernel, *islice(around(kernel, kernels), 1)))
-        if kind == CONVERT and named.isdisjoint(innermost):
+        if kind == torch_parts.CONVERT and named.isdisjoint(innermost):
             yield _found(kernel, f"converts {types}")
 
 
@@ -255,7 +243,7 @@ def _reordered(evidence: TorchEvidence) -> Iterator[Found]:
         if kernel.name == "aten::clone" and outer.name.startswith("quantized::conv"):
             why = "copies what it takes to another layout, channels last"
             found = _found(outer, why, "inputs of the model in torch.channels_last")
-            yield found._replace(place=place_name(kernel.module), kernels=[kernel])
+            yield found._replace(place=torch_parts.place_name(kernel.module), kernels=[kernel])
 
 
 @FINDINGS.row("observed", "torchao/quantization/pt2e, of torchao's repository")
@@ -263,12 +251,13 @@ def _observed(evidence: TorchEvidence) -> Iterator[Found]:
     observing = (
         kernel
         for kernel in evidence.kernels
-        if kernel.module in evidence.observers or kind_of(kernel.name) == OBSERVE
+        if kernel.module in evidence.observers
+        or torch_parts.kind_of(kernel.name) == torch_parts.OBSERVE
     )
     outermost = (each for each in observing if _is_outermost(each, evidence.kernels))
     why = "still observes numbers or imitates their quantization: the model was not converted"
     for module, kernels in grouped(outermost, attrgetter("module")).items():
-        name = place_name(module)
+        name = torch_parts.place_name(module)
         yield Found(name, kernels, f"`{name}` {why}", "the converted model", why)
 
 
@@ -277,7 +266,7 @@ def _engine(evidence: TorchEvidence) -> Iterator[Found]:
     ran = [each for each in evidence.kernels if each.name.startswith("quantized::")]
     if ran and evidence.engine == "qnnpack" and evidence.machine in _OF_X86:
         yield Found(
-            place_name(""),
+            torch_parts.place_name(""),
             [each for each in ran if each.parent is None],
             "the quantized engine is qnnpack, which is made for ARM and uses no more than SSE2 on x86",
             "torch.backends.quantized.engine = 'x86' before the model is converted and run",
@@ -298,7 +287,7 @@ def _reference(evidence: TorchEvidence) -> Iterator[Found]:
     for each in evidence.backend:
         if each.implementation.startswith(_REFERENCE):
             why = f"ran without vector instructions: {each.implementation} ({each.types})"
-            name = place_name(each.node)
+            name = torch_parts.place_name(each.node)
             text = f"{each.library}'s {each.primitive} of `{name}` {why}"
             # Its time is the time of the module's products, or of all that it runs if it has none.
             outermost = [
@@ -306,5 +295,5 @@ def _reference(evidence: TorchEvidence) -> Iterator[Found]:
                 for kernel in evidence.kernels
                 if kernel.module == each.node and _is_outermost(kernel, evidence.kernels)
             ]
-            products = [kernel for kernel in outermost if multiplies(kernel.name)]
+            products = [kernel for kernel in outermost if torch_parts.multiplies(kernel.name)]
             yield Found(name, products or outermost, text, "", f"{each.primitive} {why}")

@@ -24,6 +24,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from otel_quant.base import machine
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
+from otel_quant.inference import torch_parts, torch_session
 from otel_quant.inference.child import growth, reset_mark, status, timed
 from otel_quant.inference.findings import with_slower
 from otel_quant.inference.outputs import arrays_in
@@ -38,25 +39,7 @@ from otel_quant.inference.results import (
 from otel_quant.inference.rounds import MeasuredModel, beside, take_turns
 from otel_quant.inference.subjects import Options
 from otel_quant.inference.torch_findings import FINDINGS, TorchEvidence, flow_of
-from otel_quant.inference.torch_parts import (
-    in_quotes,
-    module_ranges,
-    observers_of,
-    path_in,
-    type_of,
-)
 from otel_quant.inference.torch_profile import conversions_of, kernels_on_gpu, profile, ran_of
-from otel_quant.inference.torch_session import (
-    SEED,
-    VariantsError,
-    arguments,
-    has_quantized_weights,
-    load_variants,
-    made,
-    onnx_path,
-    saved_bytes,
-    text_of,
-)
 
 
 @contextmanager
@@ -125,15 +108,15 @@ class TorchModel(MeasuredModel):
         import torch
 
         model, given = self._given
-        if (path := onnx_path(model)) is not None:
-            raise VariantsError(
+        if (path := torch_session.onnx_path(model)) is not None:
+            raise torch_session.VariantsError(
                 f"{path} is an ONNX file; expected a PyTorch model (otel-quant inference measures "
                 "ONNX files by themselves)"
             )
         with torch.random.fork_rng(devices=[]):  # so that random weights are the same in all
-            self._model, given = made(model, given)
+            self._model, given = torch_session.made(model, given)
         self._engine = str(torch.backends.quantized.engine)
-        self._args, self._kwargs = arguments(given)
+        self._args, self._kwargs = torch_session.arguments(given)
         tensors = [*self._args, *self._kwargs.values()]
         if isinstance(self._model, torch.nn.Module):
             tensors += [*self._model.parameters(), *self._model.buffers()]
@@ -148,7 +131,7 @@ class TorchModel(MeasuredModel):
         named = {f"input {i}" if many else "input": each for i, each in enumerate(self._args)}
         for name, value in list({**named, **self._kwargs}.items())[:_MOST_INPUTS]:
             if hasattr(value, "dtype") and hasattr(value, "shape"):
-                dtype = type_of(str(value.dtype).removeprefix("torch."))
+                dtype = torch_parts.type_of(str(value.dtype).removeprefix("torch."))
                 yield printable(name), tensor_text(dtype, value.shape)
 
     def time(self, seconds: float, runs: int | None) -> None:
@@ -176,8 +159,10 @@ class TorchModel(MeasuredModel):
             self.call()
             peak = torch.cuda.max_memory_allocated()
             copied = Copied(peak, peak - before)
-            torch.cuda.manual_seed(SEED)
-        torch.default_generator.manual_seed(SEED)  # what a model draws is the same in each
+            torch.cuda.manual_seed(torch_session.SEED)
+        torch.default_generator.manual_seed(
+            torch_session.SEED
+        )  # what a model draws is the same in each
         self.outputs = dict(arrays_in(self.call(), "output"))
         seen = profile(self._model, self.call, int(seconds / max(self.warm, 1e-9)), on_gpu)
         if not on_gpu:
@@ -187,7 +172,7 @@ class TorchModel(MeasuredModel):
             why = f"not known: {copied.problem}"
             facts["memory of a run and kernels below the operators"] = why
         backend = kernels_on_gpu(seen) if on_gpu else copied.kernels
-        flow, observers = flow_of(seen.kernels), observers_of(self._model)
+        flow, observers = flow_of(seen.kernels), torch_parts.observers_of(self._model)
         evidence = TorchEvidence(seen.kernels, backend, self._engine, flow, observers)
         device = "cuda" if on_gpu else "cpu"
         self.result = replace(
@@ -196,7 +181,7 @@ class TorchModel(MeasuredModel):
             memory=MemoryUse(
                 copied.peak,
                 None,
-                weights_on_disk=saved_bytes(self._model),
+                weights_on_disk=torch_session.saved_bytes(self._model),
                 run_growth=copied.growth,
                 allocated=seen.allocated,
                 alive=seen.alive,
@@ -206,7 +191,7 @@ class TorchModel(MeasuredModel):
             conversions=conversions_of(seen),
             backend=backend,
             facts=facts,
-            is_quantized=has_quantized_weights(self._model)
+            is_quantized=torch_session.has_quantized_weights(self._model)
             or any(_OF_INTEGERS.search(each.name) for each in seen.kernels),
         )
 
@@ -223,7 +208,7 @@ class TorchModel(MeasuredModel):
         assert end.error is not None
         inputs = self.result.inputs
         fed = ", ".join(f"{name} {shown}" for name, shown in inputs.items())
-        text = text_of(end.error)
+        text = torch_session.text_of(end.error)
         self.problem = printable(f"{text} (called with {fed})" if fed else text, _LONGEST)
         self.result = ModelResult(self.result.path, self.problem, inputs=inputs)
         return None
@@ -291,7 +276,7 @@ def measure_script(reference: str, options: Options) -> InferenceResult:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     with _output_to_errors():
-        models, inputs = load_variants(reference)
+        models, inputs = torch_session.load_variants(reference)
         if options.threads is not None:
             import torch
 
@@ -335,7 +320,7 @@ def read_verbose(text: str) -> tuple[tuple[BackendKernel, ...], Mapping[str, str
     module = ""
     for line in text.splitlines():
         if line.startswith(MODULE):
-            module = path_in(line[len(MODULE) :])
+            module = torch_parts.path_in(line[len(MODULE) :])
         elif line.startswith("onednn_verbose,"):
             fields = line.split(",")
             for isa in _INSTRUCTIONS.findall(line):
@@ -454,7 +439,7 @@ def _listen(model: Any, run: Callable[[], object]) -> None:
     at: list[str] = [""]
 
     def tell() -> None:
-        os.write(1, f"{MODULE}{in_quotes(at[-1])}\n".encode())
+        os.write(1, f"{MODULE}{torch_parts.in_quotes(at[-1])}\n".encode())
 
     def enter(path: str) -> Callable[[], object]:
         at.append(path)
@@ -468,5 +453,5 @@ def _listen(model: Any, run: Callable[[], object]) -> None:
 
     library: Any = torch.backends.mkldnn  # not all of it has types
     if library.is_available():
-        with library.verbose(library.VERBOSE_ON), module_ranges(model, enter):
+        with library.verbose(library.VERBOSE_ON), torch_parts.module_ranges(model, enter):
             run()

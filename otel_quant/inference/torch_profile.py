@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
+from otel_quant.inference import torch_parts
 from otel_quant.inference.results import (
     BackendKernel,
     Conversion,
@@ -27,21 +28,6 @@ from otel_quant.inference.results import (
     backend_kernels,
     grouped,
     tensor_text,
-)
-from otel_quant.inference.torch_parts import (
-    CONVERT,
-    COPIES,
-    COPY,
-    SCALES,
-    allocates,
-    in_quotes,
-    is_operator,
-    kind_of,
-    module_ranges,
-    path_in,
-    place_name,
-    shown,
-    type_of,
 )
 
 _TENSOR: Final = re.compile(r"Tensor\(([^)]*)\)")
@@ -88,7 +74,7 @@ def read_operands(path: Path, names: Sequence[str]) -> Sequence[Operands]:
     except (OSError, ValueError):
         return ()
     began = sorted(nodes, key=lambda node: int(node["id"]))
-    seen = [node for node in began if is_operator(node["name"])]
+    seen = [node for node in began if torch_parts.is_operator(node["name"])]
     if [node["name"] for node in seen] != list(names):
         return ()
     return [(tuple(_operands(node["inputs"])), tuple(_operands(node["outputs"]))) for node in seen]
@@ -98,10 +84,10 @@ def _operands(side: Mapping[str, Sequence[Any]]) -> Iterator[Operand]:
     for value, shape, kind in zip(side["values"], side["shapes"], side["types"], strict=False):
         types = _TENSOR.findall(kind)
         if kind.startswith("Tensor("):
-            yield Operand(type_of(types[0]), tuple(shape), value[1])
+            yield Operand(torch_parts.type_of(types[0]), tuple(shape), value[1])
         elif types and isinstance(value, list) and len(value) == len(shape) == len(types):
             for one, lengths, dtype in zip(value, shape, types, strict=True):
-                yield Operand(type_of(dtype), tuple(lengths), one[1])
+                yield Operand(torch_parts.type_of(dtype), tuple(lengths), one[1])
 
 
 class ProfilerEvent(NamedTuple):
@@ -159,7 +145,7 @@ class TorchOperator:
     @property
     def title(self) -> str:
         """Its name and its module as results have them."""
-        return f"{place_name(self.module)}: {shown(self.name)}"
+        return f"{torch_parts.place_name(self.module)}: {torch_parts.shown(self.name)}"
 
 
 @dataclass(slots=True)
@@ -270,8 +256,8 @@ def _add_thread(operators: list[TorchOperator], events: Sequence[ProfilerEvent])
         if event.name == MEMORY:
             outer.operator.allocated += max(0, event.size)
         elif event.is_range and event.name.startswith(MODULE):
-            stack.append(inner._replace(module=path_in(event.name[len(MODULE) :])))
-        elif is_operator(event.name):
+            stack.append(inner._replace(module=torch_parts.path_in(event.name[len(MODULE) :])))
+        elif torch_parts.is_operator(event.name):
             at, name = outer.place, event.name
             made = TorchOperator(name, outer.module, at, length, length, number=event.number)
             stack.append(inner._replace(place=len(operators), operator=made, is_operator=True))
@@ -344,13 +330,13 @@ def _look(
 
     def enter(path: str) -> Callable[[], object]:
         opened = ExitStack()
-        opened.enter_context(record_function(MODULE + in_quotes(path)))
+        opened.enter_context(record_function(MODULE + torch_parts.in_quotes(path)))
         return opened.close
 
     def observed() -> None:
         observer.start()
         try:
-            with module_ranges(model, enter):
+            with torch_parts.module_ranges(model, enter):
                 run()
         finally:
             observer.stop()
@@ -390,7 +376,9 @@ def ran_of(profile: TorchProfile, device: str) -> Ran:
     own_bytes = [kernel.allocated for kernel in kernels]
     for place in reversed(range(len(kernels))):
         parent = kernels[place].parent
-        if parent is not None and allocates(kernels[place].name):  # for the one that it is within
+        if parent is not None and torch_parts.allocates(
+            kernels[place].name
+        ):  # for the one that it is within
             own_bytes[parent] += own_bytes[place]
             own_bytes[place] = 0
     groups = grouped(range(len(kernels)), lambda place: kernels[place].alike)
@@ -404,8 +392,8 @@ def ran_of(profile: TorchProfile, device: str) -> Ran:
         found.append(
             RanKernel(
                 name=first.title if number == 1 else f"{first.title} #{number}",
-                op_type=shown(first.name),
-                node=place_name(first.module),
+                op_type=torch_parts.shown(first.name),
+                node=torch_parts.place_name(first.module),
                 nodes=1,
                 provider=device,
                 micros=micros,
@@ -443,14 +431,18 @@ def changes_of_type(kernels: Sequence[TorchOperator]) -> Iterator[tuple[str, str
     """Yields what changes the type of tensors, with what runs within it: what it does, types, operator."""
     for kernel in kernels:
         outer = list(around(kernel, kernels))
-        if any(kind_of(each.name) for each in outer):
+        if any(torch_parts.kind_of(each.name) for each in outer):
             continue  # it belongs to what it is within
-        kind = kind_of(kernel.name)
+        kind = torch_parts.kind_of(kernel.name)
         types = [each.dtype for each in kernel.inputs[:2]]
         if kind is not None:
             results = [each.dtype for each in kernel.outputs[:1]]
-            yield kind, " -> ".join([*types[:1], *(results if kind != SCALES else ())]), kernel
-        elif kernel.name == COPY and len(set(types)) == 2 and kernel.inputs[0].shape:
-            copies = takewhile(lambda each: each.name in COPIES, outer)
+            yield (
+                kind,
+                " -> ".join([*types[:1], *(results if kind != torch_parts.SCALES else ())]),
+                kernel,
+            )
+        elif kernel.name == torch_parts.COPY and len(set(types)) == 2 and kernel.inputs[0].shape:
+            copies = takewhile(lambda each: each.name in torch_parts.COPIES, outer)
             # What is written is the first.
-            yield CONVERT, f"{types[1]} -> {types[0]}", [kernel, *copies][-1]
+            yield torch_parts.CONVERT, f"{types[1]} -> {types[0]}", [kernel, *copies][-1]

@@ -149,11 +149,13 @@ def _variants(
         tell(f"{script.reference}: loading it")
         variants += script.load()
     variants += [OnnxModel(path, path, options, is_profiled=False) for path in files]
-    names = Counter(each.name for each in variants)
-    if twice := [name for name, count in names.items() if count > 1]:
-        raise VariantsError(f"{twice[0]!r} stands for two variants; expected each name once")
+    names = [each.name for each in variants]
     for variant in variants:
         kept.callback(variant.process.close)
+        if names.count(variant.name) > 1:
+            raise VariantsError(
+                f"{variant.name!r} stands for two variants; expected each name once"
+            )
     for script in scripts:
         script.hand_over(variants)
     return variants

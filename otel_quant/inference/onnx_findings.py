@@ -214,10 +214,12 @@ def _beside(file: FileGraph, op: Operation) -> Iterator[Operation]:
 def _why(evidence: OnnxEvidence, at: Operation, op: Operation) -> Obstacle | None:
     """Returns why there is no kernel on integers for the node next to a conversion.
 
-    Case 1: there is none for any at this level of optimization. Case 2: the node is a conversion too; None
-    if the two do not stand for a change of scale. Case 3: the file's analysis knows an obstacle. Case 4: no
-    operator of its kind has a kernel, or not in this opset. Case 5: the file would allow one; None if
-    another reader of what is dequantized is the reason. Case 6: its operands do not allow one.
+    Case 1: there is none for any node at this level of optimization.
+    Case 2: the node is a conversion too; None unless the two stand for a change of scale.
+    Case 3: the analysis of the file knows an obstacle.
+    Case 4: no operator of its kind has a kernel, or not in this opset.
+    Case 5: the file would allow one; None if another reader of what is dequantized is the reason.
+    Case 6: its operands do not allow one.
     """
     file, fused, level = evidence.file, evidence.file.fused, evidence.level
     if level not in _FUSES_QUANTIZED:  # Case 1

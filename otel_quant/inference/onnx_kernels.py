@@ -394,8 +394,9 @@ class _Join:
     def placed(self, kernel: RanKernel, node: Node) -> Placed:
         """Returns a kernel with its place, by its node in the graph that ran.
 
-        Case 1: a provider has compiled it of a part of the graph. Case 2: it is a conversion that no node of
-        the file asks for, which stands between two of them. Case 3: it does the work of nodes of the file.
+        Case 1: a provider has compiled it of a part of the graph.
+        Case 2: it is a conversion that no node of the file asks for, and stands between two of them.
+        Case 3: it does the work of nodes of the file.
         """
         shown = replace(
             kernel,
@@ -428,15 +429,16 @@ class _Join:
     def _nodes(self, kernel: RanKernel, node: Node) -> tuple[Operation, ...]:
         """Returns the nodes that a kernel does the work of, the one of its name first.
 
-        Case 1: what its node covers, with the node of its name among it. Case 2: the node of its name alone,
-        if it covers others. Case 3: without a name what it covers, or the nearest node by other marks.
+        Case 1: no node has its name: what its node covers, or the nearest node by other marks.
+        Case 2: what its node covers, with the node of its name among it.
+        Case 3: the node of its name alone, since it covers others.
         """
         covered, own = self._covered(node), self._file.named(kernel.name)
-        if own is None:
+        if own is None:  # Case 1
             found = covered or tuple(filter(None, [self._near(kernel.name, kernel.op_type, node)]))
-        elif own in covered:
+        elif own in covered:  # Case 2
             found = tuple(dict.fromkeys((own, *covered)))
-        else:
+        else:  # Case 3
             found = (own,)
         return self._with_contraction(kernel.op_type, found)
 

@@ -195,6 +195,7 @@ def _is_outermost(kernel: TorchOperator, kernels: Sequence[TorchOperator]) -> bo
 
 @FINDINGS.row("in_float", _X86_GUIDE)
 def _in_float(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields products and convolutions of what was integers before."""
     kernels = evidence.kernels
     for place, weights, dequantized in evidence.flow.in_float:
         dtype = next((each.dtype for each in kernels[place].outputs), "float")
@@ -212,6 +213,7 @@ def _in_float(evidence: TorchEvidence) -> Iterator[Found]:
 
 @FINDINGS.row("in_float", f"{_TORCH}/quantized, of PyTorch's repository")
 def _within(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields operators that take integers and compute in float within themselves."""
     for place, dequantized in evidence.flow.within.items():
         dtype = evidence.kernels[dequantized].inputs[0].dtype
         yield _found(evidence.kernels[place], f"takes {dtype}, dequantizes it and runs in float")
@@ -219,6 +221,7 @@ def _within(evidence: TorchEvidence) -> Iterator[Found]:
 
 @FINDINGS.row("unfused", _X86_GUIDE)
 def _between(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields what ran in float between an operator that dequantizes and one that quantizes."""
     kernels = evidence.kernels
     for places in evidence.flow.between:
         why = "ran in float between an operator that dequantizes and one that quantizes"
@@ -228,6 +231,7 @@ def _between(evidence: TorchEvidence) -> Iterator[Found]:
 
 @FINDINGS.row("inserted", "torch.profiler")
 def _converted(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields conversions between types, but for those that an operator in float is named with."""
     kernels = evidence.kernels
     named = {id(kernels[place]) for _, _, places in evidence.flow.in_float for place in places}
     for kind, types, kernel in changes_of_type(kernels):
@@ -238,6 +242,7 @@ def _converted(evidence: TorchEvidence) -> Iterator[Found]:
 
 @FINDINGS.row("inserted", f"{_TORCH}/quantized/cpu/qconv.cpp, of PyTorch's repository")
 def _reordered(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields copies to another layout within quantized convolutions."""
     for kernel in evidence.kernels:
         outer = [kernel, *around(kernel, evidence.kernels)][-1]
         if kernel.name == "aten::clone" and outer.name.startswith("quantized::conv"):
@@ -248,6 +253,7 @@ def _reordered(evidence: TorchEvidence) -> Iterator[Found]:
 
 @FINDINGS.row("observed", "torchao/quantization/pt2e, of torchao's repository")
 def _observed(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields modules that still observe numbers, which are there to be converted."""
     observing = (
         kernel
         for kernel in evidence.kernels
@@ -263,6 +269,7 @@ def _observed(evidence: TorchEvidence) -> Iterator[Found]:
 
 @FINDINGS.row("fallback", f"{_TORCH}/quantized/cpu/qnnpack, of PyTorch's repository")
 def _engine(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields operators of an engine that is made for another processor."""
     ran = [each for each in evidence.kernels if each.name.startswith("quantized::")]
     if ran and evidence.engine == "qnnpack" and evidence.machine in _OF_X86:
         yield Found(
@@ -275,6 +282,7 @@ def _engine(evidence: TorchEvidence) -> Iterator[Found]:
 
 @FINDINGS.row("fallback", f"{_TORCH}/Convolution.cpp, of PyTorch's repository")
 def _slow(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields convolutions that torch makes of matrix products."""
     for kernel in (each for each in evidence.kernels if each.name in _SLOW):
         # Of a kernel of one point such a product is the best that there is.
         if any(set(weights.shape[2:]) - {1} for weights in kernel.inputs[1:2]):
@@ -284,6 +292,7 @@ def _slow(evidence: TorchEvidence) -> Iterator[Found]:
 
 @FINDINGS.row("scalar", "oneDNN's guide, Verbose Mode")
 def _reference(evidence: TorchEvidence) -> Iterator[Found]:
+    """Yields kernels of oneDNN without vector instructions."""
     for each in evidence.backend:
         if each.implementation.startswith(_REFERENCE):
             why = f"ran without vector instructions: {each.implementation} ({each.types})"

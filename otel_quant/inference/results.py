@@ -432,8 +432,8 @@ def tensor_text(dtype: object, shape: Iterable[int]) -> str:
 
 def _of_bench(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns a ``bench.json`` as it was until November 2026 in the form of today."""
-    runtime, version = runtime_of(document["settings"])
     models = list(map(_of_variant, document["variants"]))
+    runtime, version = runtime_of(document["settings"])
     return {**document, "models": models, "runtime": runtime, "version": version}
 
 

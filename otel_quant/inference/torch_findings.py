@@ -80,8 +80,8 @@ class _StorageFlow:
         """Notes that an operator around it has taken the integers itself."""
         integers = {each.storage for each in kernel.inputs if is_of_few_bits(each.dtype)}
         for outer in outermost:
-            taken = {each.storage for each in self._kernels[outer].inputs}
-            if taken & integers and torch_parts.kind_of(self._kernels[outer].name) is None:
+            around = self._kernels[outer]
+            if around.reads & integers and torch_parts.kind_of(around.name) is None:
                 self.found.within.setdefault(outer, place)
 
     def _quantized(self, kernel: TorchOperator, place: int) -> None:
@@ -110,9 +110,7 @@ class _StorageFlow:
         kernel = self._kernels[place]
         origin = self._origin(kernel, place)
         is_followed = kernel.parent is None and not torch_parts.contracts(kernel.name)
-        written = {each.storage for each in kernel.outputs} - {
-            each.storage for each in kernel.inputs
-        }
+        written = {each.storage for each in kernel.outputs} - kernel.reads
         self._written |= written
         for storage in written:
             self._computed.pop(storage, None)
@@ -136,11 +134,9 @@ class _StorageFlow:
 
 def _makes_floats(kernel: TorchOperator) -> bool:
     """Whether an operator that takes integers dequantizes them."""
-    if torch_parts.kind_of(kernel.name) == torch_parts.DEQUANTIZE:
-        return True
-    return torch_parts.makes_floats(kernel.name) and not any(
-        is_of_few_bits(each.dtype) for each in kernel.outputs[:1]
-    )
+    if kernel.name in torch_parts.MAKES_FLOATS:
+        return not any(is_of_few_bits(each.dtype) for each in kernel.outputs[:1])
+    return torch_parts.kind_of(kernel.name) == torch_parts.DEQUANTIZE
 
 
 _SLOW: Final = frozenset(

@@ -223,10 +223,10 @@ COPY: Final = "aten::copy_"
 COPIES: Final = frozenset({"aten::to", "aten::_to_copy", COPY})
 """Operators that contain nothing but a copy."""
 
-_ARITHMETIC: Final = frozenset({"aten::mul", "aten::sub", "aten::div"})
-"""Operators that make floats of integers where the other operand, a scale, is one."""
+MAKES_FLOATS: Final = COPIES | {"aten::mul", "aten::sub", "aten::div"}
+"""Operators that dequantize where they take integers and return floats, as with a scale."""
 
-_WITHOUT_COMPUTING: Final = frozenset(
+_WITHOUT_COMPUTING: Final = COPIES | frozenset(
     f"aten::{name}"
     for name in (
         "_reshape_alias", "_unsafe_view", "alias", "as_strided", "chunk", "clone", "contiguous", "detach",
@@ -268,14 +268,9 @@ def is_operator(name: str) -> bool:
     return "::" in name or name.startswith(_GENERATED)
 
 
-def makes_floats(name: str) -> bool:
-    """Whether an operator that takes integers and returns floats dequantizes them."""
-    return name in COPIES or name in _ARITHMETIC
-
-
 def computes(name: str) -> bool:
     """Whether an operator computes something, rather than to look at a tensor in another way."""
-    return name not in _WITHOUT_COMPUTING and name not in COPIES and kind_of(name) is None
+    return name not in _WITHOUT_COMPUTING and kind_of(name) is None
 
 
 @cache

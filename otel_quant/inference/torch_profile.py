@@ -7,7 +7,7 @@ import re
 import tempfile
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
@@ -135,6 +135,11 @@ class TorchOperator:
     def time(self) -> float:
         """Its time in microseconds."""
         return _MICRO * self.total
+
+    @property
+    def reads(self) -> Set[int]:
+        """The memory of what it takes."""
+        return {each.storage for each in self.inputs}
 
     @property
     def alike(self) -> tuple[str, ...]:

@@ -104,11 +104,9 @@ _LARGE: Final = 1024
 
 
 _LEVELS: Final = {
-    "disable": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "all": "ORT_ENABLE_ALL",
-}
+    "disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED", "all": "ORT_ENABLE_ALL",
+}  # fmt: skip
 """Levels of graph optimization as onnxruntime names them."""
 
 

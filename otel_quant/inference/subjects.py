@@ -502,17 +502,15 @@ class OnnxModel(InProcess):
     def _read(self) -> None:
         """Reads the file, and finds out what it is fed."""
         data, inputs = self.options.data, self.options.inputs
-        known = dict(inputs) if data is None else {**_shapes_in(data), **inputs}
-        self.file = FileGraph(self.path, known, self.options.dims)
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, value in self.file.bound.values.items():
-            if value.shape is None or None in value.shape:
+        self.file = FileGraph(self.path, {**_shapes_in(data), **inputs}, self.options.dims)
+        shapes = {name: value.shape for name, value in self.file.bound.values.items()}
+        for name, shape in shapes.items():
+            if shape is None or None in shape:
                 raise CostError(
                     self.path,
                     f"the shape of input {name!r} is not known",
                     expected=f"--input {name}=1x3x8x8 or the like",
                 )
-            shapes[name] = tuple(length or 0 for length in value.shape)
         values = {name: each.data for name, each in inputs.items() if each.data is not None}
         self._feed = {"shapes": shapes, "values": values, "data": data}
         if data is None:
@@ -588,10 +586,12 @@ class OnnxModel(InProcess):
         return replace(found, layers=tensor_errors(layers, nodes))
 
 
-def _shapes_in(path: str) -> dict[str, InputSpec]:
+def _shapes_in(path: str | None) -> dict[str, InputSpec]:
     """Returns the shapes of a file's arrays; what does not fit a model is reported when it is fed."""
     import numpy as np
 
+    if path is None:
+        return {}
     try:
         with np.load(os.fspath(path), allow_pickle=False) as file:
             return {name: InputSpec(file[name].shape, if_fits=True) for name in file.files}

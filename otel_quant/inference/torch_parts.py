@@ -242,17 +242,10 @@ COMPILED: Final = "## Call CompiledFxGraph "
 _GENERATED: Final = (COMPILED, "cpp_", "triton_")
 
 _TYPES: Final[Mapping[str, str]] = {
-    "float": "float32",
-    "double": "float64",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "short int": "int16",
-    "int": "int32",
-    "long int": "int64",
-    "long": "int64",
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-}
+    "float": "float32", "double": "float64", "Half": "float16", "BFloat16": "bfloat16",
+    "signed char": "int8", "unsigned char": "uint8", "short int": "int16", "int": "int32",
+    "long int": "int64", "long": "int64",
+}  # fmt: skip
 """Types that the profiler has under C++'s names."""
 
 

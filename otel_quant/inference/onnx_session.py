@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median_high
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import LastResort
+from otel_quant.inference.arrays import save_arrays
 from otel_quant.inference.child import MemoryMark, growth, status, timed
-from otel_quant.inference.outputs import save_arrays
 
 _TYPES: Final = {
     "tensor(float)": "float32",
@@ -143,13 +142,14 @@ class OnnxSession:
         grown = growth(before, status("VmRSS"))
         self._feeds = feeds(self._session.get_inputs(), feed)
         [first] = self._times(1)
+        warm = sorted(self._times(max(1, options["warmup"])))
         return {
             "version": onnxruntime.__version__,
             "providers": self._session.get_providers(),
             "inputs": {name: [str(each.dtype), *each.shape] for name, each in self._feeds.items()},
             "made": made,
             "first": first,
-            "warm": median_high(self._times(max(1, options["warmup"]))),
+            "warm": warm[len(warm) // 2],
             "grown": grown,
         }
 

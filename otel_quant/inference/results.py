@@ -16,8 +16,6 @@ from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from otel_quant.schema.events import present
-
 SCHEMA: Final = 1
 """Version of the JSON: raised when a key changes its meaning or goes away."""
 
@@ -393,7 +391,7 @@ class InferenceResult:
             json.dumps(plain),
             parse_float=lambda text: float(f"{float(text):.6g}"),
             parse_constant=lambda _: None,
-            object_hook=present,
+            object_hook=lambda found: {key: found[key] for key in found if found[key] is not None},
         )
         return json.dumps(known, ensure_ascii=False) + "\n"
 

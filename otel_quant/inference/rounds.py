@@ -15,8 +15,9 @@ from math import ceil
 from statistics import median, quantiles
 from typing import ClassVar, Final
 
+from otel_quant.inference.arrays import Arrays
 from otel_quant.inference.latency_statistics import compared, is_settled, noise, without_extremes
-from otel_quant.inference.outputs import Arrays, compared_outputs
+from otel_quant.inference.outputs import compared_outputs
 from otel_quant.inference.results import Accuracy, Latency
 
 ROUND: Final = 0.2

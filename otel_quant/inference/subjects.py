@@ -25,6 +25,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from otel_quant.cost import CostError, InputSpec
 from otel_quant.cost.graph import QDQ, printable
+from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.onnx_kernels import (
     FileGraph,
     OnnxProfile,
@@ -34,7 +35,7 @@ from otel_quant.inference.onnx_kernels import (
     placed,
     read_profile,
 )
-from otel_quant.inference.outputs import saved_arrays, tensor_errors
+from otel_quant.inference.outputs import tensor_errors
 from otel_quant.inference.results import Accuracy, tensor_text
 from otel_quant.inference.rounds import MeasuredModel
 from otel_quant.inference.torch_session import VariantsError

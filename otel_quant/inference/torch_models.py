@@ -25,9 +25,9 @@ from otel_quant.base import machine
 from otel_quant.base.fault_boundary import LastResort
 from otel_quant.cost.graph import printable
 from otel_quant.inference import torch_parts, torch_session
+from otel_quant.inference.arrays import arrays_in
 from otel_quant.inference.child import growth, reset_mark, status, timed
 from otel_quant.inference.findings import with_slower
-from otel_quant.inference.outputs import arrays_in
 from otel_quant.inference.results import (
     BackendKernel,
     InferenceResult,

@@ -17,8 +17,8 @@ from typing import Any, Final
 from wrapt import register_post_import_hook
 
 from otel_quant.base.fault_boundary import LastResort
+from otel_quant.inference.arrays import arrays_in, as_array, leaves, save_arrays
 from otel_quant.inference.child import MemoryMark, timed
-from otel_quant.inference.outputs import arrays_in, as_array, leaves, save_arrays
 from otel_quant.inference.results import is_of_few_bits, tensor_text
 
 SEED: Final = 0

@@ -161,13 +161,14 @@ def _scan(op: Operation, run: RunGraph) -> list[Value]:
 
 def _sliced(op: Operation, values: list[Value]) -> tuple[int | None, list[Value]]:
     """How many slices a Scan takes, None if that is not known, and what one of each operand is."""
-    lengths, slices = [], []
+    slices: list[Value] = []
+    lengths: list[int | None] = []
     axes = op.attr_list("scan_input_axes", (0,) * len(values))
     for value, axis in zip(values, axes, strict=False):
         piece = Value(value.dtype)
         if value.shape is not None:
             at = axis_of(axis, len(value.shape))
-            lengths.append(value.shape[at])
+            lengths += value.shape[at : at + 1]
             piece.shape = without(value.shape, (at,))
         slices.append(piece)
     return first_known(lengths), slices

@@ -51,16 +51,14 @@ def _is_same(op: Operation) -> bool:
     return op.attr_str("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
 
 
-def _windows(op: Operation, spatial: Shape, kernel: Shape, *, ceil: bool = False) -> Shape:
+def _windows(op: Operation, spatial: Shape, kernel: Shape) -> Shape:
     """Returns how often a window fits along each axis, by the attributes."""
     slid = zip(spatial, kernel, _slid(op, len(spatial)), strict=True)
-    return tuple(_fitting(op, *each, ceil=ceil) for each in slid)
+    return tuple(_fitting(op, *each) for each in slid)
 
 
-def _fitting(
-    op: Operation, length: int | None, size: int | None, slid: _Slid, *, ceil: bool
-) -> int | None:
-    """How often a window fits along one axis; with ``ceil`` the last one may reach beyond its end."""
+def _fitting(op: Operation, length: int | None, size: int | None, slid: _Slid) -> int | None:
+    """How often a window fits along one axis."""
     stride, dilation, before, behind = slid
     if length is None or size is None:
         return None
@@ -73,7 +71,7 @@ def _fitting(
             f"a window of {reach} is longer than an axis of {length} with {before + behind} of "
             "padding"
         )
-    if not ceil:
+    if not op.attr("ceil_mode", 0):  # with which the last window may reach beyond the end
         return room // stride + 1
     steps = -(-room // stride)
     in_padding = steps * stride >= length + before  # where none starts
@@ -130,8 +128,7 @@ def _conv_transpose(op: Operation) -> Sequence[Shape]:
 def pool(op: Operation) -> Sequence[Shape]:
     """Pooling; a second result has the indices."""
     data, kernel = op.shape(0), op.attr_list("kernel_shape")
-    ceil = bool(op.attr("ceil_mode", 0))
-    return [(*data[:2], *_windows(op, data[2:], tuple(kernel), ceil=ceil))] * 2
+    return [(*data[:2], *_windows(op, data[2:], tuple(kernel)))] * 2
 
 
 def global_pool(op: Operation) -> Sequence[Shape]:

@@ -151,12 +151,12 @@ _Fields: TypeAlias = Mapping[int, tuple[str, _Read]]
 what reads them."""
 
 
-class _Message(defaultdict[str, list[Any]]):
-    """The fields of a message by name, in the order of the file."""
+_Message: TypeAlias = defaultdict[str, list[Any]]
+"""The fields of a message by name. Of one that should be there once, the last counts."""
 
-    def last(self, name: str, default: Any) -> Any:
-        """Returns the field that counts if it is there several times."""
-        return self[name][-1] if name in self else default
+_NO_TEXT: Final = [""]
+_ZERO: Final = [0]
+_NO_TYPE: Final = [Type()]
 
 
 class _ModelReader:
@@ -216,7 +216,7 @@ class _ModelReader:
         """Reads a ModelProto that fills the file."""
         reader = self._reader
         try:
-            found = self._fields(reader.size, self._model_fields)
+            found = self._message((0, LENGTH, reader.size), self._model_fields)
             if not found["graph"]:
                 raise CostError(reader.source, "it has no graph", expected=MODEL)
         except CostError as error:
@@ -227,18 +227,14 @@ class _ModelReader:
         opsets = dict(found["opset_import"])
         return Model(reader.source, found["graph"][-1], functions, opsets, reader.size)
 
-    def _fields(self, end: int, fields: _Fields) -> _Message:
-        """Reads those fields of a message that its table has."""
-        found = _Message(list)
-        for field in self._reader.fields(end):
-            if field[0] in fields:
-                name, read = fields[field[0]]
-                found[name].append(read(field))
-        return found
-
     def _message(self, field: Field, fields: _Fields) -> _Message:
-        """Reads a message in a field."""
-        return self._fields(self._stop(field), fields)
+        """Reads those fields of a message that its table has."""
+        found: _Message = defaultdict(list)
+        for inner in self._reader.fields(self._stop(field)):
+            if inner[0] in fields:
+                name, read = fields[inner[0]]
+                found[name].append(read(inner))
+        return found
 
     def _graph(self, field: Field) -> Graph:
         self._graph_reached = True
@@ -258,21 +254,21 @@ class _ModelReader:
         inputs, outputs = tuple(found["input"]), tuple(found["output"])
         self._keep(8 * (len(inputs) + len(outputs)))
         return Node(
-            found.last("name", ""),
-            found.last("op_type", ""),
+            found.get("name", _NO_TEXT)[-1],
+            found.get("op_type", _NO_TEXT)[-1],
             _domain(found),
             inputs,
             outputs,
             dict(found["attribute"]) or _NO_ATTRIBUTES,
-            found.last("overload", ""),
+            found.get("overload", _NO_TEXT)[-1],
         )
 
     def _attribute(self, field: Field) -> tuple[str, Attribute]:
         """Reads an AttributeProto; returns its name and value."""
         self._keep(_RECORD)
         found = self._message(field, self._attribute_fields)
-        name, declared = found.last("name", ""), found.last("type", 0)
-        reference, parts = found.last("ref_attr_name", ""), found["list"]
+        name, declared = found.get("name", _NO_TEXT)[-1], found.get("type", _ZERO)[-1]
+        reference, parts = found.get("ref_attr_name", _NO_TEXT)[-1], found["list"]
         if reference:
             return name, Reference(reference)
         if found["value"] and declared not in _LIST_TYPES:
@@ -335,28 +331,28 @@ class _ModelReader:
 
     def _function(self, field: Field) -> Function:
         found = self._message(field, self._function_fields)
-        name, overload = found.last("name", ""), found.last("overload", "")
+        name, overload = found.get("name", _NO_TEXT)[-1], found.get("overload", _NO_TEXT)[-1]
         inputs, outputs, nodes = (tuple(found[part]) for part in ("input", "output", "node"))
         defaults, opsets = dict(found["attribute_proto"]), dict(found["opset_import"])
         return Function(name, _domain(found), overload, inputs, outputs, nodes, defaults, opsets)
 
     def _opset(self, field: Field) -> tuple[str, int]:
         found = self._message(field, self._opset_fields)
-        return _domain(found), found.last("version", 0)
+        return _domain(found), found.get("version", _ZERO)[-1]
 
     def _value_info(self, field: Field) -> ValueInfo:
         self._keep(_RECORD)
         found = self._message(field, self._info_fields)
-        return ValueInfo(found.last("name", ""), found.last("type", Type()))
+        return ValueInfo(found.get("name", _NO_TEXT)[-1], found.get("type", _NO_TYPE)[-1])
 
     def _type(self, field: Field) -> Type:
         """Reads a TypeProto; of sequences, optionals and maps not what they hold."""
-        found: Type = self._message(field, self._type_fields).last("value", Type())
+        found: Type = self._message(field, self._type_fields).get("value", [Type()])[-1]
         return found
 
     def _tensor_type(self, field: Field) -> Type:
         found = self._message(field, self._tensor_type_fields)
-        return Type("tensor", found.last("elem_type", 0), found.last("shape", None))
+        return Type("tensor", found.get("elem_type", _ZERO)[-1], found.get("shape", [None])[-1])
 
     def _shape(self, field: Field) -> tuple[Dim, ...]:
         self._rank = 0
@@ -379,7 +375,7 @@ class _ModelReader:
         self._keep(_RECORD)
         self._rank = 0
         found = self._message(field, self._tensor_fields)
-        name, dtype = found.last("name", ""), found.last("data_type", 0)
+        name, dtype = found.get("name", _NO_TEXT)[-1], found.get("data_type", _ZERO)[-1]
         dims = tuple(chain.from_iterable(found["dims"]))
         for dim in dims:
             if dim < 0:
@@ -388,7 +384,7 @@ class _ModelReader:
                 )
         spans = () if None in found["payload"] else tuple(found["payload"])
         external, values = None, None
-        if found.last("data_location", 0) == _OUTSIDE:
+        if found.get("data_location", _ZERO)[-1] == _OUTSIDE:
             external = self._external(name, dict(found["external_data"]))
         else:
             values = self._values(dtype, prod(dims), spans)
@@ -418,7 +414,7 @@ class _ModelReader:
 
     def _entry(self, field: Field) -> tuple[str, str]:
         found = self._message(field, self._entry_fields)
-        return found.last("key", ""), found.last("value", "")
+        return found.get("key", _NO_TEXT)[-1], found.get("value", _NO_TEXT)[-1]
 
     def _values(
         self, dtype: int, count: int, spans: Sequence[Span]
@@ -471,7 +467,8 @@ class _ModelReader:
 
     def _stop(self, field: Field) -> int:
         """Where a message ends that begins here."""
-        self._want(field, LENGTH)
+        if field[1] != LENGTH:
+            self._want(field, LENGTH)
         return self._reader.pos + field[2]
 
     def _name(self, field: Field) -> str:
@@ -514,7 +511,7 @@ def _opaque_type(field: Field) -> Type:
 
 
 def _domain(found: _Message) -> str:
-    name: str = found.last("domain", "")
+    name: str = found.get("domain", _NO_TEXT)[-1]
     return "" if name == "ai.onnx" else name
 
 

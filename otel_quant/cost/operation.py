@@ -183,7 +183,7 @@ class Operation:
         self.kind = kind
         self.node = node
         self.inputs = inputs
-        self.given = [value for value in inputs if value is not None]
+        self.given = list(filter(None, inputs))  # a Value is never false
         self.outputs = outputs
         self.attributes = attributes
         self.opset = opset
@@ -214,7 +214,8 @@ class Operation:
 
     def dtype(self, i: int) -> int:
         """Returns operand ``i``'s element type, UNKNOWN if it is left out."""
-        return self.input(i).dtype if self.has(i) else dtypes.UNKNOWN
+        value = self.inputs[i] if i < len(self.inputs) else None
+        return dtypes.UNKNOWN if value is None else value.dtype
 
     def shape(self, i: int) -> Shape:
         """Returns operand ``i``'s shape; some of its lengths may be None."""

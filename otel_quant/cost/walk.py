@@ -304,14 +304,15 @@ class Walk:
         opset = self._opsets.get(node.domain, 0)
         op = Operation(title, kind, node, tuple(inputs), (), attributes, opset)
         outputs = self._results(op, scope)[: len(node.outputs)]
-        outputs += [_missing(op, i) for i in range(len(outputs), len(node.outputs))]
+        while len(outputs) < len(node.outputs):
+            outputs.append(_missing(op, len(outputs)))
         op.outputs = tuple(outputs)
         for name, value in zip(node.outputs, outputs, strict=True):
             if name:
                 if name in hints:
                     self._take_hint(op, value, hints[name])
                 value.name = value.name or name
-                scope[name] = value
+                own[name] = value
         return op
 
     def _results(self, op: Operation, scope: _Scope) -> list[Value]:
@@ -354,7 +355,7 @@ class Walk:
         if operator.fold is not None:
             self._fold(operator.fold, op, outputs)
         cause = failure or _cause(op)
-        constant = bool(op.inputs) and operator.keeps_constants and all(map(_CONSTANT, op.given))
+        constant = bool(op.inputs) and all(map(_CONSTANT, op.given)) and operator.keeps_constants
         for value in outputs:
             value.constant = constant
             if value.unknown is None:
@@ -459,14 +460,13 @@ def _resolved(
     attributes: Mapping[str, Attribute], arguments: Mapping[str, Attribute]
 ) -> Mapping[str, Attribute]:
     """A node's attributes with references to its function's attributes replaced."""
-    references = {
-        name: value.name for name, value in attributes.items() if isinstance(value, Reference)
-    }
-    if not references:
+    if Reference not in map(type, attributes.values()):
         return attributes
-    values = {name: arguments.get(referred) for name, referred in references.items()}
-    found = {**attributes, **values}
-    return {name: value for name, value in found.items() if value is not None}
+    given = {
+        name: arguments.get(value.name) if isinstance(value, Reference) else value
+        for name, value in attributes.items()
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _missing(op: Operation, i: int) -> Value:
@@ -480,7 +480,9 @@ def _missing(op: Operation, i: int) -> Value:
 def _cause(op: Operation) -> str | None:
     """Why something of an operation's operands is not known; the first of those without a size."""
     lacking = [value for value in op.given if value.unknown is not None]
-    return min(lacking, key=lambda value: value.size is not None, default=_NOTHING).unknown
+    if not lacking:
+        return None
+    return min(lacking, key=lambda value: value.size is not None).unknown
 
 
 def _option_of(value: Value, dims: Sequence[Dim]) -> str:

@@ -85,6 +85,7 @@ _OUTSIDE: Final = 1
 _TYPE_KINDS: Final[dict[int, Kind]] = {4: "sequence", 5: "map", 9: "optional"}
 """Fields of a TypeProto, but for tensors."""
 
+_NO_TYPE: Final = Type()
 _LIST_TYPES: Final = frozenset({6, 7, 8, 9, 10, 12, 14})
 _NO_ATTRIBUTES: Final[Mapping[str, Attribute]] = MappingProxyType({})
 _DEFAULTS: Final[dict[int, Attribute]] = {1: 0.0, 2: 0, 3: b""}
@@ -146,17 +147,20 @@ def _without_weights(proto: Any) -> tuple[bytes, int]:
 
 _Read: TypeAlias = Callable[[Field], Any]
 
-_Fields: TypeAlias = Mapping[int, tuple[str, _Read]]
-"""Of a message, by number: the fields' names in ``onnx.proto``, one name for those that exclude each other, and
-what reads them."""
+_Fields: TypeAlias = Mapping[int, tuple[str, _Read, bool]]
+"""Of a message, by number: the fields' names in ``onnx.proto``, one name for those that exclude each other, what reads
+them, and whether they may be there several times. Of others the last one counts."""
+
+_Message: TypeAlias = defaultdict[str, Any]
+"""The fields of a message by name; a list of those that may be there several times."""
 
 
-_Message: TypeAlias = defaultdict[str, list[Any]]
-"""The fields of a message by name. Of one that should be there once, the last counts."""
+_NamedFields: TypeAlias = Mapping[int, tuple[str, _Read]]
 
-_NO_TEXT: Final = [""]
-_ZERO: Final = [0]
-_NO_TYPE: Final = [Type()]
+
+def _table(once: _NamedFields, several: _NamedFields = MappingProxyType({})) -> _Fields:
+    single = {number: (*each, False) for number, each in once.items()}
+    return {**single, **{number: (*each, True) for number, each in several.items()}}
 
 
 class _ModelReader:
@@ -175,49 +179,57 @@ class _ModelReader:
         name, info, integer = self._name, self._value_info, self._integer
         tensor, graph, node = self._tensor, self._graph, self._node
         opset, attribute = self._opset, self._attribute
-        self._model_fields: _Fields = {
-            7: ("graph", graph), 8: ("opset_import", opset), 25: ("functions", self._function)
-        }  # fmt: skip
-        self._graph_fields: _Fields = {
+        self._model_fields = _table(
+            {7: ("graph", graph)}, {8: ("opset_import", opset), 25: ("functions", self._function)}
+        )
+        self._graph_fields = _table({}, {
             1: ("node", node), 5: ("initializer", tensor),
             11: ("input", info), 12: ("output", info), 13: ("value_info", info),
-        }  # fmt: skip
-        self._node_fields: _Fields = {
-            1: ("input", name), 2: ("output", name), 3: ("name", self._node_name), 4: ("op_type", name),
-            5: ("attribute", attribute), 7: ("domain", name), 8: ("overload", name),
-        }  # fmt: skip
-        self._attribute_fields: _Fields = {
-            1: ("name", name), 20: ("type", _raw), 21: ("ref_attr_name", name),
-            2: ("value", self._float), 3: ("value", integer), 4: ("value", self._text),
-            5: ("value", tensor), 6: ("value", graph),
-            7: ("list", self._floats), 8: ("list", self._integers), 9: ("list", self._texts),
-        }  # fmt: skip
-        self._function_fields: _Fields = {
-            1: ("name", name), 4: ("input", name), 5: ("output", name), 7: ("node", node),
-            9: ("opset_import", opset), 10: ("domain", name), 11: ("attribute_proto", attribute),
-            13: ("overload", name),
-        }  # fmt: skip
-        self._opset_fields: _Fields = {1: ("domain", name), 2: ("version", integer)}
-        self._info_fields: _Fields = {1: ("name", name), 2: ("type", self._type)}
-        self._type_fields: _Fields = {
-            1: ("value", self._tensor_type),
-            **dict.fromkeys(_TYPE_KINDS, ("value", _opaque_type)),
-        }
-        self._tensor_type_fields: _Fields = {1: ("elem_type", integer), 2: ("shape", self._shape)}
-        self._shape_fields: _Fields = {1: ("dim", self._dim)}
-        self._tensor_fields: _Fields = {
-            1: ("dims", self._dims), 2: ("data_type", integer), 8: ("name", name),
-            13: ("external_data", self._entry), 14: ("data_location", _raw),
-            **dict.fromkeys(_PAYLOADS, ("payload", self._payload)),
-        }  # fmt: skip
-        self._entry_fields: _Fields = {1: ("key", name), 2: ("value", name)}
+        })  # fmt: skip
+        self._node_fields = _table(
+            {
+                3: ("name", self._node_name), 4: ("op_type", name), 7: ("domain", name),
+                8: ("overload", name),
+            },
+            {1: ("input", name), 2: ("output", name), 5: ("attribute", attribute)},
+        )  # fmt: skip
+        self._attribute_fields = _table(
+            {
+                1: ("name", name), 20: ("type", _raw), 21: ("ref_attr_name", name),
+                2: ("value", self._float), 3: ("value", integer), 4: ("value", self._text),
+                5: ("value", tensor), 6: ("value", graph),
+            },
+            {7: ("list", self._floats), 8: ("list", self._integers), 9: ("list", self._texts)},
+        )  # fmt: skip
+        self._function_fields = _table(
+            {1: ("name", name), 10: ("domain", name), 13: ("overload", name)},
+            {
+                4: ("input", name), 5: ("output", name), 7: ("node", node),
+                9: ("opset_import", opset), 11: ("attribute_proto", attribute),
+            },
+        )  # fmt: skip
+        self._opset_fields = _table({1: ("domain", name), 2: ("version", integer)})
+        self._info_fields = _table({1: ("name", name), 2: ("type", self._type)})
+        self._type_fields = _table(
+            {1: ("value", self._tensor_type), **dict.fromkeys(_TYPE_KINDS, ("value", _opaque_type))}
+        )
+        self._tensor_type_fields = _table({1: ("elem_type", integer), 2: ("shape", self._shape)})
+        self._shape_fields = _table({}, {1: ("dim", self._dim)})
+        self._tensor_fields = _table(
+            {2: ("data_type", integer), 8: ("name", name), 14: ("data_location", _raw)},
+            {
+                1: ("dims", self._dims), 13: ("external_data", self._entry),
+                **dict.fromkeys(_PAYLOADS, ("payload", self._payload)),
+            },
+        )  # fmt: skip
+        self._entry_fields = _table({1: ("key", name), 2: ("value", name)})
 
     def model(self) -> Model:
         """Reads a ModelProto that fills the file."""
         reader = self._reader
         try:
             found = self._message((0, LENGTH, reader.size), self._model_fields)
-            if not found["graph"]:
+            if "graph" not in found:
                 raise CostError(reader.source, "it has no graph", expected=MODEL)
         except CostError as error:
             if self._graph_reached or reader.is_late():
@@ -225,15 +237,19 @@ class _ModelReader:
             raise no_model(reader, error) from error
         functions = {(each.domain, each.name, each.overload): each for each in found["functions"]}
         opsets = dict(found["opset_import"])
-        return Model(reader.source, found["graph"][-1], functions, opsets, reader.size)
+        return Model(reader.source, found["graph"], functions, opsets, reader.size)
 
     def _message(self, field: Field, fields: _Fields) -> _Message:
         """Reads those fields of a message that its table has."""
         found: _Message = defaultdict(list)
         for inner in self._reader.fields(self._stop(field)):
-            if inner[0] in fields:
-                name, read = fields[inner[0]]
+            if inner[0] not in fields:
+                continue
+            name, read, several = fields[inner[0]]
+            if several:
                 found[name].append(read(inner))
+            else:
+                found[name] = read(inner)
         return found
 
     def _graph(self, field: Field) -> Graph:
@@ -254,25 +270,25 @@ class _ModelReader:
         inputs, outputs = tuple(found["input"]), tuple(found["output"])
         self._keep(8 * (len(inputs) + len(outputs)))
         return Node(
-            found.get("name", _NO_TEXT)[-1],
-            found.get("op_type", _NO_TEXT)[-1],
+            found.get("name", ""),
+            found.get("op_type", ""),
             _domain(found),
             inputs,
             outputs,
             dict(found["attribute"]) or _NO_ATTRIBUTES,
-            found.get("overload", _NO_TEXT)[-1],
+            found.get("overload", ""),
         )
 
     def _attribute(self, field: Field) -> tuple[str, Attribute]:
         """Reads an AttributeProto; returns its name and value."""
         self._keep(_RECORD)
         found = self._message(field, self._attribute_fields)
-        name, declared = found.get("name", _NO_TEXT)[-1], found.get("type", _ZERO)[-1]
-        reference, parts = found.get("ref_attr_name", _NO_TEXT)[-1], found["list"]
+        name, declared = found.get("name", ""), found.get("type", 0)
+        reference, parts = found.get("ref_attr_name", ""), found["list"]
         if reference:
             return name, Reference(reference)
-        if found["value"] and declared not in _LIST_TYPES:
-            return name, found["value"][-1]
+        if "value" in found and declared not in _LIST_TYPES:
+            return name, found["value"]
         count = sum(part.length if isinstance(part, Elided) else len(part) for part in parts)
         if count > _MAX_LIST:
             return name, Elided(count)
@@ -331,28 +347,28 @@ class _ModelReader:
 
     def _function(self, field: Field) -> Function:
         found = self._message(field, self._function_fields)
-        name, overload = found.get("name", _NO_TEXT)[-1], found.get("overload", _NO_TEXT)[-1]
+        name, overload = found.get("name", ""), found.get("overload", "")
         inputs, outputs, nodes = (tuple(found[part]) for part in ("input", "output", "node"))
         defaults, opsets = dict(found["attribute_proto"]), dict(found["opset_import"])
         return Function(name, _domain(found), overload, inputs, outputs, nodes, defaults, opsets)
 
     def _opset(self, field: Field) -> tuple[str, int]:
         found = self._message(field, self._opset_fields)
-        return _domain(found), found.get("version", _ZERO)[-1]
+        return _domain(found), found.get("version", 0)
 
     def _value_info(self, field: Field) -> ValueInfo:
         self._keep(_RECORD)
         found = self._message(field, self._info_fields)
-        return ValueInfo(found.get("name", _NO_TEXT)[-1], found.get("type", _NO_TYPE)[-1])
+        return ValueInfo(found.get("name", ""), found.get("type", _NO_TYPE))
 
     def _type(self, field: Field) -> Type:
         """Reads a TypeProto; of sequences, optionals and maps not what they hold."""
-        found: Type = self._message(field, self._type_fields).get("value", [Type()])[-1]
+        found: Type = self._message(field, self._type_fields).get("value", _NO_TYPE)
         return found
 
     def _tensor_type(self, field: Field) -> Type:
         found = self._message(field, self._tensor_type_fields)
-        return Type("tensor", found.get("elem_type", _ZERO)[-1], found.get("shape", [None])[-1])
+        return Type("tensor", found.get("elem_type", 0), found.get("shape"))
 
     def _shape(self, field: Field) -> tuple[Dim, ...]:
         self._rank = 0
@@ -375,7 +391,7 @@ class _ModelReader:
         self._keep(_RECORD)
         self._rank = 0
         found = self._message(field, self._tensor_fields)
-        name, dtype = found.get("name", _NO_TEXT)[-1], found.get("data_type", _ZERO)[-1]
+        name, dtype = found.get("name", ""), found.get("data_type", 0)
         dims = tuple(chain.from_iterable(found["dims"]))
         for dim in dims:
             if dim < 0:
@@ -384,7 +400,7 @@ class _ModelReader:
                 )
         spans = () if None in found["payload"] else tuple(found["payload"])
         external, values = None, None
-        if found.get("data_location", _ZERO)[-1] == _OUTSIDE:
+        if found.get("data_location", 0) == _OUTSIDE:
             external = self._external(name, dict(found["external_data"]))
         else:
             values = self._values(dtype, prod(dims), spans)
@@ -414,7 +430,7 @@ class _ModelReader:
 
     def _entry(self, field: Field) -> tuple[str, str]:
         found = self._message(field, self._entry_fields)
-        return found.get("key", _NO_TEXT)[-1], found.get("value", _NO_TEXT)[-1]
+        return found.get("key", ""), found.get("value", "")
 
     def _values(
         self, dtype: int, count: int, spans: Sequence[Span]
@@ -511,7 +527,7 @@ def _opaque_type(field: Field) -> Type:
 
 
 def _domain(found: _Message) -> str:
-    name: str = found.get("domain", _NO_TEXT)[-1]
+    name: str = found.get("domain", "")
     return "" if name == "ai.onnx" else name
 
 

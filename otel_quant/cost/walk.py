@@ -193,9 +193,6 @@ class _Scope(ChainMap[str, "Value | None"]):
         return value
 
 
-_NOTHING: Final = Value()
-"""What is known of a tensor that is not there."""
-
 _CONSTANT: Final = attrgetter("constant")
 
 

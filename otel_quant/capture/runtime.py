@@ -36,7 +36,7 @@ from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
-from otel_quant.capture.stacks import StackSampler
+from otel_quant.capture.stack_sampler import StackSampler
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, PROVIDERS
 from otel_quant.export.otel.delivery import Delivery
 from otel_quant.export.otel.logs import LogsSink
@@ -54,11 +54,11 @@ from otel_quant.export.quark_yaml.file import (
     requested_by,
 )
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
-from otel_quant.export.recording.event_file import PROFILE, choose_folder, make_folder
-from otel_quant.export.recording.sink import RecordingSink
+from otel_quant.export.recording_sink import RecordingSink
+from otel_quant.format.event_file import PROFILE, choose_folder, make_folder
 from otel_quant.schema.events import Sink
 from otel_quant.schema.figures import RESOURCES, Number
-from otel_quant.schema.records import CostedModel, Reading, RunInfo, StepInfo
+from otel_quant.schema.readings import CostedModel, Reading, RunInfo, StepInfo
 from otel_quant.schema.settings import Settings
 
 
@@ -282,8 +282,8 @@ class Runtime:
         with FAULTS.kept_in("beginning of a run"):
             self._settings = settings = settings_from(os.environ)
             FAULTS.names_paths = settings.paths
-            wants_file = request is not None or settings.record is not None
-            if settings.sdk_disabled and not wants_file and not self._added_sinks:
+            is_received = request is not None or settings.file_wanted or self._added_sinks
+            if settings.sdk_disabled and not is_received:
                 return _no_run()
             WORKAROUNDS.apply()
             if AUTOMATIC_PROVIDERS:
@@ -296,23 +296,10 @@ class Runtime:
                 arguments=settings.arguments,
                 folder=Path.cwd(),
             )
-            recording = self._recording_sink_for(settings, info)
-            if recording is not None and (request is None or request.path is None):
-                path = str(recording.folder / PROFILE)
-                request = ProfileRequest(path, strict=settings.yaml_strict)
-            # A recording has the last reading in a file of its own.
-            profile = self._profile_sink_for(request, info, keeps_last_reading=recording is None)
-            self._profile_sink = profile
-            sinks: list[Sink] = [profile] if profile is not None else []
-            sinks += self._process_sinks()
-            if settings.profiles and not settings.sdk_disabled:
-                sinks += self._profiles_sinks()
-            if recording is not None:
-                sinks.append(recording)
             recorder = Recorder(
                 info,
                 Probes([each for each in RESOURCES if settings.gpu or each.name != "gpu"]),
-                (*sinks, *self._added_sinks),
+                self._sinks_for(settings, request, info),
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
@@ -321,6 +308,26 @@ class Runtime:
             self.end_at_exit()
             return recorder
         return _no_run()
+
+    def _sinks_for(
+        self, settings: Settings, request: ProfileRequest | None, info: RunInfo
+    ) -> list[Sink]:
+        """Returns the sinks of a run, in the order in which they receive a start; they receive an end in the reverse order."""
+        recording = self._recording_sink_for(settings, info)
+        if recording is not None and (request is None or request.path is None):
+            request = ProfileRequest(str(recording.folder / PROFILE), strict=settings.yaml_strict)
+        # A recording has the last reading in a file of its own.
+        profile = self._profile_sink_for(request, info, keeps_last_reading=recording is None)
+        self._profile_sink = profile
+        has_profiles = settings.profiles and not settings.sdk_disabled
+        sinks: list[Sink | None] = [
+            profile,  # on disk before the step's span begins
+            *self._process_sinks(),
+            *(self._profiles_sinks() if has_profiles else ()),
+            recording,  # it has the ids of the spans
+            *self._added_sinks,
+        ]
+        return [each for each in sinks if each is not None]
 
     @staticmethod
     def _stacks_of(settings: Settings) -> StackSampler | None:

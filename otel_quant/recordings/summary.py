@@ -18,7 +18,7 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 
-from otel_quant.base.growth import Growth
+from otel_quant.diagnosis.growth import Growth
 from otel_quant.recordings.model import (
     LAUNCHER,
     Attributes,

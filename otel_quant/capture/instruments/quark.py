@@ -21,14 +21,13 @@ from typing import Any, Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.configuration import described as of_configuration
 from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
-from otel_quant.capture.instruments.samples import (
+from otel_quant.capture.instruments.layer_values import (
     Layers,
-    expect_layers,
     lower_is_better,
-    note_shapes,
     value_of,
     variables_of,
 )
+from otel_quant.capture.instruments.samples import expect_layers, note_shapes
 from otel_quant.capture.instruments.steps import (
     activation_of,
     attributes_of,
@@ -42,7 +41,7 @@ from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import qualified_name
 from otel_quant.export.quark_yaml.file import DEFAULT_PATH
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue
+from otel_quant.schema.readings import AttributeValue
 from otel_quant.schema.settings import QUARK_PROFILING
 
 _PRESETS: Final = "quark.onnx.quantization.config.custom_config"

@@ -1,0 +1,228 @@
+"""Sees which Python lines the steps are at, on the sampler's thread.
+
+A sample is booked whole to the line that is seen: the time since the last one, on a processor or not by the
+thread's own counters, and what the process's memory has grown by. While a C function holds the GIL no sample
+can be taken; the next one, when it returns, counts for all of that time, and sees its line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.kernel_files import forget, read_kept
+from otel_quant.capture.recorder.ongoing import OpenStep
+from otel_quant.diagnosis.bounds import Evidence, bound_of
+from otel_quant.diagnosis.growth import Growth
+from otel_quant.diagnosis.stack_trees import Stacks, top_lines
+from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import DEEPEST, OUTSIDE, Amounts, Place
+from otel_quant.schema.readings import AttributeValue, Reading, RunInfo
+
+STACKS_SHARE: Final = 0.001
+"""Part of one core that the stacks may take beside the readings."""
+
+_MOST_PLACES: Final = 20_000
+"""Positions in code whose lines are remembered: to find out a line takes as long as all else of a frame."""
+
+_NOT_RUN: Final = 0, 0, 0
+
+_OURS: Final = str(Path(__file__).parents[1]) + os.sep
+_STANDARD: Final = tuple(
+    sysconfig.get_path(name) + os.sep
+    for name in ("stdlib", "platstdlib")
+    if sysconfig.get_path(name)
+)
+_INSTALLED: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+@dataclass(slots=True)
+class _Beside:
+    """What samples show of a step beside its stacks."""
+
+    growth: Growth = field(default_factory=Growth)  # Memory, by calibration samples
+    busy: float = 0.0  # Sum of the shares of the time that the program's GPUs computed
+    readings: int = 0  # How many were added up
+
+
+class StackSampler:
+    """Adds the stacks of the threads that have an open step, or of all Python threads."""
+
+    def __init__(self, *, names_paths: bool, of_every_thread: bool = False) -> None:
+        self.stacks = Stacks()
+        self.newest: Mapping[int, Place] = {}  # By the step's index: its line at the last sample
+        self._names_paths = names_paths
+        self._of_every_thread = of_every_thread
+        # By id of the code and position in it
+        self._places: dict[tuple[int, int], tuple[CodeType, Place | None]] = {}
+        self._last_ns = 0
+        self._last_rss = 0
+        # Open steps by index, with the names around them
+        self._seen: dict[int, tuple[str, ...]] = {}
+        self._beside: dict[int, _Beside] = {}  # Of open steps, by index
+        self._schedstats: dict[int | None, str] = {}  # Of each thread, the kernel's file
+        # What each thread has run and waited, in ns, and how often it has got a processor
+        self._threads: dict[int, tuple[int, int, int]] = {}
+        self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
+
+    def take(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
+        """Takes a sample of the open steps, by index; `reading` was read just before."""
+        rss = reading.memory.rss if reading.memory is not None else 0
+        now, last_ns, last_rss = reading.clock_ns, self._last_ns, self._last_rss
+        self._last_ns, self._last_rss = now, rss
+        for index in self._seen.keys() - steps.keys():
+            self.stacks.settle(index, self._seen.pop(index))
+        # A thread is in the innermost of its steps, which was opened last.
+        innermost = {step.info.thread: step for step in steps.values()}
+        for inner in innermost.values():
+            if inner.counts or reading.gpus:
+                self._add_beside(inner, reading)
+        self.newest = newest = {}
+        if not innermost and not self._of_every_thread:
+            return
+        every = self._of_every_thread
+        frames = sys._current_frames() if every else {}
+        threads = frames.keys() - {threading.get_ident()} if every else innermost
+        used, last, seen = self._used(threads), self._stacks, {}
+        for thread in threads:
+            # One that has not run since has the stack that it had: to ask for frames is half the cost.
+            if used.get(thread) == _NOT_RUN and thread in last:
+                seen[thread] = last[thread]
+            else:
+                frames = frames or sys._current_frames()
+                seen[thread] = self._lines(frames.get(thread))
+        frames.clear()  # a frame that is held keeps the program's objects alive
+        self._stacks = seen
+        # Memory is of the process: of several threads, the one that has run most has taken it.
+        busiest = max(innermost or seen, key=lambda each: used.get(each, _NOT_RUN))
+        for thread, lines in seen.items():
+            if not lines:
+                continue
+            began_ns, before, index = last_ns or now, last_rss, OUTSIDE
+            ran, waited, _ = used.get(thread, _NOT_RUN)
+            if (step := innermost.get(thread)) is not None:
+                index, start = step.info.index, step.start
+                newest[index] = lines[-1]
+                if index not in self._seen:
+                    self._seen[index] = tuple(each.info.label for each in step.outwards())
+                if start.clock_ns > last_ns:
+                    began_ns = start.clock_ns
+                    before = start.memory.rss if start.memory else last_rss
+                    if thread in self._threads:
+                        ran = self._threads[thread][0] - step.thread_ns
+            time = max(0, now - began_ns)
+            # Of a new thread with the identifier of one that ended, it is less than 0.
+            ran = min(max(0, ran), time)
+            waited = min(max(0, waited), time - ran)
+            grown = rss - before if thread == busiest and rss and before else 0
+            amounts = Amounts(time, ran, waited, max(0, grown), max(0, -grown))
+            self.stacks.add(index, lines, amounts)
+
+    def bound_of(
+        self, step: OpenStep, seconds: float, figures: Mapping[str, Any], run: RunInfo
+    ) -> tuple[dict[str, AttributeValue], dict[str, Any] | None]:
+        """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
+        beside = self._beside.pop(step.info.index, None)
+        root, cpus = self.stacks.steps.get(step.info.index), run.origin.get(semconv.CPU_LIMIT)
+        if root is None:
+            return {}, None
+        beside = beside or _Beside()
+        with FAULTS.kept_in("what bounds a step"):
+            grows, known = beside.growth.line(), cpus if isinstance(cpus, int | float) else None
+            evidence = Evidence(root, seconds, figures, known, run.limits.memory)
+            evidence.per_sample = grows.per_sample if grows is not None else None
+            evidence.gpu = beside.busy / beside.readings if beside.readings else None
+            if (bound := bound_of(evidence)) is not None:
+                named = (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)
+                return dict(zip(named, bound, strict=True)), top_lines(evidence.by_line)
+        return {}, None
+
+    def _add_beside(self, step: OpenStep, reading: Reading) -> None:
+        """Adds the memory at a calibration sample, and how busy the GPUs are that the program has memory on."""
+        busy = [
+            gpu.activity.utilization
+            for gpu in reading.gpus
+            if gpu.activity is not None
+            and gpu.activity.utilization is not None
+            and (gpu.process_used or gpu.torch_allocated)
+        ]
+        if not busy and not step.counts.samples:
+            return
+        beside = self._beside.setdefault(step.info.index, _Beside())
+        beside.busy += sum(busy)
+        beside.readings += len(busy)
+        if (samples := step.counts.samples) and reading.memory is not None:
+            beside.growth.add(samples, reading.memory.tree_rss)
+
+    def _used(self, threads: Collection[int]) -> dict[int, tuple[int, int, int]]:
+        """Returns how long threads have run, and waited for a processor, since the last sample, and their turns."""
+        before, self._threads, used = self._threads, {}, {}
+        if not self._schedstats.keys() >= set(threads):
+            ended = {*self._schedstats.values()}
+            self._schedstats = {
+                each.ident: f"/proc/self/task/{each.native_id}/schedstat"
+                for each in threading.enumerate()
+            }
+            for path in ended.difference(self._schedstats.values()):
+                forget(path)
+        for thread in threads:
+            try:
+                ran, waited, turns = read_kept(self._schedstats[thread]).split()
+            except (KeyError, OSError, ValueError):
+                self._schedstats.pop(thread, None)  # not this system, or the thread has ended
+                continue
+            if turns == b"0":
+                continue
+            now = self._threads[thread] = int(ran), int(waited), int(turns)
+            if (then := before.get(thread)) is not None:
+                used[thread] = now[0] - then[0], now[1] - then[1], now[2] - then[2]
+        return used
+
+    def _lines(self, frame: FrameType | None) -> list[Place]:
+        """Returns the lines of a stack, outermost first, without ours."""
+        lines: list[Place] = []
+        while frame is not None and len(lines) < DEEPEST:
+            code = frame.f_code
+            known = self._places.get((id(code), frame.f_lasti))
+            if known is None:
+                if len(self._places) >= _MOST_PLACES:
+                    self._places.clear()
+                # The code itself is kept too, so that no other gets its id.
+                known = code, self._place_of(code, frame.f_lineno or 0)
+                self._places[id(code), frame.f_lasti] = known
+            if known[1] is not None:
+                lines.append(known[1])
+            frame = frame.f_back
+        lines.reverse()
+        return lines
+
+    def _place_of(self, code: CodeType, line: int) -> Place | None:
+        """Returns a line of code; None for ours."""
+        file, library = code.co_filename, ""
+        if file.startswith(_OURS):
+            return None
+        installed = [
+            below for folder in _INSTALLED if (below := file.rpartition(folder)[2]) != file
+        ]
+        standard = [file.removeprefix(folder) for folder in _STANDARD if file.startswith(folder)]
+        if installed:
+            file = installed[0]
+            library = file.partition(os.sep)[0].removesuffix(".py")
+            file = file.replace(os.sep, "/")
+        elif standard or file.startswith("<frozen "):
+            file, library = standard[0] if standard else file, "python"
+        elif not self._names_paths:
+            file = Path(file).name
+        # Neither a file of a recording nor OTLP takes half of a surrogate pair, as in a name that is no UTF-8.
+        file, name = (
+            each.encode("utf-8", "backslashreplace").decode() for each in (file, code.co_qualname)
+        )
+        return Place(file, name, line, library)

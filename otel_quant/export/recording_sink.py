@@ -1,0 +1,348 @@
+"""Writes the recording of this process: what has begun and what has ended, as it happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from otel_quant.base.files import replace_whole
+from otel_quant.export.otel.service_name import resource_without_sdk
+from otel_quant.export.otel.spans import SpanIds
+from otel_quant.format import series
+from otel_quant.format.curve import CurveFile, LargestProcesses
+from otel_quant.format.event_file import (
+    SCHEMA,
+    EventFile,
+    StateFile,
+    as_json,
+    complete_manifest,
+    create_manifest,
+    curve_path,
+    open_events,
+    parent_pid,
+    stacks_as_lists,
+    stacks_path,
+    state_path,
+)
+from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import Place
+from otel_quant.schema.events import EVENTS, Event, Sink, method_of, shown_custom
+from otel_quant.schema.figures import curve_levels, curve_totals
+from otel_quant.schema.readings import UNITS, CostedModel, Count, Counts, Reading, RunInfo, StepInfo
+
+_HEARTBEAT: Final = 30_000_000_000
+"""Nanoseconds between two heartbeats."""
+
+_LOOK_NS: Final = 1_000_000_000
+"""Nanoseconds between two looks at which processes are the largest."""
+
+_PROGRESS_SHARE: Final = 0.02
+"""Part of a step's time so far that lies between two records of its samples and layers, a second at least: a
+step of ten hours has some hundred of them."""
+
+_STACKS_NS: Final = 5_000_000_000
+"""Nanoseconds at least between two writes of the stacks, which are written whole."""
+
+_STACKS_SHARE: Final = 0.0005
+"""Part of a core that writing them may take."""
+
+_TRACEPARENT: Final = re.compile(
+    "[0-9a-f]{2}-(?P<trace_id>[0-9a-f]{32})-(?P<parent_span_id>[0-9a-f]{16})-[0-9a-f]{2}"
+)
+
+_NO_FIELDS: Final[dict[str, Any]] = {}
+
+_NONE: Final = Count()
+
+
+@dataclass(slots=True)
+class _OpenStep:
+    started_ns: int
+    counts: Counts = field(default_factory=Counts)
+    told: Counts = field(default_factory=Counts)  # the counts in the last event
+    told_ns: int = 0
+    line: Place | None = None  # where the last sample has seen it
+
+
+class RecordingSink(Sink):
+    """Writes the files of this process. They are made when its first run begins, and stay open."""
+
+    name = "recording"
+
+    def __init__(
+        self,
+        folder: Path,
+        ids_of: Callable[[StepInfo | CostedModel | None], SpanIds | None],
+        *,
+        is_launched: bool,  # The launcher writes manifest and curve
+        interval: float,
+    ) -> None:
+        self.folder = folder
+        self._ids_of = ids_of
+        self._is_launched = is_launched
+        self._interval = interval
+        self._run: RunInfo | None = None
+        self._run_ids: SpanIds | None = None
+        self._steps: dict[int, _OpenStep] = {}
+        self._events: EventFile | None = None
+        self._state: StateFile | None = None
+        self._curve: _OwnCurve | None = None
+        self._made_manifest = False
+        self._process: str | None = None  # Its name in the names of files
+        self._has_failed = False
+        self._problem: str | None = None  # Why an event could not be written
+        self._heartbeat_ns = 0
+        self._newest: Event | None = None  # The newest reading
+        self._stacks_due_ns = 0
+        # Reentrant: a signal handler may close a step while another is being written.
+        self._lock = threading.RLock()
+
+    def receive(self, event: Event) -> None:
+        """Writes an event; what is more to do at one has a method."""
+        getattr(self, method_of(event.kind), self._write)(event)
+
+    def run_started(self, event: Event) -> None:
+        """Makes the files, if this is the first run, and writes the start."""
+        run = event.run
+        self._run, self._run_ids = run, self._ids_of(None)
+        self._steps = {}
+        self._newest = replace(event, attributes={})
+        self._heartbeat_ns = event.clock_ns
+        if self._events is None and not self._has_failed:
+            self._open(event)
+        ids = _ids_in(self._run_ids) or _ids_without_sdk(run)
+        self._write(event, ids)
+        with self._lock:
+            self._write_state()  # it has its room on the disk from now on
+
+    def run_ended(self, event: Event) -> None:
+        """Writes the end."""
+        self._write(event, {"custom": shown_custom(event.latest_custom)})
+        with self._lock:
+            self._run = None
+        if self._made_manifest:
+            origin = {
+                name: value for name, value in event.attributes.items() if name in semconv.ORIGIN
+            }
+            complete_manifest(self.folder, ended=event.time_ns, origin=origin)
+        if self._curve is not None and event.reading is not None:
+            self._curve.flush(event.reading)
+        self._write_stacks(event)  # last: without room for them, the rest is whole
+
+    def step_started(self, event: Event) -> None:
+        """Writes that a step has begun."""
+        step = event.step
+        assert step is not None
+        ids = self._ids_of(None)
+        if ids is not None and (self._run_ids is None or ids.span_id != self._run_ids.span_id):
+            self._run_ids = ids  # a provider has turned up, or a worker has begun another root span
+            self._write(event, {"attributes": None, **_ids_in(ids)}, "run.attributes")
+        self._steps[step.index] = _OpenStep(event.clock_ns)
+        self._write(event, {"name": step.label, **_ids_in(self._ids_of(step))})
+
+    def step_ended(self, event: Event) -> None:
+        """Writes the attributes of a step's span."""
+        assert event.step is not None
+        self._write(event)
+        self._steps.pop(event.step.index, None)  # one whose end is not on disk stays in the state
+
+    def progress_expected(self, event: Event) -> None:
+        """Writes how many samples or layers a step goes through."""
+        assert event.step is not None
+        known = self._steps.get(event.step.index)
+        if known is None:
+            return
+        unit, total = event.counts.newest, event.counts.current.total
+        assert unit is not None
+        assert total is not None
+        self._write(event, kind=f"{unit}s.expected")
+        with self._lock:
+            known.counts.expect(unit, total)
+            self._write_state()
+
+    def counted(self, step: StepInfo, unit: str, count: int) -> None:
+        """Writes the number over: it is right when the process is killed at the next sample or layer."""
+        with self._lock:
+            known = self._steps.get(step.index)
+            if known is not None:
+                done, total = known.counts.get(unit, _NONE)
+                known.counts[unit] = Count(done + count, total)
+                self._write_state()
+
+    def models_costed(self, event: Event) -> None:
+        """Writes what models cost, with the ids of their spans."""
+        spans = [_ids_in(self._ids_of(cost)) for cost in event.models]
+        lines = EVENTS[event.kind].line_of(event)["models"]
+        for line, ids in zip(lines, spans, strict=True):
+            line |= {name: each for name, each in ids.items() if name == "span_id"}
+        self._write(event, {"models": lines})
+
+    # --- between checkpoints ----------------------------------------------------------------
+
+    def sampled(self, reading: Reading) -> None:
+        """Adds a reading to the curve."""
+        if self._curve is not None:
+            self._curve.add(reading)
+
+    def reading_taken(self, event: Event) -> None:
+        """Writes the newest figures over, and what is due of progress and heartbeats."""
+        if self._run is None:
+            return
+        with self._lock:
+            for index, line in event.lines.items():
+                if (known := self._steps.get(index)) is not None:
+                    known.line = line
+            self._newest = event
+            self._write_state()
+        for step in event.steps:
+            self._tell_progress(step.info.index, event)
+        if event.clock_ns - self._heartbeat_ns >= _HEARTBEAT:
+            self._heartbeat_ns = event.clock_ns
+            counts: dict[str, dict[str, int]] = {}
+            for step in event.steps:
+                for unit, (done, _) in step.counts.items():
+                    counts.setdefault(f"{unit}s", {})[str(step.info.index)] = done
+            self._write(event, counts, "heartbeat")
+        if event.clock_ns >= self._stacks_due_ns:
+            self._write_stacks(event)
+
+    def forget(self) -> None:
+        """In a forked child: leaves the files to the parent."""
+        self._lock = threading.RLock()
+        self._run = None
+        self._has_failed = True
+        for file in (self._events, self._state, self._curve):
+            if file is not None:
+                file.forget()
+        self._events = self._state = self._curve = None
+
+    # --- within -----------------------------------------------------------------------------
+
+    def _open(self, event: Event) -> None:
+        assert event.reading is not None
+        self._has_failed = True  # until it has not
+        process, events = open_events(self.folder)
+        self._process = process
+        origin = {name: value for name, value in event.attributes.items() if name in semconv.ORIGIN}
+        self._made_manifest = not self._is_launched and create_manifest(
+            self.folder, event.time_ns, "process", origin
+        )
+        self._has_failed = False
+        self._events = events
+        self._state = StateFile(state_path(self.folder, process))
+        argv0 = Path(sys.orig_argv[0]).name if sys.orig_argv else ""
+        fields = {"pid": event.run.pid, "parent_pid": parent_pid(), "argv0": argv0}
+        events.write("process.started", event.time_ns, event.clock_ns, fields)
+        if not self._is_launched:
+            path = curve_path(self.folder, process)
+            self._curve = _OwnCurve(path, event.reading, self._interval)
+
+    def _write(self, event: Event, more: Mapping[str, Any] = _NO_FIELDS, kind: str = "") -> None:
+        """Writes the line of an event, with more than the event itself has, if its kind has one."""
+        kind, events = kind or event.kind, self._events
+        if self._run is not None and events is not None and EVENTS[kind].required:
+            try:
+                line = {**EVENTS[kind].line_of(event), **more}
+                events.write(kind, event.time_ns, event.clock_ns, line)
+            except OSError as error:  # the state needs no room: it is written over
+                with self._lock:
+                    self._problem = error.strerror
+                    self._write_state()
+                raise
+
+    def _write_state(self) -> None:
+        """Writes the state; the caller has the lock."""
+        if self._run is not None and self._state is not None and self._newest is not None:
+            steps = self._steps.copy().items()
+            progress = ((index, step.counts, step.line) for index, step in steps)
+            self._state.write(self._newest, progress, problem=self._problem)
+
+    def _write_stacks(self, event: Event) -> None:
+        stacks, process = event.stacks, self._process
+        if process is None or not stacks:
+            return
+        began = time.thread_time_ns()
+        try:
+            found = {"schema": SCHEMA, "run": event.run.id, **stacks_as_lists(stacks)}
+            path = stacks_path(self.folder, process, event.run.id)
+            replace_whole(path, as_json(found).encode())
+        finally:  # a write that fails costs as much
+            cost = time.thread_time_ns() - began
+            self._stacks_due_ns = event.clock_ns + max(_STACKS_NS, round(cost / _STACKS_SHARE))
+
+    def _tell_progress(self, index: int, event: Event) -> None:
+        step = self._steps.get(index)
+        if step is None or step.counts == step.told:
+            return
+        between = _PROGRESS_SHARE * (event.clock_ns - step.started_ns)
+        if event.clock_ns - step.told_ns >= between:
+            told, step.told, step.told_ns = step.told, Counts(step.counts), event.clock_ns
+            for unit, count in step.told.items():
+                if count != told.get(unit):
+                    number = {"index": index, f"{unit}s": count.done}
+                    self._write(event, number, UNITS[unit].consumed)
+
+
+class _OwnCurve:
+    """The curve that this process takes of itself and its children, where no launcher takes it."""
+
+    def __init__(self, path: Path, first: Reading, interval: float) -> None:
+        self._file = CurveFile(path, first.time_ns, first.clock_ns, interval)
+        self._first = first
+        self._largest = LargestProcesses(os.getpid())
+        self._looked_ns = 0
+        # The sampler may add its last reading while the run ends.
+        self._lock = threading.RLock()
+        self.flush(first)
+
+    def add(self, reading: Reading) -> None:
+        """Adds a reading."""
+        levels = curve_levels(reading.resources)
+        if reading.memory is not None:
+            children = {pid: rss for pid, rss, _ in reading.memory.children}
+            processes = {os.getpid(): reading.memory.rss, **children}
+            if reading.clock_ns - self._looked_ns >= _LOOK_NS:
+                self._looked_ns = reading.clock_ns
+                with self._lock:
+                    for name in self._largest.look(processes):
+                        self._file.drop(series.PROCESS + name)
+            for name, rss in self._largest.series(processes).items():
+                levels[series.PROCESS + name] = rss
+        with self._lock:
+            self._file.add(
+                reading.clock_ns, levels, curve_totals(reading.resources, self._first.resources)
+            )
+
+    def flush(self, last: Reading) -> None:
+        """Writes all, with the last reading of a run."""
+        with self._lock:
+            self.add(last)
+            self._file.flush()
+
+    def forget(self) -> None:
+        """In a forked child: closes its copy."""
+        self._lock = threading.RLock()
+        self._file.forget()
+
+
+def _ids_in(ids: SpanIds | None) -> Mapping[str, Any]:
+    """Returns the fields of a line that have the ids of a span."""
+    if ids is None:
+        return _NO_FIELDS
+    return {name: value for name, value in ids._asdict().items() if value is not None}
+
+
+def _ids_without_sdk(run: RunInfo) -> Mapping[str, Any]:
+    """Returns what a span would have had from outside: where `otel-quant send` is to put it."""
+    fields: dict[str, Any] = {"resource": resource_without_sdk()}
+    above = _TRACEPARENT.fullmatch(run.parent_carrier.get("traceparent", ""))
+    if above is not None:
+        fields |= above.groupdict()
+    return fields

@@ -1,0 +1,403 @@
+"""The files of a recording: their names, the events and the state of a process, and the manifest of all.
+
+Processes find their recording without being told: a folder whose processes are alive, or whose first
+process has the same parent and a rank, is theirs. A variable with its name would change what the
+program's children see. Each file is locked while its process lives, so that a reader can tell a run that
+goes on from one that was killed.
+
+``events.<pid>.jsonl``: JSON lines, one ``write`` each, so that a kill loses none.
+
+A line has ``schema``, ``time`` (nanoseconds since the epoch), ``clock`` (monotonic, in nanoseconds),
+``kind``, and the names of :mod:`otel_quant.schema.semconv`.
+
+``state.<pid>.json``: the newest figures of a process, written over in place.
+
+``manifest.json``: when a recording began, what made it, and how it ended. Whoever is first makes it, the
+launcher or the first process, and completes it at the end. `ended` is in nanoseconds since the epoch; the
+launcher alone adds `ending` and `summary` (the highest value of each level of its curve, the last of each total).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import itertools
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular, replace_whole
+from otel_quant.format import series
+from otel_quant.schema.code_lines import Node, Place
+from otel_quant.schema.events import Event, present
+from otel_quant.schema.readings import UNITS, Counts
+
+SCHEMA: Final = 1
+"""Version of the format of all files of a recording."""
+
+MANIFEST: Final = "manifest.json"
+PROFILE: Final = "quark_profile.yaml"
+LAST_READING: Final = ".last_reading.json"
+"""How the names of files end that have the newest reading of a run beside its profile."""
+
+REPORT: Final = "report.html"
+OUTPUT: Final = "output.log"
+INFERENCE: Final = "inference.json"
+"""What `otel-quant inference --record` adds."""
+
+BENCH: Final = "bench.json"
+"""What `otel-quant bench --record` adds."""
+
+_EVENTS: Final = "events.{}.jsonl"
+_CURVE: Final = "curve.{}.jsonl"
+_STATE: Final = "state.{}.json"
+_STACKS: Final = "stacks.{}.{}.json"
+_PROCESS: Final = re.compile(r"(events|curve|state)\.([0-9]+(?:-[0-9]+)?)\.jsonl?")
+
+
+def events_path(folder: Path, process: str) -> Path:
+    """Returns the path of the events of a process."""
+    return folder / _EVENTS.format(process)
+
+
+def curve_path(folder: Path, process: str) -> Path:
+    """Returns the path of the curve that a process has taken."""
+    return folder / _CURVE.format(process)
+
+
+def state_path(folder: Path, process: str) -> Path:
+    """Returns the path of the file that has what a process does now."""
+    return folder / _STATE.format(process)
+
+
+def stacks_path(folder: Path, process: str, run: str) -> Path:
+    """Returns the path of the stacks of a run of a process."""
+    return folder / _STACKS.format(process, run)
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Returns the processes that have left a file, by the number of their process ids."""
+    found = {
+        match[2]
+        for path in folder.iterdir()
+        if (match := _PROCESS.fullmatch(path.name)) is not None
+    }
+    return sorted(found, key=lambda process: [int(part) for part in process.split("-")])
+
+
+def is_of_process(name: str) -> bool:
+    """Returns whether a file has a name that only files of a recording have."""
+    return _PROCESS.fullmatch(name) is not None
+
+
+def newest_in(folder: Path) -> Path | None:
+    """Returns the recording below a folder that was begun last, by its name; None without one."""
+    found = [each for each in folder.glob("otel-quant-*") if (each / MANIFEST).is_file()]
+    return max(found, key=lambda each: each.name[-15:], default=None)
+
+
+_ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",", ":")).encode
+"""Made once: ``json.dumps`` with these arguments makes an encoder for each event."""
+
+
+class EventFile:
+    """Writes events. Any number of threads may use it: a line is one append."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = HeldFile(path)
+
+    def write(self, kind: str, time_ns: int, clock_ns: int, fields: Mapping[str, Any]) -> None:
+        """Appends an event."""
+        event: dict[str, Any] = {"schema": SCHEMA, "time": time_ns, "clock": clock_ns, "kind": kind}
+        event.update((name, value) for name, value in fields.items() if value is not None)
+        self._file.append(as_json(event).encode() + b"\n")
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def forget(self) -> None:
+        """In a forked child: closes its copy."""
+        self._file.forget()
+
+
+def as_json(value: Mapping[str, Any]) -> str:
+    """Returns a mapping as JSON on one line, in ASCII; NaN and infinity as text."""
+    try:
+        return _ENCODE(value)
+    except (TypeError, ValueError):  # JSON has no NaN, no infinity, and only some kinds of keys
+        return _ENCODE(finite(value))
+
+
+def finite(value: Any) -> Any:
+    """Replaces numbers that JSON does not have (NaN, infinity) by their names."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def stacks_as_lists(stacks: Mapping[int, Node]) -> dict[str, Any]:
+    """Returns what the file of a run's stacks holds: places, and for each step rows of parent, place and amounts."""
+    places: dict[Place, int] = {}
+    steps: dict[str, list[list[int]]] = {}
+    for step, root in list(stacks.items()):
+        rows = steps[str(step)] = [[-1, -1, *root.own]]
+        waiting = [(0, root)]
+        while waiting:
+            above, node = waiting.pop()
+            for place, inner in list(node.below.items()):
+                waiting.append((len(rows), inner))
+                rows.append([above, places.setdefault(place, len(places)), *inner.own])
+    return {"places": [list(place) for place in places], "steps": steps}
+
+
+EXPECTED: Final = "expected a recording (the folder that `otel-quant run -- PROGRAM` makes) or a quark_profile.yaml"
+"""The expected kind of path, as errors name it."""
+
+
+class NotARecordingError(ValueError):
+    """A folder holds no recording, or a file is no profile."""
+
+
+class NewerSchemaError(ValueError):
+    """A recording was written by a newer otel-quant."""
+
+    def __init__(self, where: str, schema: int) -> None:
+        super().__init__(
+            f"{where}; this otel-quant reads {SCHEMA} and less: read it with a newer one"
+        )
+        self.schema = schema
+
+
+def refuse_newer(path: Path, record: Any) -> None:
+    """Raises :class:`NewerSchemaError` if a newer otel-quant has written a record of a file."""
+    schema = record.get("schema") if type(record) is dict else None
+    if type(schema) is int and schema > SCHEMA:
+        raise NewerSchemaError(f"{path}: schema {schema}", schema)
+
+
+def mapping_in(path: Path) -> dict[str, Any] | None:
+    """Returns what a file of one mapping holds; None if it is missing, cut or something else."""
+    try:
+        with open_regular(path) as file:
+            found = json.loads(file.read())
+    except (OSError, ValueError, RecursionError):
+        return None
+    refuse_newer(path, found)
+    return found if type(found) is dict else None
+
+
+class StateFile:
+    """Writes the newest figures of a run over in place. The file is made with the first write."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = PageFile(path)
+        self._head = ""
+        self._head_of: tuple[object, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._file.path
+
+    def write(
+        self,
+        newest: Event,
+        steps: Iterable[tuple[int, Counts, Place | None]],
+        **more: str | int | None,
+    ) -> None:
+        """Writes a reading, and of each open step its index, how far it is, and its line."""
+        if self._head_of != (newest, more):  # else there are only more samples or layers
+            head = {
+                "schema": SCHEMA,
+                "time": newest.time_ns,
+                "clock": newest.clock_ns,
+                "run": newest.run.id,
+                **present(more),
+                "attributes": _with_peaks(newest),
+            }
+            self._head, self._head_of = as_json(head), (newest, more)
+        known = list(steps)
+        texts = [_step_text(*step) for step in known]
+        # Without room for all lines, only the line of the last step: numbers of samples matter more.
+        short = [_step_text(*step[:2], None) for step in known[:-1]] + texts[-1:]
+        for kept in itertools.chain((texts,), (short[at:] for at in range(len(short) + 1))):
+            text = f'{self._head[:-1]},"steps":[{",".join(kept)}]}}'
+            if len(text) < PAGE:
+                self._file.write(text)
+                return
+        # else the attributes of a program fill a page by themselves
+
+    def remove(self) -> None:
+        """Removes the file, if it was made."""
+        self._file.remove()
+
+    def forget(self) -> None:
+        """In a forked child: closes its copy."""
+        self._file.forget()
+
+
+def _with_peaks(newest: Event) -> dict[str, Any]:
+    """Returns the attributes of a reading, with peaks that no log record has and no launcher measures."""
+    peaks = newest.peaks.figures if newest.peaks is not None else {}
+    shown = {name: peaks.get(figure) for figure, name in series.STATE_PEAKS.items()}
+    return {**newest.attributes, **present(shown)}
+
+
+def _step_text(index: int, counts: Counts, line: Place | None) -> str:
+    step: dict[str, Any] = {"index": index}
+    for unit, (done, total) in counts.items():
+        step |= {f"{unit}s": done, UNITS[unit].expected: total}
+    return as_json(step if line is None else {**step, "line": line})
+
+
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+
+
+def create_manifest(
+    folder: Path,
+    began_ns: int,
+    made_by: Literal["launcher", "process"],
+    origin: Mapping[str, Any] | None = None,
+) -> bool:
+    """Makes the manifest, unless there is one. Missing folders are made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = {
+        "schema": SCHEMA,
+        "began": began_ns,
+        "made_by": made_by,
+        "pid": os.getpid(),
+        "origin": dict(origin or {}),
+    }
+    try:
+        descriptor = os.open(folder / MANIFEST, _NEW, 0o666)
+    except FileExistsError:
+        return False
+    try:
+        os.write(descriptor, as_json(manifest).encode() + b"\n")
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def complete_manifest(folder: Path, **fields: Any) -> None:
+    """Adds fields to the manifest and replaces it whole."""
+    known = load_manifest(folder)
+    for name, value in fields.items():
+        if name == "origin":
+            known[name] = {**known.get(name, {}), **value}
+        else:
+            is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
+            known[name] = dataclasses.asdict(value) if is_record else value
+    path, data = folder / MANIFEST, as_json(known).encode() + b"\n"
+    try:
+        replace_whole(path, data)
+    except OSError as error:
+        if error.errno != errno.ENOSPC or len(data) > PAGE:
+            raise
+        with path.open("r+b") as file:  # the page that it has is room enough
+            file.write(data)
+
+
+def load_manifest(folder: Path) -> dict[str, Any]:
+    """Returns the manifest; an empty one if it is missing or has been cut."""
+    return mapping_in(folder / MANIFEST) or {}
+
+
+_TRIES: Final = 10_000
+
+
+def choose_folder(asked: Path, *, is_ours: bool, rank: int | None, names_paths: bool) -> Path:
+    """Returns the folder for the recording of this process.
+
+    Processes that run at the same time, and ranks that one launcher has started, share a recording.
+    Any other recording that is at the path stays as it is.
+    """
+    folder = asked.absolute()
+    if is_ours:
+        return folder
+    for number in range(_TRIES):
+        numbered = folder.with_name(f"{folder.name}-{number}") if number else folder
+        if not _is_another(numbered, rank):
+            break
+    if number:
+        from otel_quant.base.log import LOG  # readers of recordings do not need it
+
+        LOG.warning(
+            "%s holds another recording, which is kept; this one is in %s",
+            folder if names_paths else "the folder of OTEL_QUANT_RECORD",
+            numbered if names_paths else numbered.name,
+        )
+    return numbered
+
+
+def make_folder(folder: Path, *, names_paths: bool) -> bool:
+    """Makes the folder of a recording, and those above it."""
+    reason = "no permission to write there"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return True
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    from otel_quant.base.log import LOG
+
+    LOG.warning(
+        "%s cannot be written: %s; the program goes on without a recording: set "
+        "OTEL_QUANT_RECORD to a folder that can be written",
+        f"the recording {folder}" if names_paths else "the recording",
+        reason,
+    )
+    return False
+
+
+def open_events(folder: Path) -> tuple[str, EventFile]:
+    """Makes the file of this process's events."""
+    pid = os.getpid()
+    for number in itertools.count():
+        process = f"{pid}-{number}" if number else str(pid)
+        try:
+            return process, EventFile(events_path(folder, process))
+        except FileExistsError:
+            continue
+    raise AssertionError("unreachable")
+
+
+def _is_another(folder: Path, rank: int | None) -> bool:
+    """Whether there is a recording to which this process does not belong."""
+    try:
+        processes = processes_in(folder)
+    except OSError:
+        return False
+    if not processes:
+        return (folder / MANIFEST).exists()
+    events = [events_path(folder, process) for process in processes]
+    if any(is_held(path) for path in events):
+        return False
+    return rank is None or not any(_is_sibling(path) for path in events)
+
+
+def _is_sibling(path: Path) -> bool:
+    """Whether a process had the parent that this one has."""
+    try:
+        with open_regular(path) as lines:
+            first = json.loads(lines.readline())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return type(first) is dict and first.get("parent_pid") == parent_pid()
+
+
+def parent_pid() -> int:
+    """Returns the process that has started this one; a fork server, which is not recorded, has forked it."""
+    loaded = sys.modules.get("multiprocessing.process")
+    parent = loaded.parent_process() if loaded is not None else None
+    return os.getppid() if parent is None else int(parent.pid)

@@ -1,0 +1,411 @@
+"""What the launcher itself writes into a recording, from the program's start to how it has ended, and sends of that.
+
+How it has ended: first which process was killed or failed first, and what it was doing; then why. `views/answer.py`
+words it. A process of its own sends the end of a program that was killed to where its telemetry goes: it has the SDK as
+the environment configures it, and can be stopped when the time is over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from otel_quant.base.destinations import sends
+from otel_quant.base.environment import settings_from
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.base.log import LOG
+from otel_quant.capture.recorder.run_info import git_head, shown_command
+from otel_quant.format import series
+from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
+from otel_quant.launcher.causes import (
+    ENDS_WORKERS,
+    Known,
+    Situation,
+    Victim,
+    Where,
+    advice_for,
+    cause_of,
+    find_victim,
+    shortage_in,
+)
+from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
+from otel_quant.launcher.program import signal_name
+from otel_quant.launcher.start import TRACEPARENT
+from otel_quant.recordings import summary
+from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
+from otel_quant.recordings.reader import read
+from otel_quant.recordings.summary import Limit
+from otel_quant.schema import semconv
+from otel_quant.schema.units import duration_text
+
+if TYPE_CHECKING:
+    from otel_quant.launcher.program import Ended
+
+# --- how a program has ended ---------------------------------------------------------------
+
+_SOON: Final = 1.0
+"""Seconds after a process was killed or failed within which the program has ended because of it. Memory
+that a program reaches later, such as a launcher of ranks that cleans up, is not what was held then."""
+
+_FEWEST: Final = 5
+_MOST_POINTS: Final = 60
+"""Points of a step's progress from which its growth is taken."""
+
+_SILENT: Final = 5.0
+"""Seconds without a reading that are worth telling: there is one each second, on a busy machine two."""
+
+
+def ending_in(folder: Path, began_ns: int, seen: Observation) -> Ending:
+    """Returns how the program has ended whose recording is in a folder."""
+    recording = Recording(path=folder, began_ns=began_ns, state="lost", duration=0.0)
+    with FAULTS.kept_in("recording of the end"):
+        if seen.exit_code == 0:  # most programs: of their steps, which may be many, none is needed
+            recording = read(folder, in_brief=True)
+            if find_victim(seen, recording) is None:
+                return plain_ending(seen, recording.began_ns)
+        recording = read(folder)
+    return ending_of(seen, recording)
+
+
+def ending_of(seen: Observation, recording: Recording) -> Ending:
+    """Returns how the program has ended."""
+    plain = plain_ending(seen, recording.began_ns)
+    victim = find_victim(seen, recording)
+    if victim is None:
+        return plain
+    step = next((each for each in reversed(victim.steps) if each.counts), None)
+    unit = (step and step.counts.newest) or "sample"
+    error, message = _error_of(victim)
+    shortage = shortage_in(error, message)
+    last = _last_of(victim, seen)
+    memory = _memory_then(seen, victim, last, recording)
+    told = "" if error is None else f"{error}: {message}" if message else error
+    cause = cause_of(Known(seen, victim, memory, told, shortage))
+    limit, source = _limit(seen, victim, shortage, recording)
+    growth = _forecast(victim, step, f"quant.forecast.memory.per_{unit}")
+    if growth is None and step is not None:
+        growth = _growth(step, memory, recording)
+    leak = _leak(victim, recording)
+    situation = Situation(
+        step=step or (victim.steps[-1] if victim.steps else None),
+        run=victim.run,
+        where=shortage or ("host" if cause.out_of_memory is not None else None),
+        memory=memory,
+        limit=limit,
+        limit_source=source,
+        growth=growth,
+        leak=leak,
+        forecast=_forecast(victim, step, semconv.FORECAST_MEMORY),
+        gpus=seen.gpus,
+    )
+    return dataclasses.replace(
+        plain,
+        cause=cause.name,
+        out_of_memory=cause.out_of_memory,
+        evidence=cause.evidence,
+        process=_process(victim) if victim.pid != seen.pid else None,
+        process_signal=victim.signal if victim.pid != seen.pid else None,
+        error=error,
+        where=_where(victim, step),
+        open_steps=tuple(each.name for each in victim.steps),
+        memory=memory,
+        memory_limit=limit,
+        memory_limit_source=source,
+        memory_per_sample=growth if unit == "sample" else None,
+        memory_per_layer=growth if unit == "layer" else None,
+        memory_per_second=leak,
+        memory_of_others=seen.memory_of_others,
+        processes=last.processes if last is not None else (),
+        advice=advice_for(situation),
+    )
+
+
+def plain_ending(seen: Observation, began_ns: int) -> Ending:
+    """Returns what is known without the recording."""
+    return Ending(
+        time=max(0.0, (seen.time_ns - began_ns) / 1e9),
+        exit_code=seen.exit_code,
+        signal=seen.signal,
+        memory_limit=seen.limits.memory,
+        memory_limit_source=seen.limits.memory_source,
+    )
+
+
+def failed_in(folder: Path, seen: Observation) -> list[dict[str, object]]:
+    """Returns the child processes that failed, of those with a run and of all Pythons.
+
+    What else a script calls may exit with 1 and mean no more than "no", as `grep` and `diff` do.
+    """
+    recorded = {int(process.partition("-")[0]) for process in processes_in(folder)}
+    return [
+        {
+            "pid": each.pid, "name": each.name, "began": each.began, "ended": each.ended,
+            **({"exit_code": each.code} if each.code > 0 else {"signal": signal_name(-each.code)}),
+        }
+        for each in seen.exits.values()
+        if (each.pid in recorded or each.name.startswith("python"))
+        and seen.signals.get(each.pid) not in ENDS_WORKERS
+    ]  # fmt: skip
+
+
+def _last_of(victim: Victim, seen: Observation) -> LastSeen | None:
+    """Returns the last moment of a process; of one that is not known, the one that held most."""
+    if victim.pid is None:
+        return max(seen.last_seen.values(), key=lambda last: last.memory, default=None)
+    return seen.last_seen.get(victim.pid) or seen.last_seen.get(seen.pid)
+
+
+def _process(victim: Victim) -> str:
+    process = "a child process" if victim.pid is None else f"process {victim.pid}"
+    rank = victim.run.rank if victim.run is not None else None
+    return process if rank is None else f"rank {rank} ({process})"
+
+
+def _where(victim: Victim, step: RecordedStep | None) -> str | None:
+    if not victim.steps:
+        return None
+    innermost = victim.steps[-1]
+    line = _line(victim, innermost)
+    if step is None:
+        return f"{innermost.name}{line}"
+    return (
+        f"{step.name}, {step.counts}{'' if step is innermost else f', in {innermost.name}'}{line}"
+    )
+
+
+def _line(victim: Victim, step: RecordedStep) -> str:
+    if step.line is None:
+        return ""
+    last = victim.run.last if victim.run is not None else None
+    silent = victim.time - last.time if last is not None and step.end is None else 0.0
+    # While a C function holds the GIL, or the process is stopped, no sample can be taken.
+    before = f", not seen for {duration_text(silent)}" if silent > _SILENT else ""
+    return f", at {step.line.short}{before}"
+
+
+def _error_of(victim: Victim) -> tuple[str | None, str | None]:
+    if victim.run is None or victim.run.end is None:
+        return None, None
+    if victim.steps:
+        return victim.steps[-1].error, victim.steps[-1].error_message
+    return victim.run.error, victim.run.error_message
+
+
+def _memory_then(
+    seen: Observation, victim: Victim, last: LastSeen | None, recording: Recording
+) -> int | None:
+    """Returns RSS of the process tree when it happened."""
+    if victim.run is not None and victim.run.end is not None:
+        # The exception has freed it since.
+        held = summary.Windows(recording, series.MEMORY).highest(
+            victim.time - 1.0, victim.time + 0.1
+        )
+        return None if held is None else int(held)
+    ended = (seen.time_ns - recording.began_ns) / 1e9
+    if seen.mark is not None and ended - victim.time < _SOON:
+        return with_mark(last, seen.mark)
+    if last is None:
+        return None
+    return last.highest if seen.oom_kills is not None and seen.oom_kills.kills else last.memory
+
+
+def _limit(
+    seen: Observation, victim: Victim, shortage: Where | None, recording: Recording
+) -> tuple[int | None, str | None]:
+    """Returns the limit in force and its source; of a GPU that was full, the GPU's."""
+    if shortage == "gpu":
+        full = max((gpu for gpu in seen.gpus if gpu.limit), key=lambda gpu: gpu.used, default=None)
+        return (full.limit, f"gpu {full.index}") if full is not None else (None, None)
+    use = seen.uses.get(victim.pid or seen.pid)
+    is_short = shortage is not None or victim.signal == "SIGABRT"  # of addresses, it may be
+    known = [
+        Limit(value, source)
+        for value, source in (
+            (seen.limits.memory, seen.limits.memory_source),
+            (use.address_space if use is not None and is_short else None, "RLIMIT_AS"),
+            summary.limit(recording) or (None, None),
+        )
+        if value is not None
+    ]
+    smallest = min(known, key=lambda each: each.value, default=None)
+    return (None, None) if smallest is None else (int(smallest.value), smallest.source)
+
+
+def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int | None:
+    """Returns the growth of memory with each sample or layer: the median slope between any two readings."""
+    curve, done = summary.Windows(recording, series.MEMORY), step.counts.current.done
+    if memory is None or done < _FEWEST:
+        return None
+    # The newest number belongs to the end, whenever the figures beside it were read.
+    known = [(time, count) for time, count in step.progress if count < done]
+    if not known or known[0][1]:
+        known.insert(0, (step.start, 0))
+    every = max(1, -(-len(known) // _MOST_POINTS))
+    points = [
+        (count, level) for time, count in known[::every] if (level := curve.at(time)) is not None
+    ]
+    slopes = [
+        (after - before) / (later - earlier)
+        for (earlier, before), (later, after) in combinations([*points, (done, memory)], 2)
+        if later > earlier
+    ]
+    return round(statistics.median(slopes)) if slopes else None
+
+
+def _leak(victim: Victim, recording: Recording) -> int | None:
+    """Returns the growth of memory each second that went on until the end of the innermost step."""
+    for each in reversed(steps_in(recording)):
+        if victim.steps and each.step is victim.steps[-1]:
+            found = summary.growing(recording, each)
+            return None if found is None else round(found.per_second)
+    return None
+
+
+def _forecast(victim: Victim, step: RecordedStep | None, name: str) -> int | None:
+    """Returns a figure in bytes as the newest forecast of the process has it."""
+    if victim.run is None or step is None:
+        return None
+    found = forecast_of(victim.run, step).get(name)
+    return found if isinstance(found, int) else None
+
+
+# --- from the start to the end -------------------------------------------------------------
+
+_WITHOUT: Final = frozenset({"OTEL_QUANT_RECORD", "QUARK_PROFILING", "OTEL_QUANT_PROFILE"})
+
+
+def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> None:
+    """Ends the spans that were open, under their own ids, and sends a log record, and the span of a pipeline, if any."""
+    if timeout <= 0 or not sends(environ) or not _has_unsent_spans(read(folder)):
+        return
+    environ = {name: value for name, value in environ.items() if name not in _WITHOUT}
+    environ["OTEL_METRICS_EXPORTER"] = "none"
+    try:
+        subprocess.run(  # noqa: S603 - our own module
+            [sys.executable, "-m", "otel_quant", "send", "--only-unended", os.fspath(folder)],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=timeout,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        if isinstance(error, subprocess.TimeoutExpired):
+            reason = f"it took longer than {timeout:g} s (OTEL_QUANT_EXIT_TIMEOUT)"
+        elif isinstance(error, subprocess.CalledProcessError) and error.stderr.strip():
+            reason = error.stderr.strip().splitlines()[-1].removeprefix("otel-quant: ")
+        else:
+            reason = type(error).__name__
+        LOG.warning("the end of the program could not be sent: %s", reason)
+
+
+def _has_unsent_spans(recording: Recording) -> bool:
+    ending = recording.ending
+    if ending is None:
+        return False
+    if recording.span is not None:
+        return any(run.trace_id == recording.span[0] for run in recording.runs)
+    is_killed = ending.signal is not None or ending.process is not None
+    return is_killed and any(run.is_unended for run in recording.runs)
+
+
+_GIT: Final = ("git", "-c", "core.fsmonitor=false", "--no-optional-locks")
+_GIT_ENDS: Final = 2.0
+"""Seconds that git gets to answer, after the program has ended."""
+
+
+class LaunchedRecording:
+    """The recording of a program that has just been started. It never raises: what fails is logged once, and missing."""
+
+    def __init__(
+        self,
+        folder: Path,
+        began_ns: int,
+        pid: int,
+        arguments: Sequence[str],
+        environ: Mapping[str, str],
+    ) -> None:
+        self._folder, self._began_ns = folder, began_ns
+        # The ids of the span above the spans of the program's processes
+        ours = environ.get(TRACEPARENT) if TRACEPARENT not in os.environ else None
+        self._span = (
+            dict(zip(("trace_id", "span_id"), ours.split("-")[1:3], strict=True)) if ours else {}
+        )
+        self._observer: Observer | None = None
+        settings = settings_from(environ, warn=False)
+        self._exit_timeout = settings.exit_timeout
+        with FAULTS.kept_in("manifest"):
+            shown = arguments if settings.arguments else arguments[:1]
+            command = shown_command(shown, paths=settings.paths)
+            create_manifest(folder, began_ns, "launcher", {semconv.PROCESS_COMMAND_LINE: command})
+        self._git: subprocess.Popen[bytes] | None = None
+        with FAULTS.kept_in("git repository"):
+            self._git = _ask_git(Path.cwd(), environ)
+        with FAULTS.kept_in("observer"):
+            interval = settings.sample_interval or INTERVAL
+            self._observer = Observer(folder, pid, interval, environ)
+            self._observer.start()
+
+    def look_last(self) -> None:
+        """Notes what is known of the program until it is waited for."""
+        if self._observer is not None:
+            self._observer.look_last()
+
+    def finish(self, ended: Ended) -> Ending | None:
+        """Completes the recording."""
+        ending: Ending | None = None
+        fields: dict[str, object] = {"ended": time.time_ns(), **self._span}
+        with FAULTS.kept_in("observer"):
+            if self._observer is not None:
+                seen = self._observer.observe(ended)
+                ending = fields["ending"] = ending_in(self._folder, self._began_ns, seen)
+                fields["summary"] = self._observer.summary()
+                if failed := failed_in(self._folder, seen):
+                    fields["failed"] = failed
+        with FAULTS.kept_in("git repository"):
+            is_dirty = _answer_of(self._git) if self._git is not None else None
+            if is_dirty is not None:
+                fields["origin"] = {semconv.VCS_DIRTY: is_dirty}
+        with FAULTS.kept_in("manifest"):
+            complete_manifest(self._folder, **fields)
+        with FAULTS.kept_in("end of the spans"):
+            if ending is not None and (ending.signal or ending.process or self._span):
+                send_ending(self._folder, os.environ, self._exit_timeout)
+        return ending
+
+
+def _ask_git(folder: Path, environ: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
+    """Asks git which files differ from the commit; None outside of a repository, or without git."""
+    if git_head(folder)[0] is None:
+        return None
+    try:
+        return subprocess.Popen(  # noqa: S603 - no word of it is the user's
+            [*_GIT, "status", "--porcelain", "--untracked-files=no"],
+            cwd=folder,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except FileNotFoundError:
+        return None
+
+
+def _answer_of(git: subprocess.Popen[bytes]) -> bool | None:
+    try:
+        changes, _ = git.communicate(timeout=_GIT_ENDS)
+    except subprocess.TimeoutExpired:
+        git.kill()
+        git.communicate()
+        return None
+    return bool(changes) if git.returncode == 0 else None

@@ -1,0 +1,128 @@
+"""In a Python program that ``otel-quant run`` has started: instruments it before its own code runs.
+
+Where telemetry is to be sent, or written to files, this is what ``opentelemetry-instrument`` does.
+Where not, only the libraries are instrumented, for the recording: no provider is made, no exporter
+and no thread.
+
+Python imports this before every program that is launched: it loads as little as can be.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+
+from otel_quant.base.destinations import CONFIGURED_ELSEWHERE, exporters_in, sends
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments import PACKAGES, found_by_others
+
+TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start to load
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Final
+
+_SET_BY_LAUNCHER: Final = ("OTEL_QUANT_RECORD", "OTEL_QUANT_LAUNCHER_PID")
+
+_FILES: Final = "otel_quant_files"
+"""Name of our entry point for OpenTelemetry's exporters to files."""
+
+_TRACKER: Final = "from multiprocessing.resource_tracker import main"
+"""The code of multiprocessing's resource tracker. It calls no library; instrumented it takes 17 MB more."""
+
+_INTERVAL: Final = "OTEL_METRIC_EXPORT_INTERVAL"
+_LIVE: Final = "10000"
+"""Milliseconds; of a run that ends within the SDK's own 60 s nothing could be seen while it lasts."""
+
+
+def instrument() -> str:
+    """Instruments this process; called once, by its sitecustomize."""
+    if any(_TRACKER in argument for argument in sys.orig_argv):
+        return "instrumented"  # No code of the program runs in it
+    with FAULTS.kept_in("automatic instrumentation"):
+        settings = exporter_settings(os.environ)
+        if settings:
+            _initialize(settings)
+        atexit.register(_record_failure)  # it is called before what providers have registered
+        if not settings:
+            finder = _FirstImport()
+            if finder.names & sys.modules.keys():
+                _instrument_libraries()
+            else:
+                sys.meta_path.insert(0, finder)
+            return "instrumented"
+        _instrument_libraries()
+        from importlib.metadata import entry_points
+
+        # Else nothing is here that makes providers.
+        return "instrumented" if entry_points(group="opentelemetry_configurator") else "unsent"
+    return "failed"
+
+
+def _initialize(settings: Mapping[str, str]) -> None:
+    """Does what ``opentelemetry-instrument`` does, with settings in the environment meanwhile."""
+    from opentelemetry.instrumentation.auto_instrumentation import initialize
+
+    before = dict(os.environ)
+    os.environ.update(settings)
+    try:
+        initialize()
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _record_failure() -> None:
+    if getattr(sys, "last_value", None) is not None:  # else nothing is loaded
+        with FAULTS.kept_in("end of the run"):
+            from otel_quant.capture.runtime import RUNTIME
+
+            RUNTIME.record_failure()
+
+
+def _instrument_libraries() -> None:
+    from otel_quant.program.instrumentor import QuantInstrumentor
+
+    instrumentor = QuantInstrumentor()
+    if not instrumentor.is_instrumented_by_opentelemetry:
+        instrumentor.instrument()
+
+
+class _FirstImport:
+    """Instruments the libraries before the first of them is imported: that takes 60 ms, not for every program."""
+
+    def __init__(self) -> None:
+        # A spawned process takes its parent's trace context before it imports a library.
+        self.names = {*PACKAGES.values(), "multiprocessing", "otel_quant.capture.scope"}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Instruments at the first of the names, and leaves the rest to the other finders."""
+        if fullname not in self.names:
+            return None
+        if self in sys.meta_path:  # else another thread does it
+            sys.meta_path.remove(self)
+            with FAULTS.kept_in("automatic instrumentation"):
+                _instrument_libraries()
+        return found_by_others(self, fullname, path, target)
+
+
+def exporter_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings to send what was asked for: what is not set is off, not sent to this machine."""
+    if not any(name.startswith("OTEL_") and name not in _SET_BY_LAUNCHER for name in environ):
+        return {}
+    from otel_quant.base.environment import settings_from
+
+    files = settings_from(environ).otlp_files
+    if not files and not sends(environ):
+        return {}
+    settings = {_INTERVAL: environ.get(_INTERVAL) or _LIVE}
+    if any(map(environ.get, CONFIGURED_ELSEWHERE)):
+        return settings
+    for exporter, names in exporters_in(environ).items():
+        settings[exporter] = ",".join(sorted(names | {_FILES} if files else names)) or "none"
+    return settings

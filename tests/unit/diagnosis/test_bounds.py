@@ -1,0 +1,156 @@
+"""Each verdict on what bounds a step is given where its evidence is, and not where it nearly is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_quant.diagnosis.bounds import VERDICTS, Bound, Evidence, bound_of, remedy_of, words_of
+from otel_quant.diagnosis.stack_trees import Stacks
+from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import OTHER, Amounts, Place
+
+MAIN = Place("/a/quantize.py", "main", 12, "")
+LOADER = Place("/a/quantize.py", "Reader.get_next", 30, "")
+SLEEP = Place("queue.py", "Queue.get", 7, "python")
+COLLECT = Place("onnxruntime/quantization/calibrate.py", "collect", 698, "onnxruntime")
+BATON = Place("torch/utils/file_baton.py", "FileBaton.wait", 49, "torch")
+BUILD = Place("torch/utils/cpp_extension.py", "load", 9, "torch")
+TORCHS_LOCK = Place("torch/utils/_filelock.py", "FileLock.__enter__", 24, "torch")
+ACQUIRE = Place("filelock/_api.py", "BaseFileLock.acquire", 1037, "filelock")
+POLL = Place("filelock/_api.py", "BaseFileLock._poll_until_acquired", 1177, "filelock")
+DOWNLOAD = Place("huggingface_hub/file_download.py", "hf_hub_download", 900, "huggingface_hub")
+RUN_COMPILED = Place("torch/_dynamo/eval_frame.py", "_fn", 745, "torch")
+COMPILE = Place("torch/_dynamo/convert_frame.py", "_compile", 1500, "torch")
+CELL = Place("IPython/core/interactiveshell.py", "run_code", 3699, "IPython")
+MODULE = Place("torch/nn/modules/module.py", "Module._call_impl", 1762, "torch")
+FORWARD = Place("/a/quantize.py", "Model.forward", 44, "")
+QUARK = Place("quark/torch/quantization/api.py", "calibrate", 7, "quark")
+FETCH = Place("torch/utils/data/_utils/fetch.py", "fetch", 50, "torch")
+GENERATED = Place("<__array_function__ internals>", "histogram", 180, "")
+IMPORT = Place("<frozen importlib._bootstrap>", "_find_and_load", 1176, "python")
+
+RUNS = 1.0, 0.0  # Shares of the time: on a processor, and waiting for one
+BLOCKED = 0.1, 0.0
+
+Seen = tuple[tuple[Place, ...], float, tuple[float, float]]  # A stack, its seconds, those shares
+
+
+def work(seconds: float, of: tuple[float, float] = RUNS) -> Seen:
+    return (MAIN, COLLECT), seconds, of
+
+
+def load(seconds: float) -> Seen:
+    return (MAIN, COLLECT, LOADER, SLEEP), seconds, RUNS
+
+
+def evidence(
+    *seen: Seen,
+    cores: float = 2.0,
+    cpus: float | None = 4,
+    duration: float = 10.0,
+    gpu: float | None = None,
+    per_sample: float | None = None,
+    **figures: float,
+) -> Evidence:
+    """Returns the evidence of a step of ten seconds that uses two of four processors."""
+    stacks = Stacks()
+    for lines, seconds, (cpu, waiting) in seen:
+        time = round(seconds * 1e9)
+        stacks.add(0, lines, Amounts(time, round(cpu * time), round(waiting * time), time // 10))
+    known: dict[str, Any] = {"quant.cpu.user": cores * duration, "quant.cpu.system": 0.0}
+    known |= {name.replace("__", "."): value for name, value in figures.items()}
+    return Evidence(stacks.steps[0], duration, known, cpus, 8 * 10**9, per_sample, gpu)
+
+
+def under(*lines: Place) -> Evidence:
+    """Returns the evidence of a calibration that was at a stack for all of its time."""
+    return evidence((lines, 10, RUNS), quant__calibration__sample_count=9)
+
+
+AT_COLLECT = "100 % of its time at collect (calibrate.py:698)"
+MIXED = "nothing_stands_out"
+
+CASES = {
+    "a lock file": (evidence(((MAIN, BUILD, BATON), 6, RUNS), work(4)), "lock_file", "60 % of its time, most at FileBaton.wait (file_baton.py:49)"),
+    "less at a lock file": (evidence(((MAIN, BUILD, BATON), 4, RUNS), work(6)), MIXED, "at most 60 % of its time at collect (calibrate.py:698)"),
+    "a build by another process": (evidence(((MAIN, BUILD, TORCHS_LOCK, ACQUIRE, POLL), 6, RUNS), work(4)), "other_build", "60 % of its time, most at load (cpp_extension.py:9)"),
+    "a build that has the lock": (under(MAIN, BUILD, TORCHS_LOCK), "compiling", "100 % of its time, most at load (cpp_extension.py:9)"),
+    "a download by another process": (under(MAIN, DOWNLOAD, ACQUIRE, POLL), MIXED, "at most 100 % of its time at BaseFileLock._poll_until_acquired (_api.py:1177)"),
+    "a compiler": (evidence(((MAIN, BUILD, COLLECT), 6, RUNS), work(4)), "compiling", "60 % of its time, most at load (cpp_extension.py:9)"),
+    "a compiler for less": (evidence(((MAIN, BUILD, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at collect (calibrate.py:698)"),
+    "torch.compile": (evidence(((MAIN, RUN_COMPILED, COMPILE), 6, RUNS), work(4)), "compiling", "60 % of its time, most at _compile (convert_frame.py:1500)"),
+    "a compiled model that runs": (evidence(((MAIN, RUN_COMPILED, COLLECT), 10, RUNS)), MIXED, f"at most {AT_COLLECT}"),
+    "imports": (evidence(((MAIN, IMPORT, BUILD), 6, RUNS), work(4)), "compiling", "60 % of its time, most at load (cpp_extension.py:9)"),
+    "imports of others": (evidence(((MAIN, IMPORT, COLLECT), 6, RUNS), work(4)), "importing", "60 % of its time, most at main (quantize.py:12)"),
+    "imports for less": (evidence(((MAIN, IMPORT, COLLECT), 4, RUNS), work(6)), MIXED, "at most 100 % of its time at collect (calibrate.py:698)"),
+    "the loader": (evidence(load(6), work(4), quant__calibration__sample_count=9), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30)"),
+    "the loader for less": (evidence(load(4), work(6), quant__calibration__sample_count=9), MIXED, "at most 60 % of its time at collect (calibrate.py:698)"),
+    "all samples taken in a step before": (evidence(((MAIN, QUARK, LOADER, SLEEP), 6, RUNS), work(4)), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30)"),
+    "a function of the program without samples": (evidence(((MAIN, QUARK, FORWARD), 6, RUNS), work(4)), MIXED, "at most 60 % of its time at Model.forward (quantize.py:44)"),
+    "a loader in PyTorch": (under(MAIN, QUARK, FETCH, LOADER, SLEEP), "calibration_data", "100 % of its time, most at Reader.get_next (quantize.py:30)"),
+    "a calibration in a notebook": (under(CELL, MAIN, COLLECT), MIXED, f"at most {AT_COLLECT}"),
+    "the program's model": (under(MAIN, QUARK, MODULE, FORWARD), MIXED, "at most 100 % of its time at Model.forward (quantize.py:44)"),
+    "generated code": (under(MAIN, COLLECT, GENERATED, COLLECT), MIXED, f"at most {AT_COLLECT}"),
+    "lines that were folded": (under(MAIN, COLLECT, OTHER), MIXED, "at most 100 % of its time at other lines"),
+    "other programs": (evidence(work(10, (0.5, 0.4)), cores=0.5), "other_programs", "its thread waited 40 % of its time for a processor, while the program used 0.5 of 4"),
+    "other programs for less": (evidence(work(10, (0.5, 0.2)), cores=0.5), MIXED, f"at most {AT_COLLECT}"),
+    "threads of its own": (evidence(work(10, (0.5, 0.4)), cores=3.5), "all_processors", f"it used 3.5 of 4 processors; {AT_COLLECT}"),
+    "page faults": (evidence(work(10, BLOCKED), quant__page_faults__major=3000), "page_faults", "300 page faults a second read from storage; its thread was blocked 90 % of its time"),
+    "fewer page faults": (evidence(work(10, BLOCKED), quant__page_faults__major=1000), MIXED, f"at most {AT_COLLECT}"),
+    "workers that write while they use all processors": (evidence(work(10, BLOCKED), cores=3.5, quant__disk__write=4e8, quant__page_faults__major=3000), "all_processors", f"it used 3.5 of 4 processors; {AT_COLLECT}"),
+    "the disk": (evidence(work(10, BLOCKED), quant__disk__read=3e8, quant__disk__write=1e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time"),
+    "less of the disk": (evidence(work(10, BLOCKED), quant__disk__read=1e8), MIXED, f"at most {AT_COLLECT}"),
+    "the disk, by a cache": (evidence(work(10, BLOCKED), quant__disk__write=4e8, quant__cache__disk__peak=3e8), "disk", "40 MB a second read and written; its thread was blocked 90 % of its time; its cache directory grew by 300 MB"),
+    "memory by sample": (evidence(work(6), ((MAIN,), 4, RUNS), per_sample=20e6, quant__calibration__sample_count=100), "memory_growth", "20.0 MB with each of 100 samples, 25 % of the limit of 8.00 GB; 60 % of the growth at collect (calibrate.py:698)"),
+    "less memory by sample": (evidence(work(10), per_sample=10e6, quant__calibration__sample_count=100), MIXED, f"at most {AT_COLLECT}"),
+    "memory that does not grow with samples": (evidence(work(10), quant__calibration__sample_count=100), MIXED, f"at most {AT_COLLECT}"),
+    "a GPU that waits": (evidence(work(10), gpu=0.05), "gpu_idle", f"the GPU computed 5 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
+    "a GPU that computes": (evidence(work(10), gpu=0.5), MIXED, f"at most {AT_COLLECT}"),
+    "a GPU and a thread that both wait": (evidence(work(10, BLOCKED), gpu=0.05, cores=0.5), MIXED, f"at most {AT_COLLECT}"),
+    "waiting": (evidence(work(10, BLOCKED), cores=0.1), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {AT_COLLECT}"),
+    "waiting for threads of its own": (evidence(work(10, BLOCKED), cores=0.9), MIXED, f"at most {AT_COLLECT}"),
+    "one processor": (evidence(work(10, (0.9, 0.0)), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 90 % of its time; {AT_COLLECT}"),
+    "two processors": (evidence(work(10, (0.9, 0.0)), cores=1.5), MIXED, f"at most {AT_COLLECT}"),
+    "the only processor": (evidence(work(10), cores=1.0, cpus=1), "all_processors", f"it used 1.0 of 1 processors; {AT_COLLECT}"),
+    "processors that are not known": (evidence(work(10), cores=1.0, cpus=None), MIXED, f"at most {AT_COLLECT}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_bound_is_found_with_its_evidence(case: str) -> None:
+    found, name, text = CASES[case]
+    assert bound_of(found) == Bound(name, text)
+
+
+def test_every_bound_has_a_test_case_and_a_text() -> None:
+    names = [verdict.name for verdict in VERDICTS]
+    assert {name for _, name, _ in CASES.values()} == {*names, MIXED}
+    (brief,) = (each.brief for each in semconv.ATTRIBUTES if each.name == semconv.STEP_BOUND_BY)
+    page = (Path(__file__).parents[3] / "docs" / "stacks.md").read_text()
+    for verdict in VERDICTS:
+        (row,) = re.findall(
+            rf"^\| `{verdict.name}` \| .* \| (known|probable) \|$", page, re.MULTILINE
+        )
+        assert row == verdict.certainty
+        assert not verdict.remedy or verdict.remedy in page
+        assert f"`{verdict.name}`" in brief
+    assert words_of("waiting") == "bound by waiting"
+    assert words_of("disk") == "probably bound by the disk"
+    assert words_of(MIXED) == "nothing stands out"
+    assert words_of("of a later version") == "bound by of a later version"
+
+
+def test_another_method_is_advised_only_if_the_current_one_keeps_activations() -> None:
+    assert remedy_of("memory_growth", "CalibrationMethod.Entropy") == (
+        "calibrate with MinMax instead of CalibrationMethod.Entropy, which keeps every activation"
+    )
+    assert remedy_of("memory_growth", "MinMax") == remedy_of("waiting") == remedy_of("new") == ""
+
+
+@pytest.mark.parametrize(("seconds", "duration"), [(0.9, 1.0), (4.0, 10.0)], ids=["short", "part"])
+def test_a_step_with_little_evidence_has_no_bound(seconds: float, duration: float) -> None:
+    assert bound_of(evidence(work(seconds), duration=duration)) is None

@@ -1,0 +1,62 @@
+"""The figures of a run as data."""
+
+from __future__ import annotations
+
+from otel_quant.program.measured_run import KeptRun, RunStep
+from otel_quant.schema.readings import (
+    CpuReading,
+    DiskReading,
+    GpuReading,
+    MemoryReading,
+    Peaks,
+    Reading,
+    RunInfo,
+    StepInfo,
+)
+from tests.fixtures.sent import SentRun
+
+
+def reading(second: int) -> Reading:
+    return Reading(
+        time_ns=0,
+        clock_ns=10**12 + second * 10**9,
+        resources={
+            "memory": MemoryReading(rss=1, tree_rss=100 + second),
+            "disk": DiskReading(read=10 * second, write=20 * second),
+            "cpu": CpuReading(user=second / 2, system=second / 4),
+            "gpu": tuple(GpuReading(index, f"GPU-{index}", None, second) for index in range(2)),
+        },
+    )
+
+
+def test_steps_have_bytes_and_seconds_and_are_sorted_by_opening() -> None:
+    kept = KeptRun()
+    run = SentRun(RunInfo("f00d", 1), reading(0), kept)
+    run.began()
+    inner = StepInfo(1, "Mine", "User-Defined", 0, "torch", "2.4")
+    peaks = Peaks({"memory": 500, "gpu.memory": 60, "cache.disk": 70}, {"memory": "kernel"})
+    run.opened(inner, reading(2))
+    run.closed(inner, reading(4), peaks, samples=8, items=64, error=KeyError("a\nb"))
+    outer = StepInfo(0, "Calibration", "Calibration")
+    run.opened(outer, reading(1))
+    run.closed(outer, Reading(0, 10**12 + 5 * 10**9))
+
+    figures = {
+        "duration": 2.0, "memory_start": 102, "memory_end": 104, "memory_delta": 2,
+        "memory_peak": 500, "memory_peak_source": "kernel", "gpu_memory_start": 4,
+        "gpu_memory_end": 8, "gpu_memory_delta": 4, "gpu_memory_peak": 60, "disk_read": 20,
+        "disk_write": 40, "cache_disk_peak": 70, "cpu_user": 1.0, "cpu_system": 0.5,
+    }  # fmt: skip
+    assert kept.steps() == (
+        RunStep(
+            index=0, name="Calibration", kind="Calibration", parent=None, library=None,
+            library_version=None, start=1.0, samples=None, items=None, error=None,
+            error_message=None, duration=4.0, memory_start=101, gpu_memory_start=2,  # the others were not measured
+        ),
+        RunStep(
+            index=1, name="Mine", kind="User-Defined", parent=0, library="torch",
+            library_version="2.4", start=2.0, samples=8, items=64,
+            error="KeyError", error_message="'a\\nb'", **figures,
+        ),
+    )  # fmt: skip
+    assert kept.total is None

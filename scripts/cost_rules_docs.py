@@ -1,4 +1,4 @@
-"""Makes docs/cost-rules.md from the operators' records in `otel_quant/cost/operators/`."""
+"""Makes docs/cost-rules.md from the operators' rules in `otel_quant/cost/operators/`."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class UnknownError(Exception):
         self.cause = cause
 
 
-class MisfitError(UnknownError):
+class MismatchError(UnknownError):
     """Operands do not fit together: no runtime runs the node, whatever the model declares."""
 
 

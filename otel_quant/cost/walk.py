@@ -24,7 +24,7 @@ from otel_quant.cost.operation import (
     MAX_DATA,
     RULE_ERRORS,
     Body,
-    MisfitError,
+    MismatchError,
     Operation,
     Shape,
     UnknownError,
@@ -370,7 +370,7 @@ class Walk:
         try:
             outputs = operator.results(op, len(wanted))
         except RULE_ERRORS as error:
-            if isinstance(error, MisfitError):
+            if isinstance(error, MismatchError):
                 self._misfit = op
             outputs = [Value(operator.dtype(op, i)) for i in wanted]
             return outputs, reason_of(error, op, "shape rule")

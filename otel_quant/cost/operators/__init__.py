@@ -1,6 +1,6 @@
 """All operators by name: ``Conv``, or ``com.microsoft:Attention`` outside ONNX's own domain.
 
-A new operator is one record in the table of its family, and a case in the family's test.
+A new operator is one rule in the table of its family, and a case in the family's test.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _known: Final[dict[str, Rule]] = {
     **layout.TABLE,
     **control.TABLE,
 }
-"""Records of the domains that have been loaded; ONNX's own from the start."""
+"""Rules of the domains that have been loaded; ONNX's own from the start."""
 
 
 def _microsoft() -> Mapping[str, Rule]:
@@ -66,14 +66,14 @@ _NO_OPERATOR: Final = Rule("no rule is known for this operator", None)
 
 
 def operator_of(kind: str) -> Rule:
-    """Returns the record of an operator; an empty one if it is not known."""
+    """Returns the rule of an operator; an empty one if it is not known."""
     if kind not in _known and ":" in kind:
         _load(kind.rpartition(":")[0])
     return _known.get(kind, _NO_OPERATOR)
 
 
 def all_operators() -> Mapping[str, Rule]:
-    """Returns the records of all operators, by name."""
+    """Returns the rules of all operators, by name."""
     for domain in tuple(_DOMAINS):
         _load(domain)
     return _known

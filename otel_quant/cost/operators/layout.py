@@ -10,7 +10,7 @@ from typing import Final
 from otel_quant.cost.operation import (
     MAX_DATA,
     Data,
-    MisfitError,
+    MismatchError,
     Operation,
     Shape,
     UnknownError,
@@ -68,10 +68,10 @@ def _reshaped(op: Operation) -> Sequence[Shape]:
     misfit = f"{list(source)} cannot be reshaped to {result}"
     if len(open_axes) == 1 and rest is not None and fixed > 0:
         if rest % fixed:
-            raise MisfitError(f"{misfit}: no length fits the open axis")
+            raise MismatchError(f"{misfit}: no length fits the open axis")
         result[open_axes[0]] = rest // fixed
     elif None not in result and volume(source) not in (None, volume(tuple(result))):
-        raise MisfitError(f"{misfit}: other element counts")
+        raise MismatchError(f"{misfit}: other element counts")
     return [tuple(result)]
 
 

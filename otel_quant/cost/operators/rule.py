@@ -20,7 +20,7 @@ from otel_quant.cost.operation import (
     MAX_DATA,
     RULE_ERRORS,
     Data,
-    MisfitError,
+    MismatchError,
     Operation,
     Shape,
     UnknownError,
@@ -180,7 +180,7 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
         dims.discard(None)
         if len(dims) > 1:
             lengths = " and ".join(map(str, dims))
-            raise MisfitError(f"lengths {lengths} of axis {axis} cannot be broadcast")
+            raise MismatchError(f"lengths {lengths} of axis {axis} cannot be broadcast")
         result.append((dims or unknown or {1}).pop())
     return tuple(result)
 
@@ -199,7 +199,7 @@ def agree(what: str, *lengths: int | None) -> None:
     """Checks that lengths that have to be equal are."""
     different = dict.fromkeys(length for length in lengths if length is not None)
     if len(different) > 1:
-        raise MisfitError(f"{what} differ: {', '.join(map(str, different))}")
+        raise MismatchError(f"{what} differ: {', '.join(map(str, different))}")
 
 
 def with_dim(shape: Shape, axis: int, dim: int | None) -> Shape:

@@ -422,19 +422,23 @@ class Walk:
         is_known = shape is not None and None not in shape
         if is_known or value.kind != "tensor" or dims is None or op is self._misfit:
             return
-        if shape is None:
-            if self._trust_declared and value.dtype in (dtypes.UNKNOWN, declared.dtype):
-                value.dtype = declared.dtype
-                value.shape = self._symbols.shape(dims)
-        elif len(shape) == len(dims):
-            value.shape = tuple(
-                self._given.length(dim) if length is None and isinstance(dim, str) else length
-                for length, dim in zip(shape, dims, strict=True)
-            )
+        if shape is not None:
+            value.shape = self._completed(shape, dims)
+        elif self._trust_declared and value.dtype in (dtypes.UNKNOWN, declared.dtype):
+            value.dtype = declared.dtype
+            value.shape = self._symbols.shape(dims)
         if value.size is not None:
             value.unknown = None
         elif value.unknown is not None and value.unknown.startswith(op.title):
             value.unknown += _option_of(value, dims)
+
+    def _completed(self, shape: Shape, dims: tuple[Dim, ...]) -> Shape:
+        """A shape with the lengths whose names the caller gave."""
+        if len(shape) != len(dims):
+            return shape
+        names = (dim if isinstance(dim, str) else None for dim in dims)
+        pairs = zip(shape, names, strict=True)
+        return tuple(self._given.length(dim) if length is None else length for length, dim in pairs)
 
 
 _SHAPES_OF_SHAPES: Final[frozenset[Shape | None]] = frozenset({(), *((n,) for n in range(65))})

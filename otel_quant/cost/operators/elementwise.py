@@ -185,8 +185,8 @@ def _extreme(fold: Fold) -> Rule:
     return Rule(words, broadcast_all, T0, rest=_nary(), tool=per_output0(CMP), fold=fold)
 
 
-def _random(shapes: ShapesOf, types: Types, tool: Formula | None = None) -> Rule:
-    why = "depends on the generator of random numbers" + (" (onnx_tool: 0)" if tool else "")
+def _random(shapes: ShapesOf, types: Types, tool: Formula | None = None, words: str = "") -> Rule:
+    why = f"depends on the generator of random numbers{words}"
     return not_costed(why, shapes, types, tool)._replace(random=True)
 
 
@@ -399,7 +399,8 @@ TABLE: Final[dict[str, Rule]] = {
         _random(lambda op: [op.attr_ints("shape")], named("dtype", FLOAT)),
     ),
     **dict.fromkeys(
-        ("RandomNormalLike", "RandomUniformLike"), _random(same_shape, _NAMED_OR_SAME, zero)
+        ("RandomNormalLike", "RandomUniformLike"),
+        _random(same_shape, _NAMED_OR_SAME, zero, " (onnx_tool: 0)"),
     ),
     "ReduceMean": _reduction("|x| + 4|y| (onnx_tool: |x|)", ADD, DIV),
     "ReduceSum": _reduction("|x|", ADD, fold=_fold_reduced(sum)),

@@ -243,9 +243,10 @@ class _ModelReader:
         """Reads those fields of a message that its table has."""
         found: _Message = defaultdict(list)
         for inner in self._reader.fields(self._stop(field)):
-            if inner[0] not in fields:
+            known = fields.get(inner[0])
+            if known is None:
                 continue
-            name, read, several = fields[inner[0]]
+            name, read, several = known
             if several:
                 found[name].append(read(inner))
             else:
@@ -302,8 +303,10 @@ class _ModelReader:
         return float32(field[2])
 
     def _integer(self, field: Field) -> int:
-        self._want(field, VARINT)
-        return signed(field[2])
+        _, kind, value = field
+        if kind != VARINT:
+            self._want(field, VARINT)
+        return signed(value)
 
     def _text(self, field: Field) -> bytes | Elided:
         self._want(field, LENGTH)
@@ -489,7 +492,10 @@ class _ModelReader:
 
     def _name(self, field: Field) -> str:
         """Reads a string; equal ones are one object, since names recur as inputs."""
-        raw = self._bytes(field)
+        _, kind, length = field
+        if kind != LENGTH or length > _MAX_NAME:
+            self._check_name(field)
+        raw = self._reader.take(length)
         text = self._names.get(raw)
         if text is None:
             text = self._names[raw] = self._decoded(raw)
@@ -497,15 +503,13 @@ class _ModelReader:
 
     def _node_name(self, field: Field) -> str:
         """Reads a string that does not recur."""
-        return self._decoded(self._bytes(field))
+        self._check_name(field)
+        return self._decoded(self._reader.take(field[2]))
 
-    def _bytes(self, field: Field) -> bytes:
-        _, kind, length = field
-        if kind != LENGTH:
-            self._want(field, LENGTH)
-        if length > _MAX_NAME:
-            raise self._too_many(f"a name of {length:,} bytes", _MAX_NAME)
-        return self._reader.take(length)
+    def _check_name(self, field: Field) -> None:
+        self._want(field, LENGTH)
+        if field[2] > _MAX_NAME:
+            raise self._too_many(f"a name of {field[2]:,} bytes", _MAX_NAME)
 
     def _decoded(self, raw: bytes) -> str:
         self._keep(_RECORD + 2 * len(raw))

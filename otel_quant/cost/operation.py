@@ -183,7 +183,10 @@ class Operation:
         self.kind = kind
         self.node = node
         self.inputs = inputs
-        self.given = list(filter(None, inputs))  # a Value is never false
+        given = tuple(filter(None, inputs)) if None in inputs else inputs
+        self.given = cast(
+            "Sequence[Value]", given
+        )  # shared: another list would cost as much as the rest
         self.outputs = outputs
         self.attributes = attributes
         self.opset = opset

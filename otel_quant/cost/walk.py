@@ -228,12 +228,12 @@ class Walk:
         self.budget.enter()
         self.budget.spend(sum(map(len, graph[1:])))  # all but its nodes
         scope = outer.new_child()
-        for tensor in graph.initializers:
-            scope[tensor.name] = self.constants.tensor(tensor)
-        scope.update(inputs)
+        own = scope.maps[0]
+        own.update((tensor.name, self.constants.tensor(tensor)) for tensor in graph.initializers)
+        own.update(inputs)
         for info in graph.inputs:
-            if info.name not in scope.maps[0]:
-                scope[info.name] = self._declared(info.type, info.name)
+            if info.name not in own:
+                own[info.name] = self._declared(info.type, info.name)
         hints = {info.name: info.type for info in (*graph.outputs, *graph.value_info)}
         ops = self._nodes(graph.nodes, scope, prefix, {}, hints)
         outputs = [
@@ -364,17 +364,19 @@ class Walk:
 
     def _inferred(self, op: Operation, operator: Rule) -> tuple[list[Value], str | None]:
         """Returns what a shape rule gives, and why it gives nothing."""
-        wanted = range(len(op.node.outputs))
+        wanted = len(op.node.outputs)
         if not operator.has_results:
-            return [Value() for _ in wanted], _cause(op) or f"{op.title}: {operator.words}"
+            return [Value() for _ in range(wanted)], _cause(op) or f"{op.title}: {operator.words}"
         try:
-            outputs = operator.results(op, len(wanted))
+            outputs = operator.results(op, wanted)
         except RULE_ERRORS as error:
             if isinstance(error, MismatchError):
                 self._misfit = op
-            outputs = [Value(operator.dtype(op, i)) for i in wanted]
+            outputs = [Value(operator.dtype(op, i)) for i in range(wanted)]
             return outputs, reason_of(error, op, "shape rule")
-        return [*outputs, *(Value() for _ in wanted[len(outputs) :])], None
+        while len(outputs) < wanted:
+            outputs.append(Value())
+        return outputs, None
 
     def _fold(self, fold: Fold, op: Operation, outputs: list[Value]) -> None:
         """Computes the elements of small results."""

@@ -81,7 +81,9 @@ def _fold_each(function: Callable[..., Scalar], operands: int | None = None) -> 
     return fold
 
 
-def _each_row(function: Callable[..., Scalar], values: list[Value], outputs: list[Value]) -> Data:
+def _each_row(
+    function: Callable[..., Scalar], values: Sequence[Value], outputs: list[Value]
+) -> Data:
     """The function of the elements that operands, broadcast, have at the same place."""
     columns = [stretched(value, fixed(outputs[0])) for value in values]
     return tuple(starmap(function, zip(*columns, strict=True)))

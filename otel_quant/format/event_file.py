@@ -105,25 +105,14 @@ _ENCODE: Final = json.JSONEncoder(default=str, allow_nan=False, separators=(",",
 """Made once: ``json.dumps`` with these arguments makes an encoder for each event."""
 
 
-class EventFile:
+class EventFile(HeldFile):
     """Writes events. Any number of threads may use it: a line is one append."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = HeldFile(path)
 
     def write(self, kind: str, time_ns: int, clock_ns: int, fields: Mapping[str, Any]) -> None:
         """Appends an event."""
         event: dict[str, Any] = {"schema": SCHEMA, "time": time_ns, "clock": clock_ns, "kind": kind}
         event.update((name, value) for name, value in fields.items() if value is not None)
-        self._file.append(as_json(event).encode() + b"\n")
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-    def forget(self) -> None:
-        """In a forked child: closes its copy."""
-        self._file.forget()
+        self.append(as_json(event).encode() + b"\n")
 
 
 def as_json(value: Mapping[str, Any]) -> str:
@@ -196,18 +185,13 @@ def mapping_in(path: Path) -> dict[str, Any] | None:
     return found if type(found) is dict else None
 
 
-class StateFile:
+class StateFile(PageFile):
     """Writes the newest figures of a run over in place. The file is made with the first write."""
 
     def __init__(self, path: Path) -> None:
-        self._file = PageFile(path)
+        super().__init__(path)
         self._head = ""
         self._head_of: tuple[object, ...] = ()
-
-    @property
-    def path(self) -> Path:
-        """Where the file is."""
-        return self._file.path
 
     def write(
         self,
@@ -217,13 +201,16 @@ class StateFile:
     ) -> None:
         """Writes a reading, and of each open step its index, how far it is, and its line."""
         if self._head_of != (newest, more):  # else there are only more samples or layers
+            peaks = newest.peaks.figures if newest.peaks is not None else {}
+            # Peaks that no log record has and no launcher measures:
+            shown = {name: peaks.get(figure) for figure, name in series.STATE_PEAKS.items()}
             head = {
                 "schema": SCHEMA,
                 "time": newest.time_ns,
                 "clock": newest.clock_ns,
                 "run": newest.run.id,
                 **present(more),
-                "attributes": _with_peaks(newest),
+                "attributes": {**newest.attributes, **present(shown)},
             }
             self._head, self._head_of = as_json(head), (newest, more)
         known = list(steps)
@@ -233,24 +220,9 @@ class StateFile:
         for kept in itertools.chain((texts,), (short[at:] for at in range(len(short) + 1))):
             text = f'{self._head[:-1]},"steps":[{",".join(kept)}]}}'
             if len(text) < PAGE:
-                self._file.write(text)
+                self.put(text)
                 return
         # else the attributes of a program fill a page by themselves
-
-    def remove(self) -> None:
-        """Removes the file, if it was made."""
-        self._file.remove()
-
-    def forget(self) -> None:
-        """In a forked child: closes its copy."""
-        self._file.forget()
-
-
-def _with_peaks(newest: Event) -> dict[str, Any]:
-    """Returns the attributes of a reading, with peaks that no log record has and no launcher measures."""
-    peaks = newest.peaks.figures if newest.peaks is not None else {}
-    shown = {name: peaks.get(figure) for figure, name in series.STATE_PEAKS.items()}
-    return {**newest.attributes, **present(shown)}
 
 
 def _step_text(index: int, counts: Counts, line: Place | None) -> str:
@@ -258,9 +230,6 @@ def _step_text(index: int, counts: Counts, line: Place | None) -> str:
     for unit, (done, total) in counts.items():
         step |= {f"{unit}s": done, UNITS[unit].expected: total}
     return as_json(step if line is None else {**step, "line": line})
-
-
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
 def create_manifest(
@@ -279,13 +248,10 @@ def create_manifest(
         "origin": dict(origin or {}),
     }
     try:
-        descriptor = os.open(folder / MANIFEST, _NEW, 0o666)
+        with (folder / MANIFEST).open("xb", buffering=0) as file:
+            file.write(as_json(manifest).encode() + b"\n")
     except FileExistsError:
         return False
-    try:
-        os.write(descriptor, as_json(manifest).encode() + b"\n")
-    finally:
-        os.close(descriptor)
     return True
 
 
@@ -329,7 +295,7 @@ def choose_folder(asked: Path, *, is_ours: bool, rank: int | None, names_paths: 
         numbered = folder.with_name(f"{folder.name}-{number}") if number else folder
         if not _is_another(numbered, rank):
             break
-    if number:
+    if numbered != folder:
         from otel_quant.base.log import LOG  # readers of recordings do not need it
 
         LOG.warning(

@@ -80,9 +80,7 @@ class SpansSink(Sink):
     def __init__(
         self,
         provider_found: Callable[[], None] = lambda: None,
-        run_span_started: Callable[
-            [Context, Attributes, int], None
-        ] = lambda context, attributes, start_ns: None,
+        run_span_started: Callable[[Context, Attributes, int], None] = lambda *_: None,
         provider: TracerProvider | None = None,
         *,
         has_profiles: bool = False,
@@ -151,9 +149,7 @@ class SpansSink(Sink):
         span, known = ended.span, ended.known
         if span.is_recording():
             new = dict(filterfalse(known.items().__contains__, event.attributes.items()))
-            span.set_attributes(
-                {**custom_of(event.latest_custom), **new} if event.latest_custom else new
-            )
+            span.set_attributes({**custom_of(event.latest_custom), **new})
             if event.error is not None:
                 _set_error(span, event)
         span.end(end_time=event.ended_ns)
@@ -178,11 +174,11 @@ class SpansSink(Sink):
 
     def run_reported(self, event: Event) -> None:
         """Ends the root span; the next step begins another."""
-        self._end_root(event, event.attributes)
+        self._end_root(event)
 
     def run_ended(self, event: Event) -> None:
         """Ends the root span."""
-        self._end_root(event, event.attributes if event.of_span is None else event.of_span)
+        self._end_root(event)
         self._run = None
         self._spans.clear()
 
@@ -190,14 +186,13 @@ class SpansSink(Sink):
         """Ends the spans that were open, the innermost first."""
         status = Status(StatusCode.ERROR, event.error_message)
         for step in reversed(event.steps):
-            known = self._spans.pop(step.info.index, None)
-            if known is not None:
+            if known := self._spans.pop(step.info.index, None):
                 span = known.span
                 found = {**step.counts.attributes(), semconv.ERROR_TYPE: event.error}
                 span.set_attributes(present(found))
                 span.set_status(status)
                 span.end(end_time=max(event.time_ns, getattr(span, "start_time", 0)))
-        self._end_root(event, event.attributes if event.of_span is None else event.of_span)
+        self._end_root(event)
         self._run = None
 
     def forget(self) -> None:
@@ -224,13 +219,14 @@ class SpansSink(Sink):
         if span is None:
             return None
         made, parent = span.get_span_context(), getattr(span, "parent", None)
+        resource = getattr(span, "resource", None) if item is None else None
         if not made.trace_flags.sampled:
             return None
         return SpanIds(
             trace.format_trace_id(made.trace_id),
             trace.format_span_id(made.span_id),
             trace.format_span_id(parent.span_id) if parent is not None else None,
-            _resource_of(span) if item is None else None,
+            dict(resource.attributes) if resource is not None else None,
         )
 
     def carrier(self) -> dict[str, str]:
@@ -243,13 +239,13 @@ class SpansSink(Sink):
             propagate.inject(headers, context)
         return headers
 
-    def _end_root(self, event: Event, totals: Attributes) -> None:
+    def _end_root(self, event: Event) -> None:
         """Sets the totals on the root span and ends it."""
         with self._root_lock:
             root, self._root = self._root, None
         if root is None or self._run is None:
             return
-        span = root.span
+        span, totals = root.span, event.attributes if event.of_span is None else event.of_span
         span.set_attributes({**custom_of(event.latest_custom), **totals})
         if event.error is not None:
             span.set_attribute(semconv.ERROR_TYPE, event.error)
@@ -340,11 +336,6 @@ def _context_from(carrier: Mapping[str, str], parent: Context) -> Context:
             carrier["traceparent"],
         )
     return extracted
-
-
-def _resource_of(span: Span) -> Attributes | None:
-    resource = getattr(span, "resource", None)
-    return dict(resource.attributes) if resource is not None else None
 
 
 def _set_error(span: Span, event: Event) -> None:

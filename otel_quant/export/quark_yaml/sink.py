@@ -259,7 +259,7 @@ class QuarkYamlSink(Sink):
         if self._kept is not None:
             self._kept.append(text)
         if self._file is not None:
-            self._file.append(text)
+            self._file.write(text)
 
     def _remove_last_reading(self) -> None:
         if self._last_reading is not None:

@@ -26,7 +26,11 @@ class Identifiers:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self.program = recording.span or _made_program(recording)
-        self._starters = {_key(run): self._starter(run) for run in recording.runs}
+        self._starters = {
+            _key(run): starter
+            for run in recording.runs
+            if run.span_id is None and (starter := self._starter(run)) is not None
+        }
         self._steps = {
             (_key(run), step.index): step for run in recording.runs for step in run.steps
         }
@@ -37,11 +41,9 @@ class Identifiers:
 
     def above_run(self, run: RecordedRun) -> SpanContext | None:
         """Returns the ids of the span above a run's; None at the top of a trace."""
-        if run.span_id is None:
-            starter = self._starters[_key(run)]
-            if starter is not None:
-                above, step = starter
-                return self.of_run(above) if step is None else self.of_step(above, step)
+        if (starter := self._starters.get(_key(run))) is not None:
+            above, step = starter
+            return self.of_run(above) if step is None else self.of_step(above, step)
         span_id = run.parent_span_id
         if self.program is not None and _is_without_trace(run):
             _, span_id = self.program
@@ -75,10 +77,8 @@ class Identifiers:
         return SpanContext(int(self._trace(run), 16), int(span_id, 16), False, SAMPLED)
 
     def _trace(self, run: RecordedRun) -> str:
-        if run.span_id is None:
-            starter = self._starters[_key(run)]
-            if starter is not None:
-                return self._trace(starter[0])
+        if (starter := self._starters.get(_key(run))) is not None:
+            return self._trace(starter[0])
         if self.program is not None and _is_without_trace(run):
             return self.program[0]
         return run.trace_id or _made(run, "trace", 16)

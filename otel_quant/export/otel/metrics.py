@@ -91,9 +91,7 @@ class _Progress:
 
     def share(self) -> float | None:
         """Returns the share that is done; None if the total is 0 or was exceeded."""
-        if not 0 < self.total >= self.done:
-            return None
-        return self.done / self.total
+        return self.done / self.total if 0 < self.total >= self.done else None
 
 
 class MetricsSink(Sink):
@@ -126,21 +124,13 @@ class MetricsSink(Sink):
             for figure in resource.device_figures
             for series in figure.steps
         )
-        self._rows: dict[tuple[_Kind, str | None], _Rows] = {}
-        self._series: dict[tuple[object, ...], _PendingSeries] = {}
         self._readings = _OnePerCollection(read_now)
         self._context_of = context_of
         get = metrics.get_meter if provider is None else provider.get_meter
         self._meter = get(semconv.SCOPE, VERSION, schema_url=semconv.SCHEMA_URL)
-        # Reentrant: a garbage-collected generator may end its step while this thread has the lock.
-        self._lock = threading.RLock()
-        self._run: RunInfo | None = None
-        self._baseline: Reading | None = None
-        self._active: Counter[_Kind] = Counter()
-        self._progress: dict[str, dict[_Kind, _Progress]] = {unit: {} for unit in UNITS}
-        self._forecasts: dict[_Kind, Forecast] = {}
         self._custom = CustomGauges(self._meter)
         self._runs = _RunTimes(peak_now)
+        self.forget()
         observers = self._observers()
         self._write: dict[str, Callable[..., None]] = {}
         for metric in catalog.METRICS:
@@ -181,10 +171,7 @@ class MetricsSink(Sink):
         trace_id = trace.format_trace_id(span.trace_id) if span.is_valid else None
         self._runs.began(event, trace_id)
         with self._lock:
-            self._active.clear()
-            for of_unit in self._progress.values():
-                of_unit.clear()
-            self._forecasts = {}
+            self._forget_steps()
         self.checkpoint(event)
 
     def step_started(self, event: Event) -> None:
@@ -278,16 +265,22 @@ class MetricsSink(Sink):
 
     def forget(self) -> None:
         """Drops the run. In a forked child, a thread that does not exist may hold the lock."""
+        # Reentrant: a garbage-collected generator may end its step while this thread has the lock.
         self._lock = threading.RLock()
-        self._run = self._baseline = None
-        self._active = Counter()
-        self._progress = {unit: {} for unit in UNITS}
-        self._forecasts = {}
-        self._rows, self._series = {}, {}
+        self._run: RunInfo | None = None
+        self._baseline: Reading | None = None
+        self._rows: dict[tuple[_Kind, str | None], _Rows] = {}
+        self._series: dict[tuple[object, ...], _PendingSeries] = {}
+        self._forget_steps()
         self._custom.forget()
         self._runs.forget()
 
     # --- within -----------------------------------------------------------------------------
+
+    def _forget_steps(self) -> None:
+        self._active: Counter[_Kind] = Counter()
+        self._progress: dict[str, dict[_Kind, _Progress]] = {unit: {} for unit in UNITS}
+        self._forecasts: dict[_Kind, Forecast] = {}
 
     def _create(self, metric: Metric, observe: _Observe | None) -> Instrument:
         more: dict[str, Any] = {}
@@ -480,9 +473,7 @@ class _RunTimes:
     def observe_peaks(self, options: CallbackOptions) -> Iterable[Observation]:
         """Yields the highest memory of each run so far."""
         for run in self._kept():
-            peak = run.peak
-            if run.ended is None:
-                peak = self._peak_now()
+            peak = self._peak_now() if run.ended is None else run.peak
             if peak is not None:
                 yield Observation(peak, run.name)
 
@@ -517,7 +508,7 @@ class CustomGauges:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._gauges: dict[str, Any] = {}  # in lower case: OpenTelemetry ignores the case of names
-        self._lock = threading.RLock()
+        self.forget()
 
     def set(self, values: Mapping[str, object], labels: Mapping[str, str]) -> None:
         """Sets the gauges. A metric that fails does not prevent those after it."""

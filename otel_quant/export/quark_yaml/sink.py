@@ -112,10 +112,13 @@ _RUN: Final = "run:\n"
 _RECORDS: Final = "memory_usage:\n"
 _RUN_END: Final = "\nrun_end:\n"
 _SUMMARY: Final = "\n# Summary Metrics\n"
-_DEFINITIONS: Final = "\n# Metric Definitions:\n"
-_RECORD_DEFINITIONS: Final = "#\n# Checkpoint Metrics (per record):\n"
+_DEFINITIONS: Final = "\n# Metric Definitions:\n#\n# Checkpoint Metrics (per record):\n"
 _SUMMARY_DEFINITIONS: Final = "#\n# Summary Metrics (overall):\n"
 _COST: Final = "\nonnx_model_cost:\n"
+
+_PEAKS: Final = (
+    ("peak_memory_mb", semconv.MEMORY_PEAK), ("peak_gpu_memory_mb", semconv.GPU_MEMORY_PEAK),
+)  # fmt: skip
 
 _MIB: Final = 1 << 20
 _SHARE_DIGITS: Final = 4
@@ -178,10 +181,8 @@ class QuarkYamlSink(Sink):
 
     def run_started(self, event: Event) -> None:
         """Creates the file with the header and the first record."""
-        text = _HEADER
-        if not self._strict:
-            of_run = _section(PROFILE_RUN, event.attributes)
-            text += _RUN + _mapping(of_run, "  ", "  ") + "\n"
+        of_run = _mapping(_section(PROFILE_RUN, event.attributes), "  ", "  ")
+        text = _HEADER if self._strict else f"{_HEADER}{_RUN}{of_run}\n"
         text += _RECORDS + self._record(event)
         if self._kept is not None:
             self._kept.append(text)
@@ -269,17 +270,17 @@ class QuarkYamlSink(Sink):
     def _last_pieces(self, event: Event) -> Iterator[str]:
         yield self._record(event)
         yield _SUMMARY + _mapping(self._metrics.summary(event), "", "")
-        yield (
-            _DEFINITIONS
-            + _RECORD_DEFINITIONS
-            + self._definitions("checkpoint_metrics")
-            + _SUMMARY_DEFINITIONS
-            + self._definitions("summary_metrics")
+        of_records = _DEFINITIONS + self._definitions("checkpoint_metrics")
+        yield of_records + _SUMMARY_DEFINITIONS + self._definitions("summary_metrics")
+        if self._strict:
+            return
+        yield _RUN_END + _mapping(self._section_at_end(event), "  ", "  ")
+        costs = (
+            {"role": each.role, "path": each.path, **each.figures, "error": each.error}
+            for each in self._costs
         )
-        if not self._strict:
-            yield _RUN_END + _mapping(self._section_at_end(event), "  ", "  ")
-        if self._costs and not self._strict:
-            yield _COST + "".join(_mapping(_cost_values(cost), "- ", "  ") for cost in self._costs)
+        if text := "".join(_mapping(present(cost), "- ", "  ") for cost in costs):
+            yield _COST + text
 
     def _section_at_end(self, event: Event) -> dict[str, object]:
         assert event.peaks is not None
@@ -363,21 +364,9 @@ def _highest_gpu_share(peaks: Peaks, first: Reading) -> float | None:
 
 def _peaks(attributes: Attributes) -> str:
     """Writes a step's peaks as comments: Quark's file has no key for them."""
-    text = ""
-    for key_of, name in (
-        ("peak_memory_mb", semconv.MEMORY_PEAK),
-        ("peak_gpu_memory_mb", semconv.GPU_MEMORY_PEAK),
-    ):
-        value = attributes.get(name)
-        if isinstance(value, int | float):
-            text += f"  # {key_of}: {value / _MIB:.2f}\n"
-    return text
-
-
-def _cost_values(cost: CostedModel) -> dict[str, object]:
-    return dict(
-        present({"role": cost.role, "path": cost.path, **cost.figures, "error": cost.error})
-    )
+    found = ((name, attributes.get(attribute)) for name, attribute in _PEAKS)
+    known = ((name, value) for name, value in found if isinstance(value, int | float))
+    return "".join(f"  # {name}: {value / _MIB:.2f}\n" for name, value in known)
 
 
 def _mapping(values: Mapping[str, object], first: str, indent: str) -> str:

@@ -139,8 +139,9 @@ class RecordedMeters:
         point: Any
         if metric.instrument == "histogram":
             counts, bounds = [0] * (len(metric.buckets) + 1), metric.buckets
-            of_none = 0, 0, counts, bounds, math.inf, -math.inf, []
-            before = before or HistogramDataPoint(labels, self._start_ns, self.now_ns, *of_none)
+            before = before or HistogramDataPoint(
+                labels, self._start_ns, self.now_ns, 0, 0, counts, bounds, math.inf, -math.inf
+            )
             counts = list(before.bucket_counts)
             counts[bisect_left(bounds, value)] += 1
             point = replace(

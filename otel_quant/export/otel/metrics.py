@@ -139,6 +139,23 @@ class MetricsSink(Sink):
                 if metric.instrument in _WRITES:
                     self._write[metric.name] = getattr(instrument, _WRITES[metric.instrument])
 
+    def forget(self) -> None:
+        """Drops the run. In a forked child, a thread that does not exist may hold the lock."""
+        # Reentrant: a garbage-collected generator may end its step while this thread has the lock.
+        self._lock = threading.RLock()
+        self._run: RunInfo | None = None
+        self._baseline: Reading | None = None
+        self._rows: dict[tuple[_Kind, str | None], _Rows] = {}
+        self._series: dict[tuple[object, ...], _PendingSeries] = {}
+        self._forget_steps()
+        self._custom.forget()
+        self._runs.forget()
+
+    def _forget_steps(self) -> None:
+        self._active: Counter[_Kind] = Counter()
+        self._progress: dict[str, dict[_Kind, _Progress]] = {unit: {} for unit in UNITS}
+        self._forecasts: dict[_Kind, Forecast] = {}
+
     def _observers(self) -> dict[str, _Observe]:
         """Returns what observes each metric that is not written, by its name."""
         partial = functools.partial
@@ -263,24 +280,7 @@ class MetricsSink(Sink):
         self._custom.set(event.latest_custom, {})
         self.flush()
 
-    def forget(self) -> None:
-        """Drops the run. In a forked child, a thread that does not exist may hold the lock."""
-        # Reentrant: a garbage-collected generator may end its step while this thread has the lock.
-        self._lock = threading.RLock()
-        self._run: RunInfo | None = None
-        self._baseline: Reading | None = None
-        self._rows: dict[tuple[_Kind, str | None], _Rows] = {}
-        self._series: dict[tuple[object, ...], _PendingSeries] = {}
-        self._forget_steps()
-        self._custom.forget()
-        self._runs.forget()
-
     # --- within -----------------------------------------------------------------------------
-
-    def _forget_steps(self) -> None:
-        self._active: Counter[_Kind] = Counter()
-        self._progress: dict[str, dict[_Kind, _Progress]] = {unit: {} for unit in UNITS}
-        self._forecasts: dict[_Kind, Forecast] = {}
 
     def _create(self, metric: Metric, observe: _Observe | None) -> Instrument:
         more: dict[str, Any] = {}

@@ -41,7 +41,7 @@ from otel_quant.launcher.start import TRACEPARENT
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import Ending, RecordedStep, Recording, steps_in
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.summary import Limit
+from otel_quant.recordings.summary import MemoryLimit
 from otel_quant.schema import semconv, series
 from otel_quant.schema.units import duration_text
 from otel_quant.views.answer import forecast_of
@@ -227,7 +227,7 @@ def _limit(
     use = seen.uses.get(victim.pid or seen.pid)
     is_short = shortage is not None or victim.signal == "SIGABRT"  # of addresses, it may be
     known = [
-        Limit(value, source)
+        MemoryLimit(value, source)
         for value, source in (
             (seen.limits.memory, seen.limits.memory_source),
             (use.address_space if use is not None and is_short else None, "RLIMIT_AS"),

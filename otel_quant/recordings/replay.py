@@ -332,7 +332,7 @@ class Replay:
 
     # --- within -----------------------------------------------------------------------------
 
-    def _with_peak(self, attributes: Attributes, peak: summary.Known | None) -> Attributes:
+    def _with_peak(self, attributes: Attributes, peak: summary.KnownValue | None) -> Attributes:
         """Returns attributes with the peak that all commands show, and its share of the limit."""
         if peak is None:
             return attributes
@@ -413,7 +413,7 @@ def _context(above: SpanContext | None) -> Context:
     return Context() if above is None else set_span_in_context(NonRecordingSpan(above), Context())
 
 
-def _info_of(run: RecordedRun, limit: summary.Limit | None) -> RunInfo:
+def _info_of(run: RecordedRun, limit: summary.MemoryLimit | None) -> RunInfo:
     first: Mapping[str, Any] = run.steps[0].attributes if run.steps else {}
     model = first.get(semconv.INPUT_PATH)
     return RunInfo(

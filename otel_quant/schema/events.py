@@ -131,7 +131,7 @@ def cost_of(cost: CostedModel) -> dict[str, AttributeValue]:
     return {f"quant.model.{cost.role}.{name}": value for name, value in cost.figures.items()}
 
 
-def present(attributes: Mapping[str, Any]) -> dict[str, AttributeValue]:
+def present(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Returns attributes without those that are None."""
     return {key: value for key, value in attributes.items() if value is not None}
 

@@ -161,7 +161,7 @@ def _path(names: Sequence[str]) -> str:
 
 
 def _peak_sentence(
-    recording: Recording, subject: Subject, peak: summary.Known | None
+    recording: Recording, subject: Subject, peak: summary.KnownValue | None
 ) -> Iterator[str]:
     if peak is None:
         return
@@ -209,7 +209,7 @@ def _growing(recording: Recording, subject: Subject) -> Iterator[str]:
     yield f"{text}: a leak, or data that is kept.{_to_try(MEMORY_GROWTH, each)}"
 
 
-def whose(recording: Recording, peak: summary.Known) -> str:
+def whose(recording: Recording, peak: summary.KnownValue) -> str:
     """Returns which of several processes a peak is of; empty if it is of all of them."""
     if peak.run is None or peak.source in ("launcher", "ending"):
         return ""

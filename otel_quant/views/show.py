@@ -164,7 +164,9 @@ _TEXTS: Final[Mapping[str, Mapping[str, str]]] = {
 """Name -> keys whose values are shown there, each with its text."""
 
 
-def _run_data(recording: Recording, run: RecordedRun, peak: summary.Known | None) -> dict[str, Any]:
+def _run_data(
+    recording: Recording, run: RecordedRun, peak: summary.KnownValue | None
+) -> dict[str, Any]:
     """Returns what is known of a run with that peak of memory, by the keys of a profile."""
     known: dict[str, Any] = {**recording.origin, **run.attributes}
     known |= {semconv.RUN_ID: run.id, semconv.RUN_RANK: run.rank}

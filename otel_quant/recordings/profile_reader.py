@@ -300,7 +300,11 @@ def _events(profile: Profile, attributes: Record) -> Iterator[tuple[str, dict[st
             count += 1
         elif name.endswith(_CLOSES) and closed is not None:
             kind = "step.ended"
-            event |= {"index": closed[0], **_error(record), "samples": _whole(record.get(_SAMPLES))}
+            event |= {
+                "index": closed[0],
+                **_error(record),
+                **present({"samples": _whole(record.get(_SAMPLES))}),
+            }
             event["attributes"] = _of_step(closed[2], record)
             still_open.remove(closed)
         else:

@@ -107,6 +107,14 @@ CHECKPOINT_PREFIX: Final = "quant.checkpoint."
 READING_PREFIX: Final = "quant.reading."
 CUSTOM_PREFIX: Final = "quant.custom."
 
+_MODEL_PREFIX: Final = "quant.model."
+
+
+def of_model(role: str, name: str = "") -> str:
+    """Returns the attribute of a figure of a costed model; without a figure, the beginning of all of them."""
+    return f"{_MODEL_PREFIX}{role}.{name}"
+
+
 EXCEPTION_EVENT: Final = "exception"
 EXCEPTION_TYPE: Final = "exception.type"
 EXCEPTION_MESSAGE: Final = "exception.message"

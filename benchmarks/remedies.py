@@ -1,6 +1,6 @@
 """Whether the remedies that ``otel-quant`` prints help: planted programs before and after, in turns.
 
-Each program has what a verdict of ``otel_quant/schema/bounds.py`` names; the second of a pair applies its remedy
+Each program has what a verdict of ``otel_quant/diagnosis/bounds.py`` names; the second of a pair applies its remedy
 and nothing else. Each round runs all pairs, one program after the other.
 
 Run ``python benchmarks/remedies.py``; it wants ``pip install onnxruntime torch`` and a C++ compiler.

@@ -30,8 +30,8 @@ from measuring import print_table, take_turns
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
-from otel_quant.capture.stacks import StackSampler
-from otel_quant.schema.records import Reading
+from otel_quant.capture.stack_sampler import StackSampler
+from otel_quant.schema.readings import Reading
 
 try:
     from memory_profiler import memory_usage

@@ -54,7 +54,7 @@ from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
-from otel_quant.export.recording.sink import RecordingSink
+from otel_quant.export.recording_sink import RecordingSink
 from otel_quant.schema.events import Sink
 from otel_quant.schema.figures import RESOURCES
 

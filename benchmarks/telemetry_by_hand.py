@@ -18,7 +18,7 @@ from opentelemetry import metrics, trace
 from opentelemetry._logs import LogRecord, SeverityNumber, get_logger, get_logger_provider
 
 import otel_quant
-from otel_quant.schema.records import AttributeValue
+from otel_quant.schema.readings import AttributeValue
 
 _STEP = "quant.step.name"
 

@@ -35,11 +35,11 @@ TYPE_CHECKING = False  # not typing's, which takes a third of Python's own start
 if TYPE_CHECKING:
     from typing import Any
 
-    from otel_quant.capture.measured_run import Run, RunFigures, RunStep, run
     from otel_quant.capture.scope import step
-    from otel_quant.instrumentor import QuantInstrumentor
-    from otel_quant.schema.records import ProfileStep
-    from otel_quant.views.measured_inference import MeasuredInference, measure_inference
+    from otel_quant.program.instrumentor import QuantInstrumentor
+    from otel_quant.program.measured_inference import MeasuredInference, measure_inference
+    from otel_quant.program.measured_run import Run, RunFigures, RunStep, run
+    from otel_quant.schema.readings import ProfileStep
 
 __version__ = VERSION
 
@@ -59,14 +59,14 @@ __all__ = [
 # Imported on first use: the import of this package must be fast, because
 # `opentelemetry-instrument` imports it into every Python program.
 _MODULES = {
-    "MeasuredInference": "otel_quant.views.measured_inference",
-    "ProfileStep": "otel_quant.schema.records",
-    "QuantInstrumentor": "otel_quant.instrumentor",
-    "Run": "otel_quant.capture.measured_run",
-    "RunFigures": "otel_quant.capture.measured_run",
-    "RunStep": "otel_quant.capture.measured_run",
-    "measure_inference": "otel_quant.views.measured_inference",
-    "run": "otel_quant.capture.measured_run",
+    "MeasuredInference": "otel_quant.program.measured_inference",
+    "ProfileStep": "otel_quant.schema.readings",
+    "QuantInstrumentor": "otel_quant.program.instrumentor",
+    "Run": "otel_quant.program.measured_run",
+    "RunFigures": "otel_quant.program.measured_run",
+    "RunStep": "otel_quant.program.measured_run",
+    "measure_inference": "otel_quant.program.measured_inference",
+    "run": "otel_quant.program.measured_run",
     "step": "otel_quant.capture.scope",
 }
 

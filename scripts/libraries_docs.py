@@ -17,7 +17,7 @@ from otel_quant.capture.instruments.hooks import (
     libraries,
     load,
 )
-from otel_quant.schema.records import ProfileStep
+from otel_quant.schema.readings import ProfileStep
 from scripts.tested_libraries import TRIED, Row
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"

@@ -1,4 +1,4 @@
-"""Makes the table of events in docs/recording.md, and the JSON schema beside it, from `otel_quant/schema/recorded_files.py`."""
+"""Makes the table of events in docs/recording.md, and the JSON schema beside it, from `otel_quant/format/fields.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from otel_quant.schema.recorded_files import CURVE, EVENTS, MANIFEST, STACKS, STATE, Fields, whole
+from otel_quant.format.fields import CURVE, EVENTS, MANIFEST, STACKS, STATE, Fields, whole
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "recording.md"

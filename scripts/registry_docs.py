@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 import yaml
 
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.records import CostedModel
+from otel_quant.schema.readings import CostedModel
 from otel_quant.schema.semconv import Attribute, Place
 from otel_quant.version import VERSION
 

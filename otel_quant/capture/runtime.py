@@ -36,7 +36,7 @@ from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.ongoing import OpenStep, current_step
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
-from otel_quant.capture.stacks import StackSampler
+from otel_quant.capture.stack_sampler import StackSampler
 from otel_quant.export.otel.automatic_providers import AUTOMATIC_PROVIDERS, PROVIDERS
 from otel_quant.export.otel.delivery import Delivery
 from otel_quant.export.otel.logs import LogsSink
@@ -54,11 +54,11 @@ from otel_quant.export.quark_yaml.file import (
     requested_by,
 )
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
-from otel_quant.export.recording.event_file import PROFILE, choose_folder, make_folder
-from otel_quant.export.recording.sink import RecordingSink
+from otel_quant.export.recording_sink import RecordingSink
+from otel_quant.format.event_file import PROFILE, choose_folder, make_folder
 from otel_quant.schema.events import Sink
 from otel_quant.schema.figures import RESOURCES, Number
-from otel_quant.schema.records import CostedModel, Reading, RunInfo, StepInfo
+from otel_quant.schema.readings import CostedModel, Reading, RunInfo, StepInfo
 from otel_quant.schema.settings import Settings
 
 

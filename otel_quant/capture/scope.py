@@ -12,7 +12,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.hooks import uncounted, wraps
 from otel_quant.capture.recorder.ongoing import Entered, OpenStep
 from otel_quant.capture.runtime import RUNTIME
-from otel_quant.schema.records import AttributeValue
+from otel_quant.schema.readings import AttributeValue
 
 F = TypeVar("F", bound=Callable[..., Any])
 

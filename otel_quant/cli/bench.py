@@ -66,7 +66,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
     from otel_quant.cli import INTERRUPTED
-    from otel_quant.export.recording.event_file import BENCH
+    from otel_quant.format.event_file import BENCH
     from otel_quant.inference.measure import STOPPED, bench
 
     files = [each for each in options.variants if each.endswith(".onnx")]

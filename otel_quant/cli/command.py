@@ -89,7 +89,7 @@ def read_recording(path: str, prefix: str = "", exit_code: int = 1) -> Recording
     import gc
     from pathlib import Path
 
-    from otel_quant.export.recording.event_file import EXPECTED
+    from otel_quant.format.event_file import EXPECTED
     from otel_quant.recordings.reader import read
 
     gc.disable()  # all that is read stays to the end: to look through it for garbage took a fifth

@@ -72,7 +72,7 @@ def _is_script(model: str) -> bool:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.export.recording.event_file import INFERENCE
+    from otel_quant.format.event_file import INFERENCE
 
     script = next(filter(_is_script, options.models), None)
     if script and len(options.models) > 1:

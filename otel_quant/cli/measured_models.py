@@ -135,7 +135,7 @@ def measured(
     options: argparse.Namespace, measure: Callable[[], InferenceResult], name: str, top: int = 0
 ) -> InferenceResult:
     """Measures, prints the result, adds it to the recording that the options name, and sends it."""
-    from otel_quant.export.recording.event_file import MANIFEST
+    from otel_quant.format.event_file import MANIFEST
     from otel_quant.inference.torch_session import VariantsError
     from otel_quant.views.html import write_page
     from otel_quant.views.inference import result_text
@@ -168,15 +168,13 @@ def _send(result: InferenceResult, recording: Path | None, name: str) -> None:
 
     What could not be sent is in a file afterwards.
     """
+    from otel_quant.base.destinations import sends
     from otel_quant.base.environment import settings_from
     from otel_quant.base.fault_boundary import FAULTS
     from otel_quant.base.log import LOG
-    from otel_quant.base.machine import environment_at_start
-    from otel_quant.export.otel.automatic_providers import defaults_in
 
     settings = settings_from(os.environ, warn=False)
-    is_silent = defaults_in(os.environ, environment_at_start(os.environ)) is not None
-    if settings.sdk_disabled or is_silent:
+    if settings.sdk_disabled or not sends(os.environ):
         return
     if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
         LOG.warning(
@@ -186,7 +184,7 @@ def _send(result: InferenceResult, recording: Path | None, name: str) -> None:
         return
     with FAULTS.kept_in("sending of an inference"):
         # Only now: loading the SDK takes a quarter of a second.
-        from otel_quant.recordings.send import NotSentError, send_inference
+        from otel_quant.sending.send import NotSentError, send_inference
         from otel_quant.views.html import write_page
 
         try:

@@ -28,7 +28,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     # Only now: the other commands are not to wait for these.
-    from otel_quant.export.recording.event_file import REPORT
+    from otel_quant.format.event_file import REPORT
     from otel_quant.views.html import write_page
     from otel_quant.views.report import render
 

@@ -48,7 +48,7 @@ _FEWEST_STEPS: Final = 5
 """Steps that are printed of each of many processes."""
 
 _OUTPUT: Final = "output.log"
-"""As in otel_quant/export/recording/event_file.py, which loads too much for the program to wait for."""
+"""As in otel_quant/format/event_file.py, which loads too much for the program to wait for."""
 
 _EXPECTED: Final = "expected otel-quant run [options] -- PROGRAM ARGS..., as python quantize.py"
 
@@ -118,7 +118,7 @@ def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from otel_quant.base.log import LOG
-    from otel_quant.launcher.recording import LaunchedRecording
+    from otel_quant.launcher.ending import LaunchedRecording
 
     folder = Path(made)
     # Our messages wait for the end, not to stand within the program's output.
@@ -138,7 +138,7 @@ def _run(options: argparse.Namespace) -> int:
     with FAULTS.kept_in("end of the recording"):
         import gc
 
-        from otel_quant.export.recording.event_file import processes_in
+        from otel_quant.format.event_file import processes_in
         from otel_quant.recordings.reader import read
         from otel_quant.views.answer import ending_lines
         from otel_quant.views.text import printable
@@ -216,7 +216,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
     import dataclasses
     import shlex
 
-    from otel_quant.export.recording.event_file import processes_in
+    from otel_quant.format.event_file import processes_in
     from otel_quant.launcher.start import why_no_step, why_nothing_sent
     from otel_quant.views.answer import ending_lines
     from otel_quant.views.show import document
@@ -252,7 +252,7 @@ def _text(recording: Recording, notes: Sequence[str]) -> str:
 
 def _report(recording: Recording) -> str:
     """Makes the report; returns a line with its place, or why there is none."""
-    from otel_quant.export.recording.event_file import REPORT
+    from otel_quant.format.event_file import REPORT
     from otel_quant.views.html import write_page
     from otel_quant.views.report import render
     from otel_quant.views.text import printable

@@ -46,8 +46,8 @@ def _run(options: argparse.Namespace) -> int:
             "sending needs OpenTelemetry's SDK and an exporter: pip install 'otel-quant[otlp]'"
         )
     from otel_quant.base.environment import settings_from
-    from otel_quant.export.recording.event_file import MANIFEST
-    from otel_quant.recordings.send import NotSentError, send_inference, send_recording
+    from otel_quant.format.event_file import MANIFEST
+    from otel_quant.sending.send import NotSentError, send_inference, send_recording
     from otel_quant.views.answer import ending_lines
 
     sent = "sent"

@@ -16,7 +16,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from otel_quant.export.recording.event_file import EXPECTED, newest_in
+    from otel_quant.format.event_file import EXPECTED, newest_in
     from otel_quant.views.watch import LiveView
 
     path = Path(options.recording) if options.recording else newest_in(Path())

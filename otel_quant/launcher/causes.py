@@ -16,7 +16,7 @@ from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.surroundings import ProcessUse
 from otel_quant.recordings.model import Advice, Certainty, RecordedRun, RecordedStep, Recording
 from otel_quant.schema import semconv
-from otel_quant.schema.records import Count, GpuReading, ProfileStep
+from otel_quant.schema.readings import Count, GpuReading, ProfileStep
 from otel_quant.schema.units import counted, share_text, size
 
 ENDS_WORKERS: Final = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE"})

@@ -24,8 +24,9 @@ from otel_quant.capture.probes.counters import ThreadWaits, descendants
 from otel_quant.capture.probes.gpu import GpuProbe
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.capture.probes.readers import PROBES, Probe, Sampler
-from otel_quant.export.recording.curve import SMALLEST_SHARE, CurveFile, LargestProcesses, Number
-from otel_quant.export.recording.event_file import curve_path
+from otel_quant.format import series
+from otel_quant.format.curve import SMALLEST_SHARE, CurveFile, LargestProcesses, Number
+from otel_quant.format.event_file import curve_path
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.surroundings import (
     Child,
@@ -38,9 +39,8 @@ from otel_quant.launcher.surroundings import (
     cache_growth,
     disks,
 )
-from otel_quant.schema import series
 from otel_quant.schema.figures import RESOURCES, curve_levels, curve_totals
-from otel_quant.schema.records import GpuReading, Limits
+from otel_quant.schema.readings import GpuReading, Limits
 
 if TYPE_CHECKING:
     from otel_quant.launcher.program import Ended

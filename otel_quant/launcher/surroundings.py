@@ -23,10 +23,10 @@ from otel_quant.capture.probes.memory import (
     oom_counts,
     read_limits,
 )
-from otel_quant.export.recording.curve import name_of
-from otel_quant.export.recording.event_file import state_path
-from otel_quant.schema.records import Limits
-from otel_quant.schema.series import CACHE_GROWTH
+from otel_quant.format.curve import name_of
+from otel_quant.format.event_file import state_path
+from otel_quant.format.series import CACHE_GROWTH
+from otel_quant.schema.readings import Limits
 from otel_quant.schema.units import duration_text, size
 
 if sys.platform == "linux":

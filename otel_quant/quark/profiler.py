@@ -21,11 +21,11 @@ from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import Activation, as_step, qualified_name
 from otel_quant.export.quark_yaml.file import DEFAULT_PATH
 from otel_quant.export.quark_yaml.metrics import Metric
-from otel_quant.instrumentor import QuantInstrumentor
+from otel_quant.program.instrumentor import QuantInstrumentor
 from otel_quant.schema.events import Event, Sink
 from otel_quant.schema.figures import total_used
-from otel_quant.schema.records import DiskReading, Reading
-from otel_quant.schema.records import ProfileStep as ProfileStep
+from otel_quant.schema.readings import DiskReading, Reading
+from otel_quant.schema.readings import ProfileStep as ProfileStep
 from otel_quant.schema.settings import QUARK_PROFILING
 
 _GIB: Final = 1024**3

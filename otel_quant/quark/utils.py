@@ -19,7 +19,7 @@ from otel_quant.capture.probes.counters import DiskProbe, descendants
 from otel_quant.capture.probes.gpu import GPUS
 from otel_quant.capture.probes.memory import MemoryProbe
 from otel_quant.schema.figures import total_used
-from otel_quant.schema.records import GpuReading
+from otel_quant.schema.readings import GpuReading
 
 
 class Hardware(str, Enum):  # noqa: UP042 - prints as Quark's does

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_quant.format.fields import LeftOut, attributes
 from otel_quant.recordings.model import (
     Attributes,
     LastReading,
@@ -15,11 +16,10 @@ from otel_quant.recordings.model import (
     State,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.recorded_files import LeftOut, attributes
-from otel_quant.schema.records import UNITS, Count, Counts, LayerAccuracy
+from otel_quant.schema.readings import UNITS, Count, Counts, LayerAccuracy
 
 if TYPE_CHECKING:
-    from otel_quant.schema.records import Phase
+    from otel_quant.schema.readings import Phase
 
 _Event = Mapping[str, Any]
 

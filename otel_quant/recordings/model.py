@@ -17,12 +17,12 @@ from operator import attrgetter
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from otel_quant.export.recording.curve import Curve, RecordedCurve
-from otel_quant.schema.records import Counts
-from otel_quant.schema.stacks import Place
+from otel_quant.format.curve import Curve, RecordedCurve
+from otel_quant.schema.code_lines import Place
+from otel_quant.schema.readings import Counts
 
 if TYPE_CHECKING:
-    from otel_quant.schema.records import AttributeValue, LayerAccuracy, Phase
+    from otel_quant.schema.readings import AttributeValue, LayerAccuracy, Phase
 
 Attributes: TypeAlias = "Mapping[str, AttributeValue]"
 
@@ -357,6 +357,14 @@ def step_at(steps: Iterable[PlacedStep], time: float) -> PlacedStep | None:
     """Returns the innermost step that was open at a time; None if none was."""
     within = [each for each in steps if each.step.start <= time <= each.end]
     return max(within, key=lambda each: (each.depth, each.step.start), default=None)
+
+
+def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
+    """Returns the attributes of a step's forecast: the newest of one that is open, else the warning."""
+    last = run.last
+    if step.end is None and last is not None and last.open_steps[-1:] == (step.index,):
+        return last.attributes
+    return step.attributes
 
 
 def name_text(path: StepPath) -> str:

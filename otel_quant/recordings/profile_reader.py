@@ -17,24 +17,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_quant.base.files import is_held, open_regular
-from otel_quant.export.recording.event_file import (
+from otel_quant.format.event_file import (
     EXPECTED,
     LAST_READING,
     NewerSchemaError,
     NotARecordingError,
     mapping_in,
 )
+from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
+from otel_quant.format.series import CACHE_GROWTH
 from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import Recording, State, number
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present
 from otel_quant.schema.figures import RESOURCES, Figure
-from otel_quant.schema.recorded_files import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
-from otel_quant.schema.records import ALL_STEPS, ProfileStep
-from otel_quant.schema.series import CACHE_GROWTH
+from otel_quant.schema.readings import ALL_STEPS, ProfileStep
 
 if TYPE_CHECKING:
-    from otel_quant.schema.records import AttributeValue
+    from otel_quant.schema.readings import AttributeValue
 
 HEADER: Final = "# Quark Profiling Results\n"
 

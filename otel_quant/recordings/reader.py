@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.files import LOCKS_EXIST, is_held, open_regular
-from otel_quant.export.recording.curve import Curve, RecordedCurve, read_curve
-from otel_quant.export.recording.event_file import (
+from otel_quant.diagnosis.stack_trees import by_last_line
+from otel_quant.format.curve import Curve, RecordedCurve, read_curve
+from otel_quant.format.event_file import (
     EXPECTED,
     NewerSchemaError,
     NotARecordingError,
@@ -30,7 +31,9 @@ from otel_quant.export.recording.event_file import (
     stacks_path,
     state_path,
 )
-from otel_quant.export.recording.event_file import MANIFEST as MANIFEST_NAME
+from otel_quant.format.event_file import MANIFEST as MANIFEST_NAME
+from otel_quant.format.fields import EVENTS, MANIFEST, STACKS, STATE, LeftOut
+from otel_quant.format.series import TOTALS
 from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import (
     LAUNCHER,
@@ -43,9 +46,7 @@ from otel_quant.recordings.model import (
     steps_in,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.recorded_files import EVENTS, MANIFEST, STACKS, STATE, LeftOut
-from otel_quant.schema.series import TOTALS
-from otel_quant.schema.stacks import DEEPEST, OTHER, OUTSIDE, Amounts, Place, by_last_line
+from otel_quant.schema.code_lines import DEEPEST, OTHER, OUTSIDE, Amounts, Place
 
 
 def read(path: Path, ending: Ending | None = None, *, in_brief: bool = False) -> Recording:

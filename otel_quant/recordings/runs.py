@@ -26,7 +26,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.machine import processors
-from otel_quant.export.recording.event_file import (
+from otel_quant.format.event_file import (
     MANIFEST,
     PROFILE,
     NewerSchemaError,
@@ -42,7 +42,7 @@ from otel_quant.schema import catalog, semconv
 from otel_quant.schema.units import BY_UNIT, UNITS, digits_text, moment_text
 
 if TYPE_CHECKING:
-    from otel_quant.schema.records import AttributeValue
+    from otel_quant.schema.readings import AttributeValue
 
 Value: TypeAlias = "AttributeValue"
 
@@ -349,7 +349,7 @@ def _cell(figures: list[float] | None) -> Cell | None:
 
 
 if TYPE_CHECKING:
-    from otel_quant.schema.records import AttributeValue
+    from otel_quant.schema.readings import AttributeValue
 
 _HEADER: Final = HEADER.encode()
 _YAML: Final = (".yaml", ".yml")

@@ -18,7 +18,8 @@ from heapq import nlargest
 from operator import attrgetter, itemgetter
 from typing import Final, Literal, NamedTuple
 
-from otel_quant.base.growth import Growth
+from otel_quant.diagnosis.growth import Growth
+from otel_quant.format.series import MEMORY
 from otel_quant.recordings.model import (
     LAUNCHER,
     Attributes,
@@ -36,7 +37,6 @@ from otel_quant.recordings.model import (
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES, Quantity
 from otel_quant.schema.events import present
-from otel_quant.schema.series import MEMORY
 
 Source = Literal[
     "kernel", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Final
 
+from otel_quant.diagnosis.bounds import (
+    CALIBRATION_DATA,
+    COMPILING,
+    IMPORTING,
+    MEMORY_GROWTH,
+    OTHER_PROGRAMS,
+    remedy_of,
+    words_of,
+)
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import (
     STATES,
@@ -16,21 +25,13 @@ from otel_quant.recordings.model import (
     RecordedStep,
     Recording,
     covered,
+    forecast_of,
     number,
     script_of,
     steps_in,
 )
 from otel_quant.recordings.reader import by_line, of_step, stacks_in
 from otel_quant.schema import semconv
-from otel_quant.schema.bounds import (
-    CALIBRATION_DATA,
-    COMPILING,
-    IMPORTING,
-    MEMORY_GROWTH,
-    OTHER_PROGRAMS,
-    remedy_of,
-    words_of,
-)
 from otel_quant.schema.units import (
     WITHIN,
     clock_text,
@@ -421,14 +422,6 @@ _GROWTHS: Final = (
     ("memory", semconv.FORECAST_MEMORY, semconv.FORECAST_MEMORY_LIMIT),
     ("GPU memory", semconv.FORECAST_GPU_MEMORY, semconv.FORECAST_GPU_MEMORY_LIMIT),
 )
-
-
-def forecast_of(run: RecordedRun, step: RecordedStep) -> Mapping[str, Any]:
-    """Returns the attributes of a step's forecast: the newest of one that is open, else the warning."""
-    last = run.last
-    if step.end is None and last is not None and last.open_steps[-1:] == (step.index,):
-        return last.attributes
-    return step.attributes
 
 
 def time_left(run: RecordedRun, step: RecordedStep) -> str:

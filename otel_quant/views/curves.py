@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from otel_quant.export.recording.curve import MOST, Bucket, Level, RecordedCurve
+from otel_quant.format import series
+from otel_quant.format.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
-from otel_quant.schema import semconv, series
+from otel_quant.schema import semconv
 from otel_quant.schema.units import clock_text, cut, digits_text, share_text, size
 from otel_quant.views.charts import Band, Chart, Line, Mark, Series, Values
 from otel_quant.views.steps import BEFORE, Subject, memory_limit, most_telling, subject_of

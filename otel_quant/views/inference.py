@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_quant.base.files import open_regular
-from otel_quant.export.recording.event_file import BENCH, INFERENCE
+from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.inference.results import (
     BackendKernel,
     Conversion,

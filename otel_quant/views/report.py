@@ -8,7 +8,7 @@ from itertools import chain
 from statistics import median
 from typing import Final, NamedTuple
 
-from otel_quant.export.recording.event_file import BENCH, INFERENCE
+from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import FACTS
 from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State

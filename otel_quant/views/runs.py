@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import quote
 
-from otel_quant.export.recording.event_file import REPORT
+from otel_quant.format.event_file import REPORT
 from otel_quant.recordings.model import State
 from otel_quant.recordings.runs import (
     FAILED,

@@ -23,7 +23,7 @@ from otel_quant.recordings.profile_reader import COLUMNS as PROFILE_COLUMNS
 from otel_quant.recordings.profile_reader import OF_RUN, PEAKS
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import MODEL_FIGURES
-from otel_quant.schema.records import LayerAccuracy, worst_first
+from otel_quant.schema.readings import LayerAccuracy, worst_first
 from otel_quant.schema.units import counted, cut, duration_text, share_text, size
 from otel_quant.views.answer import ending_parts, outcome, sentences
 from otel_quant.views.document import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from otel_quant.recordings.model import StepPath, name_text, path_text
 from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in
-from otel_quant.schema.stacks import NOTHING, Amounts, Place, total_of
+from otel_quant.schema.code_lines import NOTHING, Amounts, Place, total_of
 from otel_quant.schema.units import cut, duration_text, share_text, size
 from otel_quant.views.document import ONE, Box, Column, Flame, Lines, Part, Table
 from otel_quant.views.text import printable

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from otel_quant.base.files import open_regular
-from otel_quant.export.recording.event_file import OUTPUT
+from otel_quant.format import series
+from otel_quant.format.event_file import OUTPUT
 from otel_quant.recordings import summary
 from otel_quant.recordings.model import PlacedStep, Recording, State, number, steps_in
 from otel_quant.recordings.reader import read
-from otel_quant.schema import semconv, series
+from otel_quant.schema import semconv
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
 from otel_quant.views.answer import ended_as, ending_lines, exceeded, time_left

@@ -357,6 +357,6 @@ def _dumped(value: object) -> str:
     try:
         return json.dumps(value, default=str, allow_nan=False)
     except ValueError:
-        from otel_quant.export.recording.event_file import finite
+        from otel_quant.format.event_file import finite
 
         return json.dumps(finite(value), default=str)

@@ -28,9 +28,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from otel_quant.diagnosis.stack_trees import top_lines
 from otel_quant.export.otel.service_name import model_name
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.stacks import Amounts, Place, top_lines
+from otel_quant.schema.code_lines import Amounts, Place
 
 STEPS = ("Model Caching", "Pre-process", "Calibration", "Quantization (Static)", "Post-process")
 GIB = 1 << 30

@@ -50,7 +50,7 @@ from otel_quant.capture.instruments.steps import (
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue, ProfileStep
+from otel_quant.schema.readings import AttributeValue, ProfileStep
 
 # Whether ``collect_data`` is running: MinMax's own calls ``compute_data`` itself.
 _COLLECTING: Final[ContextVar[bool]] = ContextVar("otel_quant_collecting", default=False)

@@ -17,7 +17,7 @@ from typing import Final
 
 from otel_quant.capture.instruments.hooks import Models
 from otel_quant.cost import CostError, InputSpec, ModelCost, analyze
-from otel_quant.schema.records import AttributeValue, CostedModel
+from otel_quant.schema.readings import AttributeValue, CostedModel
 
 HEAVIEST: Final = 10
 """Nodes that are named of a model by their MACs, and as many by their memory."""

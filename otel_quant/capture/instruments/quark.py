@@ -42,7 +42,7 @@ from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import qualified_name
 from otel_quant.export.quark_yaml.file import DEFAULT_PATH
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue
+from otel_quant.schema.readings import AttributeValue
 from otel_quant.schema.settings import QUARK_PROFILING
 
 _PRESETS: Final = "quark.onnx.quantization.config.custom_config"

@@ -46,7 +46,7 @@ from otel_quant.capture.instruments.steps import (
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import Activation
-from otel_quant.schema.records import AttributeValue, LayerAccuracy, ProfileStep
+from otel_quant.schema.readings import AttributeValue, LayerAccuracy, ProfileStep
 
 if TYPE_CHECKING:
     _Proxy = wrapt.ObjectProxy[Any]

@@ -44,7 +44,7 @@ from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, as_step, is_failure, qualified_name
 from otel_quant.export.otel.service_name import model_name
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue, ProfileStep, Reading
+from otel_quant.schema.readings import AttributeValue, ProfileStep, Reading
 
 
 @dataclass(slots=True, eq=False)

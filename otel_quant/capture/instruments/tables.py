@@ -25,7 +25,7 @@ from otel_quant.capture.instruments.hooks import (
     Library,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue, ProfileStep
+from otel_quant.schema.readings import AttributeValue, ProfileStep
 
 _MODELS: Final = "steps:models_of"
 

@@ -27,7 +27,7 @@ from otel_quant.base.kernel_files import (
     read_process,
     threads_of,
 )
-from otel_quant.schema.records import CpuReading, DiskReading
+from otel_quant.schema.readings import CpuReading, DiskReading
 
 # --- the processes ------------------------------------------------------------------------
 #

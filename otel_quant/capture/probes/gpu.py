@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 
 from otel_quant.base.log import LOG
 from otel_quant.capture.probes.gpu_devices import Devices, open_amd, open_nvml
-from otel_quant.schema.records import GpuReading
+from otel_quant.schema.readings import GpuReading
 
 Platform = Literal["cuda", "hip"]
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from otel_quant.base.kernel_files import open_files, read_proc
 from otel_quant.base.log import LOG
-from otel_quant.schema.records import GpuActivity, GpuReading
+from otel_quant.schema.readings import GpuActivity, GpuReading
 
 _EVERY: Final = 1.0
 """Seconds between two readings of what a device does: it changes slowly, and some drivers take a

@@ -20,7 +20,7 @@ from typing import Final
 
 from otel_quant.base.files import open_apart
 from otel_quant.base.kernel_files import SELF, ask_psutil, number_in, read_kept, read_process
-from otel_quant.schema.records import Limits, MemoryReading
+from otel_quant.schema.readings import Limits, MemoryReading
 
 _LINUX = sys.platform == "linux"
 

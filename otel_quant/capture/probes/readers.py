@@ -18,7 +18,7 @@ from otel_quant.capture.probes.counters import CACHE_DIRECTORIES, CpuProbe, Disk
 from otel_quant.capture.probes.gpu import GPUS
 from otel_quant.capture.probes.memory import MemoryProbe, reset_high_water
 from otel_quant.schema.figures import RESOURCES, Resource
-from otel_quant.schema.records import Reading
+from otel_quant.schema.readings import Reading
 
 Probe: TypeAlias = Callable[[Collection[int]], Any]
 """Reads a resource, given the process ids of this process's descendants, parents first. Returns

@@ -16,7 +16,7 @@ from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present, run_ids_of
 from otel_quant.schema.figures import TOTAL, Figure, Number, Part, Resource
-from otel_quant.schema.records import (
+from otel_quant.schema.readings import (
     AttributeValue,
     Counts,
     GrowthForecast,

@@ -18,20 +18,13 @@ from otel_quant.capture.recorder.attributes import (
     run_identity_of,
 )
 from otel_quant.capture.recorder.ongoing import OpenStep, Period
-from otel_quant.capture.stacks import StackSampler
+from otel_quant.capture.stack_sampler import StackSampler
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
-from otel_quant.schema.events import (
-    Attributes,
-    Event,
-    EventKind,
-    cost_of,
-    identity_of,
-    present,
-    run_ids_of,
-)
+from otel_quant.schema.code_lines import Place
+from otel_quant.schema.events import Attributes, Event, cost_of, identity_of, present, run_ids_of
 from otel_quant.schema.figures import Resource
-from otel_quant.schema.records import (
+from otel_quant.schema.readings import (
     AttributeValue,
     CostedModel,
     Counts,
@@ -44,7 +37,6 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
-from otel_quant.schema.stacks import Place
 
 _MB: Final = 1_000_000
 
@@ -207,7 +199,7 @@ class EventMaker:
             reading=reading,
             baseline=self.baseline,
             peaks=peaks,
-            stacks=self.sampler.stacks if self.sampler is not None else None,
+            stacks=self.sampler.stacks.steps if self.sampler is not None else None,
             lines=lines or {},
         )
 
@@ -243,7 +235,7 @@ class EventMaker:
             latest_custom=self._latest,
             began_ns=period.start.time_ns,
             lasted_ns=reading.clock_ns - period.start.clock_ns,
-            stacks=self.sampler.stacks if self.sampler is not None else None,
+            stacks=self.sampler.stacks.steps if self.sampler is not None else None,
         )
 
     def run_ended(
@@ -265,7 +257,7 @@ class EventMaker:
         taken.began_ns = whole.start.time_ns
         taken.lasted_ns = reading.clock_ns - whole.start.clock_ns
         taken.peaks = peaks
-        taken.stacks = self.sampler.stacks if self.sampler is not None else None
+        taken.stacks = self.sampler.stacks.steps if self.sampler is not None else None
         return self._with_error(taken, error)
 
     # --- within -----------------------------------------------------------------------------
@@ -278,7 +270,7 @@ class EventMaker:
             )
         return ended
 
-    def _bare(self, kind: EventKind, at: Reading | tuple[int, int], **more: Any) -> Event:
+    def _bare(self, kind: str, at: Reading | tuple[int, int], **more: Any) -> Event:
         """Returns an event at the time of a reading, or by the wall clock and the monotonic clock."""
         time_ns, clock_ns = at[:2]
         return Event(kind=kind, time_ns=time_ns, clock_ns=clock_ns, run=self.run, **more)

@@ -19,12 +19,12 @@ from otel_quant.capture.probes.readers import SHARE, Probes, Sampler
 from otel_quant.capture.recorder.events import EventMaker
 from otel_quant.capture.recorder.ongoing import Ongoing, OpenStep, Sinks, StepForecast, current_step
 from otel_quant.capture.recorder.run_info import completed
-from otel_quant.capture.stacks import STACKS_SHARE, StackSampler
+from otel_quant.capture.stack_sampler import STACKS_SHARE, StackSampler
 from otel_quant.export.otel.service_name import described
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Event, Sink
-from otel_quant.schema.records import (
+from otel_quant.schema.readings import (
     ALL_STEPS,
     AttributeValue,
     CostedModel,

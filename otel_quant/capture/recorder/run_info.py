@@ -23,7 +23,7 @@ from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.probes.memory import read_limits
 from otel_quant.schema import semconv
 from otel_quant.schema.events import present
-from otel_quant.schema.records import AttributeValue, RunInfo
+from otel_quant.schema.readings import AttributeValue, RunInfo
 from otel_quant.version import VERSION
 
 _LONGEST: Final = 1000

@@ -20,7 +20,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.otel.spans import custom_of
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Attributes, Event, Sink, present, run_ids_of
-from otel_quant.schema.records import AttributeValue, GpuActivity, Reading, StepInfo
+from otel_quant.schema.readings import AttributeValue, GpuActivity, Reading, StepInfo
 from otel_quant.version import VERSION
 
 _SPACING: Final = 28_000_000_000

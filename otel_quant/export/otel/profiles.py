@@ -24,9 +24,9 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 from otel_quant.export.otel.service_name import resource_without_sdk
 from otel_quant.export.otel.spans import SpanIds
 from otel_quant.schema import semconv
+from otel_quant.schema.code_lines import Amounts, Node, Place
 from otel_quant.schema.events import Attributes, Event, Sink, identity_of, run_ids_of
-from otel_quant.schema.records import StepInfo
-from otel_quant.schema.stacks import Amounts, Node, Place
+from otel_quant.schema.readings import StepInfo
 from otel_quant.version import VERSION
 
 _MEASURES: Final[tuple[tuple[str, str, str, Callable[[Amounts], int]], ...]] = (
@@ -59,7 +59,7 @@ class ProfilesSink(Sink):
 
     def receive(self, event: Event) -> None:
         """Notes the steps; sends their profiles at the end of the run, or of a worker's task."""
-        step, seen = event.step, event.stacks.steps if event.stacks is not None else {}
+        step, seen = event.step, event.stacks or {}
         match event.kind:
             case "run.started":
                 self.forget()

@@ -28,7 +28,7 @@ from opentelemetry import trace
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.otel.automatic_providers import PROVIDERS
 from otel_quant.schema import semconv
-from otel_quant.schema.records import AttributeValue, RunInfo
+from otel_quant.schema.readings import AttributeValue, RunInfo
 
 _KEY: Final = "service.name"
 _UNNAMED: Final = "unknown_service"

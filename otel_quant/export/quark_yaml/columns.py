@@ -23,7 +23,7 @@ from otel_quant.export.quark_yaml.metrics import (
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Event
 from otel_quant.schema.figures import Figure, Resource, YamlColumn, total_used
-from otel_quant.schema.records import Peaks, Reading
+from otel_quant.schema.readings import Peaks, Reading
 
 _BUILT_IN: Final[frozenset[type]] = frozenset((*CHECKPOINT_METRICS, *SUMMARY_METRICS, FigureMetric))
 """The classes of the metrics that are there unless a program removes them."""

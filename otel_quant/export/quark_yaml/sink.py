@@ -32,11 +32,11 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.export.quark_yaml import file as profile_file
 from otel_quant.export.quark_yaml.columns import Kind, ProgramMetrics
 from otel_quant.export.quark_yaml.file import beside
-from otel_quant.export.recording.event_file import LAST_READING, StateFile
+from otel_quant.format.event_file import LAST_READING, StateFile
+from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Attributes, Event, Sink, present
-from otel_quant.schema.recorded_files import PROFILE_RUN, PROFILE_RUN_END
-from otel_quant.schema.records import CostedModel, Peaks, Reading
+from otel_quant.schema.readings import CostedModel, Peaks, Reading
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 # Without quotes, these are null or booleans in YAML 1.1.

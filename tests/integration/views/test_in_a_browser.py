@@ -12,8 +12,9 @@ import onnx
 import pytest
 
 from otel_quant.cli import main
-from otel_quant.export.recording.curve import CurveFile, read_curve
-from otel_quant.export.recording.event_file import as_json, stacks_path
+from otel_quant.diagnosis.stack_trees import Stacks
+from otel_quant.format.curve import CurveFile, read_curve
+from otel_quant.format.event_file import as_json, stacks_as_lists, stacks_path
 from otel_quant.inference.results import (
     InferenceResult,
     Latency,
@@ -26,8 +27,8 @@ from otel_quant.recordings.compared_runs import compared_run
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.side_by_side import Side, side_by_side
-from otel_quant.schema.records import Count, Counts
-from otel_quant.schema.stacks import Amounts, Place, Stacks, to_lists
+from otel_quant.schema.code_lines import Amounts, Place
+from otel_quant.schema.readings import Count, Counts
 from otel_quant.views import compare, inference
 from otel_quant.views.html import page_text
 from otel_quant.views.report import render
@@ -64,7 +65,7 @@ def with_stacks(folder: Path) -> Recording:
     stacks.add(second.index, (main, collect), Amounts(2_000_000_000, 1, 1, 0, 0))
     stacks.add(second.index, (main, collect, load), Amounts(1_000_000_000, 1, 1, 100_000_000, 0))
     path = stacks_path(folder, run.process, run.id)
-    path.write_text(as_json({"schema": 1, "run": run.id, **to_lists(stacks)}))
+    path.write_text(as_json({"schema": 1, "run": run.id, **stacks_as_lists(stacks.steps)}))
     return whole
 
 
@@ -176,7 +177,7 @@ def test_a_comparison_draws_differences_and_leaves_out_noise(opened: Open, tmp_p
             for line, took in ((load, loading), (collect, collecting)):
                 stacks.add(run.steps[1].index, (main, line), Amounts(round(took * 1e9)))
             path = stacks_path(folder, run.process, run.id)
-            path.write_text(as_json({"schema": 1, "run": run.id, **to_lists(stacks)}))
+            path.write_text(as_json({"schema": 1, "run": run.id, **stacks_as_lists(stacks.steps)}))
             runs.append(compared_run(folder.name, whole))
         sides.append(Side(name, tuple(runs)))
     shown = opened(page_text(compare.document(side_by_side(sides), None, with_curves=True)))
@@ -199,7 +200,7 @@ def test_lines_that_a_library_calls_from_two_places_are_added_up(
         collect = Place("onnxruntime/quantization/calibrate.py", "collect", line, "onnxruntime")
         stacks.add(run.steps[0].index, (collect, load), Amounts(seconds * 1_000_000_000))
     path = stacks_path(tmp_path, run.process, run.id)
-    path.write_text(as_json({"schema": 1, "run": run.id, **to_lists(stacks)}))
+    path.write_text(as_json({"schema": 1, "run": run.id, **stacks_as_lists(stacks.steps)}))
     page = opened(render(whole)).page
     boxes, said = page.locator(".flame .plot button"), page.locator(".flame .reading")
     boxes.nth(3).hover()

@@ -19,7 +19,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.samples import count_layer, count_sample
 from otel_quant.capture.instruments.steps import operating
 from otel_quant.capture.runtime import RUNTIME
-from otel_quant.schema.records import Count
+from otel_quant.schema.readings import Count
 
 logging.getLogger("otel_quant").setLevel(logging.CRITICAL)
 reader = InMemoryMetricReader()

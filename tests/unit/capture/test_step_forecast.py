@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from otel_quant.capture.recorder.ongoing import StepForecast
-from otel_quant.schema.records import (
+from otel_quant.schema.readings import (
     Forecast,
     GpuReading,
     GrowthForecast,

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from otel_quant.export.recording.event_file import EXPECTED
+from otel_quant.format.event_file import EXPECTED
 from otel_quant.recordings.model import Ending
 from tests.fixtures.commands import Commands, Printed
 from tests.fixtures.profiles import records

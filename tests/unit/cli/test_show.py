@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.export.recording.event_file import EXPECTED
+from otel_quant.format.event_file import EXPECTED
 from otel_quant.recordings.profile_reader import Record, parse
 from tests.fixtures.commands import Commands
 from tests.fixtures.profiles import records

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from otel_quant.export.recording.curve import Curve, RecordedCurve
+from otel_quant.format.curve import Curve, RecordedCurve
 from otel_quant.launcher.observer import LastSeen, Observation
 from otel_quant.launcher.surroundings import Child, OomKills
 from otel_quant.recordings.model import RecordedRun, RecordedStep, Recording
-from otel_quant.schema.records import Count, Counts, Limits
+from otel_quant.schema.readings import Count, Counts, Limits
 
 MB = 1_000_000
 BEGAN = 1_700_000_000_000_000_000

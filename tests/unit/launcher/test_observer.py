@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.export.recording.curve import RecordedCurve, read_curve, short_name
+from otel_quant.format.curve import RecordedCurve, read_curve, short_name
+from otel_quant.format.series import TOTALS
+from otel_quant.launcher.ending import ending_in
 from otel_quant.launcher.observer import INTERVAL, Observer
-from otel_quant.launcher.recording import ending_in
 from otel_quant.recordings.model import Ending
-from otel_quant.schema.series import TOTALS
 from otel_quant.views.curves import grid_of
 
 MB = 1_000_000

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from otel_quant.launcher.ending import ending_of
 from otel_quant.launcher.observer import LastSeen
-from otel_quant.launcher.recording import ending_of
 from otel_quant.launcher.surroundings import Disk, ProcessUse
 from otel_quant.recordings.model import Advice, Ending, LastReading
-from otel_quant.schema.records import Count, Counts, GpuReading
+from otel_quant.schema.readings import Count, Counts, GpuReading
 from tests.unit.launcher.ended_programs import (
     BEGAN,
     CHILD,

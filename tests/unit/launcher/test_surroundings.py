@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.launched import exporter_settings
 from otel_quant.capture.probes.memory import oom_counters, oom_counts
 from otel_quant.launcher import surroundings
 from otel_quant.launcher.start import (
@@ -35,6 +34,7 @@ from otel_quant.launcher.surroundings import (
     cache_growth,
     disks,
 )
+from otel_quant.program.launched import exporter_settings
 from otel_quant.schema.settings import OTEL_QUANT_LAUNCHER_PID, OTEL_QUANT_RECORD
 
 V2_MOUNT = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n"

@@ -9,7 +9,7 @@ import pytest
 from otel_quant.launcher.causes import ROWS, Situation, Victim, advice_for, find_victim, shortage_in
 from otel_quant.launcher.observer import LastSeen, Observation, with_mark
 from otel_quant.recordings.model import RecordedRun, RecordedStep
-from otel_quant.schema.records import Count, Counts, GpuReading
+from otel_quant.schema.readings import Count, Counts, GpuReading
 from tests.unit.launcher.ended_programs import (
     CHILD,
     MB,

@@ -29,7 +29,7 @@ from otel_quant.cost.operators import all_operators
 from otel_quant.recordings.compared_runs import FACTS
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema import settings as environment
-from otel_quant.schema.records import ALL_STEPS
+from otel_quant.schema.readings import ALL_STEPS
 from scripts import api_docs, registry_docs
 from scripts.cost_rules_docs import document
 from scripts.docs import documents

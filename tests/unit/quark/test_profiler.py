@@ -14,7 +14,7 @@ import yaml
 
 from otel_quant import quark
 from otel_quant.quark import GlobalProfiler
-from otel_quant.schema.records import ProfileStep
+from otel_quant.schema.readings import ProfileStep
 from tests.fixtures.programs import run_script, steps_in
 
 
@@ -213,7 +213,7 @@ def test_the_profiler_returns_its_measurements(tmp_path: Path) -> None:
 import itertools, os
 from otel_quant.capture.probes import readers
 from otel_quant.quark import GlobalProfiler
-from otel_quant.schema.records import GpuReading
+from otel_quant.schema.readings import GpuReading
 
 used = itertools.chain((500, 700), itertools.repeat(600))
 readers.PROBES["gpu"] = lambda _: lambda pids: (GpuReading(0, "GPU-0", None, next(used)),)

@@ -13,17 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from otel_quant.format.fields import CURVE, ENDING, EVENTS, MANIFEST, MODEL, STACKS, STATE, LeftOut
 from otel_quant.recordings.model import Ending
-from otel_quant.schema.recorded_files import (
-    CURVE,
-    ENDING,
-    EVENTS,
-    MANIFEST,
-    MODEL,
-    STACKS,
-    STATE,
-    LeftOut,
-)
 from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import CUT_PROFILE, RecordedFolder
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.export.recording.event_file import NewerSchemaError, events_path
+from otel_quant.format.event_file import NewerSchemaError, events_path
 from otel_quant.recordings.model import (
     Ending,
     LastReading,
@@ -18,7 +18,7 @@ from otel_quant.recordings.model import (
     Recording,
 )
 from otel_quant.recordings.reader import read
-from otel_quant.schema.records import Count, Counts
+from otel_quant.schema.readings import Count, Counts
 from tests.fixtures.recorded import BEGAN_NS, CUT_PROFILE, RecordedFolder, RecordedProcess, step
 
 MIB = 1 << 20

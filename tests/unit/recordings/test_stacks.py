@@ -11,21 +11,13 @@ from typing import Any
 
 import pytest
 
-from otel_quant.export.recording.event_file import as_json
+from otel_quant.diagnosis.stack_trees import MOST_NODES, Stacks
+from otel_quant.format.event_file import as_json, stacks_as_lists
 from otel_quant.recordings.compared_runs import compared_run
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in
 from otel_quant.recordings.side_by_side import Side, side_by_side
-from otel_quant.schema.stacks import (
-    DEEPEST,
-    MOST_NODES,
-    NOTHING,
-    OTHER,
-    Amounts,
-    Place,
-    Stacks,
-    to_lists,
-)
+from otel_quant.schema.code_lines import DEEPEST, NOTHING, OTHER, Amounts, Place
 from otel_quant.views.compare import document
 from otel_quant.views.stacks import collapsed, pprof, speedscope
 from otel_quant.views.writers import terminal_text
@@ -53,7 +45,7 @@ def recorded(folder: Path, every: Sequence[Seen] = SEEN, seconds: float = 1.0) -
     stacks = Stacks()
     for index, lines, seen in every:
         stacks.add(index, lines, seen)
-    text = as_json({"schema": 1, "run": "00000000000000aa", **to_lists(stacks)})
+    text = as_json({"schema": 1, "run": "00000000000000aa", **stacks_as_lists(stacks.steps)})
     (folder / "stacks.7.00000000000000aa.json").write_text(text)
     steps = step(0, "Outer", 0.0, seconds), step(1, "Calibration", 0.0, seconds, parent=0)
     run = RecordedRun(
@@ -133,7 +125,7 @@ def test_rare_branches_are_folded_with_their_sums_and_a_file_stays_below_1_mb() 
     assert total == whole
     assert nodes <= MOST_NODES
     assert kept.time == 7_500 * 50_000_000
-    assert len(as_json(to_lists(stacks))) < 1_000_000
+    assert len(as_json(stacks_as_lists(stacks.steps))) < 1_000_000
 
 
 def test_all_stacks_are_read_also_for_completely_folded_steps(tmp_path: Path) -> None:

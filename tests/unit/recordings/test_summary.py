@@ -14,11 +14,11 @@ import pytest
 
 from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import compared_run
-from otel_quant.recordings.identifiers import Identifiers
 from otel_quant.recordings.model import Ending, RecordedRun, Recording, path_text
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.replay import Replay
 from otel_quant.schema.units import size
+from otel_quant.sending.identifiers import Identifiers
+from otel_quant.sending.replay import Replay
 from otel_quant.views import report
 from otel_quant.views.answer import ending_facts
 from otel_quant.views.watch import Looked

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_quant.export.otel.inference import MOST_FINDINGS, MOST_OPERATORS
+from otel_quant.inference.telemetry import MOST_FINDINGS, MOST_OPERATORS
 from otel_quant.schema import catalog, semconv
 
 ROOT = Path(__file__).resolve().parents[3]

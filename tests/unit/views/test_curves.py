@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.export.recording.curve import Curve, RecordedCurve
+from otel_quant.format.curve import Curve, RecordedCurve
 from otel_quant.recordings.compared_runs import ComparedRun, common_time, compared_run
 from otel_quant.recordings.model import RecordedRun, Recording, placed_steps, step_at
 from otel_quant.recordings.reader import read

@@ -8,7 +8,7 @@ from typing import Any
 
 import otel_quant
 from otel_quant.schema.events import Event, Sink
-from otel_quant.schema.records import Count, Counts, StepInfo
+from otel_quant.schema.readings import Count, Counts, StepInfo
 
 
 class Progress(Sink):

@@ -6,7 +6,7 @@ import weakref
 from types import SimpleNamespace
 
 from otel_quant.capture.instruments.libraries import of_block
-from otel_quant.schema.records import LayerAccuracy
+from otel_quant.schema.readings import LayerAccuracy
 
 
 class Weights:

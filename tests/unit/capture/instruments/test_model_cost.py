@@ -12,7 +12,7 @@ import pytest
 from otel_quant.capture.instruments.model_cost import cost_models
 from otel_quant.capture.instruments.samples import note_shapes
 from otel_quant.capture.instruments.steps import operating
-from otel_quant.schema.records import CostedModel
+from otel_quant.schema.readings import CostedModel
 
 
 def test_a_record_has_the_totals_and_the_heaviest_nodes(model: Path) -> None:

@@ -18,7 +18,7 @@ from otel_quant.capture.probes import gpu, gpu_devices
 from otel_quant.capture.probes.gpu import GpuProbe, with_torch_memory
 from otel_quant.capture.probes.gpu_devices import open_amd, select_visible
 from otel_quant.export.otel.logs import Impairments
-from otel_quant.schema.records import GpuActivity, GpuReading, Reading
+from otel_quant.schema.readings import GpuActivity, GpuReading, Reading
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu, add_node
 from tests.fixtures.fake_nvml import FakeGpu, FakeNvml
 from tests.fixtures.programs import run_script

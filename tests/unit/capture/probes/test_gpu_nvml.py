@@ -13,7 +13,7 @@ import pytest
 
 from otel_quant.capture.probes.gpu_devices import INITIAL_PID_NAMESPACE
 from otel_quant.schema.figures import total_used
-from otel_quant.schema.records import GpuReading
+from otel_quant.schema.readings import GpuReading
 from tests.fixtures import programs
 from tests.fixtures.amd_sysfs import TOTAL, add_gpu
 from tests.fixtures.fake_nvml import FakeDriver, FakeGpu, FakeMig, FakeNvml, FakeProcess

@@ -16,7 +16,7 @@ from otel_quant.base.kernel_files import SELF, bytes_read, read_process
 from otel_quant.capture.probes import counters as tree
 from otel_quant.capture.probes.counters import descendants, descendants_now
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.stacks import StackSampler
+from otel_quant.capture.stack_sampler import StackSampler
 from tests.fixtures.programs import run_script
 
 

@@ -11,7 +11,7 @@ from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema.events import Attributes, Event, Sink
-from otel_quant.schema.records import MemoryReading, Peaks, Reading, RunInfo
+from otel_quant.schema.readings import MemoryReading, Peaks, Reading, RunInfo
 
 
 class Received(Sink):

@@ -6,7 +6,7 @@ import pytest
 
 from otel_quant.capture.recorder.ongoing import Ongoing, PeakTracker, with_peaks
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.records import GpuReading, MemoryReading, Peaks, Reading
+from otel_quant.schema.readings import GpuReading, MemoryReading, Peaks, Reading
 
 MIB = 1 << 20
 

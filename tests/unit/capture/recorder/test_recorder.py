@@ -12,7 +12,7 @@ import pytest
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.schema import semconv
 from otel_quant.schema.events import Event
-from otel_quant.schema.records import LayerAccuracy, MemoryReading, Peaks, Reading, StepInfo
+from otel_quant.schema.readings import LayerAccuracy, MemoryReading, Peaks, Reading, StepInfo
 from tests.unit.capture.recorder.received import Metric, Received, in_thread, of_span, recorder_of
 
 

@@ -21,7 +21,7 @@ from otel_quant.capture.recorder.run_info import (
     shown_command,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.records import Reading
+from otel_quant.schema.readings import Reading
 from tests.fixtures.git import git, new_repository
 
 GITHUB = {

@@ -17,7 +17,7 @@ from otel_quant.capture.recorder.ongoing import OpenStep, PeakTracker
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.schema.events import Event, Sink
-from otel_quant.schema.records import GpuReading, MemoryReading, Reading
+from otel_quant.schema.readings import GpuReading, MemoryReading, Reading
 from tests.fixtures.programs import run_script
 from tests.unit.capture.recorder.received import Metric, Received, in_thread, recorder_of
 

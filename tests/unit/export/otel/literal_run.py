@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from otel_quant.schema.events import Sink
-from otel_quant.schema.records import (
+from otel_quant.schema.readings import (
     CostedModel,
     CpuReading,
     DiskReading,

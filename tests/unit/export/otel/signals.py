@@ -17,7 +17,7 @@ from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.spans import SpansSink
 from otel_quant.schema.figures import RESOURCES, Number
-from otel_quant.schema.records import Reading
+from otel_quant.schema.readings import Reading
 
 Points = dict[tuple[str, str], list[tuple[dict[str, Any], float]]]
 

@@ -12,7 +12,7 @@ import pytest
 from otel_quant.export.quark_yaml.metrics import CHECKPOINT_METRICS
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.figures import RESOURCES, Figure, Metric, Series
-from otel_quant.schema.records import ALL_STEPS
+from otel_quant.schema.readings import ALL_STEPS
 
 VARIABLE_PARTS: Final = {
     "<role>": ("float", "quantized"),

@@ -20,7 +20,7 @@ from otel_quant.export.otel import spans as spans_module
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import CustomGauges
 from otel_quant.export.otel.spans import SpansSink, custom_of
-from otel_quant.schema.records import CostedModel
+from otel_quant.schema.readings import CostedModel
 from tests.fixtures.sent import SentRun
 from tests.unit.export.otel.literal_run import (
     BEGAN,

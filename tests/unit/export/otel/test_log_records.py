@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from otel_quant.export.recording.sink import RecordingSink
+from otel_quant.export.recording_sink import RecordingSink
 from otel_quant.recordings.reader import read
-from otel_quant.schema.records import (
+from otel_quant.schema.readings import (
     Count,
     Counts,
     Forecast,

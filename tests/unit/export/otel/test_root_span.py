@@ -21,7 +21,7 @@ from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.export.otel import service_name
 from otel_quant.export.otel.service_name import described, model_name
 from otel_quant.export.otel.spans import SpansSink
-from otel_quant.schema.records import RunInfo
+from otel_quant.schema.readings import RunInfo
 from tests.fixtures.programs import run_script
 from tests.unit.capture.recorder.received import recorder_of
 from tests.unit.export.otel.signals import Signals

@@ -8,7 +8,7 @@ from typing import Any
 
 from opentelemetry.trace import SpanKind, StatusCode
 
-from otel_quant.schema.records import Reading
+from otel_quant.schema.readings import Reading
 from tests.fixtures.sent import SentRun
 from tests.unit.capture.recorder.received import recorder_of
 from tests.unit.export.otel.literal_run import (

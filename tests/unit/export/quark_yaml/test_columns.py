@@ -29,7 +29,7 @@ from otel_quant.export.quark_yaml.metrics import (
 )
 from otel_quant.export.quark_yaml.sink import comment, inline, key, quoted
 from otel_quant.schema.figures import Figure, Resource, YamlColumn
-from otel_quant.schema.records import (
+from otel_quant.schema.readings import (
     CpuReading,
     DiskReading,
     GpuReading,

@@ -17,7 +17,7 @@ from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.recordings.reader import read
 from otel_quant.schema.events import Event
 from otel_quant.schema.figures import GPU, MEMORY
-from otel_quant.schema.records import (
+from otel_quant.schema.readings import (
     Count,
     Counts,
     GpuReading,

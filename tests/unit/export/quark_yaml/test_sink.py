@@ -16,7 +16,7 @@ from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.recordings.profile_reader import parse
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import GPU
-from otel_quant.schema.records import (
+from otel_quant.schema.readings import (
     CostedModel,
     DiskReading,
     GpuReading,

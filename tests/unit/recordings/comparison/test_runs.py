@@ -15,7 +15,7 @@ from otel_quant.recordings.model import Ending, path_text, script_of
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.side_by_side import Comparison, Sample, Side, alone, side_by_side
 from otel_quant.recordings.summary import values
-from otel_quant.schema.stacks import Place
+from otel_quant.schema.code_lines import Place
 from otel_quant.views.gate import check_text
 from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import RecordedFolder

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.export.recording.curve import read_curve
+from otel_quant.format.curve import read_curve
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.runs import NAMES, Unreadable, find, pivot, read_all, row_of
 from otel_quant.views.html import page_text
@@ -84,7 +84,7 @@ def test_the_page_lists_a_thousand_runs_and_the_number_of_others(tmp_path: Path)
 
 PROGRAM = """
 import time, otel_quant
-from otel_quant.schema.records import CostedModel
+from otel_quant.schema.readings import CostedModel
 from otel_quant.capture.runtime import RUNTIME
 for method in ("MinMax", "Entropy"):
     with otel_quant.step("Calibration", attributes={"quant.calibration.method": method}):

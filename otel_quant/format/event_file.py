@@ -32,10 +32,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from otel_quant.base.files import PAGE, HeldFile, PageFile, is_held, open_regular, replace_whole
-from otel_quant.schema import series
+from otel_quant.format import series
+from otel_quant.schema.code_lines import Node, Place
 from otel_quant.schema.events import Event, present
-from otel_quant.schema.records import UNITS, Counts
-from otel_quant.schema.stacks import Place
+from otel_quant.schema.readings import UNITS, Counts
 
 SCHEMA: Final = 1
 """Version of the format of all files of a recording."""
@@ -143,6 +143,21 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return value
+
+
+def stacks_as_lists(stacks: Mapping[int, Node]) -> dict[str, Any]:
+    """Returns what the file of a run's stacks holds: places, and for each step rows of parent, place and amounts."""
+    places: dict[Place, int] = {}
+    steps: dict[str, list[list[int]]] = {}
+    for step, root in list(stacks.items()):
+        rows = steps[str(step)] = [[-1, -1, *root.own]]
+        waiting = [(0, root)]
+        while waiting:
+            above, node = waiting.pop()
+            for place, inner in list(node.below.items()):
+                waiting.append((len(rows), inner))
+                rows.append([above, places.setdefault(place, len(places)), *inner.own])
+    return {"places": [list(place) for place in places], "steps": steps}
 
 
 EXPECTED: Final = "expected a recording (the folder that `otel-quant run -- PROGRAM` makes) or a quark_profile.yaml"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from otel_quant.capture.measured_run import KeptRun, RunStep
-from otel_quant.schema.records import (
+from otel_quant.program.measured_run import KeptRun, RunStep
+from otel_quant.schema.readings import (
     CpuReading,
     DiskReading,
     GpuReading,

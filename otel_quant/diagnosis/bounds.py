@@ -1,6 +1,6 @@
 """What bounds a step: a table of verdicts, each with the evidence that it needs.
 
-The evidence is where the step's thread was (:mod:`otel_quant.schema.stacks`) and the step's own figures. A
+The evidence is where the step's thread was (:mod:`otel_quant.diagnosis.stack_trees`) and the step's own figures. A
 verdict is given where one thing takes most of the time; else the verdict is that nothing stands out.
 """
 
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
-from otel_quant.schema.stacks import NOTHING, Amounts, Node, Place, by_last_line, total_of
+from otel_quant.diagnosis.stack_trees import by_last_line
+from otel_quant.schema.code_lines import NOTHING, Amounts, Node, Place, total_of
 from otel_quant.schema.units import size
 
 _SHORTEST: Final = 1.0

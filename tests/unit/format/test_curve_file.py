@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.export.recording.curve import LARGEST, Bucket, Curve, CurveFile, Level, read_curve
+from otel_quant.format.curve import LARGEST, Bucket, Curve, CurveFile, Level, read_curve
 
 BEGAN_NS, CLOCK_NS = 1_700_000_000_000_000_000, 5_000_000_000
 MIB = 1 << 20
@@ -118,7 +118,7 @@ def test_a_full_disk_during_halving_leaves_a_readable_curve(
 ) -> None:
     path = tmp_path / "curve.1.jsonl"
     file = CurveFile(path, BEGAN_NS, CLOCK_NS, 0.05)
-    monkeypatch.setattr("otel_quant.export.recording.curve.FLUSH_EVERY", math.inf)
+    monkeypatch.setattr("otel_quant.format.curve.FLUSH_EVERY", math.inf)
     number = 0
     while path.stat().st_size < LARGEST - 2000:
         for _ in range(20):

@@ -18,13 +18,14 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.base.growth import Growth
 from otel_quant.base.kernel_files import forget, read_kept
 from otel_quant.capture.recorder.ongoing import OpenStep
+from otel_quant.diagnosis.bounds import Evidence, bound_of
+from otel_quant.diagnosis.growth import Growth
+from otel_quant.diagnosis.stack_trees import Stacks, top_lines
 from otel_quant.schema import semconv
-from otel_quant.schema.bounds import Evidence, bound_of
-from otel_quant.schema.records import AttributeValue, Reading, RunInfo
-from otel_quant.schema.stacks import DEEPEST, OUTSIDE, Amounts, Place, Stacks, top_lines
+from otel_quant.schema.code_lines import DEEPEST, OUTSIDE, Amounts, Place
+from otel_quant.schema.readings import AttributeValue, Reading, RunInfo
 
 STACKS_SHARE: Final = 0.001
 """Part of one core that the stacks may take beside the readings."""

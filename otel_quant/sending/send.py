@@ -21,20 +21,21 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.trace import NonRecordingSpan
 
+from otel_quant.base.destinations import sends
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import LastResort
-from otel_quant.export.otel.automatic_providers import Providers, defaults_in
-from otel_quant.export.otel.inference import RunContext, names_of, report
+from otel_quant.export.otel.automatic_providers import Providers
 from otel_quant.export.otel.sdk_workarounds import objects_within
 from otel_quant.export.otel.service_name import made_name, of_this_process
 from otel_quant.inference.results import InferenceResult
-from otel_quant.recordings.identifiers import Identifiers, MadeIds
+from otel_quant.inference.telemetry import RunContext, names_of, report
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.replay import Replay, program_span
-from otel_quant.recordings.sdk_parts import Kept
 from otel_quant.schema import semconv
 from otel_quant.schema.settings import Settings
+from otel_quant.sending.identifiers import Identifiers, MadeIds
+from otel_quant.sending.replay import Replay, program_span
+from otel_quant.sending.sdk_parts import Kept
 
 _BATCH: Final = 512
 """Spans or log records of one request, as the SDK sends by default."""
@@ -124,9 +125,7 @@ class Endpoint:
 
 def configured_endpoint() -> Endpoint:
     """Returns the exporters that ``opentelemetry-instrument`` would give to a program."""
-    # A protocol sets how to send, not where.
-    where = {name: each for name, each in os.environ.items() if not name.endswith("_PROTOCOL")}
-    if defaults_in(where, where) is not None:
+    if not sends(os.environ):
         raise NotSentError(
             "no endpoint is set; expected one in OTEL_EXPORTER_OTLP_ENDPOINT, "
             "such as http://localhost:4317, or other settings of OpenTelemetry"

@@ -7,9 +7,9 @@ from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_quant.recordings.identifiers import Identifiers
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.replay import Replay
+from otel_quant.sending.identifiers import Identifiers
+from otel_quant.sending.replay import Replay
 from tests.fixtures.recorded import BEGAN, RecordedFolder
 
 TRACE = "0123456789abcdef" * 2

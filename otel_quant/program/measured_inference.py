@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.base.environment import settings_from
-from otel_quant.export.otel.inference import RunContext, report
 from otel_quant.inference.results import InferenceResult
 from otel_quant.inference.subjects import Options
+from otel_quant.inference.telemetry import RunContext, report
 from otel_quant.inference.torch_models import measure_models
 from otel_quant.views.html import fragment, page_text, write_page
 from otel_quant.views.inference import document, result_text

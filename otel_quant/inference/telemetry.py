@@ -1,7 +1,7 @@
 """Spans, log records and metrics of inference.
 
 In a program that has providers, :func:`report` is all that is needed: the span belongs to the current
-trace. Commands have none; :mod:`otel_quant.recordings.send` makes them where an endpoint is configured.
+trace. Commands have none; :mod:`otel_quant.sending.send` makes them where an endpoint is configured.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from otel_quant.export.otel.automatic_providers import Providers
-from otel_quant.export.otel.inference import RunContext, report
 from otel_quant.inference.results import (
     Accuracy,
     Finding,
@@ -20,6 +19,7 @@ from otel_quant.inference.results import (
     Ran,
     RanKernel,
 )
+from otel_quant.inference.telemetry import RunContext, report
 from tests.unit.export.otel.signals import Signals
 
 RUN = {"quant.run.name": "my run"}

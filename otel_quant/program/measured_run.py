@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from otel_quant.base.fault_boundary import FAULTS, error_type, message_of
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import is_failure
-from otel_quant.instrumentor import QuantInstrumentor
+from otel_quant.program.instrumentor import QuantInstrumentor
 from otel_quant.recordings.profile_reader import parse, recording_of
 from otel_quant.schema import semconv
 from otel_quant.schema.catalog import ATTRIBUTES
 from otel_quant.schema.events import Attributes, Event, Sink
-from otel_quant.schema.records import CostedModel, RunInfo, StepInfo
+from otel_quant.schema.readings import CostedModel, RunInfo, StepInfo
 from otel_quant.views.document import Document, Lines
 
 _FIGURES: Final = {

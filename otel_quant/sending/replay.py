@@ -1,7 +1,7 @@
 """Makes the events of a recorded run again, and gives them to the sinks of spans, log records and metrics.
 
 The sinks are the same as in a live run. What they write to has the recorded ids and times: see
-:mod:`otel_quant.recordings.sdk_parts` for metrics.
+:mod:`otel_quant.sending.sdk_parts` for metrics.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from opentelemetry.sdk.trace import SpanLimits, sampling
 from opentelemetry.trace import NonRecordingSpan, SpanContext, StatusCode, set_span_in_context
 
 from otel_quant.base.environment import settings_from
+from otel_quant.diagnosis.stack_trees import Stacks, top_lines
 from otel_quant.export.otel.logs import LogsSink
 from otel_quant.export.otel.metrics import MetricsSink
 from otel_quant.export.otel.service_name import model_name
 from otel_quant.export.otel.spans import SpanIds, SpansSink
+from otel_quant.format import series
 from otel_quant.recordings import summary
-from otel_quant.recordings.identifiers import SAMPLED, Identifiers, RecordedIds
 from otel_quant.recordings.model import (
     Attributes,
     Ending,
@@ -37,11 +38,10 @@ from otel_quant.recordings.model import (
     script_of,
 )
 from otel_quant.recordings.reader import by_line, stacks_in
-from otel_quant.recordings.sdk_parts import Kept, RecordedMeters
-from otel_quant.schema import semconv, series
-from otel_quant.schema.events import Event, EventKind, Sink, present, run_ids_of
+from otel_quant.schema import semconv
+from otel_quant.schema.events import Event, Sink, present, run_ids_of
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.records import (
+from otel_quant.schema.readings import (
     CostedModel,
     Counts,
     Limits,
@@ -50,7 +50,8 @@ from otel_quant.schema.records import (
     StepInfo,
     StepProgress,
 )
-from otel_quant.schema.stacks import Stacks, top_lines
+from otel_quant.sending.identifiers import SAMPLED, Identifiers, RecordedIds
+from otel_quant.sending.sdk_parts import Kept, RecordedMeters
 from otel_quant.version import VERSION
 
 _KNOWN_AT_START: Final = semconv.ORIGIN | {
@@ -67,7 +68,7 @@ _LOST: Final = ("the process stopped without an end record (killed or crashed)",
 _NAME: Final = "service.name"
 
 
-_KINDS: Final[Mapping[tuple[Phase, bool], EventKind]] = {
+_KINDS: Final[Mapping[tuple[Phase, bool], str]] = {
     ("start", False): "run.started",
     ("start", True): "step.started",
     ("end", True): "step.ended",
@@ -167,7 +168,7 @@ class Replay:
                 stacks.add(each.step.step.index, each.lines, each.seen)
         sink = ProfilesSink(requests.append, self._span_ids)
         for event in self._events():
-            sink.receive(replace(event, stacks=stacks))
+            sink.receive(replace(event, stacks=stacks.steps))
         return requests
 
     def _span_ids(self, step: StepInfo | None) -> SpanIds:
@@ -326,7 +327,7 @@ class Replay:
             ),
         )
 
-    def _event(self, kind: EventKind, time_ns: int, **known: Any) -> Event:
+    def _event(self, kind: str, time_ns: int, **known: Any) -> Event:
         known.setdefault("began_ns", time_ns)
         return Event(kind=kind, time_ns=time_ns, clock_ns=time_ns, run=self._info, **known)
 

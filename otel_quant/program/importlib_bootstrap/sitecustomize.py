@@ -20,7 +20,7 @@ if __name__ == "sitecustomize":
         _outcome = "old"
         if sys.version_info >= (3, 11):
             try:
-                from otel_quant.capture.launched import instrument
+                from otel_quant.program.launched import instrument
 
                 _outcome = instrument()
             except ImportError:

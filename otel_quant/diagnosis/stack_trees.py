@@ -6,18 +6,13 @@ for all the time since the one before. What is rare is folded into :data:`OTHER`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
-from operator import add
-from pathlib import PurePath
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from otel_quant.schema.code_lines import NOTHING, OTHER, OTHER_STEPS, Amounts, Node, Place, total_of
 
 MOST_NODES: Final = 6000
 """Nodes of all steps together, from which on the rarest are folded. 6,000 take less than 1 MB in a file."""
-
-DEEPEST: Final = 200
-"""Frames of a stack that are kept, the innermost."""
 
 _LONG: Final = 1_000_000_000
 """Nanoseconds from which on a step keeps a tree of its own."""
@@ -27,62 +22,6 @@ _TOP: Final = 10
 _RAREST: Final = 0.0002
 """Share of all time and memory growth below which a branch is folded first; doubled while it is
 not enough."""
-
-
-class Place(NamedTuple):
-    """A line of code. Never a value of a variable."""
-
-    file: str  # Path; below the library's folder for one that is installed
-    function: str  # Qualified name
-    line: int
-    library: str  # Folder in site-packages, ``python`` for the standard library; else empty
-
-    @property
-    def text(self) -> str:
-        """In words: ``compute_range (onnxruntime/quantization/calibrate.py:312)``."""
-        return f"{self.function} ({self.file}:{self.line})" if self.file else "other lines"
-
-    @property
-    def short(self) -> str:
-        """In words, in a sentence: ``compute_range (calibrate.py:312)``."""
-        return self._replace(file=PurePath(self.file).name).text
-
-    @property
-    def is_own(self) -> bool:
-        """Whether it is the program's own; lines that were folded may be anyone's."""
-        return bool(self.file) and not self.library
-
-
-OTHER: Final = Place("", "other", 0, "")
-"""Stands for branches that were folded."""
-
-OTHER_STEPS: Final = -1
-"""Index of a step that stands for those that were folded whole."""
-
-OUTSIDE: Final = -2
-"""Index that stands for what threads without an open step did."""
-
-
-class Amounts(NamedTuple):
-    """What was seen at a line."""
-
-    time: int = 0  # Nanoseconds
-    cpu: int = 0  # Nanoseconds of them on a processor
-    waiting: int = 0  # Nanoseconds of them waiting for one
-    grown: int = 0  # Bytes by which the process's RSS grew between two samples
-    released: int = 0  # Bytes by which it fell
-
-    def plus(self, other: Amounts) -> Amounts:
-        """Returns the sum."""
-        return Amounts(*map(add, self, other))
-
-
-NOTHING: Final = Amounts()
-
-
-def total_of(amounts: Iterable[Amounts]) -> Amounts:
-    """Returns the sum."""
-    return reduce(Amounts.plus, amounts, NOTHING)
 
 
 def by_last_line(stacks: Iterable[tuple[tuple[Place, ...], Amounts]]) -> dict[Place, Amounts]:
@@ -110,28 +49,6 @@ def top_lines(lines: Mapping[Place, Amounts]) -> dict[str, list[dict[str, Any]]]
             if seen.grown
         ],
     }
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """A line of code below the lines that called it."""
-
-    own: Amounts = NOTHING
-    below: dict[Place, Node] = field(default_factory=dict)
-
-    def total(self) -> Amounts:
-        """Returns what was seen here and in all that was called from here."""
-        return total_of((self.own, *(node.own for _, node in self.walk())))
-
-    def walk(self) -> Iterator[tuple[tuple[Place, ...], Node]]:
-        """Yields each node with its lines, outermost first. Another thread may add to it meanwhile."""
-        waiting: list[tuple[tuple[Place, ...], Node]] = [((), self)]
-        while waiting:
-            above, node = waiting.pop()
-            for place, inner in list(node.below.items()):
-                lines = (*above, place)
-                waiting.append((lines, inner))
-                yield lines, inner
 
 
 class Stacks:
@@ -224,21 +141,3 @@ def _fold(node: Node, time: int, grown: int) -> tuple[Amounts, int]:
         node.below[OTHER] = Node(rare)
         left += 1
     return total, left
-
-
-# --- in a file --------------------------------------------------------------------------------
-
-
-def to_lists(stacks: Stacks) -> dict[str, Any]:
-    """Returns what a file holds: places, and for each step rows of parent, place and amounts."""
-    places: dict[Place, int] = {}
-    steps: dict[str, list[list[int]]] = {}
-    for step, root in list(stacks.steps.items()):
-        rows = steps[str(step)] = [[-1, -1, *root.own]]
-        waiting = [(0, root)]
-        while waiting:
-            above, node = waiting.pop()
-            for place, inner in list(node.below.items()):
-                waiting.append((len(rows), inner))
-                rows.append([above, places.setdefault(place, len(places)), *inner.own])
-    return {"places": [list(place) for place in places], "steps": steps}

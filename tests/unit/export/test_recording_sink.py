@@ -13,15 +13,15 @@ import pytest
 
 from otel_quant.base.files import PAGE
 from otel_quant.capture.recorder.attributes import FigureAttributes
-from otel_quant.export.recording.event_file import StateFile
-from otel_quant.export.recording.sink import RecordingSink
+from otel_quant.export.recording_sink import RecordingSink
+from otel_quant.format.event_file import StateFile
+from otel_quant.format.series import TOTALS
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
+from otel_quant.schema.code_lines import Place
 from otel_quant.schema.events import Event
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.records import Count, Counts
-from otel_quant.schema.series import TOTALS
-from otel_quant.schema.stacks import Place
+from otel_quant.schema.readings import Count, Counts
 from tests.fixtures import programs
 from tests.fixtures.programs import Finished, clean_environment, run_script
 from tests.fixtures.recording_schema import check_recording

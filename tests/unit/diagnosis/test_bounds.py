@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from otel_quant.diagnosis.bounds import VERDICTS, Bound, Evidence, bound_of, remedy_of, words_of
+from otel_quant.diagnosis.stack_trees import Stacks
 from otel_quant.schema import semconv
-from otel_quant.schema.bounds import VERDICTS, Bound, Evidence, bound_of, remedy_of, words_of
-from otel_quant.schema.stacks import OTHER, Amounts, Place, Stacks
+from otel_quant.schema.code_lines import OTHER, Amounts, Place
 
 MAIN = Place("/a/quantize.py", "main", 12, "")
 LOADER = Place("/a/quantize.py", "Reader.get_next", 30, "")

@@ -18,12 +18,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from otel_quant.base.destinations import sends
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.recorder.run_info import git_head, shown_command
-from otel_quant.export.otel.automatic_providers import defaults_in
-from otel_quant.export.recording.event_file import complete_manifest, create_manifest, processes_in
+from otel_quant.format import series
+from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
 from otel_quant.launcher.causes import (
     ENDS_WORKERS,
     Known,
@@ -39,12 +40,11 @@ from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observ
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.start import TRACEPARENT
 from otel_quant.recordings import summary
-from otel_quant.recordings.model import Ending, RecordedStep, Recording, steps_in
+from otel_quant.recordings.model import Ending, RecordedStep, Recording, forecast_of, steps_in
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.summary import MemoryLimit
-from otel_quant.schema import semconv, series
+from otel_quant.schema import semconv
 from otel_quant.schema.units import duration_text
-from otel_quant.views.answer import forecast_of
 
 if TYPE_CHECKING:
     from otel_quant.launcher.program import Ended
@@ -284,8 +284,7 @@ _WITHOUT: Final = frozenset({"OTEL_QUANT_RECORD", "QUARK_PROFILING", "OTEL_QUANT
 
 def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> None:
     """Ends the spans that were open, under their own ids, and sends a log record, and the span of a pipeline, if any."""
-    is_silent = defaults_in(environ, environ) is not None
-    if timeout <= 0 or is_silent or not _has_unsent_spans(read(folder)):
+    if timeout <= 0 or not sends(environ) or not _has_unsent_spans(read(folder)):
         return
     environ = {name: value for name, value in environ.items() if name not in _WITHOUT}
     environ["OTEL_METRICS_EXPORTER"] = "none"

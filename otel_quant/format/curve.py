@@ -24,8 +24,8 @@ from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import HeldFile, open_regular
 from otel_quant.base.kernel_files import read_proc
-from otel_quant.export.recording.event_file import NewerSchemaError, refuse_newer
-from otel_quant.schema.recorded_files import CURVE, LeftOut, is_bucket
+from otel_quant.format.event_file import NewerSchemaError, refuse_newer
+from otel_quant.format.fields import CURVE, LeftOut, is_bucket
 
 SCHEMA: Final = 1
 """Version of the format."""

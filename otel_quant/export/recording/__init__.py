@@ -1,1 +1,0 @@
-"""The folder that a run leaves: its files, and the sink that writes them."""

@@ -1,0 +1,1 @@
+"""Entry points: what starts a measured program, or measures inside one."""

@@ -171,7 +171,7 @@ class ReadRun:
 
     def _of_models(self) -> dict[str, Any]:
         """Returns what the run's span has of its models: the last of each role."""
-        last = {model.get("role"): model for model in self._models}
+        last = {str(model.get("role")): model for model in self._models}
         found = {
             semconv.of_model(role, name): value
             for role, model in last.items()

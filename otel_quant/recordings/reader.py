@@ -126,8 +126,8 @@ class _Folder:
             of_open = self._open_state(process) if failed is None else failed.state
         found = [run.recorded(of_open) for run in runs.values()]
         if failed is not None and found and found[-1].error is None:
-            how = {"state": failed.state, "error": failed.error, "gone": failed.gone}
-            found[-1] = replace(found[-1], **how)
+            state, error, gone = failed.state, failed.error, failed.gone
+            found[-1] = replace(found[-1], state=state, error=error, gone=gone)
         return found
 
     def _runs_in_events(self, process: str) -> dict[str, ReadRun]:

@@ -50,7 +50,7 @@ class FigureRow:
 
 
 @dataclass(frozen=True, slots=True)
-class StepRow:
+class StepComparison:
     """A step on all sides, or the total."""
 
     path: StepPath  # The step; empty for the total
@@ -64,7 +64,7 @@ class Comparison:
     """Sides, beside each other."""
 
     sides: tuple[Side, ...]  # The sides, the base first
-    rows: tuple[StepRow, ...]  # The total, then the steps in their order
+    rows: tuple[StepComparison, ...]  # The total, then the steps in their order
     # What differs beside the figures, for each side but the base
     differences: tuple[FactDifference, ...]
     # For each side but the base whether it has no step in common with it
@@ -99,43 +99,33 @@ def _in_order(sides: Iterable[Sequence[StepPath]]) -> list[StepPath]:
     return order
 
 
-def _row(sides: Sequence[Side], path: StepPath) -> StepRow:
-    found = [[each for each in side.runs if path == TOTAL or path in each.steps] for side in sides]
-    figures = [[(_figures(run, path), run.cpus) for run in side] for side in found]
-    tells_waits = all(CPU_WAIT in each for side in figures for each, _ in side)
+def _row(sides: Sequence[Side], path: StepPath) -> StepComparison:
+    """Returns the total of all sides, or a step."""
+    found = [
+        [(*known, run.cpus) for run in side.runs if (known := run.at(path)) is not None]
+        for side in sides
+    ]
+    tells_waits = all(CPU_WAIT in figures for side in found for figures, _, _ in side)
     rows: dict[str, FigureRow] = {}
     for figure in QUANTITIES:
-        samples = tuple(_sample(figure.name, side, tells_waits) for side in figures)
+        samples = tuple(_sample(figure.name, side, tells_waits) for side in found)
         if any(samples):
-            base = samples[0]
-            rows[figure.name] = FigureRow(
-                figure,
-                samples,
-                tuple(
-                    difference(base, new, figure.matters) if base and new else None
-                    for new in samples[1:]
-                ),
-            )
-    return StepRow(
-        path,
-        tuple(map(len, found)),
-        tuple(frozenset(_state(run, path) for run in side) for side in found),
-        rows,
-    )
+            rows[figure.name] = FigureRow(figure, samples, _differences(figure, *samples))
+    states = tuple(frozenset(state for _, state, _ in side) for side in found)
+    return StepComparison(path, tuple(map(len, found)), states, rows)
 
 
-def _figures(run: ComparedRun, path: StepPath) -> Figures:
-    return run.total if path == TOTAL else run.steps[path].figures
-
-
-def _state(run: ComparedRun, path: StepPath) -> State:
-    return run.recording.state if path == TOTAL else run.steps[path].step.state
+def _differences(
+    figure: Quantity, base: Sample | None, *others: Sample | None
+) -> tuple[Difference | None, ...]:
+    return tuple(difference(base, new, figure.matters) if base and new else None for new in others)
 
 
 def _sample(
-    name: str, runs: Iterable[tuple[Figures, float | None]], tells_waits: bool
+    name: str, runs: Sequence[tuple[Figures, State, float | None]], tells_waits: bool
 ) -> Sample | None:
-    known = [(figures, cpus) for figures, cpus in runs if name in figures]
+    """Returns a figure of the runs of a side; None where no run has it."""
+    known = [(figures, cpus) for figures, _, cpus in runs if name in figures]
     if not known:
         return None
     values = tuple(figures[name] for figures, _ in known)

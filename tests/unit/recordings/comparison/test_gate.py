@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.gate import SLOWER, worse, worse_of
 from otel_quant.recordings.compared_runs import TOTAL, FactDifference, Value
-from otel_quant.recordings.gate import Limit, LimitError, find, judge, load, parse
+from otel_quant.recordings.gate import GateLimit, LimitError, find, judge, load, parse
 from otel_quant.recordings.model import State
 from otel_quant.recordings.side_by_side import (
     Comparison,
@@ -199,7 +199,9 @@ def test_a_regression_in_one_of_twenty_steps_is_found(runs: int, factor: float) 
 def test_a_limit_has_a_step_a_figure_and_an_amount(
     text: str, step: str | None, figure: str, sign: str, amount: float, is_share: bool
 ) -> None:
-    assert parse(text) == Limit(text, step, BY_NAME[figure], sign, pytest.approx(amount), is_share)
+    assert parse(text) == GateLimit(
+        text, step, BY_NAME[figure], sign, pytest.approx(amount), is_share
+    )
 
 
 @pytest.mark.parametrize(

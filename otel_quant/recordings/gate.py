@@ -29,7 +29,7 @@ from otel_quant.recordings.side_by_side import (
     Difference,
     Sample,
     Side,
-    StepComparison,
+    StepSides,
     can_tell,
     mann_whitney,
     student,
@@ -169,7 +169,7 @@ def _is_meant(limit: GateLimit, path: StepPath) -> bool:
 
 
 def _check(
-    comparison: Comparison, at: int, limit: GateLimit, row: StepComparison
+    comparison: Comparison, at: int, limit: GateLimit, row: StepSides
 ) -> Iterator[Check | _Test]:
     """Yields the check of one step, or what has to be tested; nothing if the figure is not known there."""
     check = Check(limit=limit, path=row.path, side=comparison.sides[at], outcome="worse")
@@ -243,7 +243,7 @@ def _outcome(test: _Test, is_rare: bool | None) -> Outcome:
     return "worse" if sign * (best(new.bounds) - reference) > allowed else "not comparable"
 
 
-def _waits(row: StepComparison, at: int) -> float | None:
+def _waits(row: StepSides, at: int) -> float | None:
     """Returns the longest waits of a run of a side."""
     samples = [row.figures[name].samples[at] for name in WAITS if name in row.figures]
     return max((sample.highest for sample in samples if sample is not None), default=None)
@@ -255,9 +255,7 @@ def _allowed(limit: GateLimit, base: float) -> float:
     return max(limit.amount * base, limit.figure.matters)
 
 
-def _missing(
-    comparison: Comparison, at: int, limit: GateLimit, rows: Sequence[StepComparison]
-) -> str:
+def _missing(comparison: Comparison, at: int, limit: GateLimit, rows: Sequence[StepSides]) -> str:
     """Returns why a limit could be applied nowhere."""
     name = limit.figure.name
     figures = [row.figures[name] for row in rows if name in row.figures]

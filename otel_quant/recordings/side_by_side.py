@@ -50,7 +50,7 @@ class FigureRow:
 
 
 @dataclass(frozen=True, slots=True)
-class StepComparison:
+class StepSides:
     """A step on all sides, or the total."""
 
     path: StepPath  # The step; empty for the total
@@ -64,7 +64,7 @@ class Comparison:
     """Sides, beside each other."""
 
     sides: tuple[Side, ...]  # The sides, the base first
-    rows: tuple[StepComparison, ...]  # The total, then the steps in their order
+    rows: tuple[StepSides, ...]  # The total, then the steps in their order
     # What differs beside the figures, for each side but the base
     differences: tuple[FactDifference, ...]
     # For each side but the base whether it has no step in common with it
@@ -99,7 +99,7 @@ def _in_order(sides: Iterable[Sequence[StepPath]]) -> list[StepPath]:
     return order
 
 
-def _row(sides: Sequence[Side], path: StepPath) -> StepComparison:
+def _row(sides: Sequence[Side], path: StepPath) -> StepSides:
     """Returns the total of all sides, or a step."""
     found = [
         [(*known, run.cpus) for run in side.runs if (known := run.at(path)) is not None]
@@ -112,7 +112,7 @@ def _row(sides: Sequence[Side], path: StepPath) -> StepComparison:
         if any(samples):
             rows[figure.name] = FigureRow(figure, samples, _differences(figure, *samples))
     states = tuple(frozenset(state for _, state, _ in side) for side in found)
-    return StepComparison(path, tuple(map(len, found)), states, rows)
+    return StepSides(path, tuple(map(len, found)), states, rows)
 
 
 def _differences(

@@ -11,7 +11,7 @@ from typing import Any, Final
 from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
 from otel_quant.recordings.gate import Check, GateVerdict
 from otel_quant.recordings.model import StepPath, name_text, path_text
-from otel_quant.recordings.side_by_side import Comparison, FigureRow, Side, StepComparison
+from otel_quant.recordings.side_by_side import Comparison, FigureRow, Side, StepSides
 from otel_quant.recordings.summary import (
     CPU_TIME,
     DURATION,
@@ -187,7 +187,7 @@ def _settings(comparison: Comparison) -> Iterator[str]:
         yield f"{side.name} has another configuration than {base.name}: {shown}."
 
 
-def _where_most(comparison: Comparison, name: str, at: int, total: float) -> StepComparison | None:
+def _where_most(comparison: Comparison, name: str, at: int, total: float) -> StepSides | None:
     """Returns the step that differs most in the direction of the total: the innermost with half of it."""
     found = [
         (abs(change.change), row)
@@ -210,7 +210,7 @@ def _where_most(comparison: Comparison, name: str, at: int, total: float) -> Ste
 
 def _figures(comparison: Comparison) -> Table | Lines:
     """Returns the figures that differ, the total's first, then the most important; and a note of the others."""
-    shown: list[tuple[StepComparison, FigureRow]] = []
+    shown: list[tuple[StepSides, FigureRow]] = []
     equal: list[FigureRow] = []
     unclear: list[FigureRow] = []
     of_steps, told = 0, set(_told_within(comparison))
@@ -288,7 +288,7 @@ def _names_text(rows: Sequence[FigureRow]) -> str:
     return f"{', '.join(texts[:_MOST_NAMED])}{more}"
 
 
-def _step_name(row: StepComparison) -> str:
+def _step_name(row: StepSides) -> str:
     return cut(path_text(row.path[-2:]), _LONGEST_NAME)
 
 
@@ -302,7 +302,7 @@ def _weight(comparison: Comparison, row: FigureRow) -> float:
     return share + any(each.is_clear for each in changes)
 
 
-def _notes(comparison: Comparison, row: StepComparison) -> Iterator[str]:
+def _notes(comparison: Comparison, row: StepSides) -> Iterator[str]:
     """Yields what has to be known of a step: which sides have it, and where it did not end well."""
     having = [side.name for side, runs in zip(comparison.sides, row.runs, strict=True) if runs]
     if len(having) < len(comparison.sides):
@@ -364,7 +364,7 @@ _PARTS: Final = {
 """Figures that are added up to another one."""
 
 
-def _is_telling(row: StepComparison, name: str) -> bool:
+def _is_telling(row: StepSides, name: str) -> bool:
     """Whether a side has more than nothing of a figure, and no other figure tells more."""
     of, peak = row.figures[name], row.figures.get(MEMORY_PEAK)
     if not any(sample is not None and sample.highest for sample in of.samples):
@@ -378,7 +378,7 @@ def _is_telling(row: StepComparison, name: str) -> bool:
     return name not in _PARTS and any(each is not None and each.is_clear for each in of.differences)
 
 
-def _is_busy(row: StepComparison) -> bool:
+def _is_busy(row: StepSides) -> bool:
     """Whether threads had to wait for a processor for a part of a run's time that can be seen."""
     lasted = row.figures[DURATION].samples if DURATION in row.figures else ()
     return any(

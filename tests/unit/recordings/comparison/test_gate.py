@@ -19,7 +19,7 @@ from otel_quant.recordings.side_by_side import (
     FigureRow,
     Sample,
     Side,
-    StepRow,
+    StepSides,
     can_tell,
     difference,
     mann_whitney,
@@ -73,7 +73,7 @@ def test_a_figure_is_worse_only_if_noise_cannot_explain_the_difference(
 ) -> None:
     asked = parse(limit)
     row = FigureRow(asked.figure, (base, new), (difference(base, new),))
-    whole = StepRow(TOTAL, (1, 1), (frozenset(), frozenset()), {asked.figure.name: row})
+    whole = StepSides(TOTAL, (1, 1), (frozenset(), frozenset()), {asked.figure.name: row})
     sides = Side("base", ()), Side("new", ())
     waits = several(3), several(4, 5)
     whole.figures["cpu.waits"] = FigureRow(BY_NAME["cpu.waits"], waits, (difference(*waits),))
@@ -103,7 +103,7 @@ def test_sides_that_differ_from_the_base_in_a_fact_are_not_comparable(
     samples = several(10), several(20), several(20)
     both = (difference(samples[0], samples[1]),) * 2
     rows = {limit.figure.name: FigureRow(limit.figure, samples, both)}
-    whole = StepRow(TOTAL, (1, 1, 1), (frozenset(),) * 3, rows)
+    whole = StepSides(TOTAL, (1, 1, 1), (frozenset(),) * 3, rows)
     sides = tuple(Side(name, ()) for name in ("base", "new 1", "new 2"))
     verdict = judge(Comparison(sides, (whole,), (fact,), (False, False)), [limit], force=False)
     assert [check.outcome for check in verdict.checks if check.side is sides[1]] == [outcome]
@@ -116,7 +116,7 @@ def test_a_step_that_has_failed_is_worse_unless_it_failed_in_the_base_too(
     limit = parse("duration=20%")
     samples = several(10), several(10)
     rows = {limit.figure.name: FigureRow(limit.figure, samples, (difference(*samples),))}
-    step = StepRow((("Export", 1),), (1, 1), (frozenset({base}), frozenset({"failed"})), rows)
+    step = StepSides((("Export", 1),), (1, 1), (frozenset({base}), frozenset({"failed"})), rows)
     sides = Side("base", ()), Side("new", ())
     verdict = judge(Comparison(sides, (step,), (), (False,)), [limit], force=False)
     assert [check.outcome for check in verdict.checks] == [outcome]

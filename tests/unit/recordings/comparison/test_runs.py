@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from otel_quant.recordings.compared_runs import common_time, compared_run, fact_differences
-from otel_quant.recordings.gate import Verdict, judge, parse
+from otel_quant.recordings.gate import GateVerdict, judge, parse
 from otel_quant.recordings.model import Ending, path_text, script_of
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.side_by_side import Comparison, Sample, Side, alone, side_by_side
@@ -283,7 +283,7 @@ def compared(tmp_path: Path, base: list[Path], new: list[Path]) -> Comparison:
     return side_by_side(tuple(sides))
 
 
-def judged(comparison: Comparison, *, force: bool = False) -> Verdict:
+def judged(comparison: Comparison, *, force: bool = False) -> GateVerdict:
     return judge(comparison, [parse("Calibration:duration=20%")], force=force)
 
 

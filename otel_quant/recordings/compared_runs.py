@@ -259,6 +259,7 @@ follows the processors; the processor's model and the system change how fast it 
 
 _SCRIPT: Final = Fact("script", "", _ALL)
 _WHEN_READ: Final = Fact("memory was read", "", frozenset({MEMORY_PEAK}))
+_ALWAYS: Final = (_SCRIPT, _WHEN_READ, *FACTS)
 _PROCESSES: Final = Fact("recorded processes", "", _ALL)
 """Of profiles: one has one process, and nobody knows what the others had added to its whole."""
 
@@ -277,19 +278,19 @@ class FactDifference:
     def is_unlike(self, at: int) -> bool:
         """Whether a side is known to differ from the base."""
         base, new = self.values[0], self.values[at]
-        return bool(base and new) and not (_are_among(base, new) and _are_among(new, base))
+        return bool(base and new and (_beside(base, new) or _beside(new, base)))
 
 
 def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDifference]:
     """Returns in what sides differ. A fact that is not known of a side changes nothing: the side may be alike."""
     known = [[*map(_facts_of, side)] for side in sides]
-    facts = dict.fromkeys(chain.from_iterable(chain.from_iterable(known)))
-    del facts[_PROCESSES]
+    every_fact = chain.from_iterable(chain.from_iterable(known))
+    facts = [each for each in dict.fromkeys((*_ALWAYS, *every_fact)) if each != _PROCESSES]
     if not all(is_of_program(run.recording) for run in chain.from_iterable(sides)):
-        facts[_PROCESSES] = None  # the last
+        facts.append(_PROCESSES)
     found = []
     for fact in facts:
-        values = tuple(_distinct(of_run.get(fact) for of_run in side) for side in known)
+        values = tuple(_distinct(each[fact] for each in side if fact in each) for side in known)
         every = _distinct(chain.from_iterable(values))
         differs = len(every) > 1
         if differs or (every and not all(values)):
@@ -298,27 +299,18 @@ def fact_differences(sides: Sequence[Sequence[ComparedRun]]) -> list[FactDiffere
     return found
 
 
-def _facts_of(run: ComparedRun) -> dict[Fact, Value | None]:
-    """Returns the facts of a run, in the order in which they are shown."""
+def _facts_of(run: ComparedRun) -> dict[Fact, Value]:
+    """Returns what is known of a run."""
     sources = [
         run.recording.origin,
         *(each.attributes for each in run.recording.runs),
         *(each.step.attributes for each in run.steps.values()),
     ]
+    known = {fact: _value_in(sources, fact.attribute) for fact in FACTS}
     versions = {Fact(name, "", _TIME_MEMORY_GPU): each for name, each in _libraries(run).items()}
-    return {
-        _SCRIPT: _script(run),
-        _WHEN_READ: run.when_read,
-        **{fact: _value_in(sources, fact.attribute) for fact in FACTS},
-        **versions,
-        _PROCESSES: len(outermost_runs(run.recording)),
-    }
-
-
-def without_common_step(base: Sequence[ComparedRun], new: Sequence[ComparedRun]) -> bool:
-    """Whether two sides have steps, and none of them in common."""
-    first, second = ({path for run in side for path in run.steps} for side in (base, new))
-    return bool(first) and bool(second) and first.isdisjoint(second)
+    processes = len(outermost_runs(run.recording))
+    others = {_SCRIPT: _script(run), _WHEN_READ: run.when_read, _PROCESSES: processes}
+    return {fact: value for fact, value in (known | versions | others).items() if value is not None}
 
 
 def _value_in(sources: Iterable[Attributes], name: str) -> Value | None:
@@ -352,17 +344,17 @@ def _libraries(run: ComparedRun) -> Mapping[str, str]:
     return {name: version for name, _, version in pairs if name}
 
 
-def _distinct(values: Iterable[Value | None]) -> tuple[Value, ...]:
-    """Returns the values that are known, of those that are alike the first."""
+def _distinct(values: Iterable[Value]) -> tuple[Value, ...]:
+    """Returns values, of those that are alike the first."""
     found: list[Value] = []
     for value in values:
-        if value is not None and not _are_among((value,), found):
-            found.append(value)
+        found += _beside((value,), found)
     return tuple(found)
 
 
-def _are_among(values: Iterable[Value], others: Sequence[Value]) -> bool:
-    return all(any(_is_alike(value, other) for other in others) for value in values)
+def _beside(values: Iterable[Value], others: Sequence[Value]) -> list[Value]:
+    """Returns the values that are like none of some others."""
+    return [value for value in values if not any(_is_alike(value, other) for other in others)]
 
 
 def _is_alike(first: Value, second: Value) -> bool:

@@ -198,9 +198,7 @@ def _judged(tests: Sequence[_Test], *, force: bool) -> Iterator[Check]:
     found = [(test, _p(test, ALPHA / max(1, number))) for test in tests]
     rare = _rare([p for test, p in found if p is not None and test.may_fail], number)
     for test, p in found:
-        outcome = _outcome(test, None if p is None else p in rare)
-        if outcome == "not comparable" and force:
-            outcome = "worse"
+        outcome = _outcome(test, None if p is None else p in rare, force=force)
         waits = test.waits if outcome == "not comparable" else None
         yield replace(test.check, outcome=outcome, waits=waits)
 
@@ -223,12 +221,12 @@ def _p(test: _Test, level: float) -> float | None:
     return student(test.base.alone, test.new.alone)
 
 
-def _outcome(test: _Test, is_rare: bool | None) -> Outcome:
+def _outcome(test: _Test, is_rare: bool | None, *, force: bool) -> Outcome:
     """Judges whether a side is worse than the base by more than the limit, and by more than noise.
 
     Judged is what is left of a time without the wait of the main thread for a processor. With too
     few runs to tell noise (`is_rare` is None), the best run has to be worse than the worst of the
-    base by as much; and where that may be the wait of other threads, nobody knows.
+    base by as much; and where that may be the wait of other threads, nobody knows, and `force` decides.
     """
     limit, base, new, sign = test.limit, test.base, test.new, test.sign
     if test.change <= _allowed(limit, base.median_alone):
@@ -240,7 +238,8 @@ def _outcome(test: _Test, is_rare: bool | None) -> Outcome:
     allowed = _allowed(limit, reference)
     if sign * (best(new.alone) - reference) <= allowed:
         return "within"
-    return "worse" if sign * (best(new.bounds) - reference) > allowed else "not comparable"
+    is_sure = force or sign * (best(new.bounds) - reference) > allowed
+    return "worse" if is_sure else "not comparable"
 
 
 def _waits(row: StepSides, at: int) -> float | None:

@@ -205,6 +205,13 @@ class Ending:
     processes: tuple[tuple[str, int], ...] = ()  # The largest, with their RSS in bytes
     advice: tuple[Advice, ...] = ()  # What would help, most useful first
 
+    @property
+    def state(self) -> State:
+        """How it left the program."""
+        if self.signal is not None:
+            return "killed"
+        return "failed" if self.exit_code else "ended"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:

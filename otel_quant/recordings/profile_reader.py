@@ -185,7 +185,7 @@ def parse(text: str) -> ProfileText:
     # The definitions come after the summary.
     has_definitions = any(line.startswith(_DEFINITION) for line in lines)
     profile.complete = has_end and has_definitions and not rest
-    if not has_end:
+    if not has_end and len(profile.records) > 1:
         _drop_truncated(profile.records)
     return profile
 
@@ -236,9 +236,10 @@ def _newest(records: list[Record]) -> Record:
 
 def _drop_truncated(records: list[Record]) -> None:
     """Removes the last record if it is truncated: it lacks the last key that every complete one has."""
-    complete = records[:-1]
-    always = [key for key in (records or [{}])[0] if all(key in record for record in complete)]
-    if complete and not records[-1].keys() >= {*always[-1:]}:
+    *complete, last = records
+    shared = set(complete[0]).intersection(*complete)
+    always = [key for key in complete[0] if key in shared]
+    if not last.keys() >= {*always[-1:]}:
         records.pop()
 
 
@@ -248,7 +249,7 @@ def _value(text: str) -> object:
         with suppress(ValueError, RecursionError):
             return json.loads(text, parse_constant=_refuse)
     if text.startswith('"'):  # Quark escapes nothing
-        return text[1:-1] if len(text) > 1 and text.endswith('"') else text[1:]
+        return text[1:].removesuffix('"')
     if _NUMBER.fullmatch(text):
         return int(text) if text.lstrip("+-").isdecimal() and len(text) < 4000 else float(text)
     return _WORDS.get(text.lower(), text)

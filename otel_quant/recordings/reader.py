@@ -68,7 +68,7 @@ class _Folder:
         with self._noting(path / MANIFEST_NAME) as left_out:
             self._made = MANIFEST.take(load_manifest(path), left_out) or {}
         self._launcher = curve_path(path, LAUNCHER)
-        if not self._processes and not self._made and not self._launcher.exists():
+        if not (self._processes or self._made or self._launcher.exists()):
             raise NotARecordingError(
                 f"{path}: has no {MANIFEST_NAME} and no events.<pid>.jsonl; {EXPECTED}"
             )
@@ -233,13 +233,14 @@ class _Folder:
         is_over = self._ending is not None and not LOCKS_EXIST
         if not is_over and is_held(events_path(self._path, process)):
             return "running"
-        state = _state_at(self._ending)
-        return "lost" if state == "ended" else state
+        if self._ending is None or self._ending.state == "ended":
+            return "lost"
+        return self._ending.state
 
     def _state(self, runs: list[RecordedRun]) -> State:
         """Returns the state of the recording: as the launcher saw it end, else by its runs."""
         if self._ending is not None:
-            return _state_at(self._ending)
+            return self._ending.state
         states = {run.state for run in runs} or {"ended" if "ended" in self._made else "lost"}
         if is_held(self._launcher):
             return "running"
@@ -250,14 +251,6 @@ class _Folder:
 def reason_of(error: Exception) -> str:
     """Returns why a file could not be read; the system's reason without the path."""
     return getattr(error, "strerror", None) or str(error)
-
-
-def _state_at(ending: Ending | None) -> State:
-    if ending is None:
-        return "lost"
-    if ending.signal is not None:
-        return "killed"
-    return "failed" if ending.exit_code else "ended"
 
 
 def _ending_of(found: dict[str, Any] | None) -> Ending | None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final
 
 from otel_quant.recordings.compared_runs import (
@@ -24,7 +24,6 @@ from otel_quant.recordings.compared_runs import (
     FactDifference,
     Figures,
     fact_differences,
-    without_common_step,
 )
 from otel_quant.recordings.model import State, StepPath
 from otel_quant.recordings.summary import CPU_TIME, CPU_WAIT, CPU_WAITS, DURATION, SAMPLE_RATE
@@ -37,6 +36,11 @@ class Side:
 
     name: str  # ``base``, ``new``; ``new 1``, ``new 2`` of several
     runs: tuple[ComparedRun, ...]  # The runs, at least one
+
+    @property
+    def paths(self) -> dict[StepPath, None]:
+        """The steps of all runs, in their order."""
+        return dict.fromkeys(chain.from_iterable(run.steps for run in self.runs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +77,30 @@ class Comparison:
 
 def side_by_side(sides: Sequence[Side]) -> Comparison:
     """Returns sides beside each other."""
-    order = _in_order([path for run in side.runs for path in run.steps] for side in sides)
-    rows = [_row(sides, TOTAL), *(_row(sides, path) for path in order)]
+    paths = [side.paths for side in sides]
+    base = paths[0]
     return Comparison(
         sides=tuple(sides),
-        rows=tuple(rows),
+        rows=tuple(_row(sides, path) for path in (TOTAL, *_in_order(paths))),
         differences=tuple(fact_differences([side.runs for side in sides])),
-        unrelated=tuple(without_common_step(sides[0].runs, side.runs) for side in sides[1:]),
+        unrelated=tuple(bool(base and each) and base.keys().isdisjoint(each) for each in paths[1:]),
     )
 
 
-def _in_order(sides: Iterable[Sequence[StepPath]]) -> list[StepPath]:
+def _in_order(sides: Iterable[Iterable[StepPath]]) -> list[StepPath]:
     """Returns the paths of all sides, each once: one that a side adds after the one before it."""
     order: list[StepPath] = []
     for paths in sides:
         known = set(order)
         added: dict[StepPath, list[StepPath]] = {}
         before = TOTAL
-        for path in dict.fromkeys(paths):
+        for path in paths:
             if path in known:
                 before = path
             else:
                 added.setdefault(before, []).append(path)
-        order = [each for path in (TOTAL, *order) for each in (path, *added.get(path, ())) if each]
+        after = ((path, *added.get(path, ())) for path in (TOTAL, *order))
+        order = [*chain.from_iterable(after)][1:]
     return order
 
 

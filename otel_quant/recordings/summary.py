@@ -194,8 +194,7 @@ def outermost_runs(recording: Recording) -> list[RecordedRun]:
 def _total(recording: Recording, quantity: Quantity) -> float | None:
     """Returns what a quantity that adds up comes to: by the launcher's curve, else by the runs."""
     if quantity.curve and LAUNCHER in recording.curves:
-        _, curve = recording.curve(LAUNCHER)
-        return _highest(each.totals.get(quantity.curve) for each in curve.buckets.values())
+        return windows(recording, quantity.curve).total
     if quantity.over_processes == "highest":
         return _highest(_sum(run.attributes, quantity) for run in recording.runs)
     runs = outermost_runs(recording)
@@ -231,7 +230,7 @@ def _sample_rate(recording: Recording) -> float | None:
 
 def _everywhere(recording: Recording, quantity: Quantity) -> Iterator[KnownValue]:
     """Yields all that is known of a quantity that does not add up."""
-    for highest, at in windows(recording, quantity.curve).peak:
+    for at, highest in windows(recording, quantity.curve).peak:
         yield KnownValue(highest, "launcher", at)
     ending = recording.ending
     if quantity.name == MEMORY_PEAK and ending is not None and ending.memory is not None:
@@ -260,7 +259,7 @@ def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Itera
             yield KnownValue(highest, "checkpoints", time, run)
     # The end record of a run already has what its process's curve has.
     if run.end is None and LAUNCHER not in recording.curves:
-        for highest, at in windows(recording, quantity.curve, run.process).peak:
+        for at, highest in windows(recording, quantity.curve, run.process).peak:
             yield KnownValue(highest, "process", at, run)
 
 
@@ -429,29 +428,36 @@ class Windows:
         begin, curve = recording.curve(process)
         buckets = curve.buckets.values()
         self._length = curve.length / 1000
-        found = [each.levels[name] for each in buckets if name in each.levels]
-        levels = sorted((begin + each.at / 1000, each.highest) for each in found)
-        self._times = [time for time, _ in levels]
-        self._levels = [highest for _, highest in levels]
+        self._levels = sorted(
+            (begin + each.levels[name].at / 1000, each.levels[name].highest)
+            for each in buckets
+            if name in each.levels
+        )
         totals = [each for each in buckets if name in each.totals]
         self._starts = [begin + each.position * self._length for each in totals]
         self._sums = [0.0, *(each.totals[name] for each in totals)]
 
     @property
     def peak(self) -> list[tuple[float, float]]:
-        """The highest value of all, and when it was first read; empty without one."""
-        return nlargest(1, zip(self._levels, self._times, strict=True), key=itemgetter(0))
+        """When the highest value of all was first read, and the value; empty without one."""
+        return nlargest(1, self._levels, key=itemgetter(1))
+
+    @property
+    def total(self) -> float | None:
+        """The highest value of a total; None without one."""
+        return max(self._sums[1:], default=None)
 
     def highest(self, start: float, end: float) -> float | None:
         """Returns the highest value that was read between two moments."""
         # A reading's time is cut to milliseconds: it may have been taken one later.
-        first, until = bisect_left(self._times, start), bisect_right(self._times, end - 1e-3)
-        return _highest(self._levels[first:until])
+        first = bisect_left(self._levels, start, key=itemgetter(0))
+        within = self._levels[first : bisect_right(self._levels, end - 1e-3, key=itemgetter(0))]
+        return max((value for _, value in within), default=None)
 
     def at(self, time: float) -> float | None:
         """Returns the highest value of the newest reading at a moment."""
-        before = bisect_right(self._times, time)
-        return self._levels[before - 1] if before else None
+        before = bisect_right(self._levels, time, key=itemgetter(0))
+        return self._levels[before - 1][1] if before else None
 
     def rise(self, start: float, end: float) -> float | None:
         """Returns by how much a total rose, at most."""

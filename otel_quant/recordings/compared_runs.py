@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, count, pairwise
 from pathlib import PurePath
 from typing import Final, NamedTuple, TypeAlias
 
@@ -96,9 +96,8 @@ def compared_run(name: str, recording: Recording, *, of_runs: bool = False) -> C
 
 def _steps(recording: Recording) -> dict[StepPath, ComparedStep]:
     """Returns the steps of all processes; steps of the first have no process in their path."""
-    numbers: dict[str, int] = {}
-    for run in recording.runs:
-        numbers.setdefault(run.process, len(numbers))
+    processes = dict.fromkeys(run.process for run in recording.runs)
+    numbers = dict(zip(processes, count(), strict=False))
     of_run = summary.steps_of(recording)
     found: dict[StepPath, ComparedStep] = {}
     in_order = sorted(steps_in(recording), key=lambda each: numbers[each.run.process])

@@ -238,7 +238,7 @@ def select(rows: Sequence[Row], conditions: Sequence[Condition]) -> list[Row]:
 
 def require_name(rows: Sequence[Row], name: str, text: str) -> None:
     """Makes sure that runs may have a value of a name."""
-    if rows and not is_known(name) and not any(name in row for row in rows):
+    if rows and not is_known(name) and name not in {*chain.from_iterable(rows)}:
         raise ConditionError(
             f"{text}: no run has {name!r}; expected a column of the list (model, status, "
             "memory.peak, ...) or an attribute of docs/telemetry.md without `quant.`"
@@ -489,24 +489,20 @@ def _row_at(path: str, names: Sequence[str], in_brief: bool) -> _Read:
 
 def row_of(recording: Recording, names: Iterable[str]) -> Row:
     """Returns the row of a recording."""
-    runs = recording.runs  # of several the first counts
-    of_runs = (
-        (run.attributes, {semconv.CUSTOM_PREFIX + key: each for key, each in run.custom.items()})
-        for run in runs
-    )
-    of_steps = (step.attributes for run in runs for step in run.steps)
-    sources = [*chain.from_iterable(of_runs), recording.origin, *of_steps]
-
-    def attribute(name: str) -> Value | None:
-        return next((each[name] for each in sources if name in each), None)
-
-    def value_of(name: str) -> Value | None:
-        known = summary.value(recording, name) if name in summary.BY_NAME else None
-        return attribute(attribute_of(name)) if known is None else known
-
+    runs = recording.runs
+    sources: list[Mapping[str, Any]] = [recording.origin]
+    for run in reversed(runs):  # of several the first counts
+        custom = {semconv.CUSTOM_PREFIX + key: each for key, each in run.custom.items()}
+        sources += (custom, run.attributes)
+    steps = chain.from_iterable(run.steps for run in runs)
+    attributes: dict[str, Value] = {}
+    for each in (*reversed([step.attributes for step in steps]), *sources):
+        attributes.update(each)
+    value_of = partial(_value_of, recording, attributes)
     failed = sum(run.is_broken for run in runs) if recording.state == "ended" else 0
+    path, name = attributes.get(semconv.INPUT_PATH), attributes.get(semconv.MODEL_NAME)
     made = {
-        MODEL: _model_name(attribute(semconv.INPUT_PATH)) or attribute(semconv.MODEL_NAME),
+        MODEL: _model_name(path) or name,
         MODEL_SIZE: value_of(f"{_FLOAT}size"),
         ACTIVATION_SIZE: _difference(
             value_of(f"{_FLOAT}memory"), value_of(f"{_FLOAT}weight_bytes")
@@ -516,7 +512,13 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         WHEN: recording.began_ns / 1e9 or None,
         PATH: os.fspath(recording.path),
     }
-    return present({name: made[name] if name in made else value_of(name) for name in names})
+    return present({each: made[each] if each in made else value_of(each) for each in names})
+
+
+def _value_of(recording: Recording, attributes: Mapping[str, Value], name: str) -> Value | None:
+    """Returns the quantity of a name, else the attribute."""
+    quantity = summary.value(recording, name) if name in summary.BY_NAME else None
+    return attributes.get(attribute_of(name)) if quantity is None else quantity
 
 
 def _model_name(path: AttributeValue | None) -> str | None:

@@ -42,6 +42,11 @@ class Side:
         """The steps of all runs, in their order."""
         return dict.fromkeys(chain.from_iterable(run.steps for run in self.runs))
 
+    def at(self, path: StepPath) -> list[tuple[Figures, State, float | None]]:
+        """Returns figures, state and number of processors of each run that has a step."""
+        found = [(run.at(path), run.cpus) for run in self.runs]
+        return [(*known, cpus) for known, cpus in found if known is not None]
+
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:
@@ -106,11 +111,8 @@ def _in_order(sides: Iterable[Iterable[StepPath]]) -> list[StepPath]:
 
 def _row(sides: Sequence[Side], path: StepPath) -> StepSides:
     """Returns the total of all sides, or a step."""
-    found = [
-        [(*known, run.cpus) for run in side.runs if (known := run.at(path)) is not None]
-        for side in sides
-    ]
-    tells_waits = all(CPU_WAIT in figures for side in found for figures, _, _ in side)
+    found = [side.at(path) for side in sides]
+    tells_waits = all(CPU_WAIT in each for each, *_ in chain.from_iterable(found))
     rows: dict[str, FigureRow] = {}
     for figure in QUANTITIES:
         samples = tuple(_sample(figure.name, side, tells_waits) for side in found)

@@ -233,8 +233,8 @@ def _everywhere(recording: Recording, quantity: Quantity) -> Iterator[KnownValue
     for at, highest in windows(recording, quantity.curve).peak:
         yield KnownValue(highest, "launcher", at)
     ending = recording.ending
-    if quantity.name == MEMORY_PEAK and ending is not None and ending.memory is not None:
-        yield KnownValue(ending.memory, "ending")
+    if quantity.name == MEMORY_PEAK and ending is not None:
+        yield from _from("ending", [ending.memory])
     for run in recording.runs:
         yield from _of_run(recording, run, quantity)
 
@@ -244,10 +244,9 @@ def _of_run(recording: Recording, run: RecordedRun, quantity: Quantity) -> Itera
     for step in run.steps:
         yield from _of_attributes(step.attributes, step.devices, quantity, run, step)
     yield from _of_attributes(run.attributes, run.devices, quantity, run)
-    for mark in numbers(run.attributes, quantity.at_least):
-        yield KnownValue(mark, "kernel", run=run)
-    for read in numbers(run.last_read, (quantity.reading, quantity.now, *quantity.attributes)):
-        yield KnownValue(read, "last reading", run=run)
+    yield from _from("kernel", numbers(run.attributes, quantity.at_least), run)
+    read = numbers(run.last_read, (quantity.reading, quantity.now, *quantity.attributes))
+    yield from _from("last reading", read, run)
     if quantity.checkpoint:
         points = (
             (seen, point.time)
@@ -271,11 +270,21 @@ def _of_attributes(
     step: RecordedStep | None = None,
 ) -> Iterator[KnownValue]:
     """Yields what the span of a run or a step knows of a quantity, and the records of its devices."""
-    if (found := _sum(attributes, quantity)) is not None:
-        is_exact = attributes.get(f"{quantity.attributes[0]}_source") == "kernel"
-        yield KnownValue(found, "kernel" if is_exact else "sampled", None, run, step)
+    mark = f"{next(iter(quantity.attributes), '')}_source"
+    source: Source = "kernel" if attributes.get(mark) == "kernel" else "sampled"
+    yield from _from(source, [_sum(attributes, quantity)], run, step)
     if total := known(number(device, quantity.device) for device in devices):
         yield KnownValue(sum(total), "sampled", None, run, step)
+
+
+def _from(
+    source: Source,
+    values: Iterable[float | None],
+    run: RecordedRun | None = None,
+    step: RecordedStep | None = None,
+) -> list[KnownValue]:
+    """Returns the values of a source that are known."""
+    return [KnownValue(each, source, None, run, step) for each in known(values)]
 
 
 def _sum(attributes: Attributes, quantity: Quantity) -> float | None:
@@ -361,19 +370,14 @@ class StepSummary:
         """Returns the highest value during a step; None if nothing has looked between its checkpoints."""
         quantity = BY_NAME[name]
         found = [*_of_attributes(step.attributes, step.devices, quantity, self._run, step)]
-        others: list[tuple[Source, float | None]] = []
         if not quantity.attributes and not quantity.device:  # what is read at checkpoints alone
-            others.append(("checkpoints", self._seen_at_checkpoints(step, quantity.checkpoint)))
+            seen = self._seen_at_checkpoints(step, quantity.checkpoint)
+            found += _from("checkpoints", [seen], self._run, step)
         # Of an open step nothing else is known: what a shell around its process held is little.
         if self._is_the_program or (step.end is None and self._is_alone):
             end = math.inf if step.end is None else step.end
-            curve = windows(self._recording, quantity.curve)
-            others.append(("launcher", curve.highest(step.start, end)))
-        found += [
-            KnownValue(highest, source, None, self._run, step)
-            for source, highest in others
-            if highest is not None
-        ]
+            highest = windows(self._recording, quantity.curve).highest(step.start, end)
+            found += _from("launcher", [highest], self._run, step)
         return max(found, key=attrgetter("value"), default=None)
 
     def seen(self, step: RecordedStep, name: str = MEMORY_PEAK) -> float | None:

@@ -249,7 +249,7 @@ def _bits(attribute: str, value: Any) -> _Found:
         yield from found  # else they are float, as they were
 
 
-def _name(attribute: str, value: Any) -> _Found:
+def _name(attribute: str, value: Any) -> Iterator[tuple[str, str]]:
     text = value.get("name") if isinstance(value, dict) else value  # of Quanto's types
     if attribute and isinstance(text, str):
         yield attribute, text

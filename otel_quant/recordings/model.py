@@ -260,7 +260,7 @@ def known(values: Iterable[float | None]) -> list[float]:
 
 def numbers(attributes: Attributes, names: Iterable[str]) -> list[float]:
     """Returns the numbers that attributes have under some names."""
-    return known(number(attributes, name) for name in names)
+    return [each for name in names if (each := number(attributes, name)) is not None]
 
 
 _SCRIPTS: Final = (".py", ".sh", ".ipynb")

@@ -270,10 +270,10 @@ def _of_attributes(
     step: RecordedStep | None = None,
 ) -> Iterator[KnownValue]:
     """Yields what the span of a run or a step knows of a quantity, and the records of its devices."""
-    mark = f"{next(iter(quantity.attributes), '')}_source"
-    source: Source = "kernel" if attributes.get(mark) == "kernel" else "sampled"
-    yield from _from(source, [_sum(attributes, quantity)], run, step)
-    if total := known(number(device, quantity.device) for device in devices):
+    if (found := _sum(attributes, quantity)) is not None:
+        is_exact = attributes.get(f"{quantity.attributes[0]}_source") == "kernel"
+        yield KnownValue(found, "kernel" if is_exact else "sampled", None, run, step)
+    if devices and (total := known(number(device, quantity.device) for device in devices)):
         yield KnownValue(sum(total), "sampled", None, run, step)
 
 
@@ -289,10 +289,13 @@ def _from(
 
 def _sum(attributes: Attributes, quantity: Quantity) -> float | None:
     """Returns what attributes have of a quantity; None if one of its parts is not known."""
-    parts = numbers(attributes, quantity.attributes)
-    if not parts or len(parts) < len(quantity.attributes):
-        return None
-    return sum(parts, 0.0 if quantity.unit == "s" else 0)
+    total = 0.0 if quantity.unit == "s" else 0
+    for name in quantity.attributes:
+        part = number(attributes, name)
+        if part is None:
+            return None
+        total += part
+    return total if quantity.attributes else None
 
 
 def _placed(
@@ -372,12 +375,12 @@ class StepSummary:
         found = [*_of_attributes(step.attributes, step.devices, quantity, self._run, step)]
         if not quantity.attributes and not quantity.device:  # what is read at checkpoints alone
             seen = self._seen_at_checkpoints(step, quantity.checkpoint)
-            found += _from("checkpoints", [seen], self._run, step)
+            found += _from("checkpoints", (seen,), self._run, step)
         # Of an open step nothing else is known: what a shell around its process held is little.
         if self._is_the_program or (step.end is None and self._is_alone):
             end = math.inf if step.end is None else step.end
             highest = windows(self._recording, quantity.curve).highest(step.start, end)
-            found += _from("launcher", [highest], self._run, step)
+            found += _from("launcher", (highest,), self._run, step)
         return max(found, key=attrgetter("value"), default=None)
 
     def seen(self, step: RecordedStep, name: str = MEMORY_PEAK) -> float | None:

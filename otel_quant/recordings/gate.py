@@ -103,14 +103,17 @@ class _Test(NamedTuple):
 
 
 def judge(comparison: Comparison, limits: Sequence[GateLimit], *, force: bool) -> GateVerdict:
-    """Judges each side but the base by limits."""
+    """Judges each side but the base by limits; `force`: whatever else differs between them."""
+    if force:
+        alike = (False,) * len(comparison.unrelated)
+        comparison = replace(comparison, differences=(), unrelated=alike)
     found: list[Check | _Test] = []
     unusable = [*_standing(comparison.sides[0], is_new=False)]
     for at, side in enumerate(comparison.sides[1:], 1):
         broken = [*unusable, *_standing(side, is_new=True)]
         found += broken
         for limit in () if broken else limits:
-            found += _checks(comparison, at, limit, force=force)
+            found += _checks(comparison, at, limit)
     checks = [each for each in found if isinstance(each, Check)]
     tests = [each for each in found if isinstance(each, _Test)]
     totals = [each for each in tests if each.check.path == TOTAL]
@@ -139,21 +142,17 @@ def _standing(side: Side, *, is_new: bool) -> Iterator[Check]:
             yield Check(side=side, outcome=outcome, why=f"{run.name} {run.why}")
 
 
-def _checks(
-    comparison: Comparison, at: int, limit: GateLimit, *, force: bool
-) -> Iterator[Check | _Test]:
+def _checks(comparison: Comparison, at: int, limit: GateLimit) -> Iterator[Check | _Test]:
     """Yields what a limit finds on a side, and what is to be tested for it."""
     refused = Check(limit=limit, side=comparison.sides[at], outcome="not comparable")
-    is_relative = not limit.is_budget and not force
-    if is_relative and comparison.unrelated[at - 1]:
+    if comparison.unrelated[at - 1] and not limit.is_budget:
         why = "no step is in both: these are runs of different programs"
         yield replace(refused, why=why)
         return
     kinds = {limit.figure.kind, limit.figure.name}
-    unlike = (each for each in comparison.differences if kinds & each.changes)
-    facts = tuple(each for each in unlike if each.is_unlike(at))
-    if is_relative and facts:
-        yield replace(refused, facts=facts)
+    facts = [each for each in comparison.differences if kinds & each.changes and each.is_unlike(at)]
+    if facts and not limit.is_budget:
+        yield replace(refused, facts=tuple(facts))
         return
     rows = [row for row in comparison.rows if _is_meant(limit, row.path)]
     found = [check for row in rows for check in _check(comparison, at, limit, row)]

@@ -107,12 +107,10 @@ CHECKPOINT_PREFIX: Final = "quant.checkpoint."
 READING_PREFIX: Final = "quant.reading."
 CUSTOM_PREFIX: Final = "quant.custom."
 
-_MODEL_PREFIX: Final = "quant.model."
-
 
 def of_model(role: str, name: str = "") -> str:
     """Returns the attribute of a figure of a costed model; without a figure, the beginning of all of them."""
-    return f"{_MODEL_PREFIX}{role}.{name}"
+    return f"{PREFIX}model.{role}.{name}"
 
 
 EXCEPTION_EVENT: Final = "exception"

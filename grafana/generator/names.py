@@ -101,9 +101,9 @@ def span(attribute: str) -> str:
 
 def model(role: str, figure: str) -> str:
     """Returns a model's figure in TraceQL."""
-    name = f"quant.model.<role>.{figure}"
+    name = semconv.of_model("<role>", figure)
     mix, dot, _ = figure.partition("precision.")
-    _check(f"quant.model.<role>.{mix}precision.<type>" if dot else name)
+    _check(semconv.of_model("<role>", f"{mix}precision.<type>") if dot else name)
     return f"span.{name.replace('<role>', role)}"
 
 

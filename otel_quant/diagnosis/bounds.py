@@ -13,7 +13,9 @@ from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
 from otel_quant.diagnosis.stack_trees import by_last_line
+from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import NOTHING, Amounts, Node, Place, total_of
+from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.units import size
 
 _SHORTEST: Final = 1.0
@@ -36,6 +38,14 @@ _IDLE: Final = 0.2
 
 _RATE: Final = 20e6
 """Bytes a second, read and written, below which a disk is hardly what a step waits for."""
+
+_FIGURES: Final = frozenset(each.name for each in semconv.ATTRIBUTES).union(
+    figure.attribute(part)
+    for resource in RESOURCES
+    for figure in resource.figures
+    for part in figure.parts
+)
+"""Attributes that a step may have."""
 
 _COMPILERS: Final = ("torch/_dynamo/convert_frame.py", "torch/_inductor/graph.py", "torch/utils/cpp_extension.py", "triton/compiler/", "numba/core/")  # fmt: skip
 """Files that only a compilation goes through. Others of TorchDynamo, TorchInductor and Triton also call what
@@ -93,12 +103,19 @@ class Evidence:
     @property
     def cores(self) -> float | None:
         """Processors that the process tree has used, on average."""
-        user, system = map(self.figures.get, ("quant.cpu.user", "quant.cpu.system"))
-        return None if user is None or system is None else (user + system) / self.duration
+        if not {semconv.CPU_USER, semconv.CPU_SYSTEM} <= self.figures.keys():
+            return None
+        return self.rate(semconv.CPU_USER, semconv.CPU_SYSTEM)
+
+    def figure(self, name: str) -> float:
+        """Returns a figure of the step; 0 if it was not measured. Of an unknown name it raises a LookupError."""
+        if name not in _FIGURES:
+            raise LookupError(f"no table of the schema has a figure {name!r}")
+        return self.figures.get(name) or 0
 
     def rate(self, *names: str) -> float:
         """Returns the sum of figures in a second."""
-        return sum(self.figures.get(name) or 0 for name in names) / self.duration
+        return sum(map(self.figure, names)) / self.duration
 
     @property
     def line(self) -> str:
@@ -166,7 +183,7 @@ def _taking_data(lines: Lines) -> Place | None:
 
 
 def _calibration_data(evidence: Evidence) -> str | None:
-    if evidence.figures.get("quant.calibration.sample_count"):
+    if evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT):
         return _most_at(_taking_data)(evidence)
     # Quark takes all samples in a step of its own before it calibrates.
     return _most_at(lambda lines: _taking_data(lines) if any(map(_is_reader, lines)) else None)(
@@ -179,7 +196,7 @@ def _is_reader(line: Place) -> bool:
 
 
 def _memory_growth(evidence: Evidence) -> str | None:
-    samples = evidence.figures.get("quant.calibration.sample_count") or 0
+    samples = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT)
     each, limit, lines = evidence.per_sample or 0.0, evidence.limit or 0, evidence.by_line
     if not limit or each * samples < _GROWS * limit:
         return None
@@ -208,18 +225,18 @@ def _others_have_the_processors(evidence: Evidence) -> str | None:
 
 
 def _page_faults(evidence: Evidence) -> str | None:
-    rate = evidence.rate("quant.page_faults.major")
+    rate = evidence.rate(semconv.MAJOR_FAULTS)
     if evidence.blocked < _WAITS or rate < _FAULTS:
         return None
     return f"{rate:,.0f} page faults a second read from storage; its thread was blocked {_percent(evidence.blocked)} of its time"
 
 
 def _disk(evidence: Evidence) -> str | None:
-    rate = evidence.rate("quant.disk.read", "quant.disk.write")
+    rate = evidence.rate(semconv.DISK_READ, semconv.DISK_WRITE)
     if evidence.blocked < _MOST or rate < _RATE:
         return None
     text = f"{rate / 1e6:,.0f} MB a second read and written; its thread was blocked {_percent(evidence.blocked)} of its time"
-    cache = evidence.figures.get("quant.cache.disk.peak")
+    cache = evidence.figure(semconv.CACHE_GROWTH)
     return f"{text}; its cache directory grew by {size(cache)}" if cache else text
 
 

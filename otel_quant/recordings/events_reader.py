@@ -159,9 +159,9 @@ class ReadRun:
 
     def _of_models(self) -> dict[str, Any]:
         """Returns what the run's span has of its models: the last of each role."""
-        last = {model.get("role"): model for model in self._models}
+        last = {str(model.get("role")): model for model in self._models}
         found = {
-            f"quant.model.{role}.{name}": value
+            semconv.of_model(role, name): value
             for role, model in last.items()
             for name, value in model["figures"].items()
         }

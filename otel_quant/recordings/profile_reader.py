@@ -25,7 +25,6 @@ from otel_quant.format.event_file import (
     mapping_in,
 )
 from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
-from otel_quant.format.series import CACHE_GROWTH
 from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import Recording, State, number
 from otel_quant.schema import semconv
@@ -65,7 +64,7 @@ OF_RUN: Final = {
     "calibration_method": semconv.CALIBRATION_METHOD,
     "calibration_samples": semconv.CALIBRATION_SAMPLE_COUNT,
     "calibration_items": semconv.CALIBRATION_ITEM_COUNT,
-    "gpu_memory_limit_share": "quant.gpu.memory.peak_ratio",
+    "gpu_memory_limit_share": f"{semconv.GPU_MEMORY_PEAK}_ratio",
     "revision": semconv.VCS_REVISION,
 }
 """Keys of the sections on the run, and the attributes that they are."""
@@ -75,7 +74,7 @@ _OF_SUMMARY: Final = {
     "peak_gpu_memory_mb": semconv.GPU_MEMORY_PEAK,
     "total_disk_read_mb": semconv.DISK_READ,
     "total_disk_write_mb": semconv.DISK_WRITE,
-    "peak_cache_dir_disk_usage_mb": CACHE_GROWTH,
+    "peak_cache_dir_disk_usage_mb": semconv.CACHE_GROWTH,
 }
 """Figures of the summary in MiB, and the attributes that they are."""
 

@@ -43,16 +43,16 @@ program ended."""
 
 DURATION: Final = "duration"
 CPU_TIME: Final = "cpu.time"
-CPU_WAIT: Final = "cpu.wait"
+CPU_WAIT: Final = semconv.short(semconv.CPU_WAIT)
 CPU_WAITS: Final = "cpu.waits"
-SAMPLE_RATE: Final = "calibration.sample_rate"
-MEMORY_PEAK: Final = "memory.peak"
+SAMPLE_RATE: Final = semconv.short(semconv.CALIBRATION_SAMPLE_RATE)
+MEMORY_PEAK: Final = semconv.short(semconv.MEMORY_PEAK)
 MEMORY_SEEN: Final = "memory.seen"
-GPU_PEAK: Final = "gpu.memory.peak"
+GPU_PEAK: Final = semconv.short(semconv.GPU_MEMORY_PEAK)
 GPU_ALLOCATED: Final = "gpu.torch_allocated.peak"
-DISK_WRITE: Final = "disk.write"
-CACHE_PEAK: Final = "cache.disk.peak"
-PROCESS_PEAK: Final = "memory.process_peak"
+DISK_WRITE: Final = semconv.short(semconv.DISK_WRITE)
+CACHE_PEAK: Final = semconv.short(semconv.CACHE_GROWTH)
+PROCESS_PEAK: Final = semconv.short(semconv.MEMORY_PROCESS_PEAK)
 
 _OF_STEPS: Final = tuple(quantity for quantity in QUANTITIES if quantity.is_of_steps)
 

@@ -202,34 +202,37 @@ def _quantities() -> Sequence[Quantity]:
         Quantity("duration", "s", "time", "Time from start to end", "TIME", over_steps="sum", matters=0.25),
         Quantity(
             "cpu.time", "s", "time", "CPU time of the process tree", "CPU",
-            ("quant.cpu.user", "quant.cpu.system"), curve="cpu",
+            (semconv.CPU_USER, semconv.CPU_SYSTEM), curve="cpu",
             over_processes="sum", over_steps="sum", matters=0.25,
         ),
-        made.pop("cpu.wait"),
+        made.pop(semconv.short(semconv.CPU_WAIT)),
         Quantity(
             "cpu.waits", "s", "time", "Time for which threads waited for a processor, added up, at most",
             curve="cpu.waits", over_processes="sum", over_steps="sum", matters=0.25,
         ),
         Quantity(
-            "calibration.sample_rate", "{sample}/s", "time", "Calibration samples per second",
-            "SAMPLES/S",
-            attributes=("quant.calibration.sample_rate",), is_smaller_better=False,
+            semconv.short(semconv.CALIBRATION_SAMPLE_RATE), "{sample}/s", "time",
+            "Calibration samples per second", "SAMPLES/S",
+            attributes=(semconv.CALIBRATION_SAMPLE_RATE,), is_smaller_better=False,
         ),
         # The highest tree held at least what its main process held.
-        replace(made.pop("memory.peak"), at_least=("quant.memory.process_peak",)),
+        replace(
+            made.pop(semconv.short(semconv.MEMORY_PEAK)), at_least=(semconv.MEMORY_PROCESS_PEAK,)
+        ),
         Quantity(
             "memory.seen", "By", "memory", "RSS of the process tree: the highest at a checkpoint", "MEM SEEN",
-            checkpoint="quant.checkpoint.memory", matters=MATTERS["By"],
+            checkpoint=semconv.CHECKPOINT_MEMORY, matters=MATTERS["By"],
         ),
         Quantity(
-            "memory.process_peak", "By", "memory", "RSS of the main process alone: the highest",
-            attributes=("quant.memory.process_peak",), is_of_steps=False, matters=MATTERS["By"],
+            semconv.short(semconv.MEMORY_PROCESS_PEAK), "By", "memory",
+            "RSS of the main process alone: the highest",
+            attributes=(semconv.MEMORY_PROCESS_PEAK,), is_of_steps=False, matters=MATTERS["By"],
         ),
-        made.pop("gpu.memory.peak"),
+        made.pop(semconv.short(semconv.GPU_MEMORY_PEAK)),
         Quantity(
             "gpu.torch_allocated.peak", "By", "gpu", "Memory that torch has allocated on all GPUs: the highest",
             "GPU ALLOCATED",
-            device="quant.gpu.device.torch_allocated.peak", over_processes="sum",
+            device=semconv.GPU_ALLOCATED_PEAK, over_processes="sum",
             matters=MATTERS["By"],
         ),
     )  # fmt: skip

@@ -138,7 +138,12 @@ class Figure:
         before = None if first is None else self.of(first)
         return None if before is None else value - before
 
-    def attribute(self, part: Part, stem: str = PREFIX) -> str:
+    @property
+    def live_metric(self) -> str:
+        """The name of the metric that shows it during a run; empty for none."""
+        return "" if self.live is None else self.live.metric.name
+
+    def attribute(self, part: Part = "delta", stem: str = PREFIX) -> str:
         """Returns the name of the attribute that has a part; `stem` differs for devices."""
         is_bare = self.is_total or self.parts == ("end",)
         return stem + self.name if is_bare else f"{stem}{self.name}.{part}"
@@ -176,39 +181,34 @@ class Resource:
 
 # --- process memory -----------------------------------------------------------------------
 
+STEP_MEMORY_PEAK: Final = Metric(
+    "quant.step.memory.peak", "histogram", "By", "Highest RSS of the process tree during a step.",
+    # 64 MiB to 2 TiB, by doubling.
+    buckets=tuple(float(1 << power) for power in range(26, 42)),
+)  # fmt: skip
+STEP_MEMORY_GROWTH: Final = Metric(
+    "quant.step.memory.growth", "gauge", "By",
+    "RSS of the process tree at a step's end minus that at its start; for a step that ran more than once, the last time.",
+)  # fmt: skip
+
+TREE_MEMORY: Final = Figure(
+    "memory", "By", "RSS of the process tree", attrgetter("tree_rss"),
+    LEVEL, "806092800",
+    checkpoint="memory",
+    steps=(Series(STEP_MEMORY_PEAK, "peak"), Series(STEP_MEMORY_GROWTH)),
+    live=Series(
+        Metric(
+            "quant.run.memory.usage", "observable_gauge", "By", "RSS of the process tree now."
+        )
+    ),
+    column=YamlColumn("cpu_memory_mb", in_quark=True),
+    kind="memory", heading="MEM", curve="memory",
+)  # fmt: skip
+
 MEMORY: Final = Resource(
     "memory",
     (
-        Figure(
-            "memory", "By", "RSS of the process tree", attrgetter("tree_rss"),
-            LEVEL, "806092800",
-            checkpoint="memory",
-            steps=(
-                Series(
-                    Metric(
-                        "quant.step.memory.peak", "histogram", "By",
-                        "Highest RSS of the process tree during a step.",
-                        # 64 MiB to 2 TiB, by doubling.
-                        buckets=tuple(float(1 << power) for power in range(26, 42)),
-                    ),
-                    "peak",
-                ),
-                Series(
-                    Metric(
-                        "quant.step.memory.growth", "gauge", "By",
-                        "RSS of the process tree at a step's end minus that at its start; for a step that ran more than once, the last time.",
-                    )
-                ),
-            ),
-            live=Series(
-                Metric(
-                    "quant.run.memory.usage", "observable_gauge", "By",
-                    "RSS of the process tree now.",
-                )
-            ),
-            column=YamlColumn("cpu_memory_mb", in_quark=True),
-            kind="memory", heading="MEM", curve="memory",
-        ),
+        TREE_MEMORY,
         Figure(
             "process_memory", "By", "RSS of the main process", attrgetter("rss"),
             (), "806092800",
@@ -263,55 +263,66 @@ def _activity(name: str, metric: str, unit: str, brief: str, example: str) -> Fi
     )  # fmt: skip
 
 
+ALL_GPUS_MEMORY: Final = Figure(
+    "gpu.memory", "By",
+    "Memory in use on all visible GPUs, by all processes; absent while one of them cannot be read",
+    total_used,
+    LEVEL, "2147483648",
+    checkpoint="gpu_memory",
+    column=YamlColumn("gpu_memory_mb", in_quark=True),
+    kind="gpu", heading="GPU",
+)  # fmt: skip
+
+STEP_GPU_MEMORY_PEAK: Final = Metric(
+    "quant.step.gpu.memory.peak", "gauge", "By",
+    "Highest memory in use on a visible GPU during a step, by all processes; for a step that ran more than once, the last time.",
+)  # fmt: skip
+GPU_MEMORY: Final = _of_device(
+    "memory", "By", "Memory in use on the device, by all processes",
+    attrgetter("used"), LEVEL, "2147483648",
+    ("hw.gpu.memory.usage", "Memory in use on a visible GPU, by all processes."),
+    STEP_GPU_MEMORY_PEAK,
+    "used",
+)  # fmt: skip
+GPU_MEMORY_LIMIT: Final = _of_device(
+    "memory.limit", "By", "Size of the device's memory",
+    attrgetter("limit"), ("end",), "150754820096",
+    ("hw.gpu.memory.limit", "Size of the memory of a visible GPU."),
+)  # fmt: skip
+TORCH_ALLOCATED: Final = _of_device(
+    "torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use",
+    attrgetter("torch_allocated"), LEVEL, "536870912",
+    ("quant.run.gpu.torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
+)  # fmt: skip
+# fmt: off
+GPU_UTILIZATION: Final = _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97")
+GPU_POWER: Final = _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4")
+GPU_TEMPERATURE: Final = _activity("temperature", "hw.temperature", "Cel", "Temperature of the GPU's chip", "71")
+GPU_CLOCK: Final = _activity("clock", "quant.run.gpu.clock", "Hz", "Clock of the GPU's processors", "1755000000")
+# fmt: on
+
 GPU: Final = Resource(
     "gpu",
+    (ALL_GPUS_MEMORY,),
     (
-        Figure(
-            "gpu.memory", "By",
-            "Memory in use on all visible GPUs, by all processes; absent while one of them cannot be read",
-            total_used,
-            LEVEL, "2147483648",
-            checkpoint="gpu_memory",
-            column=YamlColumn("gpu_memory_mb", in_quark=True),
-            kind="gpu", heading="GPU",
-        ),
-    ),
-    (
-        _of_device(
-            "memory", "By", "Memory in use on the device, by all processes",
-            attrgetter("used"), LEVEL, "2147483648",
-            ("hw.gpu.memory.usage", "Memory in use on a visible GPU, by all processes."),
-            Metric(
-                "quant.step.gpu.memory.peak", "gauge", "By",
-                "Highest memory in use on a visible GPU during a step, by all processes; for a step that ran more than once, the last time.",
-            ),
-            "used",
-        ),
-        _of_device(
-            "memory.limit", "By", "Size of the device's memory",
-            attrgetter("limit"), ("end",), "150754820096",
-            ("hw.gpu.memory.limit", "Size of the memory of a visible GPU."),
-        ),
+        GPU_MEMORY,
+        GPU_MEMORY_LIMIT,
         _of_device(
             "process_memory", "By", "Memory of this process tree on the device, where the driver reports it",
             attrgetter("process_used"), LEVEL, "1610612736",
             ("quant.run.gpu.process_memory.usage", "Memory of the process tree on a visible GPU, where the driver reports it."),
             curve="process_used",
         ),
-        _of_device(
-            "torch_allocated", "By", "Bytes that torch's caching allocator has allocated, if torch is in use",
-            attrgetter("torch_allocated"), LEVEL, "536870912",
-            ("quant.run.gpu.torch_allocated.usage", "Bytes that torch's caching allocator has allocated on a visible GPU."),
-        ),
+        TORCH_ALLOCATED,
         _of_device(
             "torch_reserved", "By", "Bytes that torch's caching allocator has reserved, if torch is in use",
             attrgetter("torch_reserved"), LEVEL, "1073741824",
             ("quant.run.gpu.torch_reserved.usage", "Bytes that torch's caching allocator has reserved on a visible GPU."),
         ),
-        _activity("utilization", "hw.gpu.utilization", "1", "Share of the last moments in which the GPU computed", "0.97"),
-        _activity("power", "hw.power", "W", "Electric power of the GPU", "612.4"),
-        _activity("temperature", "hw.temperature", "Cel", "Temperature of the GPU's chip", "71"),
-        _activity("clock", "quant.run.gpu.clock", "Hz", "Clock of the GPU's processors", "1755000000"),
+        GPU_UTILIZATION,
+        GPU_POWER,
+        GPU_TEMPERATURE,
+        GPU_CLOCK,
         _activity("memory_clock", "quant.run.gpu.memory_clock", "Hz", "Clock of the GPU's memory", "2619000000"),
     ),
     is_sampled=True,
@@ -320,35 +331,37 @@ GPU: Final = Resource(
 
 # --- disk ---------------------------------------------------------------------------------
 
+STEP_DISK_IO: Final = Metric(
+    "quant.step.disk.io", "counter", "By", "Bytes moved to or from storage during steps."
+)
+RUN_DISK_IO: Final = Metric(
+    "quant.run.disk.io", "observable_counter", "By",
+    "Bytes that the process tree moved to or from storage since the run began.",
+)  # fmt: skip
+
 
 def _transfer(way: str, verb: str, example: str, heading: str) -> Figure:
     """Returns the bytes that the process tree moved to or from storage."""
     labels = {"disk.io.direction": way}
-    during = Metric(
-        "quant.step.disk.io", "counter", "By", "Bytes moved to or from storage during steps."
-    )
-    so_far = Metric(
-        "quant.run.disk.io",
-        "observable_counter",
-        "By",
-        "Bytes that the process tree moved to or from storage since the run began.",
-    )
     return Figure(
         f"disk.{way}", "By", f"Bytes that the process tree {verb} storage",
         attrgetter(way), TOTAL, example,
         checkpoint=f"disk_{way}",
-        steps=(Series(during, labels=labels),),
-        live=Series(so_far, labels=labels),
+        steps=(Series(STEP_DISK_IO, labels=labels),),
+        live=Series(RUN_DISK_IO, labels=labels),
         column=YamlColumn(f"disk_{way}_mb", in_quark=True),
         kind="disk", heading=heading, curve=f"disk.{way}",
     )  # fmt: skip
 
 
+DISK_READ: Final = _transfer("read", "fetched from", "102400000", "READ")
+DISK_WRITE: Final = _transfer("write", "sent to", "26214400", "WRITTEN")
+
 DISK: Final = Resource(
     "disk",
     (
-        _transfer("read", "fetched from", "102400000", "READ"),
-        _transfer("write", "sent to", "26214400", "WRITTEN"),
+        DISK_READ,
+        DISK_WRITE,
         Figure(
             "disk.read_chars", "By",
             "Bytes read through system calls, including those that were in the page cache",
@@ -363,67 +376,59 @@ DISK: Final = Resource(
 
 # --- processors ---------------------------------------------------------------------------
 
-_CPU_TIME = Metric("quant.step.cpu.time", "counter", "s", "CPU time spent during steps.")
+STEP_CPU_TIME: Final = Metric("quant.step.cpu.time", "counter", "s", "CPU time spent during steps.")
 
-CPU: Final = Resource(
-    "cpu",
-    (
-        Figure(
-            "cpu.user", "s", "CPU time of the process tree in user mode",
-            attrgetter("user"), TOTAL, "12.51",
-            steps=(Series(_CPU_TIME, labels={"cpu.mode": "user"}),), kind="time",
-        ),
-        Figure(
-            "cpu.system", "s", "CPU time of the process tree in the kernel",
-            attrgetter("system"), TOTAL, "0.73",
-            steps=(Series(_CPU_TIME, labels={"cpu.mode": "system"}),), kind="time",
-        ),
-        Figure(
-            "page_faults.major", "{fault}", "Page faults that had to wait for storage",
-            attrgetter("major_faults"), TOTAL, "3", kind="disk", matters=1000,
-        ),
-        Figure(
-            "cpu.wait", "s",
-            "Time for which the main thread was ready to run and waited for a processor that other "
-            "threads or programs used",
-            attrgetter("wait"), TOTAL, "0.31",
-            kind="time", curve="cpu.wait", over_processes="highest",
-        ),
-    ),
+CPU_USER: Final = Figure(
+    "cpu.user", "s", "CPU time of the process tree in user mode",
+    attrgetter("user"), TOTAL, "12.51",
+    steps=(Series(STEP_CPU_TIME, labels={"cpu.mode": "user"}),), kind="time",
 )  # fmt: skip
+CPU_SYSTEM: Final = Figure(
+    "cpu.system", "s", "CPU time of the process tree in the kernel",
+    attrgetter("system"), TOTAL, "0.73",
+    steps=(Series(STEP_CPU_TIME, labels={"cpu.mode": "system"}),), kind="time",
+)  # fmt: skip
+MAJOR_FAULTS: Final = Figure(
+    "page_faults.major", "{fault}", "Page faults that had to wait for storage",
+    attrgetter("major_faults"), TOTAL, "3", kind="disk", matters=1000,
+)  # fmt: skip
+CPU_WAIT: Final = Figure(
+    "cpu.wait", "s",
+    "Time for which the main thread was ready to run and waited for a processor that other "
+    "threads or programs used",
+    attrgetter("wait"), TOTAL, "0.31",
+    kind="time", curve="cpu.wait", over_processes="highest",
+)  # fmt: skip
+
+CPU: Final = Resource("cpu", (CPU_USER, CPU_SYSTEM, MAJOR_FAULTS, CPU_WAIT))
 
 # --- cache directories --------------------------------------------------------------------
 
-CACHE: Final = Resource(
-    "cache",
-    (
-        Figure(
-            "cache.disk", "By",
-            "Growth on disk of the cache directory that has grown most since it was made",
-            lambda growth: growth, ("peak",), "306429952",
-            steps=(
-                Series(
-                    Metric(
-                        "quant.step.cache.disk.peak", "histogram", "By",
-                        "Largest growth of a cache directory during a step.",
-                        # 1 MiB to 2 TiB, by a factor of 4.
-                        buckets=tuple(float(1 << power) for power in range(20, 42, 2)),
-                    ),
-                    "peak",
-                ),
+CACHE_GROWTH: Final = Figure(
+    "cache.disk", "By",
+    "Growth on disk of the cache directory that has grown most since it was made",
+    lambda growth: growth, ("peak",), "306429952",
+    steps=(
+        Series(
+            Metric(
+                "quant.step.cache.disk.peak", "histogram", "By",
+                "Largest growth of a cache directory during a step.",
+                # 1 MiB to 2 TiB, by a factor of 4.
+                buckets=tuple(float(1 << power) for power in range(20, 42, 2)),
             ),
-            live=Series(
-                Metric(
-                    "quant.run.cache.disk.usage", "observable_gauge", "By",
-                    "Growth on disk of the cache directory that has grown most since it was made, now.",
-                )
-            ),
-            kind="disk", heading="CACHES", curve="cache",
+            "peak",
         ),
     ),
-    is_sampled=True,
-    reads_proc=False,
+    live=Series(
+        Metric(
+            "quant.run.cache.disk.usage", "observable_gauge", "By",
+            "Growth on disk of the cache directory that has grown most since it was made, now.",
+        )
+    ),
+    kind="disk", heading="CACHES", curve="cache",
 )  # fmt: skip
+
+CACHE: Final = Resource("cache", (CACHE_GROWTH,), is_sampled=True, reads_proc=False)
 
 RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU, CACHE)
 """In the order of the documentation."""

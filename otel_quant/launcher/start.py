@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from otel_quant.base.destinations import sends
 from otel_quant.base.machine import environment_at_start
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
@@ -137,19 +138,10 @@ def program_environment(
     environ.update(settings)
     # The span of a Python is above the spans of its children already.
     is_python = os.path.basename(arguments[0]).startswith("python")
-    if not is_python and _OWN_TRACES.isdisjoint(environ) and _sends_spans(environ):
+    sends_spans = environ.get("OTEL_TRACES_EXPORTER") != "none" and sends(environ)
+    if sends_spans and not is_python and _OWN_TRACES.isdisjoint(environ):
         environ[TRACEPARENT] = f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-01"
     return environ
-
-
-def _sends_spans(environ: Mapping[str, str]) -> bool:
-    if environ.get("OTEL_TRACES_EXPORTER") == "none":
-        return False
-    if not any(name.startswith("OTEL_EXPORTER_") or name.endswith("_EXPORTER") for name in environ):
-        return False
-    from otel_quant.export.otel.automatic_providers import defaults_in
-
-    return defaults_in(environ, environ) is None
 
 
 def let_it_start(folder: str) -> None:

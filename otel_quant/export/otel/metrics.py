@@ -24,9 +24,8 @@ from opentelemetry.metrics import CallbackOptions, Instrument, Meter, MeterProvi
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.export.otel.spans import custom_value
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.events import Event, Sink, present
+from otel_quant.schema.events import Event, Sink, custom_value, present
 from otel_quant.schema.figures import Metric, Number, Resource
 from otel_quant.schema.readings import ALL_STEPS, UNITS, Forecast, Reading, RunInfo, StepInfo
 from otel_quant.version import VERSION

@@ -32,7 +32,7 @@ from otel_quant.recordings.model import (
     steps_in,
 )
 from otel_quant.schema import semconv
-from otel_quant.schema.catalog import QUANTITIES, Quantity
+from otel_quant.schema.catalog import FORMER, QUANTITIES, Quantity
 
 Source = Literal[
     "kernel", "sampled", "launcher", "process", "checkpoints", "last reading", "ending"
@@ -59,8 +59,11 @@ _OF_STEPS: Final = tuple(quantity for quantity in QUANTITIES if quantity.is_of_s
 WAITS: Final = (CPU_WAIT, CPU_WAITS)
 """Quantities of the machine's other work rather than of the program."""
 
-BY_NAME: Final[Mapping[str, Quantity]] = {
-    name: quantity for quantity in QUANTITIES for name in (quantity.name, *quantity.former)
+_PRESENT: Final = {quantity.name: quantity for quantity in QUANTITIES}
+_FORMER: Final = {semconv.short(old): semconv.short(new) for old, new in FORMER.items()}
+
+BY_NAME: Final[Mapping[str, Quantity]] = _PRESENT | {
+    old: _PRESENT[new] for old, new in _FORMER.items() if new in _PRESENT
 }
 """Every quantity by its name, and by those that it had before."""
 

@@ -151,7 +151,6 @@ class Quantity:
     is_smaller_better: bool = True
     is_of_steps: bool = True  # Steps have it too
     matters: float = 0.0  # Smallest difference that does
-    former: tuple[str, ...] = ()
 
 
 def _quantity(figure: Figure) -> Quantity | None:
@@ -178,7 +177,6 @@ def _quantity(figure: Figure) -> Quantity | None:
         over_steps=over,
         is_smaller_better=figure.is_smaller_better,
         matters=MATTERS.get(figure.unit, 0.0) if figure.matters is None else figure.matters,
-        former=tuple(name if figure.is_total else f"{name}.{part}" for name in figure.former),
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import pexpect
 import yaml
 
+from otel_quant.schema import semconv
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import run
 
@@ -119,7 +120,7 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
     (end,) = (
         each.attributes
         for each in otlp.records
-        if each.attributes.get("quant.checkpoint.name") == "Calibration End"
+        if each.attributes.get(semconv.CHECKPOINT_NAME) == "Calibration End"
     )
     profile = yaml.safe_load((tmp_path / "profile.yaml").read_text())["memory_usage"]
     (in_file,) = (each for each in profile if each["step"] == "Calibration End")

@@ -12,6 +12,7 @@ import yaml
 
 from otel_quant.cost import analyze
 from otel_quant.cost.graph import runtime_here
+from otel_quant.schema import semconv
 from tests.fixtures.onnx_builder import floats, model_of_text
 from tests.fixtures.otlp_messages import Span
 from tests.fixtures.otlp_receiver import OtlpReceiver
@@ -100,7 +101,7 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
             totals["quant.model.quantized.runtime"] = runtime_here().title
         assert span.parent_id == root.span_id
         assert model_attributes(span.attributes) == {
-            **totals, "quant.model.role": role, "quant.model.path": name
+            **totals, semconv.MODEL_ROLE: role, semconv.MODEL_PATH: name
         }  # fmt: skip
         expected |= totals
     assert model_attributes(root.attributes) == expected
@@ -111,12 +112,12 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
             for span in spans:
                 assert step.end_ns <= span.start_ns or span.end_ns <= step.start_ns
 
-    records = otlp.records_of("quant.model.cost")
-    assert [record.attributes["quant.model.role"] for record in records] == ["float", "quantized"]
+    records = otlp.records_of(semconv.MODEL_COST_EVENT)
+    assert [record.attributes[semconv.MODEL_ROLE] for record in records] == ["float", "quantized"]
     assert records[0].body["heaviest"][0]["macs"] == 8 * 16 * 16 * 27
     for role in ("float", "quantized"):
         for figure in ("size", "params", "macs_contraction"):
-            point = otlp.point(f"quant.model.{figure}", **{"quant.model.role": role})
+            point = otlp.point(f"quant.model.{figure}", **{semconv.MODEL_ROLE: role})
             assert point.value == expected[f"quant.model.{role}.{figure}"]
 
     section = yaml.safe_load((tmp_path / "profile.yaml").read_text())["onnx_model_cost"]
@@ -184,14 +185,14 @@ def test_models_that_cannot_be_costed_are_warnings_and_the_script_continues(
         "OTEL_QUANT_COST_TIMEOUT"
     )
     reason = {"message": late}
-    identity = [{"quant.model.role": "float"}, {"quant.model.role": "quantized"}]
+    identity = [{semconv.MODEL_ROLE: "float"}, {semconv.MODEL_ROLE: "quantized"}]
     spans = otlp.spans_named("model cost")
     assert [model_attributes(span.attributes) for span in spans] == identity
     for span in spans:
         assert [(event.name, event.attributes) for event in span.events] == [
-            ("quant.model.cost_failed", reason)
+            (semconv.COST_FAILED_EVENT, reason)
         ]
-    records = otlp.records_of("quant.model.cost_failed")
+    records = otlp.records_of(semconv.COST_FAILED_EVENT)
     assert [model_attributes(record.attributes) for record in records] == identity
     assert [(record.severity, record.body) for record in records] == [("WARN", reason)] * 2
     assert model_attributes(otlp.span("quantization").attributes) == {}

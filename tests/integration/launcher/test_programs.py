@@ -12,6 +12,7 @@ import textwrap
 import pytest
 
 from otel_quant.recordings.reader import read
+from otel_quant.schema import semconv
 from scripts.interpreters import find
 from tests.fixtures.otlp_receiver import OtlpReceiver
 from tests.fixtures.programs import Launched, launcher
@@ -170,7 +171,7 @@ def test_an_endpoint_that_is_configured_is_used(launched: Launched, otlp: OtlpRe
     assert (ours.stdout, ours.stderr) == (f"{sorted(variables)}\n", "")
     assert otlp.span_names() == ["quantization", "A step"]
     assert otlp.records
-    assert "quant.step.duration" in otlp.metric_names()
+    assert semconv.STEP_DURATION in otlp.metric_names()
 
 
 def test_otlp_files_equal_the_files_of_opentelemetrys_exporter(launched: Launched) -> None:

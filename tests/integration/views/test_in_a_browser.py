@@ -27,6 +27,7 @@ from otel_quant.recordings.compared_runs import compared_run
 from otel_quant.recordings.model import RecordedRun, Recording
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.side_by_side import Side, side_by_side
+from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Amounts, Place
 from otel_quant.schema.readings import Count, Counts
 from otel_quant.views import compare, inference
@@ -238,8 +239,8 @@ def stairs(folder: Path) -> Recording:
     run = RecordedRun(
         id="1", process="7", start=0.0, end=20.0, state="ended", steps=steps,
         attributes={
-            "quant.memory.limit": 2000 * built.MB,
-            "quant.gpu.memory.limit": 8000 * built.MB, "quant.gpu.count": 1,
+            semconv.MEMORY_LIMIT: 2000 * built.MB,
+            semconv.GPU_MEMORY_LIMIT: 8000 * built.MB, semconv.GPU_COUNT: 1,
         },
     )  # fmt: skip
     curve = read_curve(folder / "curve.launcher.jsonl")

@@ -16,7 +16,9 @@ import pytest
 
 from otel_quant.format.event_file import EXPECTED
 from otel_quant.recordings.profile_reader import Record, parse
+from otel_quant.schema import semconv
 from tests.fixtures.commands import Commands
+from tests.fixtures.figures import named
 from tests.fixtures.profiles import records
 from tests.unit.cli.shown_profiles import (
     COMPLETE,
@@ -267,10 +269,10 @@ READING: dict[str, Any] = {
     "run": "0123456789abcdef",
     "began": 1700000000500000000,
     "attributes": {
-        "process.pid": 4711, "quant.reading.elapsed": 62.0, "quant.reading.memory_limit": 8000 * MIB,
-        "quant.reading.memory": round(403.25 * MIB), "quant.reading.memory_peak": round(410.5 * MIB),
-        "quant.reading.gpu_memory": 35 * MIB, "quant.reading.gpu_memory_peak": 40 * MIB,
-        "quant.reading.open_steps": ["Model Quantization", "Calibration"],
+        "process.pid": 4711, semconv.READING_ELAPSED: 62.0, semconv.READING_MEMORY_LIMIT: 8000 * MIB,
+        semconv.READING_MEMORY: round(403.25 * MIB), semconv.READING_MEMORY_PEAK: round(410.5 * MIB),
+        named("quant.reading.gpu_memory"): 35 * MIB, named("quant.reading.gpu_memory_peak"): 40 * MIB,
+        semconv.READING_OPEN_STEPS: ["Model Quantization", "Calibration"],
     },
     "steps": [{"index": 0, "samples": 0, "expected": None}, {"index": 2, "samples": 37, "expected": 512}],
 }  # fmt: skip

@@ -61,7 +61,7 @@ def evidence(
     for lines, seconds, (cpu, waiting) in seen:
         time = round(seconds * 1e9)
         stacks.add(0, lines, Amounts(time, round(cpu * time), round(waiting * time), time // 10))
-    known: dict[str, Any] = {"quant.cpu.user": cores * duration, "quant.cpu.system": 0.0}
+    known: dict[str, Any] = {semconv.CPU_USER: cores * duration, semconv.CPU_SYSTEM: 0.0}
     known |= {name.replace("__", "."): value for name, value in figures.items()}
     return Evidence(stacks.steps[0], duration, known, cpus, 8 * 10**9, per_sample, gpu)
 

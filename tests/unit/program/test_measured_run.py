@@ -13,6 +13,7 @@ from otel_quant.schema.readings import (
     RunInfo,
     StepInfo,
 )
+from tests.fixtures.figures import PEAK_NAMES
 from tests.fixtures.sent import SentRun
 
 
@@ -34,7 +35,7 @@ def test_steps_have_bytes_and_seconds_and_are_sorted_by_opening() -> None:
     run = SentRun(RunInfo("f00d", 1), reading(0), kept)
     run.began()
     inner = StepInfo(1, "Mine", "User-Defined", 0, "torch", "2.4")
-    peaks = Peaks({"memory": 500, "gpu.memory": 60, "cache.disk": 70}, {"memory": "kernel"})
+    peaks = Peaks(dict(zip(PEAK_NAMES, (500, 60, 70), strict=True)), {PEAK_NAMES[0]: "kernel"})
     run.opened(inner, reading(2))
     run.closed(inner, reading(4), peaks, samples=8, items=64, error=KeyError("a\nb"))
     outer = StepInfo(0, "Calibration", "Calibration")

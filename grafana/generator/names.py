@@ -7,6 +7,8 @@ each metric what `prometheus` returns.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from otel_quant.schema import catalog, semconv
 from otel_quant.schema.figures import Metric
 
@@ -34,6 +36,11 @@ SEARCHED = f"{RUN_NAME}=~`(?i).*${{search:regex}}.*`"
 CHOSEN = f"{RUN_NAME}=~`${{run:regex}}`, {SEARCHED}"
 """The runs that they choose: children and ranks have the name of their run. A name may have any
 characters; the data sources escape characters of regular expressions only where several can be chosen."""
+
+
+def renamed(old: str, metric: Metric) -> Iterator[tuple[str, str]]:
+    """Yields the series of a metric under a former name, each with its present name."""
+    return zip(_names(old, metric), _names(metric.name, metric), strict=True)
 
 
 def prometheus(metric: str) -> tuple[str, ...]:

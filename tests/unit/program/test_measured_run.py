@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from otel_quant.program.measured_run import KeptRun, RunStep
 from otel_quant.schema.readings import (
     CpuReading,
@@ -13,7 +15,7 @@ from otel_quant.schema.readings import (
     RunInfo,
     StepInfo,
 )
-from tests.fixtures.figures import PEAK_NAMES
+from tests.fixtures.figures import PEAK_NAMES, named
 from tests.fixtures.sent import SentRun
 
 
@@ -42,12 +44,13 @@ def test_steps_have_bytes_and_seconds_and_are_sorted_by_opening() -> None:
     run.opened(outer, reading(1))
     run.closed(outer, Reading(0, 10**12 + 5 * 10**9))
 
-    figures = {
-        "duration": 2.0, "memory_start": 102, "memory_end": 104, "memory_delta": 2,
-        "memory_peak": 500, "memory_peak_source": "kernel", "gpu_memory_start": 4,
-        "gpu_memory_end": 8, "gpu_memory_delta": 4, "gpu_memory_peak": 60, "disk_read": 20,
-        "disk_write": 40, "cache_disk_peak": 70, "cpu_user": 1.0, "cpu_system": 0.5,
+    known = {
+        "duration": 2.0, "memory.start": 102, "memory.end": 104, "memory.delta": 2,
+        "memory.peak": 500, "memory.peak_source": "kernel", "gpu.memory.start": 4,
+        "gpu.memory.end": 8, "gpu.memory.delta": 4, "gpu.memory.peak": 60, "disk.read": 20,
+        "disk.write": 40, "cache.disk.peak": 70, "cpu.user": 1.0, "cpu.system": 0.5,
     }  # fmt: skip
+    figures: dict[str, Any] = {named(name).replace(".", "_"): each for name, each in known.items()}
     assert kept.steps() == (
         RunStep(
             index=0, name="Calibration", kind="Calibration", parent=None, library=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import json
@@ -113,6 +114,19 @@ def test_every_name_of_semconv_is_in_its_tables() -> None:
     assert not outside, (
         f"not in a table: {outside}; expected their lines in semconv.py with the others of a kind"
     )
+
+
+def test_no_name_of_ours_is_spelled_outside_the_tables() -> None:
+    tables = [f"otel_quant/schema/{name}.py" for name in ("semconv", "figures", "catalog")]
+    spelled = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for folder in ("otel_quant", "grafana", "scripts")
+        for path in (ROOT / folder).rglob("*.py")
+        if str(path.relative_to(ROOT)) not in (*tables, "otel_quant/views/report.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and str(node.value).startswith(semconv.PREFIX)
+    ]
+    assert spelled == []
 
 
 def test_every_variable_that_the_package_reads_is_documented() -> None:

@@ -24,6 +24,7 @@ from otel_quant.views import report
 from otel_quant.views.answer import ending_facts
 from otel_quant.views.watch import Looked
 from tests.fixtures.commands import Commands
+from tests.fixtures.figures import named
 from tests.fixtures.programs import run_script
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.cli.shown_profiles import COMPLETE
@@ -41,7 +42,10 @@ def test_old_recordings_have_all_their_figures(name: str) -> None:
     assert {
         step: {figure: round(value, 6) for figure, value in known.items()}
         for step, known in figures.items()
-    } == json.loads((RECORDINGS / "figures.json").read_text())[name]
+    } == {
+        step: {named(figure): value for figure, value in known.items()}
+        for step, known in json.loads((RECORDINGS / "figures.json").read_text())[name].items()
+    }
 
 
 LEAK: Final = "Memory kept growing in Train, by {}; the limit of 8.00 GB would be reached {} later: a leak, or data that is kept."

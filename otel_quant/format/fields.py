@@ -281,12 +281,16 @@ def _fields_of(names: Iterable[str]) -> dict[str, Kind]:
     return {name.partition(" ")[0]: _KINDS[FIELDS[name].kind] for name in names}
 
 
-EVENTS: Final[Mapping[str, Fields]] = {
-    name: Fields(name, _TIMES | _fields_of(kind.required), _fields_of(kind.optional), kind.when)
-    for name, kind in events.EVENTS.items()
-    if kind.required
-}
-"""The events that have a line, by kind."""
+def fields_of_events() -> Mapping[str, Fields]:
+    """Returns the fields of each kind of event that has a line."""
+    return {
+        name: Fields(name, _TIMES | _fields_of(kind.required), _fields_of(kind.optional), kind.when)
+        for name, kind in events.EVENTS.items()
+        if kind.required
+    }
+
+
+EVENTS: Final = fields_of_events()
 
 STATE: Final = Fields(
     "state",

@@ -191,7 +191,7 @@ def test_costing_a_model_loads_no_other_command_no_logging_and_no_rules_of_other
     loaded = loaded_by(code)
     commands = {name for name in loaded if name.startswith("otel_quant.cli.")}
     rules = {name for name in loaded if name.startswith("otel_quant.cost.operators.")}
-    assert commands == {f"otel_quant.cli.{name}" for name in ("command", "cost")}
+    assert commands == {f"otel_quant.cli.{name}" for name in ("command", "cost", "parser")}
     assert {name.rpartition(".")[2] for name in rules} == {
         "contraction", "control", "elementwise", "layout", "record", "windows",
     }  # fmt: skip
@@ -200,6 +200,12 @@ def test_costing_a_model_loads_no_other_command_no_logging_and_no_rules_of_other
     by_argparse = loaded_by("import argparse\nargparse.ArgumentParser().parse_args([])")
     assert loaded & avoided - by_argparse == set()
     assert loaded & (HEAVY | {"opentelemetry", "yaml"}) == set()
+
+
+def test_run_loads_nothing_that_its_program_would_wait_for() -> None:
+    code = "import otel_quant.cli as cli\ncli._options_of(['run', '--quiet', '--', 'true'])"
+    slow = {"argparse", "contextlib", "enum", "functools", "pathlib", "re", "signal", "typing"}
+    assert loaded_by(code) & slow - loaded_by("pass") == set()
 
 
 @pytest.mark.parametrize(

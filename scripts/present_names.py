@@ -1,4 +1,4 @@
-"""Puts present names in place of former ones into what is written by hand: pages, and Grafana's alerts."""
+"""Puts present names in place of former ones into what is written by hand: pages, alerts and their tests."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def with_present_names(text: str, *, are_short: bool = False) -> str:
 
 def documents(made: Collection[Path]) -> dict[Path, str]:
     """Returns the content of the files that are written by hand alone, not among those that are made."""
-    files = (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("grafana/alerts/*.yaml"))
+    patterns = ("README.md", "docs/*.md", "grafana/alerts/*.yaml", "tests/stack/*.yaml")
     return {
         path: with_present_names(path.read_text(encoding="utf-8"), are_short=True)
-        for path in files
+        for pattern in patterns
+        for path in ROOT.glob(pattern)
         if path not in made
     }

@@ -39,8 +39,9 @@ characters; the data sources escape characters of regular expressions only where
 
 
 def renamed(old: str, metric: Metric) -> Iterator[tuple[str, str]]:
-    """Yields the series of a metric under a former name, each with its present name."""
-    return zip(_names(old, metric), _names(metric.name, metric), strict=True)
+    """Yields the series of a metric under a former name, and what their names begin with, each with its present name."""
+    yield _stem(old, metric), _stem(metric.name, metric)
+    yield from zip(_names(old, metric), _names(metric.name, metric), strict=True)
 
 
 def prometheus(metric: str) -> tuple[str, ...]:
@@ -49,8 +50,11 @@ def prometheus(metric: str) -> tuple[str, ...]:
 
 
 def _names(name: str, made: Metric) -> tuple[str, ...]:
-    base = name.replace(".", "_") + _UNITS.get(made.unit, "")
-    return tuple(base + suffix for suffix in _SUFFIXES.get(made.instrument, ("",)))
+    return tuple(_stem(name, made) + suffix for suffix in _SUFFIXES.get(made.instrument, ("",)))
+
+
+def _stem(name: str, made: Metric) -> str:
+    return name.replace(".", "_") + _UNITS.get(made.unit, "")
 
 
 def series(metric: str, matchers: str = "", *, part: str = "") -> str:

@@ -7,6 +7,7 @@ verdict is given where one thing takes most of the time; else the verdict is tha
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,6 +57,8 @@ _TAKE_DATA: Final = ("onnxruntime/", "quark/", "torch/utils/data/")
 click for all that they do, ``torch.nn`` for a model's ``forward``."""
 
 
+_IMPORT: Final = "<frozen importlib._bootstrap>"
+
 _KEEPING: Final = ("Percentile", "Entropy")
 """Calibration methods that keep all that they have seen of an activation, at the end of their names."""
 
@@ -69,15 +72,15 @@ class Bound(NamedTuple):
 
 @dataclass
 class Evidence:
-    """What is known of a step."""
+    """What is known of a step. What is not known is NaN: no comparison with it holds, so no verdict is given by it."""
 
     root: Node
     duration: float  # Seconds
     figures: Mapping[str, Any]  # Attributes of its span
-    cpus: float | None  # Processors that the process may use
-    limit: int | None = None  # Bytes of memory that it may use
-    per_sample: float | None = None  # Bytes by which memory grows with each sample, if it does
-    gpu: float | None = None  # Share of the time that the GPUs computed on which it has memory
+    cpus: float = math.nan  # Processors that the process may use
+    limit: float = math.nan  # Bytes of memory that it may use
+    per_sample: float = math.nan  # Bytes by which memory grows with each sample, if it does
+    gpu: float = math.nan  # Share of the time that the GPUs computed on which it has memory
 
     @cached_property
     def stacks(self) -> list[tuple[tuple[Place, ...], Amounts]]:
@@ -101,17 +104,22 @@ class Evidence:
         return 1 - (seen.cpu + seen.waiting) / seen.time if seen.cpu else 0.0
 
     @property
-    def cores(self) -> float | None:
+    def cores(self) -> float:
         """Processors that the process tree has used, on average."""
-        if not {semconv.CPU_USER, semconv.CPU_SYSTEM} <= self.figures.keys():
-            return None
-        return self.rate(semconv.CPU_USER, semconv.CPU_SYSTEM)
+        used = (self.figure(name, math.nan) for name in (semconv.CPU_USER, semconv.CPU_SYSTEM))
+        return sum(used) / self.duration
 
-    def figure(self, name: str) -> float:
-        """Returns a figure of the step; 0 if it was not measured. Of an unknown name it raises a LookupError."""
+    @property
+    def waiting(self) -> float:
+        """Share of the time in which its thread waited for a processor."""
+        return self.total.waiting / self.total.time
+
+    def figure(self, name: str, unmeasured: float = 0) -> float:
+        """Returns a figure of the step. Of a name that no table has it raises a LookupError."""
         if name not in _FIGURES:
             raise LookupError(f"no table of the schema has a figure {name!r}")
-        return self.figures.get(name) or 0
+        value: float = self.figures.get(name, unmeasured)
+        return value
 
     def rate(self, *names: str) -> float:
         """Returns the sum of figures in a second."""
@@ -131,7 +139,7 @@ def bound_of(evidence: Evidence) -> Bound | None:
     if seen < max(_SHORTEST, _MOST * evidence.duration):
         return None
     for verdict in VERDICTS:
-        if (found := verdict.find(evidence)) is not None:
+        if found := verdict.find(evidence):
             return Bound(verdict.name, found)
     return Bound(NOTHING_STANDS_OUT, f"at most {evidence.line}")
 
@@ -140,19 +148,22 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+# What finds a verdict returns its evidence, or nothing.
+
 Lines = tuple[Place, ...]
 
 
-def _most_at(line_of: Callable[[Lines], Place | None]) -> Callable[[Evidence], str | None]:
+def _most_at(line_of: Callable[[Lines], Place | None]) -> Callable[[Evidence], str]:
     """Returns what finds whether most of the time is in stacks that have a line, and which line has most of it."""
 
-    def find(evidence: Evidence) -> str | None:
+    def find(evidence: Evidence) -> str:
         found = ((line_of(lines), own) for lines, own in evidence.stacks)
         times = by_last_line(((line,), own) for line, own in found if line is not None)
         share = total_of(times.values()).time / evidence.total.time
         if share < _MOST:
-            return None
-        return f"{_percent(share)} of its time, most at {max(times, key=lambda line: times[line].time).short}"
+            return ""
+        most = max(times, key=lambda line: times[line].time)
+        return f"{_percent(share)} of its time, most at {most.short}"
 
     return find
 
@@ -160,17 +171,16 @@ def _most_at(line_of: Callable[[Lines], Place | None]) -> Callable[[Evidence], s
 def _waiting_for_a_build(lines: Lines) -> Place | None:
     """Returns PyTorch's line that waits for a lock of the package filelock: the kernel frees it when its holder dies."""
     above = list(itertools.takewhile(lambda line: not line.file.startswith("filelock/"), lines))
-    if not any(line.function.endswith(".acquire") for line in lines[len(above) :]):
-        return None
+    is_waiting = any(line.function.endswith(".acquire") for line in lines[len(above) :])
     callers = [line for line in above if line.file != "torch/utils/_filelock.py"]
-    return callers[-1] if callers and callers[-1].library == "torch" else None
+    is_torch = bool(callers) and callers[-1].library == "torch"
+    return callers[-1] if is_waiting and is_torch else None
 
 
 def _importing(lines: Lines) -> Place | None:
+    """Returns the line that imports a module."""
     pairs = itertools.pairwise(lines)
-    return next(
-        (above for above, line in pairs if line.file == "<frozen importlib._bootstrap>"), None
-    )
+    return next((above for above, line in pairs if line.file == _IMPORT), None)
 
 
 def _taking_data(lines: Lines) -> Place | None:
@@ -182,82 +192,88 @@ def _taking_data(lines: Lines) -> Place | None:
     return None
 
 
-def _calibration_data(evidence: Evidence) -> str | None:
-    if evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT):
-        return _most_at(_taking_data)(evidence)
-    # Quark takes all samples in a step of its own before it calibrates.
-    return _most_at(lambda lines: _taking_data(lines) if any(map(_is_reader, lines)) else None)(
-        evidence
-    )
+def _reading_data(lines: Lines) -> Place | None:
+    """The same, only below a data reader: Quark takes all samples in a step of its own before it calibrates."""
+    has_reader = any(line.is_own and line.function.endswith("get_next") for line in lines)
+    return _taking_data(lines) if has_reader else None
 
 
-def _is_reader(line: Place) -> bool:
-    return line.is_own and line.function.endswith("get_next")
+def _calibration_data(evidence: Evidence) -> str:
+    """Most of the time is in the program's code that yields the calibration data."""
+    is_calibration = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT) > 0
+    return _most_at(_taking_data if is_calibration else _reading_data)(evidence)
 
 
-def _memory_growth(evidence: Evidence) -> str | None:
-    samples = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT)
-    each, limit, lines = evidence.per_sample or 0.0, evidence.limit or 0, evidence.by_line
-    if not limit or each * samples < _GROWS * limit:
-        return None
-    text = f"{size(each)} with each of {samples:,} samples, {_percent(each * samples / limit)} of the limit of {size(limit)}"
+def _memory_growth(evidence: Evidence) -> str:
+    """Each sample adds memory, and all of them a good part of the limit."""
+    each, limit, lines = evidence.per_sample, evidence.limit, evidence.by_line
+    samples, all_growth = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT), evidence.total.grown
+    share = each * samples / limit
+    if math.isnan(share) or share < _GROWS:
+        return ""
+    text = f"{size(each)} with each of {samples:,} samples, {_percent(share)} of the limit of {size(limit)}"
     place = max(lines, key=lambda place: lines[place].grown)
-    if evidence.total.grown:
-        text += f"; {_percent(lines[place].grown / evidence.total.grown)} of the growth at {place.short}"
+    if all_growth:
+        text += f"; {_percent(lines[place].grown / all_growth)} of the growth at {place.short}"
     return text
 
 
-def _gpu_idle(evidence: Evidence) -> str | None:
-    if evidence.gpu is None or evidence.gpu > _IDLE or evidence.blocked > _MOST:
-        return None
-    return f"the GPU computed {_percent(evidence.gpu)} of its time, and its thread was blocked {_percent(evidence.blocked)}; {evidence.line}"
+def _gpu_idle(evidence: Evidence) -> str:
+    """Python runs, and the GPU that the program has memory on hardly does."""
+    gpu, blocked = evidence.gpu, evidence.blocked
+    if gpu <= _IDLE and blocked <= _MOST:
+        return f"the GPU computed {_percent(gpu)} of its time, and its thread was blocked {_percent(blocked)}; {evidence.line}"
+    return ""
 
 
-def _others_have_the_processors(evidence: Evidence) -> str | None:
-    waiting, cores, cpus = (
-        evidence.total.waiting / evidence.total.time,
-        evidence.cores,
-        evidence.cpus,
-    )
-    if waiting < _WAITS or cores is None or cpus is None or cores >= _BUSY * cpus:
-        return None  # else the program's own threads have them
-    return f"its thread waited {_percent(waiting)} of its time for a processor, while the program used {cores:.1f} of {cpus:g}"
+def _others_have_the_processors(evidence: Evidence) -> str:
+    """The thread waits for a processor, and it is not the program's own threads that have them."""
+    waiting, cores, cpus = evidence.waiting, evidence.cores, evidence.cpus
+    if waiting >= _WAITS and cores < _BUSY * cpus:
+        return f"its thread waited {_percent(waiting)} of its time for a processor, while the program used {cores:.1f} of {cpus:g}"
+    return ""
 
 
-def _page_faults(evidence: Evidence) -> str | None:
-    rate = evidence.rate(semconv.MAJOR_FAULTS)
-    if evidence.blocked < _WAITS or rate < _FAULTS:
-        return None
-    return f"{rate:,.0f} page faults a second read from storage; its thread was blocked {_percent(evidence.blocked)} of its time"
+def _page_faults(evidence: Evidence) -> str:
+    """Pages are read from storage while the thread is blocked."""
+    rate, blocked = evidence.rate(semconv.MAJOR_FAULTS), evidence.blocked
+    if blocked >= _WAITS and rate >= _FAULTS:
+        return f"{rate:,.0f} page faults a second read from storage; its thread was blocked {_percent(blocked)} of its time"
+    return ""
 
 
-def _disk(evidence: Evidence) -> str | None:
-    rate = evidence.rate(semconv.DISK_READ, semconv.DISK_WRITE)
-    if evidence.blocked < _MOST or rate < _RATE:
-        return None
-    text = f"{rate / 1e6:,.0f} MB a second read and written; its thread was blocked {_percent(evidence.blocked)} of its time"
+def _disk(evidence: Evidence) -> str:
+    """The disk is busy while the thread is blocked."""
+    rate, blocked = evidence.rate(semconv.DISK_READ, semconv.DISK_WRITE), evidence.blocked
+    if blocked < _MOST or rate < _RATE:
+        return ""
+    text = f"{rate / 1e6:,.0f} MB a second read and written; its thread was blocked {_percent(blocked)} of its time"
     cache = evidence.figure(semconv.CACHE_GROWTH)
     return f"{text}; its cache directory grew by {size(cache)}" if cache else text
 
 
-def _waiting(evidence: Evidence) -> str | None:
-    if evidence.blocked < _BUSY or evidence.cores is None or evidence.cores > 1 - _BUSY:
-        return None
-    return f"its thread was blocked {_percent(evidence.blocked)} of its time, and the program used {evidence.cores:.2f} processors; {evidence.line}"
+def _waiting(evidence: Evidence) -> str:
+    """The thread is blocked, and no other thread of the program works."""
+    blocked, cores = evidence.blocked, evidence.cores
+    if blocked >= _BUSY and cores <= 1 - _BUSY:
+        return f"its thread was blocked {_percent(blocked)} of its time, and the program used {cores:.2f} processors; {evidence.line}"
+    return ""
 
 
-def _one_processor(evidence: Evidence) -> str | None:
+def _one_processor(evidence: Evidence) -> str:
+    """The thread runs all the time, alone, and there are other processors."""
     ran, cores, cpus = evidence.total.cpu / evidence.total.time, evidence.cores, evidence.cpus
-    if ran < _BUSY or cores is None or cpus is None or cores > _ONE or cpus < 2:
-        return None
-    return f"it used {cores:.1f} of {cpus:g} processors, and its thread ran {_percent(ran)} of its time; {evidence.line}"
+    if ran >= _BUSY and cores <= _ONE and cpus >= 2:
+        return f"it used {cores:.1f} of {cpus:g} processors, and its thread ran {_percent(ran)} of its time; {evidence.line}"
+    return ""
 
 
-def _all_processors(evidence: Evidence) -> str | None:
+def _all_processors(evidence: Evidence) -> str:
+    """The program keeps all its processors busy."""
     cores, cpus = evidence.cores, evidence.cpus
-    if cores is None or cpus is None or cores < _BUSY * cpus:
-        return None
-    return f"it used {cores:.1f} of {cpus:g} processors; {evidence.line}"
+    if cores >= _BUSY * cpus:
+        return f"it used {cores:.1f} of {cpus:g} processors; {evidence.line}"
+    return ""
 
 
 CALIBRATION_DATA: Final = "calibration_data"
@@ -273,7 +289,7 @@ class Verdict(NamedTuple):
 
     name: str  # Value of ``quant.step.bound_by``
     words: str  # After "bound by"
-    find: Callable[[Evidence], str | None]  # Finds its evidence
+    find: Callable[[Evidence], str]  # Finds its evidence; empty where there is none
     certainty: Literal["known", "probable"] = "known"
     # What helped where it was tried (benchmarks/remedies.py); empty where nothing was
     remedy: str = ""
@@ -301,23 +317,20 @@ VERDICTS: Final = (
 )  # fmt: skip
 """The first that finds its evidence counts."""
 
-_BY_NAME: Final = {verdict.name: verdict for verdict in VERDICTS}
+_PROBABLY: Final = {"known": "", "probable": "probably "}
+_WORDS: Final = {NOTHING_STANDS_OUT: "nothing stands out"} | {
+    each.name: f"{_PROBABLY[each.certainty]}bound by {each.words}" for each in VERDICTS
+}
+_REMEDIES: Final = {each.name: each.remedy for each in VERDICTS}
 
 
 def words_of(name: str) -> str:
     """Returns a verdict in words, for the name of a step before it; of an unknown one its name."""
-    if name == NOTHING_STANDS_OUT:
-        return "nothing stands out"
-    verdict = _BY_NAME.get(name)
-    if verdict is None:
-        return f"bound by {name}"
-    probably = "" if verdict.certainty == "known" else "probably "
-    return f"{probably}bound by {verdict.words}"
+    return _WORDS.get(name, f"bound by {name}")
 
 
 def remedy_of(name: str, method: str = "") -> str:
     """Returns what helped against it where it was tried, with a calibration method; else nothing."""
     if name == MEMORY_GROWTH and method.endswith(_KEEPING):
         return f"calibrate with MinMax instead of {method}, which keeps every activation"
-    verdict = _BY_NAME.get(name)
-    return verdict.remedy if verdict is not None else ""
+    return _REMEDIES.get(name, "")

@@ -132,11 +132,16 @@ class Figure:
 
     def since(self, first: Any, record: Any) -> Number | None:
         """Returns the figure; if it only rises, the amount since the run's first record."""
-        value = None if record is None else self.of(record)
+        value = self.value(record)
         if value is None or not self.is_total:
             return value
-        before = None if first is None else self.of(first)
+        before = self.value(first)
         return None if before is None else value - before
+
+    @property
+    def series(self) -> tuple[Series, ...]:
+        """All metrics that show it."""
+        return (*self.steps, *filter(None, (self.live,)))
 
     @property
     def live_metric(self) -> str:
@@ -172,8 +177,6 @@ class Resource:
 
     def devices(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
         """Yields each device's records at two readings, by index; None where one lacks it."""
-        if not first and not last:
-            return
         before, after = ({device.index: device for device in each or ()} for each in (first, last))
         for index in sorted(before.keys() | after.keys()):
             yield before.get(index), after.get(index)
@@ -237,21 +240,23 @@ def _of_device(
     parts: tuple[Part, ...],
     example: str,
     live: tuple[str, str],
-    peak: Metric | None = None,
+    steps: tuple[Series, ...] = (),
     curve: str = "",
+    former: tuple[str, ...] = (),
 ) -> Figure:
     """Returns a figure of each GPU; `live` is the name of its metric of runs, and its description."""
     of_gpu = live[0].removeprefix("hw.").removeprefix("gpu.")
-    former = (f"quant.run.gpu.{of_gpu}",) if live[0].startswith("hw.") else ()
+    before = (f"quant.run.gpu.{of_gpu}",) if live[0].startswith("hw.") else ()
     return Figure(
         name, unit, brief, of, parts, example,
-        steps=() if peak is None else (Series(peak, "peak"),),
+        steps=steps,
         live=Series(
-            Metric(live[0], "observable_gauge", unit, live[1], former=former),
+            Metric(live[0], "observable_gauge", unit, live[1], former=before),
             labels={} if ".gpu." in live[0] else {"hw.type": "gpu"},  # other devices have it too
         ),
         kind="gpu" if unit == "By" else "activity",
         curve=curve,
+        former=former,
     )  # fmt: skip
 
 
@@ -281,7 +286,7 @@ GPU_MEMORY: Final = _of_device(
     "memory", "By", "Memory in use on the device, by all processes",
     attrgetter("used"), LEVEL, "2147483648",
     ("hw.gpu.memory.usage", "Memory in use on a visible GPU, by all processes."),
-    STEP_GPU_MEMORY_PEAK,
+    (Series(STEP_GPU_MEMORY_PEAK, "peak"),),
     "used",
 )  # fmt: skip
 GPU_MEMORY_LIMIT: Final = _of_device(
@@ -436,6 +441,13 @@ RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU, CACHE)
 _CURVES: Final = tuple(
     (resource.name, figure) for resource in RESOURCES for figure in resource.figures if figure.curve
 )
+_CPU_TIME: Final = Figure(
+    "cpu.time", "s", "CPU time of the process tree", lambda cpu: cpu.user + cpu.system,
+    TOTAL, "13.24", curve="cpu",
+)  # fmt: skip
+_TOTALS: Final = (*(row for row in _CURVES if row[1].is_total), (CPU.name, _CPU_TIME))
+_LEVELS: Final = tuple(row for row in _CURVES if not row[1].is_total)
+_OF_GPUS: Final = tuple(figure for figure in GPU.device_figures if figure.curve)
 
 
 def curve_totals(
@@ -446,30 +458,25 @@ def curve_totals(
     They are the amounts since `first`; without it, since the measured program began.
     """
     found: dict[str, Number] = {}
-    for name, figure in _CURVES:
-        if figure.is_total:
-            record = records.get(name)
-            value = figure.value(record) if first is None else figure.since(first.get(name), record)
-            if value is not None:
-                found[figure.curve] = round(value, 3)
-    cpu, before = records.get("cpu"), (first or {}).get("cpu")
-    if cpu is not None and (first is None or before is not None):
-        spent = cpu.user + cpu.system - (before.user + before.system if before is not None else 0)
-        found["cpu"] = max(0.0, round(spent, 3))  # the kernel's sums may fall by a tick
+    for name, figure in _TOTALS:
+        record = records.get(name)
+        value = figure.value(record) if first is None else figure.since(first.get(name), record)
+        if value is not None:
+            found[figure.curve] = round(value, 3)
+    if _CPU_TIME.curve in found:  # the kernel's sums may fall by a tick
+        found[_CPU_TIME.curve] = max(0.0, found[_CPU_TIME.curve])
     return found
 
 
 def curve_levels(records: Mapping[str, Any]) -> dict[str, Number]:
     """Returns the levels that a curve has of the records of probes, each GPU's levels included."""
-    found: dict[str, Number] = {}
-    for name, figure in _CURVES:
-        if not figure.is_total and (value := figure.value(records.get(name))) is not None:
-            found[figure.curve] = value
-    for device in records.get("gpu", ()):
-        for figure in GPU.device_figures:
-            if figure.curve and (value := figure.value(device)) is not None:
-                found[f"gpu.{device.index}.{figure.curve}"] = value
-    return found
+    found = {figure.curve: figure.value(records.get(name)) for name, figure in _LEVELS}
+    found |= {
+        f"gpu.{device.index}.{figure.curve}": figure.value(device)
+        for device in records.get(GPU.name, ())
+        for figure in _OF_GPUS
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 # --- costed models ------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import RecordedFolder
 from tests.unit.recordings.runs.fleet import GB, write_fleet, write_recording
 
-METHOD = semconv.short(semconv.CALIBRATION_METHOD)
+METHOD, CONFIG = map(semconv.short, (semconv.CALIBRATION_METHOD, semconv.CONFIG_NAME))
 
 UNREADABLE = """\
 otel-quant: 3 paths could not be read, or not in all parts:
@@ -145,12 +145,12 @@ def test_runs_of_each_library_have_a_row_and_torch_models_have_a_name(
 
 
 def test_any_two_fields_make_a_pivot_table(printed: Runs) -> None:
-    assert printed("--rows", "host.name", "--columns", "config.name", "--value", "duration") == """\
+    assert printed("--rows", "host.name", "--columns", "config.name", "--value", "duration") == f"""\
 host.name  (none)       XINT8
 ---------  ------  ----------
 (none)     50.0 s
 node7              1 min 00 s
-duration by host.name and config.name: the median where a cell has several runs, up to 2. 2 runs left out, which did not end well or have no duration.
+duration by host.name and {CONFIG}: the median where a cell has several runs, up to 2. 2 runs left out, which did not end well or have no duration.
 """  # fmt: skip
 
 
@@ -216,7 +216,7 @@ def test_a_requested_field_is_a_column(printed: Runs) -> None:
     text = printed("--format", "csv", "--where", "host.name=node7", "--sort", "cpu.time")
     first, *_ = csv.DictReader(io.StringIO(text))
     assert first == {
-        "model": "resnet50", METHOD: "MinMax", "config.name": "XINT8",
+        "model": "resnet50", METHOD: "MinMax", CONFIG: "XINT8",
         "status": "ended", "model.size": "102400000", "model.activation_size": "107000000",
         "duration": "60", "memory.peak": "2000000000", DISK_WRITE: "3000000",
         "when": "2023-11-14T22:13:20Z", "host.name": "node7", "cpu.time": "12.5",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from otel_quant.program.measured_run import KeptRun, RunStep
+from otel_quant.schema.figures import TREE_MEMORY
 from otel_quant.schema.readings import (
     CpuReading,
     DiskReading,
@@ -15,7 +14,7 @@ from otel_quant.schema.readings import (
     RunInfo,
     StepInfo,
 )
-from tests.fixtures.figures import PEAK_NAMES, named
+from tests.fixtures.figures import named, peaks_of
 from tests.fixtures.sent import SentRun
 
 
@@ -37,7 +36,7 @@ def test_steps_have_bytes_and_seconds_and_are_sorted_by_opening() -> None:
     run = SentRun(RunInfo("f00d", 1), reading(0), kept)
     run.began()
     inner = StepInfo(1, "Mine", "User-Defined", 0, "torch", "2.4")
-    peaks = Peaks(dict(zip(PEAK_NAMES, (500, 60, 70), strict=True)), {PEAK_NAMES[0]: "kernel"})
+    peaks = Peaks(peaks_of(500, 60, 70), {TREE_MEMORY.name: "kernel"})
     run.opened(inner, reading(2))
     run.closed(inner, reading(4), peaks, samples=8, items=64, error=KeyError("a\nb"))
     outer = StepInfo(0, "Calibration", "Calibration")
@@ -50,12 +49,15 @@ def test_steps_have_bytes_and_seconds_and_are_sorted_by_opening() -> None:
         "gpu.memory.end": 8, "gpu.memory.delta": 4, "gpu.memory.peak": 60, "disk.read": 20,
         "disk.write": 40, "cache.disk.peak": 70, "cpu.user": 1.0, "cpu.system": 0.5,
     }  # fmt: skip
-    figures: dict[str, Any] = {named(name).replace(".", "_"): each for name, each in known.items()}
+    figures, started = (
+        {named(name).replace(".", "_"): value for name, value in each.items()}
+        for each in (known, {"memory.start": 101, "gpu.memory.start": 2})
+    )
     assert kept.steps() == (
         RunStep(
             index=0, name="Calibration", kind="Calibration", parent=None, library=None,
             library_version=None, start=1.0, samples=None, items=None, error=None,
-            error_message=None, duration=4.0, memory_start=101, gpu_memory_start=2,  # the others were not measured
+            error_message=None, duration=4.0, **started,  # the others were not measured
         ),
         RunStep(
             index=1, name="Mine", kind="User-Defined", parent=0, library="torch",

@@ -250,7 +250,7 @@ def recorded(
     ("known", "source", "where", "time"),
     [
         ({"step": {PEAK: 9}, "run": {PEAK: 8}}, "sampled", "Calibration", None),
-        ({"step": {PEAK: 9, f"{PEAK}_source": "kernel"}}, "kernel", "Calibration", None),
+        ({"step": {PEAK: 9, semconv.MEMORY_PEAK_SOURCE: "kernel"}}, "kernel", "Calibration", None),
         ({"run": {PEAK: 9}, "step": {PEAK: 5}}, "sampled", None, None),
         ({"run": {semconv.MEMORY_PROCESS_PEAK: 9, PEAK: 8}}, "kernel", None, None),
         ({"seen": 9}, "checkpoints", "Calibration", 1),
@@ -310,8 +310,8 @@ def test_the_launchers_curve_is_used_for_steps_of_the_program(
     ("origin", "run", "ending", "expected"),
     [
         ({LIMIT: 9}, {}, None, (9, None)),
-        ({LIMIT: 9}, {LIMIT: 8, f"{LIMIT}_source": "cgroup"}, None, (8, "cgroup")),
-        ({LIMIT: 8}, {LIMIT: 8, f"{LIMIT}_source": "cgroup"}, None, (8, "cgroup")),
+        ({LIMIT: 9}, {LIMIT: 8, semconv.MEMORY_LIMIT_SOURCE: "cgroup"}, None, (8, "cgroup")),
+        ({LIMIT: 8}, {LIMIT: 8, semconv.MEMORY_LIMIT_SOURCE: "cgroup"}, None, (8, "cgroup")),
         ({}, {LIMIT: 8}, Ending(time=1, memory_limit=7, memory_limit_source="cgroup"), (7, "cgroup")),
         ({}, {LIMIT: 8}, Ending(time=1, memory_limit=7, memory_limit_source="RLIMIT_AS"), (8, None)),
         ({}, {LIMIT: 8}, Ending(time=1, memory_limit=7, memory_limit_source="gpu 0"), (8, None)),

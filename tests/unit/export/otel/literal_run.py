@@ -18,7 +18,7 @@ from otel_quant.schema.readings import (
     RunInfo,
     StepInfo,
 )
-from tests.fixtures.figures import PEAK_NAMES
+from tests.fixtures.figures import peaks_of
 from tests.fixtures.sent import SentRun
 
 SECOND: Final = 1_000_000_000
@@ -63,7 +63,7 @@ LATER: Final = Reading(
     },
 )
 PEAKS: Final = Peaks(
-    figures=dict(zip(PEAK_NAMES, (4000, 700, 6000), strict=True)),
+    figures=peaks_of(4000, 700, 6000),
     sources={"memory": "kernel"},
     devices={
         "gpu": {

@@ -23,7 +23,7 @@ from otel_quant.schema.readings import (
     StepInfo,
     StepProgress,
 )
-from tests.fixtures.figures import named
+from tests.fixtures.figures import named, peaks_of
 from tests.fixtures.sent import SentRun
 from tests.unit.export.otel.literal_run import (
     BEGAN,
@@ -64,7 +64,7 @@ def device(index: int, **figures: tuple[int, int, int, int]) -> dict[str, Any]:
         for name, values in figures.items()
         for part, value in zip(("start", "end", "delta", "peak"), values, strict=True)
     }
-    prefixed = {f"quant.gpu.device.{name}": value for name, value in known.items()}
+    prefixed = {named(f"quant.gpu.device.{name}"): value for name, value in known.items()}
     limit = {named("quant.gpu.device.index"): index, named("quant.gpu.device.memory.limit"): 10_000}
     return {"hw.id": f"GPU-{index}", **limit, **prefixed}
 
@@ -163,7 +163,7 @@ class Run:
         self.sent += 1
 
     def go_on(self, second: float, memory: int, gpu: int = 100, *steps: StepProgress) -> None:
-        peaks = Peaks({"memory": memory + 500})
+        peaks = Peaks(peaks_of(memory + 500))
         self.run.went_on(reading(second, memory, gpu), peaks, *steps)
 
     def checkpoint(self, second: float, memory: int) -> None:

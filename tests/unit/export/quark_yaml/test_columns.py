@@ -38,7 +38,7 @@ from otel_quant.schema.readings import (
     Reading,
     RunInfo,
 )
-from tests.fixtures.figures import OF_QUARK, PEAK_NAMES
+from tests.fixtures.figures import OF_QUARK, peaks_of
 from tests.fixtures.sent import SentRun
 
 MIB = 1024 * 1024
@@ -111,9 +111,7 @@ def test_a_checkpoint_has_the_keys_order_units_and_rounding_of_quark() -> None:
 def test_the_summary_has_the_keys_order_units_and_rounding_of_quark() -> None:
     columns = ProgramMetrics(OF_QUARK)
     grown = 13 * MIB + MIB // 8
-    peaks = Peaks(
-        dict(zip(PEAK_NAMES[1:], (310 * MIB, grown), strict=True)), process_memory=205 * MIB
-    )
+    peaks = Peaks(peaks_of(205 * MIB, 310 * MIB, grown), process_memory=205 * MIB)
 
     values, custom = at_end(columns, LATER, BASELINE, peaks)
 

@@ -30,7 +30,7 @@ from otel_quant.schema.readings import (
     StepInfo,
     StepProgress,
 )
-from tests.fixtures.figures import named
+from tests.fixtures.figures import named, peaks_of
 from tests.fixtures.programs import child
 from tests.fixtures.sent import SentRun
 
@@ -54,7 +54,7 @@ START = reading(0, 100)
 
 
 def progress(second: int, memory: int, *steps: StepProgress) -> Event:
-    peaks = Peaks({"memory": (memory + 7) * MIB, "gpu.memory": 40 * MIB})
+    peaks = Peaks(peaks_of((memory + 7) * MIB, 40 * MIB))
     return SentRun(RUN, START).went_on(reading(second, memory), peaks, *steps)
 
 

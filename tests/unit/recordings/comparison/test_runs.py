@@ -210,7 +210,7 @@ CALIBRATION = (("Model Quantization", 1), ("Calibration", 1))
     ("name", "figures", "expected"),
     [
         ("duration", {"duration": 10, CPU_WAIT: 2, "cpu.waits": 3}, (8, 4)),
-        ("duration", {"duration": 10, "cpu.time": 36, "cpu.wait": 2, "cpu.waits": 3}, (9, 4)),
+        ("duration", {"duration": 10, "cpu.time": 36, CPU_WAIT: 2, "cpu.waits": 3}, (9, 4)),
         ("duration", {"duration": 10, CPU_WAIT: 2}, (8, 6)),
         ("duration", {"duration": 10, CPU_WAIT: 2, "cpu.waits": 30}, (8, 0)),
         ("cpu.time", {"cpu.time": 20, "duration": 10, CPU_WAIT: 2, "cpu.waits": 3}, (20, 20)),

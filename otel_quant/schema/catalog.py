@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, product
 from typing import Final
 
 from otel_quant.schema import semconv
@@ -195,16 +195,15 @@ def _of_resources() -> Iterator[Quantity]:
 
 
 def _of_models() -> Iterator[Quantity]:
-    for role in ("float", "quantized"):
-        for figure in MODEL_FIGURES:
-            if figure.compared:
-                name = f"model.{role}.{figure.name}"
-                yield Quantity(
-                    name, figure.unit, "cost", f"{role} model: {figure.compared}",
-                    attributes=(PREFIX + name,),
-                    is_smaller_better=figure.is_smaller_better,
-                    is_of_steps=False,
-                )  # fmt: skip
+    compared = [figure for figure in MODEL_FIGURES if figure.compared]
+    for role, figure in product(("float", "quantized"), compared):
+        attribute = semconv.of_model(role, figure.name)
+        yield Quantity(
+            semconv.short(attribute), figure.unit, "cost", f"{role} model: {figure.compared}",
+            attributes=(attribute,),
+            is_smaller_better=figure.is_smaller_better,
+            is_of_steps=False,
+        )  # fmt: skip
 
 
 def _quantities() -> Sequence[Quantity]:

@@ -124,7 +124,7 @@ class Figure:
                     f"{series.part!r}; expected one of {', '.join(self.parts) or 'none'}: add it "
                     "to the figure's parts"
                 )
-        object.__setattr__(self, "is_total", "end" not in self.parts and "delta" in self.parts)
+        object.__setattr__(self, "is_total", self.parts == TOTAL)
 
     def value(self, record: Any) -> Number | None:
         """Returns the figure of a probe's record; None if it was not measured."""
@@ -177,7 +177,7 @@ class Resource:
 
     def devices(self, first: Any, last: Any) -> Iterator[tuple[Any, Any]]:
         """Yields each device's records at two readings, by index; None where one lacks it."""
-        before, after = ({device.index: device for device in each or ()} for each in (first, last))
+        before, after = ({device.index: device for device in each} for each in (first, last))
         for index in sorted(before.keys() | after.keys()):
             yield before.get(index), after.get(index)
 

@@ -122,7 +122,7 @@ class FigureAttributes:
     ) -> Iterator[dict[str, AttributeValue]]:
         """Yields what was used of each device between two readings."""
         for resource, rows in self._devices:
-            first, last = start.resources.get(resource.name), end.resources.get(resource.name)
+            first, last = (each.resources.get(resource.name, ()) for each in (start, end))
             for before, after in resource.devices(first, last):
                 device = after or before
                 found = present(

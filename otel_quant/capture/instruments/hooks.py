@@ -107,9 +107,9 @@ OBSERVED: Final = "steps:observed"
 LAYER: Final = "samples:layer"
 BAR: Final = "samples:bar"
 RETURNED: Final = "return"
-WATCH: Final = "samples:watch"
-COUNT_PASSES: Final = "samples:count_passes"
-END_CALIBRATION: Final = "samples:end_calibration"
+WATCH: Final = "forward_passes:watch"
+COUNT_PASSES: Final = "forward_passes:count_passes"
+END_CALIBRATION: Final = "forward_passes:end_calibration"
 ALL: Final = ("*",)
 """Every argument of a call is its configuration, but for models, data and files."""
 

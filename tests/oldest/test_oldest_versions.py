@@ -179,11 +179,8 @@ def test_a_recording_is_sent_later(tmp_path: Path) -> None:
 )
 def test_the_environment_has_the_oldest_supported_versions() -> None:
     pinned = {
-        "opentelemetry-api": "1.38.0",
-        "opentelemetry-distro": "0.59b0",
-        "opentelemetry-exporter-otlp": "1.38.0",
-        "opentelemetry-instrumentation": "0.59b0",
-        "psutil": "5.9.0",
-        "wrapt": "1.14.0",
-    }
+        "opentelemetry-api": "1.38.0", "opentelemetry-distro": "0.59b0",
+        "opentelemetry-exporter-otlp": "1.38.0", "opentelemetry-instrumentation": "0.59b0",
+        "psutil": "5.9.0", "wrapt": "1.14.0",
+    }  # fmt: skip
     assert {name: version(name) for name in pinned} == pinned

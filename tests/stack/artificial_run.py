@@ -86,11 +86,9 @@ class ArtificialRun:
         self.ended: list[float] = []
         self.name = {semconv.RUN_NAME: NAME}
         self.start = {
-            **self.name,
-            semconv.INPUT_NAME: model_name(MODEL),
-            semconv.CALIBRATION_METHOD: METHOD,
+            **self.name, semconv.INPUT_NAME: model_name(MODEL), semconv.CALIBRATION_METHOD: METHOD,
             semconv.CONFIG_NAME: "XINT8",
-        }
+        }  # fmt: skip
         resource = Resource.create()
         self.spans = TracerProvider(resource=resource)
         self.spans.add_span_processor(

@@ -161,19 +161,15 @@ def test_all_three_signals_have_the_results_of_the_command(
         if each.attributes[kind] == "unfused"
     )
     assert known(made) == {
-        **labels["exp"],
-        kind: "unfused",
-        semconv.FINDING_NODE: "exp",
+        **labels["exp"], kind: "unfused", semconv.FINDING_NODE: "exp",
         semconv.FINDING_SHARE: finding["share"],
-    }
+    }  # fmt: skip
     failed = spans["none"]
     assert (failed.status, failed.status_message) == ("ERROR", problem)
     assert failed.attributes == {
-        **of_all,
-        semconv.MODEL_NAME: "none",
-        semconv.MODEL_PATH: "none.onnx",
+        **of_all, semconv.MODEL_NAME: "none", semconv.MODEL_PATH: "none.onnx",
         semconv.INFERENCE_PROBLEM: problem,
-    }
+    }  # fmt: skip
     (record,) = otlp.records_of(semconv.INFERENCE_FAILED_EVENT)
     assert (record.body, record.severity, record.span_id) == (problem, "WARN", failed.span_id)
 

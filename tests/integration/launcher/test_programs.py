@@ -280,12 +280,9 @@ def test_each_stage_that_raises_is_shown_as_failed_by_every_command_and_in_the_r
 
 
 ENDS = {
-    "fits": ("print('ok')", "ok"),
-    "early": ("", "failed"),
-    "exits": ("sys.exit(3)", "failed"),
-    "leaves": ("os._exit(4)", "failed"),
-    "aborts": ("os.abort()", "killed"),
-}
+    "fits": ("print('ok')", "ok"), "early": ("", "failed"), "exits": ("sys.exit(3)", "failed"),
+    "leaves": ("os._exit(4)", "failed"), "aborts": ("os.abort()", "killed"),
+}  # fmt: skip
 KERNEL = tuple(map(int, re.findall("[0-9]+", platform.release())[:2]))
 
 

@@ -45,13 +45,9 @@ FAILED = {"error.type": "KeyError"}
 
 def in_blocks(name: str, bits: int = 4) -> dict[str, Any]:
     return {
-        semconv.BITS: bits,
-        semconv.BLOCK_SIZE: 32,
-        semconv.CONFIG_NAME: name,
-        semconv.GRANULARITY: "group",
-        semconv.SYMMETRIC: True,
-        semconv.WEIGHT_TYPE: f"int{bits}",
-    }
+        semconv.BITS: bits, semconv.BLOCK_SIZE: 32, semconv.CONFIG_NAME: name,
+        semconv.GRANULARITY: "group", semconv.SYMMETRIC: True, semconv.WEIGHT_TYPE: f"int{bits}",
+    }  # fmt: skip
 
 
 step = steps_by("neural-compressor")

@@ -36,11 +36,9 @@ def test_quantization_and_compression_report_their_steps(
         **types, semconv.BACKEND: "ANY", semconv.CONFIG_NAME: "MIXED", semconv.CONFIG_SAMPLES: 3,
     }  # fmt: skip
     symmetric = {
-        **weights,
-        semconv.CONFIG_NAME: "INT8_SYM",
-        semconv.CONFIG_SAMPLES: 128,
+        **weights, semconv.CONFIG_NAME: "INT8_SYM", semconv.CONFIG_SAMPLES: 128,
         semconv.SYMMETRIC: True,
-    }
+    }  # fmt: skip
     int4 = {semconv.BITS: 4, semconv.WEIGHT_TYPE: "int4"}
     grouped = {**int4, semconv.ALGORITHMS: ("scale_estimation",), semconv.SYMMETRIC: True}
     by_data = {

@@ -25,11 +25,9 @@ def test_passes_are_steps_and_libraries_below_them_nest(
 
     def workflow(per_channel: bool, granularity: str) -> list[object]:
         known = {
-            semconv.BITS: 8,
-            semconv.GRANULARITY: granularity,
-            semconv.PER_CHANNEL: per_channel,
+            semconv.BITS: 8, semconv.GRANULARITY: granularity, semconv.PER_CHANNEL: per_channel,
             semconv.WEIGHT_TYPE: "QInt8",
-        }
+        }  # fmt: skip
         within = [below(quantize, known), below(save, known)]
         described = {semconv.GRANULARITY: granularity, semconv.PER_CHANNEL: per_channel}
         passes = [

@@ -19,11 +19,9 @@ def test_quantize_calibrate_and_freeze_are_steps(program: Program, otlp: OtlpRec
     step = steps_by("optimum-quanto", "optimum.quanto.")
     calibrate = ("Calibration", "calibrate.Calibration.__enter__")
     types = {
-        semconv.ACTIVATION_BITS: 8,
-        semconv.ACTIVATION_TYPE: "qint8",
-        semconv.BITS: 8,
+        semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "qint8", semconv.BITS: 8,
         semconv.WEIGHT_TYPE: "qint8",
-    }
+    }  # fmt: skip
     in_place = [
         step(("Model Quantization", "quantize.quantize"), types),
         step(calibrate, {semconv.CALIBRATION_ITEM_COUNT: 4, semconv.CALIBRATION_SAMPLE_COUNT: 2}),

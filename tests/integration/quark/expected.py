@@ -128,17 +128,13 @@ def onnx_steps(step: Callable[..., Any], models: str, out: str) -> list[Any]:
 def torch_steps(step: Callable[..., Any], checkpoint: str, out: str) -> list[Any]:
     """Returns what is below the run of ``programs/torch_all.py``, given its arguments."""
     weights = {
-        semconv.BITS: 8,
-        semconv.GRANULARITY: "channel",
-        semconv.SYMMETRIC: True,
+        semconv.BITS: 8, semconv.GRANULARITY: "channel", semconv.SYMMETRIC: True,
         semconv.WEIGHT_TYPE: "int8",
-    }
+    }  # fmt: skip
     both = {
-        **weights,
-        semconv.ACTIVATION_BITS: 8,
-        semconv.ACTIVATION_TYPE: "int8",
+        **weights, semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "int8",
         semconv.CALIBRATION_METHOD: "PerTensorMinMaxObserver",
-    }
+    }  # fmt: skip
 
     def quantization(known: Known, calibration: Any) -> Any:
         prepared = step(PREPARATION, known), step(ALGORITHMS, known)

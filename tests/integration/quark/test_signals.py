@@ -36,11 +36,9 @@ def case(request: pytest.FixtureRequest, float_models: FloatModels) -> Case:
     """Each program, over one protocol."""
     step = steps_by("amd-quark", "quark.")
     of_onnx = {
-        semconv.LIBRARY_NAME: "amd-quark",
-        semconv.CALIBRATION_METHOD: "Percentile",
-        semconv.CONFIG_NAME: "XINT8",
-        semconv.INPUT_PATH: f"{float_models.onnx}/conv.onnx",
-    }
+        semconv.LIBRARY_NAME: "amd-quark", semconv.CALIBRATION_METHOD: "Percentile",
+        semconv.CONFIG_NAME: "XINT8", semconv.INPUT_PATH: f"{float_models.onnx}/conv.onnx",
+    }  # fmt: skip
     of_torch = {
         semconv.LIBRARY_NAME: "amd-quark",
         semconv.CALIBRATION_METHOD: "PerTensorMinMaxObserver",
@@ -108,11 +106,9 @@ def test_the_root_describes_the_run(case: Case) -> None:
     }
     assert any(library.startswith("amd-quark ") for library in root[semconv.LIBRARIES])
     assert found == {
-        **case.of_the_run,
-        "process.pid": found["process.pid"],
-        semconv.RUN_STEPS: len(checkpoints_of(case.steps)) // 2 - 1,
-        semconv.RUN_FAILED_STEPS: 0,
-    }
+        **case.of_the_run, "process.pid": found["process.pid"],
+        semconv.RUN_STEPS: len(checkpoints_of(case.steps)) // 2 - 1, semconv.RUN_FAILED_STEPS: 0,
+    }  # fmt: skip
     assert {key: type(root.get(key)) for key in measured} == measured
     assert re.fullmatch("[0-9a-f]{16}", root[semconv.RUN_ID])
     assert root[semconv.MEMORY_START] < root[semconv.MEMORY_END] <= root[semconv.MEMORY_PEAK]

@@ -439,11 +439,9 @@ def test_one_line_names_the_settings_in_which_configurations_differ(
 
 def test_figures_that_do_not_differ_are_named_below_the_table(run: Run) -> None:
     same = {
-        named("cpu.user"): 5,
-        named("cpu.system"): 0.5,
-        "model.float.size": 400,
+        named("cpu.user"): 5, named("cpu.system"): 0.5, "model.float.size": 400,
         "model.float.macs": 7,
-    }
+    }  # fmt: skip
     of_base = {named("disk.read"): 50 << 20}
     for name, seconds, gpu, size in (("base", 10, 10**9, 100), ("new", 10.2, 2 * 10**9, 101)):
         figures = {**same, GPU_PEAK: gpu, "model.quantized.size": size, DISK_WRITE: size}

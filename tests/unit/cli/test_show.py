@@ -104,22 +104,12 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(complete: Path, show
     [document] = json.loads(show(complete, "--format", "json"))
 
     assert document["steps"][1] == {
-        "step": "Calibration",
-        "depth": 1,
-        "start_secs": 2.0,
-        "duration_secs": 11.5,
-        "duration_share": 0.7188,
-        "cpu_memory_start_mb": 200.0,
-        "cpu_memory_end_mb": 1800.25,
-        "cpu_memory_delta_mb": 1600.25,
-        "cpu_memory_seen_mb": 1800.25,
-        "gpu_memory_start_mb": 900.0,
-        "gpu_memory_end_mb": 800.0,
-        "gpu_memory_seen_mb": 900.0,
-        "disk_read_mb": 64.5,
-        "accuracy": None,
-        "status": "ValueError",
-    }
+        "step": "Calibration", "depth": 1, "start_secs": 2.0, "duration_secs": 11.5,
+        "duration_share": 0.7188, "cpu_memory_start_mb": 200.0, "cpu_memory_end_mb": 1800.25,
+        "cpu_memory_delta_mb": 1600.25, "cpu_memory_seen_mb": 1800.25, "gpu_memory_start_mb": 900.0,
+        "gpu_memory_end_mb": 800.0, "gpu_memory_seen_mb": 900.0, "disk_read_mb": 64.5,
+        "accuracy": None, "status": "ValueError",
+    }  # fmt: skip
     del document["steps"]
     assert document == {
         "file": str(complete),

@@ -96,11 +96,9 @@ def test_an_ended_run_has_the_values_of_its_spans(tmp_path: Path) -> None:
     (run,) = recording.runs
     assert (recording.state, recording.duration, run.state, run.end) == ("ended", 6.0, "ended", 6.0)
     assert run.attributes == {
-        semconv.RUN_ID: "0123456789abcdef",
-        semconv.CALIBRATION_METHOD: "MinMax",
-        "quant.model.float.macs": 7,
-        semconv.MEMORY_PEAK: 9,
-    }
+        semconv.RUN_ID: "0123456789abcdef", semconv.CALIBRATION_METHOD: "MinMax",
+        "quant.model.float.macs": 7, semconv.MEMORY_PEAK: 9,
+    }  # fmt: skip
     assert run.custom == {"accuracy": 0.5}
     assert run.models == ({"role": "float", "figures": {"macs": 7}},)
     known = {semconv.CALIBRATION_METHOD: "MinMax", semconv.MEMORY_PEAK: 5}
@@ -234,12 +232,10 @@ def test_a_complete_profile_has_the_totals_of_its_summary(tmp_path: Path) -> Non
     figures += "total_disk_write_mb: 2.5\npeak_cache_dir_disk_usage_mb: 8.0\n"
     path.write_text(f"{CUT_PROFILE}{end}\n# Summary Metrics\n{figures}")
     assert read(path).runs[0].attributes == {
-        semconv.MEMORY_PROCESS_PEAK: 512 * MIB,
-        semconv.GPU_MEMORY_PEAK: 64 * MIB,
-        semconv.DISK_READ: round(1.5 * MIB),
-        semconv.DISK_WRITE: round(2.5 * MIB),
+        semconv.MEMORY_PROCESS_PEAK: 512 * MIB, semconv.GPU_MEMORY_PEAK: 64 * MIB,
+        semconv.DISK_READ: round(1.5 * MIB), semconv.DISK_WRITE: round(2.5 * MIB),
         semconv.CACHE_GROWTH: 8 * MIB,
-    }
+    }  # fmt: skip
 
 
 def test_layers_are_counted_by_loop_and_known_of_short_steps_and_former_versions(

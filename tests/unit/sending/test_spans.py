@@ -124,11 +124,9 @@ def test_the_programs_metrics_and_a_model_that_could_not_be_costed_are_sent(tmp_
     process.end(3)
     calibration, cost, root = map(told, spans_in(folder))
     assert calibration["attributes"] == {
-        "quant.custom.accuracy": 0.5,
-        "quant.custom.loss": 3,
-        semconv.RUN_ID: "0123456789abcdef",
+        "quant.custom.accuracy": 0.5, "quant.custom.loss": 3, semconv.RUN_ID: "0123456789abcdef",
         "error.type": "ValueError",
-    }
+    }  # fmt: skip
     assert (calibration["status"], calibration["events"]) == (
         ("ERROR", "no"),
         [("exception", {"exception.type": "ValueError", "exception.message": "no"})],

@@ -27,6 +27,7 @@ from otel_quant.capture.instruments.hooks import ALL, Arguments
 from otel_quant.capture.instruments.samples import items_in
 from otel_quant.capture.instruments.steps import models_of
 from otel_quant.schema import semconv
+from tests.fixtures.figures import named
 
 
 def calibrate(model: str, loader: Any = None, *rest: Any, seed: int = 0) -> tuple[Any, ...]:
@@ -275,7 +276,7 @@ def test_common_option_names_make_the_same_attributes(
 ) -> None:
     found = described(configuration)
     assert found.pop(semconv.CONFIG_HASH, None) is not None or not configuration
-    assert found == {f"quant.{name}": value for name, value in attributes.items()}
+    assert found == {named(f"quant.{name}"): value for name, value in attributes.items()}
 
 
 def test_models_and_data_are_not_configuration() -> None:

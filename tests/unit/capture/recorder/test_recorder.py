@@ -210,19 +210,14 @@ def test_of_the_layers_of_a_step_as_many_are_sent_as_a_step_keeps_and_all_are_co
         for step in received.steps
     )
     assert of_a == {
-        semconv.ACCURACY_MEASURE: "loss",
-        semconv.ACCURACY_BETTER: "lower",
-        semconv.ACCURACY_COUNT: 5,
-        semconv.ACCURACY_MINIMUM: 1.0,
-        semconv.ACCURACY_MEDIAN: 3.0,
+        semconv.ACCURACY_MEASURE: "loss", semconv.ACCURACY_BETTER: "lower",
+        semconv.ACCURACY_COUNT: 5, semconv.ACCURACY_MINIMUM: 1.0, semconv.ACCURACY_MEDIAN: 3.0,
         semconv.ACCURACY_WORST_LAYER: "layer None",
-    }
+    }  # fmt: skip
     assert of_b == {
-        semconv.ACCURACY_MEASURE: "error",
-        semconv.ACCURACY_COUNT: 1,
-        semconv.ACCURACY_MINIMUM: 2.0,
+        semconv.ACCURACY_MEASURE: "error", semconv.ACCURACY_COUNT: 1, semconv.ACCURACY_MINIMUM: 2.0,
         semconv.ACCURACY_MEDIAN: 2.0,
-    }
+    }  # fmt: skip
 
 
 def test_nothing_reaches_the_sinks_after_the_end_or_in_a_forked_child() -> None:

@@ -83,17 +83,13 @@ RUN_IDS: Final = {semconv.RUN_ID: "0123456789abcdef", semconv.RUN_RANK: 1, **NAM
 """Attributes that each of the signals has."""
 
 STEP_IDENTITY: Final = {
-    semconv.STEP_NAME: "My calibration",
-    semconv.STEP_KIND: "Calibration",
-    semconv.STEP_INDEX: 3,
+    semconv.STEP_NAME: "My calibration", semconv.STEP_KIND: "Calibration", semconv.STEP_INDEX: 3,
     semconv.LIBRARY_NAME: "amd-quark",
-}
+}  # fmt: skip
 STEP_SPAN: Final = {
-    **RUN_IDS,
-    **STEP_IDENTITY,
-    semconv.LIBRARY_VERSION: "0.13",
+    **RUN_IDS, **STEP_IDENTITY, semconv.LIBRARY_VERSION: "0.13",
     "code.function.name": "quark.onnx.run_calibration",
-}
+}  # fmt: skip
 RUN_SPAN: Final = {
     **RUN_IDS, semconv.RUN_RANK: 1, semconv.RUN_WORLD_SIZE: 2, "process.pid": 4711,
     semconv.MEMORY_LIMIT: 8000, semconv.MEMORY_LIMIT_SOURCE: "cgroup",

@@ -91,11 +91,9 @@ def test_a_value_that_cannot_be_sent_does_not_stop_the_metrics_after_it(
     }  # fmt: skip
 
     assert sent(values) == {
-        "quant.custom.many_bits": 1e30,
-        "quant.custom.enum": 8,
-        "quant.custom.fraction": 0.25,
+        "quant.custom.many_bits": 1e30, "quant.custom.enum": 8, "quant.custom.fraction": 0.25,
         "quant.custom.last": 7,
-    }
+    }  # fmt: skip
     assert [line for line in caplog.messages if "failed" in line] == [
         "custom metric 'raises' failed and is skipped; the program goes on without it: "
         "ValueError: made to fail"

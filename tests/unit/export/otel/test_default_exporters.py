@@ -19,11 +19,9 @@ from tests.fixtures.programs import Finished, Workshop, clean_environment, steps
 from tests.unit.export.otel.signals import Signals
 
 DISTRIBUTION = {
-    "OTEL_TRACES_EXPORTER": "otlp",
-    "OTEL_METRICS_EXPORTER": "otlp",
-    "OTEL_LOGS_EXPORTER": "otlp",
+    "OTEL_TRACES_EXPORTER": "otlp", "OTEL_METRICS_EXPORTER": "otlp", "OTEL_LOGS_EXPORTER": "otlp",
     "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
-}
+}  # fmt: skip
 """What OpenTelemetry's distribution sets."""
 
 PARENT_AND_CHILD = """

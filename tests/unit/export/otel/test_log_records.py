@@ -125,11 +125,9 @@ def test_a_log_record_without_figures_still_has_the_step() -> None:
     send_unmeasured_run(signals.logs_sink())
     _, _, _, _, attributes = signals.records()[1]
     assert attributes == {
-        **checkpoint(1, "Bare Start", "start", 0.0),
-        semconv.STEP_NAME: "Bare",
-        semconv.STEP_KIND: "Bare",
-        semconv.STEP_INDEX: 4,
-    }
+        **checkpoint(1, "Bare Start", "start", 0.0), semconv.STEP_NAME: "Bare",
+        semconv.STEP_KIND: "Bare", semconv.STEP_INDEX: 4,
+    }  # fmt: skip
 
 
 OUTER = StepInfo(2, "Model Quantization", "Model Quantization")

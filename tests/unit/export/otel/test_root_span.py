@@ -187,11 +187,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_name_is_made_of_service_model_and_start(service: str) -> None:
     attributes = {
-        semconv.INPUT_PATH: "models/resnet50.onnx",
-        semconv.CALIBRATION_METHOD: "Percentile",
-        semconv.CONFIG_NAME: "XINT8",
-        semconv.BITS: 8,
-    }
+        semconv.INPUT_PATH: "models/resnet50.onnx", semconv.CALIBRATION_METHOD: "Percentile",
+        semconv.CONFIG_NAME: "XINT8", semconv.BITS: 8,
+    }  # fmt: skip
     assert described(BARE, attributes, BEGAN) == replace(
         BARE, name="nightly resnet50 2023-11-14T22:13:20.123Z", model="resnet50",
         method="Percentile", config="XINT8",

@@ -51,11 +51,9 @@ STEP_ATTRIBUTES = {
     semconv.CALIBRATION_SAMPLE_RATE: 2.5,
 }  # fmt: skip
 COST = {
-    "quant.model.float.size": 4000,
-    "quant.model.float.params": 1000,
-    "quant.model.float.macs_contraction": 77,
-    "quant.model.float.uncosted_ops": ("Odd:1",),
-}
+    "quant.model.float.size": 4000, "quant.model.float.params": 1000,
+    "quant.model.float.macs_contraction": 77, "quant.model.float.uncosted_ops": ("Odd:1",),
+}  # fmt: skip
 RUN_ATTRIBUTES = {**RUN_SPAN, semconv.RUN_STEPS: 1}
 
 DEVICES = {semconv.GPU_COUNT: 2, semconv.GPU_MEMORY_LIMIT: 20_000}
@@ -282,11 +280,9 @@ def test_progress_needs_the_length_of_the_data_reader() -> None:
     sink.counted(STEP, "sample", 3)
     run.expects(replace(STEP, label="Empty"), 0)
     assert set(signals.points()) == {
-        (semconv.RUN_START, "s"),
-        (semconv.RUN_LAST_SEEN, "s"),
-        (semconv.STEP_ACTIVE, "{step}"),
+        (semconv.RUN_START, "s"), (semconv.RUN_LAST_SEEN, "s"), (semconv.STEP_ACTIVE, "{step}"),
         (semconv.CALIBRATION_SAMPLES, "{sample}"),
-    }
+    }  # fmt: skip
 
 
 def test_steps_named_by_the_program_share_the_metric_points_of_their_kind() -> None:

@@ -241,22 +241,16 @@ def test_run_attributes_are_in_the_file_as_soon_as_steps_set_them(tmp_path: Path
     script.end()
     text = (tmp_path / "p.yaml").read_text()
     assert yaml.safe_load(text)["run_end"] == {
-        "ended": "without an exception",
-        "libraries": ["amd-quark 0.13", "onnxruntime 0.13"],
-        "calibration_method": "MinMax",
-        "calibration_samples": 12,
-        "calibration_items": 96,
-        "tree_peak_memory_mb": 100.0,
-        "tree_peak_memory_source": "kernel",
+        "ended": "without an exception", "libraries": ["amd-quark 0.13", "onnxruntime 0.13"],
+        "calibration_method": "MinMax", "calibration_samples": 12, "calibration_items": 96,
+        "tree_peak_memory_mb": 100.0, "tree_peak_memory_source": "kernel",
         "memory_limit_share": 0.25,
-    }
+    }  # fmt: skip
     assert parse(text).run == {**yaml.safe_load(text)["run"], **yaml.safe_load(text)["run_end"]}
     assert so_far == {
-        **yaml.safe_load(text)["run"],
-        "libraries": ["amd-quark 0.13", "onnxruntime 0.13"],
-        "calibration_method": "MinMax",
-        "calibration_samples": 12,
-    }
+        **yaml.safe_load(text)["run"], "libraries": ["amd-quark 0.13", "onnxruntime 0.13"],
+        "calibration_method": "MinMax", "calibration_samples": 12,
+    }  # fmt: skip
 
 
 def test_the_distance_to_the_gpu_limit_is_taken_from_the_fullest_gpu(tmp_path: Path) -> None:

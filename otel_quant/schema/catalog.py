@@ -157,24 +157,16 @@ def _quantity(figure: Figure, part: Part, over: Over) -> Quantity:
     """Returns the quantity that a part of a figure is."""
     attribute = figure.attribute(part)
     return Quantity(
-        semconv.short(attribute),
-        figure.unit,
-        figure.kind,
-        figure.brief,
-        figure.heading,
-        (attribute,),
-        curve=figure.curve,
-        over_processes=figure.over_processes or over,
-        over_steps=over,
+        semconv.short(attribute), figure.unit, figure.kind, figure.brief, figure.heading, (attribute,),
+        curve=figure.curve, over_processes=figure.over_processes or over, over_steps=over,
         is_smaller_better=figure.is_smaller_better,
         matters=MATTERS.get(figure.unit, 0.0) if figure.matters is None else figure.matters,
-    )
+    )  # fmt: skip
 
 
 def _peak(figure: Figure) -> Quantity:
     """Returns the highest value of a figure that rises and falls, which records of the log have too."""
-    peak = _quantity(figure, "peak", "highest")
-    peak = replace(peak, brief=f"{figure.brief}: the highest")
+    peak = replace(_quantity(figure, "peak", "highest"), brief=f"{figure.brief}: the highest")
     if figure.parts == LEVEL:
         peak = replace(peak, heading=f"{figure.heading} PEAK")
     if figure.checkpoint:

@@ -76,27 +76,19 @@ def test_both_models_are_costed_beside_the_steps(tmp_path: Path, otlp: OtlpRecei
     expected: dict[str, Any] = {}
     for span, role, name in models_costed(otlp, "int8.onnx"):
         cost = analyze(tmp_path / name)
+        share, stored = (1.0, "int8") if role == "quantized" else (0.0, "float32")
+        known = ("params", "macs", "backward_macs", "weight_bytes", "peak_activation_bytes", "max_memory_node")  # fmt: skip
         totals = {
-            f"quant.model.{role}.{figure}": value
+            semconv.of_model(role, figure): value
             for figure, value in {
-                "size": (tmp_path / name).stat().st_size,
-                "params": cost.params,
-                "macs": cost.macs,
-                "macs_contraction": 8 * 16 * 16 * 27,
-                "backward_macs": cost.backward_macs,
-                "weight_bytes": cost.weight_bytes,
-                "memory": cost.memory_bytes,
-                "peak_activation_bytes": cost.peak_activation_bytes,
-                "nodes": len(cost.nodes),
-                "qdq_nodes": cost.quantize_nodes + cost.dequantize_nodes,
-                "max_memory_node": cost.max_memory_node,
-                "input_shapes": ("x=1x3x16x16",),
-                "integer_mac_share": 1.0 if role == "quantized" else 0.0,
-                f"precision.{'int8' if role == 'quantized' else 'float32'}": 1.0,
-                "expected_integer_mac_share": 1.0 if role == "quantized" else 0.0,
-                f"expected_precision.{'int8' if role == 'quantized' else 'float32'}": 1.0,
+                **{name: getattr(cost, name) for name in known}, "nodes": len(cost.nodes),
+                "size": (tmp_path / name).stat().st_size, "macs_contraction": 8 * 16 * 16 * 27,
+                "memory": cost.memory_bytes, "qdq_nodes": cost.quantize_nodes + cost.dequantize_nodes,
+                "input_shapes": ("x=1x3x16x16",), "integer_mac_share": share,
+                f"precision.{stored}": 1.0, "expected_integer_mac_share": share,
+                f"expected_precision.{stored}": 1.0,
             }.items()
-        }
+        }  # fmt: skip
         if role == "quantized":
             totals["quant.model.quantized.runtime"] = runtime_here().title
         assert span.parent_id == root.span_id

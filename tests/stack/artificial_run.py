@@ -252,10 +252,8 @@ class ArtificialRun:
             self.cost("float", 1.0)
             self.cost("quantized", 0.26)
             root.set_attributes(attributes | self.name | {
-                semconv.MEMORY_PEAK: self.memory,
-                semconv.MEMORY_LIMIT: LIMIT,
-                semconv.MEMORY_PEAK_RATIO: self.memory / LIMIT,
-                semconv.INPUT_PATH: MODEL,
+                semconv.MEMORY_PEAK: self.memory, semconv.MEMORY_LIMIT: LIMIT,
+                semconv.MEMORY_PEAK_RATIO: self.memory / LIMIT, semconv.INPUT_PATH: MODEL,
                 semconv.CALIBRATION_METHOD: METHOD,
             })  # fmt: skip
             self.checkpoint("End", "point", None)

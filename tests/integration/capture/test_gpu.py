@@ -74,12 +74,10 @@ def test_gpu_memory_by_device_and_process_tree_reaches_every_signal(
 
     finished = workshop.script(SOURCE).run(
         {
-            **otlp.environment("http/protobuf"),
-            **driver.env,
-            "OTEL_QUANT_PROFILE": "profile.yaml",
+            **otlp.environment("http/protobuf"), **driver.env, "OTEL_QUANT_PROFILE": "profile.yaml",
             "CUDA_VISIBLE_DEVICES": f"{FIRST},{SECOND}",
         }
-    )
+    )  # fmt: skip
     assert (finished.returncode, finished.stderr) == (0, "")
 
     usage = {

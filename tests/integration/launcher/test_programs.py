@@ -183,10 +183,8 @@ def test_otlp_files_equal_the_files_of_opentelemetrys_exporter(launched: Launche
         if path.name.startswith(("traces", "metrics", "logs"))
     }
     assert {name: {key for line in lines for key in line} for name, lines in found.items()} == {
-        "traces": {"resourceSpans"},
-        "metrics": {"resourceMetrics"},
-        "logs": {"resourceLogs"},
-    }
+        "traces": {"resourceSpans"}, "metrics": {"resourceMetrics"}, "logs": {"resourceLogs"},
+    }  # fmt: skip
     spans = [
         span["name"]
         for line in found["traces"]

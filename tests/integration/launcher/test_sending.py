@@ -388,10 +388,8 @@ def test_the_processes_of_a_pipeline_are_one_trace_below_a_root_span(
     assert {span.trace_id for span in otlp.spans} == {root.trace_id}
     assert (root.status, root.status_message) == ("ERROR", "exit code 1")
     assert root.attributes == {
-        "process.command_line": "sh all.sh",
-        "process.exit.code": 1,
-        "error.type": "exit code 1",
-    }
+        "process.command_line": "sh all.sh", "process.exit.code": 1, "error.type": "exit code 1",
+    }  # fmt: skip
     ids = {span.span_id for span in otlp.spans}
     _, records, _ = received(otlp)
     assert {record.trace_id for record in records} == {root.trace_id}

@@ -51,51 +51,33 @@ CONFIGURED = {
     semconv.WEIGHT_TYPE: "QInt8",
 }  # fmt: skip
 
+DYNAMIC = {
+    semconv.INPUT_PATH: "float.onnx", semconv.OUTPUT_PATH: "out.onnx", semconv.BITS: 8,
+    semconv.GRANULARITY: "tensor", semconv.PER_CHANNEL: False, semconv.WEIGHT_TYPE: "QInt8",
+}  # fmt: skip
+
 ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
     "static": [
         {
             "code.function.name": MODULE + "shape_inference.quant_pre_process",
-            semconv.INPUT_PATH: "float.onnx",
-            semconv.OUTPUT_PATH: "pre.onnx",
+            semconv.INPUT_PATH: "float.onnx", semconv.OUTPUT_PATH: "pre.onnx",
         },
         {
             "code.function.name": MODULE + "calibrate.MinMaxCalibrater.collect_data",
-            semconv.CALIBRATION_ITEM_COUNT: 5,
-            semconv.CALIBRATION_SAMPLE_COUNT: 5,
-            **CONFIGURED,
+            semconv.CALIBRATION_ITEM_COUNT: 5, semconv.CALIBRATION_SAMPLE_COUNT: 5, **CONFIGURED,
         },
         {"code.function.name": MODULE + "qdq_quantizer.QDQQuantizer.quantize_model", **CONFIGURED},
         {"code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file", **CONFIGURED},
     ],
     "dynamic": [
-        {
-            "code.function.name": MODULE + "onnx_quantizer.ONNXQuantizer.quantize_model",
-            semconv.INPUT_PATH: "float.onnx",
-            semconv.OUTPUT_PATH: "out.onnx",
-            semconv.BITS: 8,
-            semconv.GRANULARITY: "tensor",
-            semconv.PER_CHANNEL: False,
-            semconv.WEIGHT_TYPE: "QInt8",
-        },
-        {
-            "code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file",
-            semconv.INPUT_PATH: "float.onnx",
-            semconv.OUTPUT_PATH: "out.onnx",
-            semconv.BITS: 8,
-            semconv.GRANULARITY: "tensor",
-            semconv.PER_CHANNEL: False,
-            semconv.WEIGHT_TYPE: "QInt8",
-        },
+        {"code.function.name": MODULE + "onnx_quantizer.ONNXQuantizer.quantize_model", **DYNAMIC},
+        {"code.function.name": MODULE + "onnx_model.ONNXModel.save_model_to_file", **DYNAMIC},
     ],
     "blocks": [
         {
             "code.function.name": MODULE + "matmul_nbits_quantizer.MatMulNBitsQuantizer.process",
-            semconv.ALGORITHMS: ("DEFAULT",),
-            semconv.BITS: 4,
-            semconv.BLOCK_SIZE: 32,
-            semconv.FORMAT: "QOperator",
-            semconv.GRANULARITY: "group",
-            semconv.SYMMETRIC: False,
+            semconv.ALGORITHMS: ("DEFAULT",), semconv.BITS: 4, semconv.BLOCK_SIZE: 32,
+            semconv.FORMAT: "QOperator", semconv.GRANULARITY: "group", semconv.SYMMETRIC: False,
             semconv.INPUT_PATH: "float.onnx",
         },
         {
@@ -106,8 +88,7 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
     "calibrator": [
         {
             "code.function.name": MODULE + "calibrate.HistogramCalibrater.collect_data",
-            semconv.CALIBRATION_METHOD: "Entropy",
-            semconv.CALIBRATION_ITEM_COUNT: 5,
+            semconv.CALIBRATION_METHOD: "Entropy", semconv.CALIBRATION_ITEM_COUNT: 5,
             semconv.CALIBRATION_SAMPLE_COUNT: 5,
         },
         {
@@ -115,7 +96,7 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
             semconv.CALIBRATION_METHOD: "Entropy",
         },
     ],
-}
+}  # fmt: skip
 """What is known of the steps of some of them."""
 
 
@@ -162,16 +143,12 @@ def test_every_quantization_method_reports_its_steps(ran: Program) -> None:
         )
         for way, attributes in samples.items()
     } == {
-        "static": ("MinMax", 5, None),
-        "percentile": ("Percentile", 5, None),
-        "strided": ("MinMax", 5, 5),
-        "slotted": ("MinMax", 5, None),
-        "in_memory": ("MinMax", 5, None),
-        "configured": ("Entropy", 5, None),
-        "calibrator": ("Entropy", 5, None),
-        "errors": ("MinMax", 5, None),
+        "static": ("MinMax", 5, None), "percentile": ("Percentile", 5, None),
+        "strided": ("MinMax", 5, 5), "slotted": ("MinMax", 5, None),
+        "in_memory": ("MinMax", 5, None), "configured": ("Entropy", 5, None),
+        "calibrator": ("Entropy", 5, None), "errors": ("MinMax", 5, None),
         "failing": ("MinMax", None, None),
-    }
+    }  # fmt: skip
 
     failed = {span.name: span.status for span in otlp.spans if span.status == "ERROR"}
     assert failed == {"Calibration": "ERROR"}

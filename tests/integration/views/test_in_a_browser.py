@@ -219,15 +219,13 @@ def stairs(folder: Path) -> Recording:
             {
                 "memory": (second + 1) * 100 * built.MB,
                 "gpu.0.used": (second + 1) * 200 * built.MB,
-                "gpu.0.process_used": (second + 1) * 150 * built.MB,
-                "cache": second * built.MB,
+                "gpu.0.process_used": (second + 1) * 150 * built.MB, "cache": second * built.MB,
             },
             {
                 "disk.read": second * (second + 1) // 2 * built.MB,
-                "disk.write": second * 7 * built.MB,
-                "cpu": second * 1.5,
+                "disk.write": second * 7 * built.MB, "cpu": second * 1.5,
             },
-        )
+        )  # fmt: skip
     writer.close()
     steps = (
         built.step(0, "Loading", 0.0, 5.0),

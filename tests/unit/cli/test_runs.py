@@ -108,9 +108,7 @@ memory.peak by model and {METHOD}: the median where a cell has several runs, up 
         "unit": "By",
         "table": [
             {
-                "model": None,
-                "model.size": None,
-                "model.activation_size": None,
+                "model": None, "model.size": None, "model.activation_size": None,
                 "cells": {"MinMSE": {"median": 7_500_000_000, "runs": 1}},
             }
         ],

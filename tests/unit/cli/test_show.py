@@ -115,21 +115,17 @@ def test_json_has_the_same_figures_and_the_rest_of_the_file(complete: Path, show
         "file": str(complete),
         "truncated": False,
         "run": {
-            "tree_peak_memory_mb": 1900.12,
-            "tree_peak_memory_source": "kernel",
+            "tree_peak_memory_mb": 1900.12, "tree_peak_memory_source": "kernel",
             "ended": "without an exception",
         },
         "state": "ended",
         "recording": {
-            "path": str(complete),
-            "state": "ended",
-            "duration_secs": 16.0,
-            "memory_peak": round(1900.12 * (1 << 20)),
-            "problems": [],
+            "path": str(complete), "state": "ended", "duration_secs": 16.0,
+            "memory_peak": round(1900.12 * (1 << 20)), "problems": [],
         },
         "summary": {"total_quantization_time_seconds": 16.0, "peak_memory_mb": 1900.12},
         "onnx_model_cost": [{"role": "float", "macs": 4089, "precision": {"float32": 1.0}}],
-    }
+    }  # fmt: skip
 
 
 def test_a_killed_run_shows_its_open_steps_and_last_figures(complete: Path, show: Show) -> None:

@@ -14,16 +14,7 @@ from otel_quant.recordings.gate import Verdict, judge, parse
 from otel_quant.recordings.model import Ending, path_text, script_of
 from otel_quant.recordings.reader import read
 from otel_quant.recordings.side_by_side import Comparison, Sample, Side, alone, side_by_side
-from otel_quant.recordings.summary import (
-    CACHE_PEAK,
-    CPU_WAIT,
-    DISK_WRITE,
-    GPU_ALLOCATED,
-    GPU_PEAK,
-    MEMORY_PEAK,
-    SAMPLE_RATE,
-    values,
-)
+from otel_quant.recordings.summary import CPU_WAIT, DISK_WRITE, MEMORY_PEAK, SAMPLE_RATE, values
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
 from otel_quant.views.gate import check_text
@@ -65,8 +56,8 @@ def test_a_recording_has_totals(tmp_path: Path) -> None:
     assert found.pop("duration") == pytest.approx(9, abs=0.1)
     assert found == {
         "cpu.time": 4.5, CPU_WAIT: 1.5, "cpu.waits": 2.5, SAMPLE_RATE: 8 / 5,
-        MEMORY_PEAK: 700 * MIB, GPU_PEAK: 90 * MIB, GPU_ALLOCATED: 70 * MIB,
-        DISK_WRITE: 90, CACHE_PEAK: 6 * MIB, "model.float.size": 400,
+        MEMORY_PEAK: 700 * MIB, named("gpu.memory.peak"): 90 * MIB, "gpu.torch_allocated.peak": 70 * MIB,
+        DISK_WRITE: 90, named("cache.disk.peak"): 6 * MIB, "model.float.size": 400,
         "model.float.macs": 77, "model.float.integer_mac_share": 0.5,
     }  # fmt: skip
 
@@ -85,7 +76,7 @@ def test_totals_without_a_launcher_come_from_the_outermost_processes(tmp_path: P
         process.end(5, attributes=totals[number], devices=[allocated])
     assert values(read(tmp_path / "r")) == {
         "duration": 5, "cpu.time": 6, named("cpu.user"): 4, named("cpu.system"): 2, CPU_WAIT: 0.75,
-        GPU_ALLOCATED: 60,
+        "gpu.torch_allocated.peak": 60,
     }  # fmt: skip
 
 
@@ -96,7 +87,7 @@ def test_totals_of_a_killed_run_come_from_the_last_reading_and_the_launcher(tmp_
     process.state(2, **last)
     process.gone()
     found = values(read(tmp_path / "r"))
-    assert (found[MEMORY_PEAK], found[CACHE_PEAK]) == (700, 40)
+    assert (found[MEMORY_PEAK], found[named("cache.disk.peak")]) == (700, 40)
     folder.ended(Ending(time=3, signal="SIGKILL", memory=900))
     assert values(read(tmp_path / "r"))[MEMORY_PEAK] == 900
 

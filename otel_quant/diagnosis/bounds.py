@@ -110,6 +110,11 @@ class Evidence:
         return sum(used) / self.duration
 
     @property
+    def ran(self) -> float:
+        """Share of the time in which its thread was on a processor."""
+        return self.total.cpu / self.total.time
+
+    @property
     def waiting(self) -> float:
         """Share of the time in which its thread waited for a processor."""
         return self.total.waiting / self.total.time
@@ -218,30 +223,6 @@ def _memory_growth(evidence: Evidence) -> str:
     return text
 
 
-def _gpu_idle(evidence: Evidence) -> str:
-    """Python runs, and the GPU that the program has memory on hardly does."""
-    gpu, blocked = evidence.gpu, evidence.blocked
-    if gpu <= _IDLE and blocked <= _MOST:
-        return f"the GPU computed {_percent(gpu)} of its time, and its thread was blocked {_percent(blocked)}; {evidence.line}"
-    return ""
-
-
-def _others_have_the_processors(evidence: Evidence) -> str:
-    """The thread waits for a processor, and it is not the program's own threads that have them."""
-    waiting, cores, cpus = evidence.waiting, evidence.cores, evidence.cpus
-    if waiting >= _WAITS and cores < _BUSY * cpus:
-        return f"its thread waited {_percent(waiting)} of its time for a processor, while the program used {cores:.1f} of {cpus:g}"
-    return ""
-
-
-def _page_faults(evidence: Evidence) -> str:
-    """Pages are read from storage while the thread is blocked."""
-    rate, blocked = evidence.rate(semconv.MAJOR_FAULTS), evidence.blocked
-    if blocked >= _WAITS and rate >= _FAULTS:
-        return f"{rate:,.0f} page faults a second read from storage; its thread was blocked {_percent(blocked)} of its time"
-    return ""
-
-
 def _disk(evidence: Evidence) -> str:
     """The disk is busy while the thread is blocked."""
     rate, blocked = evidence.rate(semconv.DISK_READ, semconv.DISK_WRITE), evidence.blocked
@@ -252,28 +233,11 @@ def _disk(evidence: Evidence) -> str:
     return f"{text}; its cache directory grew by {size(cache)}" if cache else text
 
 
-def _waiting(evidence: Evidence) -> str:
-    """The thread is blocked, and no other thread of the program works."""
-    blocked, cores = evidence.blocked, evidence.cores
-    if blocked >= _BUSY and cores <= 1 - _BUSY:
-        return f"its thread was blocked {_percent(blocked)} of its time, and the program used {cores:.2f} processors; {evidence.line}"
-    return ""
-
-
-def _one_processor(evidence: Evidence) -> str:
-    """The thread runs all the time, alone, and there are other processors."""
-    ran, cores, cpus = evidence.total.cpu / evidence.total.time, evidence.cores, evidence.cpus
-    if ran >= _BUSY and cores <= _ONE and cpus >= 2:
-        return f"it used {cores:.1f} of {cpus:g} processors, and its thread ran {_percent(ran)} of its time; {evidence.line}"
-    return ""
-
-
-def _all_processors(evidence: Evidence) -> str:
-    """The program keeps all its processors busy."""
-    cores, cpus = evidence.cores, evidence.cpus
-    if cores >= _BUSY * cpus:
-        return f"it used {cores:.1f} of {cpus:g} processors; {evidence.line}"
-    return ""
+def _where(
+    holds: Callable[[Evidence], bool], words: Callable[[Evidence], str]
+) -> Callable[[Evidence], str]:
+    """Returns what finds the evidence in these words where that holds."""
+    return lambda evidence: words(evidence) if holds(evidence) else ""
 
 
 CALIBRATION_DATA: Final = "calibration_data"
@@ -307,13 +271,31 @@ VERDICTS: Final = (
     Verdict(MEMORY_GROWTH, "memory that grows with each sample", _memory_growth),
     Verdict(CALIBRATION_DATA, "the loader of the calibration data", _calibration_data,
         remedy="load the next samples in another thread while one is calibrated"),
-    Verdict("gpu_idle", "Python, for which the GPU waits", _gpu_idle, "probable"),
-    Verdict(OTHER_PROGRAMS, "other programs that have the processors", _others_have_the_processors, "probable"),
-    Verdict("all_processors", "the processors, all of which it uses", _all_processors),
-    Verdict("page_faults", "reading mapped files or swapped memory", _page_faults, "probable"),
+    Verdict("gpu_idle", "Python, for which the GPU waits", _where(
+        lambda step: step.gpu <= _IDLE and step.blocked <= _MOST,
+        lambda step: f"the GPU computed {_percent(step.gpu)} of its time, and its thread was blocked {_percent(step.blocked)}; {step.line}",
+    ), "probable"),
+    Verdict(OTHER_PROGRAMS, "other programs that have the processors", _where(
+        lambda step: step.waiting >= _WAITS and step.cores < _BUSY * step.cpus,  # else its own threads have them
+        lambda step: f"its thread waited {_percent(step.waiting)} of its time for a processor, while the program used {step.cores:.1f} of {step.cpus:g}",
+    ), "probable"),
+    Verdict("all_processors", "the processors, all of which it uses", _where(
+        lambda step: step.cores >= _BUSY * step.cpus,
+        lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
+    )),
+    Verdict("page_faults", "reading mapped files or swapped memory", _where(
+        lambda step: step.blocked >= _WAITS and step.rate(semconv.MAJOR_FAULTS) >= _FAULTS,
+        lambda step: f"{step.rate(semconv.MAJOR_FAULTS):,.0f} page faults a second read from storage; its thread was blocked {_percent(step.blocked)} of its time",
+    ), "probable"),
     Verdict("disk", "the disk", _disk, "probable"),
-    Verdict("waiting", "waiting", _waiting),
-    Verdict("one_processor", "one processor of several", _one_processor),
+    Verdict("waiting", "waiting", _where(
+        lambda step: step.blocked >= _BUSY and step.cores <= 1 - _BUSY,
+        lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, and the program used {step.cores:.2f} processors; {step.line}",
+    )),
+    Verdict("one_processor", "one processor of several", _where(
+        lambda step: step.ran >= _BUSY and step.cores <= _ONE and step.cpus >= 2,
+        lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors, and its thread ran {_percent(step.ran)} of its time; {step.line}",
+    )),
 )  # fmt: skip
 """The first that finds its evidence counts."""
 

@@ -40,11 +40,8 @@ RENAMED: Final = {  # a figure of the disk, a figure and a metric of caches, an 
     '"Growth on disk of the cache directory that has grown most since it was made, now.",':
         '"Growth, now.", former=("quant.run.cache.disk.usage",),',
     '"quant.run.cache.disk.usage", "observable_gauge",': '"quant.run.cache.growth", "observable_gauge",',
-    '"quant.calibration.sample_count", "int", "{sample}",':
-        '"quant.calibration.consumed", former=("quant.calibration.sample_count",), type="int", unit="{sample}",',
-    ' "Calibration samples that the step consumed,': ' brief="Calibration samples that the step consumed,',
-    '("step", "reading", "forecast"), "128")\nCALIBRATION_ITEM':
-        'places=("step", "reading", "forecast"), example="128")\nCALIBRATION_ITEM',
+    '_attribute("quant.calibration.sample_count",': '_attribute("quant.calibration.consumed",',
+    ' "128")\nCALIBRATION_ITEM': ' "128", ("quant.calibration.sample_count",))\nCALIBRATION_ITEM',
 }  # fmt: skip
 AFFECTED: Final = (
     "tests/unit/diagnosis/test_bounds.py", "tests/unit/project/test_pages.py",
@@ -81,7 +78,7 @@ class Copied:
     def run(self, *command: str, **variables: str) -> str:
         """Returns what a command of the copy prints."""
         environment = {**os.environ, "PYTHONPATH": str(self.folder), **variables}
-        done = run([sys.executable, *command], self.folder, environment, timeout=120)
+        done = run([sys.executable, *command], self.folder, environment, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

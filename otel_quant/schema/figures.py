@@ -150,8 +150,9 @@ class Figure:
 
     def attribute(self, part: Part = "delta", stem: str = PREFIX) -> str:
         """Returns the name of the attribute that has a part; `stem` differs for devices."""
-        is_bare = self.is_total or self.parts == ("end",)
-        return stem + self.name if is_bare else f"{stem}{self.name}.{part}"
+        if self.parts in (TOTAL, ("end",)):
+            return stem + self.name
+        return f"{stem}{self.name}.{part}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +227,8 @@ MEMORY: Final = Resource(
 
 def total_used(gpus: Collection[Any]) -> int | None:
     """Returns the memory in use on all GPUs, in bytes; None while one of them cannot be read."""
-    if not gpus or not all(gpu.is_whole for gpu in gpus):
-        return None
-    used: int = sum(gpu.used for gpu in gpus)
-    return used
+    used: list[int] = [gpu.used for gpu in gpus if gpu.is_whole]
+    return sum(used) if used and len(used) == len(gpus) else None
 
 
 def _of_device(

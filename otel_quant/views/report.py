@@ -14,6 +14,7 @@ from otel_quant.recordings.compared_runs import FACTS
 from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State
 from otel_quant.recordings.reader import stacks_in
 from otel_quant.schema import semconv
+from otel_quant.schema.catalog import GROUPS
 from otel_quant.schema.units import cut, duration_text, moment_text, share_text
 from otel_quant.views.answer import ending_parts, outcome, sentences, whose
 from otel_quant.views.charts import Chart
@@ -297,24 +298,9 @@ def _common_steps(processes: Sequence[_Process]) -> Iterator[_Step]:
 
 _LONGEST: Final = 1_000
 
-_GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("Program", ("process.command", "process.executable", "service.")),
-    (
-        "Machine",
-        ("host.", "os.", "hw.", "quant.host.", "quant.memory.", "quant.gpu.", "container.", "k8s."),
-    ),
-    ("Versions", ("process.runtime.", "quant.otel_quant.", "quant.librar", "telemetry.")),
-    ("Source and pipeline", ("vcs.", "quant.vcs.", "cicd.")),
-    ("Quantization", ("quant.",)),
-    ("Other", ("",)),
-)
-"""Title of a group and how the names of its attributes begin."""
-
 _FACTS: Final = {fact.attribute: (fact.name, fact.unit) for fact in FACTS} | {
     semconv.GPU_MEMORY_LIMIT: ("memory of all GPUs", "By"),
     semconv.LIBRARIES: ("libraries", ""),
-    "quant.input.size": ("size of the model read", "By"),
-    "host.memory.size": ("memory", "By"),
 }
 """Names for people, as a comparison has them, with their units; any other attribute is shown by its own."""
 
@@ -326,7 +312,7 @@ def _origin(recording: Recording, subject: Subject) -> Section:
         facts = {name: value for name, value in run.attributes.items() if name in _FACTS} | facts
     named = [name for name in _FACTS if name in facts]  # in the order of the table
     lists = []
-    for title, beginnings in _GROUPS:
+    for title, beginnings in GROUPS:
         names = [name for name in dict.fromkeys((*named, *facts)) if name.startswith(beginnings)]
         rows = [_fact(name, facts.pop(name)) for name in names if name in facts]
         lists.append(Facts(rows, title))

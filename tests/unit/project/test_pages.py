@@ -117,7 +117,7 @@ def test_no_name_of_ours_is_spelled_outside_the_tables() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for folder in ("otel_quant", "grafana", "scripts")
         for path in (ROOT / folder).rglob("*.py")
-        if str(path.relative_to(ROOT)) not in (*tables, "otel_quant/views/report.py")
+        if str(path.relative_to(ROOT)) not in tables
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and str(node.value).startswith(semconv.PREFIX)
     ]

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,25 @@ DECLARED: Final = """\
             kind="disk", heading="COPIED", curve="disk.copied",
         ),
 """
-RENAMED: Final = {  # a figure of the disk, a figure and a metric of caches, an attribute
+RESOURCES: Final = "RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU, CACHE)"
+DECLARED_LEVEL: Final = """\
+FILES: Final = Resource(
+    "files",
+    (
+        Figure(
+            "files", "{file}", "Files that the main process has open", lambda number: number, LEVEL, "12",
+            heading="FILES", curve="files",
+        ),
+    ),
+    is_sampled=True,
+)
+RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU, CACHE, FILES)
+"""
+PROBES: Final = '    "cache": lambda _: CACHE_DIRECTORIES'
+PROBE: Final = (
+    '    "files": lambda pid: lambda _: len(os.listdir(f"/proc/{pid or \'self\'}/fd")),\n'
+)
+RENAMED: Final = {  # a figure of the disk, a figure and a metric of caches
     'f"disk.{way}", "By",': 'f"storage.{way}", "By",',
     'kind="disk", heading=heading,': 'kind="disk", former=(f"disk.{way}",), heading=heading,',
     '"cache.disk", "By",': '"cache.growth", "By",',
@@ -40,6 +59,8 @@ RENAMED: Final = {  # a figure of the disk, a figure and a metric of caches, an 
     '"Growth on disk of the cache directory that has grown most since it was made, now.",':
         '"Growth, now.", former=("quant.run.cache.disk.usage",),',
     '"quant.run.cache.disk.usage", "observable_gauge",': '"quant.run.cache.growth", "observable_gauge",',
+}  # fmt: skip
+RENAMED_ATTRIBUTE: Final = {
     '_attribute("quant.calibration.sample_count",': '_attribute("quant.calibration.consumed",',
     ' "128")\nCALIBRATION_ITEM': ' "128", ("quant.calibration.sample_count",))\nCALIBRATION_ITEM',
 }  # fmt: skip
@@ -61,19 +82,22 @@ with otel_quant.step("Calibration"), open("copied", "wb") as file:
 class Copied:
     """A copy of the tree with edited tables, and what it prints."""
 
-    def __init__(self, folder: Path, replaced: dict[str, str]) -> None:
+    def __init__(self, folder: Path, replaced: Mapping[str, str]) -> None:
         self.folder = folder
         for name in ("otel_quant", "grafana", "scripts", "docs", "tests"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.pyc"))
         for file in ("pyproject.toml", "README.md"):
             shutil.copy(ROOT / file, folder)
-        for table in (folder / "otel_quant/schema").glob("*.py"):
-            text = table.read_text(encoding="utf-8")
-            for old in [old for old in replaced if old in text]:
-                assert text.count(old) == 1, old
-                text = text.replace(old, replaced.pop(old))
-            table.write_text(text, encoding="utf-8")
-        assert not replaced
+        self.edit("schema/figures.py", replaced)
+
+    def edit(self, file: str, replaced: Mapping[str, str]) -> None:
+        """Replaces texts of a file of the package."""
+        path = self.folder / "otel_quant" / file
+        text = path.read_text(encoding="utf-8")
+        for old, new in replaced.items():
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
 
     def run(self, *command: str, **variables: str) -> str:
         """Returns what a command of the copy prints."""
@@ -118,7 +142,11 @@ def values_named(document: Any, name: str) -> list[Any]:
 def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
     tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
-    copy = Copied(tmp_path, {BEFORE: DECLARED + BEFORE})
+    copy = Copied(tmp_path, {BEFORE: DECLARED + BEFORE, RESOURCES: DECLARED_LEVEL})
+    copy.edit(
+        "capture/probes/readers.py",
+        {PROBES: PROBE + PROBES, "import itertools\n": "import itertools\nimport os\n"},
+    )
     (tmp_path / "quantize.py").write_text(SCRIPT)
     copy.otel_quant(
         "run", "--out", "recorded", "--", sys.executable, "quantize.py",
@@ -142,6 +170,7 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
     boards = copy.run(
         "-c", "from grafana.generator.dashboards import documents; print(documents().values())"
     )
+    page = (tmp_path / "recorded" / "report.html").read_text()
     sent_before = len(otlp.spans)
     copy.otel_quant("send", "recorded", **otlp.environment())
     found = {
@@ -157,7 +186,8 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
         "show of the file": "COPIED" in copy.otel_quant("show", "profile.yaml"),
         "show as JSON": values_named(copy.json("show", "recorded"), "disk_copied_mb")
         == [round(copied / (1 << 20), 2)],
-        "report": "copied" in (tmp_path / "recorded" / "report.html").read_text().lower(),
+        "report": "copied" in page.lower(),
+        "chart of a level": '"title-files">Files that the main process has open<' in page,
         "compare": "disk.copied" in json.dumps(copy.json("compare", "recorded", "recorded")),
         "gate": copy.otel_quant("compare", "recorded", "recorded", "--fail-over", "disk.copied=10%")
         != "",
@@ -175,7 +205,8 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
 
 
 def test_a_rename_is_an_edit_of_its_table_alone(tmp_path: Path) -> None:
-    copy = Copied(tmp_path, dict(RENAMED))
+    copy = Copied(tmp_path, RENAMED)
+    copy.edit("schema/semconv.py", RENAMED_ATTRIBUTE)
     copy.run("scripts/docs.py")
     for page, name in (("telemetry.md", "quant.storage.read"), ("fleet.md", "`storage.write`")):
         assert name in (tmp_path / "docs" / page).read_text()

@@ -26,7 +26,6 @@ from otel_quant.format.event_file import (
     mapping_in,
 )
 from otel_quant.format.fields import PROFILE_RUN, PROFILE_RUN_END, STATE, LeftOut
-from otel_quant.format.series import CACHE_GROWTH
 from otel_quant.recordings.events_reader import ReadRun
 from otel_quant.recordings.model import Recording, State, number
 from otel_quant.schema import semconv
@@ -83,7 +82,7 @@ _OF_SUMMARY: Final = {
     "peak_gpu_memory_mb": semconv.GPU_MEMORY_PEAK,
     "total_disk_read_mb": semconv.DISK_READ,
     "total_disk_write_mb": semconv.DISK_WRITE,
-    "peak_cache_dir_disk_usage_mb": CACHE_GROWTH,
+    "peak_cache_dir_disk_usage_mb": semconv.CACHE_GROWTH,
 }
 """Figures of the summary in MiB, and the attributes that they are."""
 

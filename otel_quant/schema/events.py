@@ -117,7 +117,7 @@ def run_ids_of(run: RunInfo) -> dict[str, AttributeValue]:
 
 def cost_of(cost: CostedModel) -> dict[str, AttributeValue]:
     """Returns the totals of a costed model."""
-    return {f"quant.model.{cost.role}.{name}": value for name, value in cost.figures.items()}
+    return {semconv.of_model(cost.role, name): value for name, value in cost.figures.items()}
 
 
 def present(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -191,7 +191,7 @@ Value: TypeAlias = Callable[[StepRow], Any]
 
 
 def _part(figure: Figure, part: Part) -> Value:
-    name, checkpoint = figure.attribute(part), f"quant.checkpoint.{figure.checkpoint}"
+    name, checkpoint = figure.attribute(part), semconv.CHECKPOINT_PREFIX + figure.checkpoint
 
     def at(point: RecordedCheckpoint | None) -> float | None:
         return None if point is None else number(point.attributes, checkpoint)

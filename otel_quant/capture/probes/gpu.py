@@ -20,7 +20,9 @@ from types import ModuleType
 from typing import Any, Final, Literal
 
 from otel_quant.base.log import LOG
-from otel_quant.capture.probes.gpu_devices import Devices, open_amd, open_nvml
+from otel_quant.capture.probes.gpu_amd import open_amd
+from otel_quant.capture.probes.gpu_devices import Devices
+from otel_quant.capture.probes.gpu_nvidia import open_nvml
 from otel_quant.schema.readings import GpuReading
 
 Platform = Literal["cuda", "hip"]

@@ -190,11 +190,10 @@ def open_step_of(step: StepProgress) -> dict[str, AttributeValue]:
         semconv.STEP_INDEX: info.index,
         semconv.LIBRARY_NAME: info.library,
         **step.counts.attributes(),
-        semconv.FORECAST_TIME_LEFT: forecast and forecast.time_left,
-        semconv.FORECAST_STALLED: forecast and forecast.stalled,
+        semconv.FORECAST_TIME_LEFT: forecast.time_left,
+        semconv.FORECAST_STALLED: forecast.stalled,
     }
-    growths = forecast.growths if forecast is not None else ()
-    for growth in sorted(growths, key=lambda each: each.at_end / each.limit):
+    for growth in sorted(forecast.growths, key=lambda each: each.at_end / each.limit):
         found |= growth_of(growth)
     return present(found)
 

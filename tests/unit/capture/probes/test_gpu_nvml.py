@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_quant.capture.probes.gpu_devices import INITIAL_PID_NAMESPACE
+from otel_quant.capture.probes.gpu_nvidia import INITIAL_PID_NAMESPACE
 from otel_quant.schema.figures import total_used
 from otel_quant.schema.readings import GpuReading
 from tests.fixtures import programs

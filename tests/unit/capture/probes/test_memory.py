@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from otel_quant.capture.probes import memory
-from otel_quant.capture.probes.counters import descendants_now
 from otel_quant.capture.probes.memory import MemoryProbe, read_limits
+from otel_quant.capture.probes.process_tree import descendants_now
 from otel_quant.schema.readings import Limits
 
 MIB = 1 << 20

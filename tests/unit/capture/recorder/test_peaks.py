@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_quant.capture.recorder.ongoing import Ongoing, PeakTracker, with_peaks
+from otel_quant.capture.recorder.ongoing import Ongoing
+from otel_quant.capture.recorder.peaks import PeakTracker, with_peaks
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.readings import GpuReading, MemoryReading, Peaks, Reading
 

@@ -1,0 +1,190 @@
+"""The visible AMD devices, from the kernel's files.
+
+Devices are filtered by ``ROCR_VISIBLE_DEVICES`` and then by ``HIP_VISIBLE_DEVICES`` (``CUDA_VISIBLE_DEVICES`` if
+that is not set), as the runtimes under torch and ONNX Runtime do. They are numbered as the ROCm runtime numbers them:
+in the order of the kernel's compute topology, or by PCI address where there is none. A device whose memory the kernel
+does not show, such as a partition of an MI300, keeps its number and has no reading.
+
+``amdsmi`` is not asked: it reads the same files, and a second copy of its library beside the one in a ROCm build of
+torch can make torch find no GPU (ROCm/TheRock issue 2269, pytorch issue 186516).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from otel_quant.base.kernel_files import open_files, read_proc
+from otel_quant.capture.probes.gpu_devices import Device, Devices, select_visible
+from otel_quant.schema.readings import GpuReading
+
+_ACTIVITY: Final[Mapping[str, tuple[float, tuple[str, ...]]]] = {
+    "utilization": (1e-2, ("gpu_busy_percent",)),
+    "power": (1e-6, ("hwmon/hwmon*/power1_average", "hwmon/hwmon*/power1_input")),
+    "temperature": (1e-3, ("hwmon/hwmon*/temp1_input",)),
+    "clock": (1, ("hwmon/hwmon*/freq1_input",)),
+    "memory_clock": (1, ("hwmon/hwmon*/freq2_input",)),
+}
+"""By field of :class:`GpuActivity`, the factor from the file's unit to ours, and the file below the
+device's folder; of two a device has one. What slows a device down is only in a binary table whose layout changes with the device."""
+
+
+_UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
+
+_VRAM: Final = ("drm-memory-vram", "drm-resident-vram")
+"""The key; newer kernels use the second name."""
+
+
+def vram_by_device(root: Path, pids: Collection[int]) -> Mapping[str, int] | None:
+    """Sums the memory of processes by device, of ``/proc/PID/fdinfo``; a client that shows in several files counts once."""
+    clients: dict[tuple[str, str], int] = {}
+    try:
+        for pid in pids:
+            for number in _gpu_files(f"{root}/proc/{pid}/fd"):
+                _add_client(clients, Path(f"{root}/proc/{pid}/fdinfo/{number}"), pid, number)
+    except (OSError, ValueError):  # no permission, or the kernel does not show the figure
+        return None
+    sums = Counter[str]()
+    for (address, _), size in clients.items():
+        sums[address] += size
+    return sums
+
+
+def _gpu_files(folder: str) -> list[str]:
+    try:
+        return [number for number, path in open_files(folder) if path.startswith("/dev/dri/")]
+    except FileNotFoundError:
+        return []  # it has exited
+
+
+def _add_client(clients: dict[tuple[str, str], int], fdinfo: Path, pid: int, number: str) -> None:
+    try:
+        lines = fdinfo.read_text("utf-8").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return  # closed meanwhile
+    pairs = (line.partition(":") for line in lines)
+    info = {key.strip(): value.strip() for key, _, value in pairs}
+    driver = info.get("drm-driver")
+    if driver not in (None, "amdgpu"):
+        return
+    figure = next((info[key] for key in _VRAM if key in info), None)
+    if driver is None or figure is None or "drm-pdev" not in info:
+        raise ValueError(f"{fdinfo} has no {_VRAM[0]}")
+    client = info.get("drm-client-id", f"{pid}/{number}")
+    clients[info["drm-pdev"], client] = _bytes(figure)
+
+
+def _bytes(figure: str) -> int:
+    number, _, unit = figure.partition(" ")
+    if unit not in _UNITS:
+        raise ValueError(f"unknown size {figure!r}; expected a number, alone or with KiB or MiB")
+    return int(number) * _UNITS[unit]
+
+
+_CARD: Final = re.compile(r"card\d+")
+
+
+class AmdDevices(Devices):
+    """The visible AMD devices. Made by :func:`open_amd`."""
+
+    def __init__(self, devices: tuple[Device, ...], root: Path) -> None:
+        super().__init__(devices)
+        self.errors = (OSError, ValueError, StopIteration)  # there is no such file
+        self._root = root
+        self._process_used: Mapping[str, int] | None = None
+
+    def read(self, pids: Collection[int]) -> tuple[GpuReading, ...]:
+        """Reads the devices, and how much of their memory processes use."""
+        self._process_used = vram_by_device(self._root, pids)
+        return super().read(pids)
+
+    def memory(self, device: Device) -> tuple[int, int | None]:
+        """Reads the memory of a device that is in use, and its size."""
+        return int(read_proc(f"{device.handle}/mem_info_vram_used")), device.limit
+
+    def process_used(self, device: Device, pids: Collection[int]) -> int | None:
+        """Returns how much memory of a device processes use; None if it is not known."""
+        return None if self._process_used is None else self._process_used.get(device.id, 0)
+
+    def activity(self, device: Device) -> Mapping[str, Callable[[], Any]]:
+        """Returns what reads each field of what a device does."""
+        return {
+            name: functools.partial(_scaled, device.handle, *where)
+            for name, where in _ACTIVITY.items()
+        }
+
+
+def _scaled(folder: Path, factor: float, patterns: tuple[str, ...]) -> float:
+    path = next(path for pattern in patterns for path in folder.glob(pattern))
+    return int(read_proc(str(path))) * factor
+
+
+def open_amd(environ: Mapping[str, str], root: Path = Path("/")) -> AmdDevices | None:
+    """Finds the AMD devices, if there are any."""
+    cards = _cards(root)
+    if not cards:
+        return None
+    devices = tuple(
+        cards.get(address) or Device(f"AMD GPU {address}", id=address)
+        for address in _compute_order(root) or sorted(cards)
+    )
+    return AmdDevices(_visible_amd(devices, environ), root)
+
+
+def _cards(root: Path) -> dict[str, Device]:
+    """Lists the GPUs whose memory the kernel shows, by PCI address."""
+    devices = {}
+    for card in (root / "sys/class/drm").glob("card*"):
+        total = _text(card / "device/mem_info_vram_total")
+        if _CARD.fullmatch(card.name) and total.isdigit():
+            folder = (card / "device").resolve()
+            unique_id = _text(folder / "unique_id")  # 16 hexadecimal digits
+            devices[folder.name] = Device(
+                f"AMD GPU {folder.name}",
+                handle=folder,
+                id=folder.name,
+                name=_text(folder / "product_name") or None,  # of server cards
+                limit=int(total),
+                aliases=(f"GPU-{unique_id}",) if unique_id else (),
+            )
+    return devices
+
+
+def _compute_order(root: Path) -> list[str]:
+    """Lists the PCI addresses of the compute devices (bus, device, function: 8, 5, 3 bits) in the ROCm runtime's order."""
+    nodes = [
+        node
+        for node in (root / "sys/class/kfd/kfd/topology/nodes").glob("*")
+        if node.name.isdigit()
+    ]
+    addresses = []
+    for node in sorted(nodes, key=lambda node: int(node.name)):
+        # Unreadable if this container may not use the device: the runtime skips it as well.
+        lines = _text(node / "properties").splitlines()
+        pairs = (line.split() for line in lines)
+        values = {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+        if values.get("simd_count") and "location_id" in values:
+            location = values["location_id"]
+            bus, device, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 0x7
+            addresses.append(f"{values.get('domain', 0):04x}:{bus:02x}:{device:02x}.{function:x}")
+    return addresses
+
+
+def _visible_amd(devices: tuple[Device, ...], environ: Mapping[str, str]) -> tuple[Device, ...]:
+    hip = environ.get("HIP_VISIBLE_DEVICES", environ.get("CUDA_VISIBLE_DEVICES"))
+    for selection in (environ.get("ROCR_VISIBLE_DEVICES"), hip):
+        names = {alias: number for number, each in enumerate(devices) for alias in each.aliases}
+        devices = tuple(devices[n] for n in select_visible(selection, len(devices), names))
+    return devices
+
+
+def _text(path: Path) -> str:
+    """Returns what a file has; nothing of one that cannot be read."""
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError:
+        return ""

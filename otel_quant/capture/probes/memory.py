@@ -18,8 +18,14 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from otel_quant.base.files import open_apart
-from otel_quant.base.kernel_files import SELF, ask_psutil, number_in, read_kept, read_process
+from otel_quant.base.kernel_files import (
+    SELF,
+    ask_psutil,
+    number_in,
+    read_kept,
+    read_process,
+    write_process,
+)
 from otel_quant.schema.readings import Limits, MemoryReading
 
 _LINUX = sys.platform == "linux"
@@ -158,7 +164,7 @@ class MemoryProbe:
 
 def reset_high_water(pids: Collection[int] = ()) -> frozenset[int]:
     """Lowers the kernel's marks to the memory in use now (exact mode; Linux only)."""
-    _reset(os.getpid())
+    _reset(SELF)
     lowered: set[int] = set()
     for pid in pids:
         try:
@@ -170,11 +176,7 @@ def reset_high_water(pids: Collection[int] = ()) -> frozenset[int]:
 
 
 def _reset(pid: int) -> None:
-    handle = open_apart(f"/proc/{pid}/clear_refs", os.O_WRONLY)
-    try:
-        os.write(handle, b"5")  # proc(5): reset the peak resident set size
-    finally:
-        os.close(handle)
+    write_process(pid, "clear_refs", b"5")  # proc(5): reset the peak resident set size
 
 
 def _own(pid: int) -> tuple[int, int | None]:

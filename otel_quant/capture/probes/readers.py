@@ -92,22 +92,21 @@ class Probes:
 
         A resource whose probe fails is left out.
         """
-        now = time.perf_counter_ns()
-        return self._read(self._look(now, self._concurrent), self._serial, lowers_marks)
+        return self._read(self._look(self._concurrent), self._serial, lowers_marks)
 
     def sample(self, *, totals: bool = False) -> Reading:
         """Reads the resources that have peaks: for example memory."""
-        found, now = {}, time.perf_counter_ns()
-        # What has nothing to tell may have it at the next look.
-        if now - self._looked >= _LOOK_LASTS:
-            found = self._look(now, self._concurrent_between)
-        elif self._has_answered:
+        found = {}
+        if time.perf_counter_ns() - self._looked >= _LOOK_LASTS:
+            found = self._look(self._concurrent_between)
+        elif self._has_answered:  # what has nothing to tell may have it at the next look
             found = self._outside(self._concurrent_between)
         return self._read(found, self._serial if totals else self._serial_between)
 
-    def _look(self, now: int, sources: _Sources) -> dict[str, Any]:
+    def _look(self, sources: _Sources) -> dict[str, Any]:
         """Looks for new processes, and reads what needs no turn."""
-        self._pids, self._looked = _descendants() or (), now
+        self._looked = time.perf_counter_ns()
+        self._pids = _descendants() or ()
         return self._outside(sources)
 
     def _outside(self, sources: _Sources) -> dict[str, Any]:

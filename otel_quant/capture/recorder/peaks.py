@@ -68,9 +68,15 @@ class PeakTracker:
         _, _, resources, order, lowered = reading
         if order < self._first:
             return
+        is_late = order < self._latest
         memory = resources.get(_MEMORY)
         if memory is not None:
-            self._fold_memory(memory, is_late=order < self._latest, is_lowered=lowered is not None)
+            self._sampled = max(self._sampled, memory.tree_rss)
+            self._process = max(self._process, memory.rss)
+            if not memory.is_brief and (lowered is not None or not is_late):
+                self._fold_marks(self._previous or memory, memory)
+            if not memory.is_brief and not is_late:
+                self._previous = memory
         for name, (figures, device_figures) in self._tracked.items():
             if (record := resources.get(name)) is None:
                 continue
@@ -79,7 +85,7 @@ class PeakTracker:
                 devices = self._devices.setdefault(name, {})
                 for device in record:
                     _raise(devices.setdefault(device.index, {}), device_figures, device)
-        if order > self._latest:
+        if not is_late:
             self._latest = order
         if lowered is not None:
             self.marks_lowered(lowered)
@@ -103,15 +109,6 @@ class PeakTracker:
             for name, found in self._devices.items()
         }
         return Peaks(figures, sources, devices, self._process or None)
-
-    def _fold_memory(self, memory: MemoryReading, *, is_late: bool, is_lowered: bool) -> None:
-        self._sampled = max(self._sampled, memory.tree_rss)
-        self._process = max(self._process, memory.rss)
-        if memory.is_brief or (is_late and not is_lowered):
-            return
-        self._fold_marks(self._previous or memory, memory)
-        if not is_late:
-            self._previous = memory
 
     def _fold_marks(self, before: MemoryReading, now: MemoryReading) -> None:
         if now.reaped_faults is None or now.reaped_faults != before.reaped_faults:

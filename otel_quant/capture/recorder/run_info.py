@@ -22,7 +22,6 @@ from otel_quant.base.machine import processors
 from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.probes.memory import read_limits
 from otel_quant.schema import semconv
-from otel_quant.schema.events import present
 from otel_quant.schema.readings import AttributeValue, RunInfo
 from otel_quant.version import VERSION
 
@@ -70,24 +69,19 @@ def shown_command(arguments: Sequence[str], *, paths: bool) -> str:
 def _shown(arguments: Sequence[str], paths: bool) -> Iterator[str]:
     is_secret = False
     for argument in arguments:
-        if is_secret and not argument.startswith("-"):
-            yield _HIDDEN
-            is_secret = False
-            continue
         name, equals, value = argument.partition("=")
-        is_option = _OPTION.fullmatch(name) is not None
-        names_value = is_option or (bool(equals) and _ASSIGNED.fullmatch(name) is not None)
+        names_value = (_ASSIGNED if equals else _OPTION).fullmatch(name) is not None
         words = re.split("[-_.]", name.lower())
         names_secret = names_value and not _SECRET_WORDS.isdisjoint(words)
-        is_secret = names_secret and not equals
-        if names_secret and equals:
+        if is_secret and not argument.startswith("-"):
+            yield _HIDDEN
+        elif names_secret and equals:
             yield f"{name}={_HIDDEN}"
-        elif not is_option:
+        elif _OPTION.fullmatch(name) is None:
             yield _value(argument, paths)
-        elif equals:
-            yield f"{name}={_value(value, paths)}"
         else:
-            yield argument
+            yield f"{name}={_value(value, paths)}" if equals else argument
+        is_secret = names_secret and not equals
 
 
 def _value(text: str, paths: bool) -> str:
@@ -275,6 +269,9 @@ def loaded_libraries() -> Iterator[str]:
         yield f"{distribution} {version}"
 
 
+_UNKNOWN: Final = (None, "", ())
+
+
 def _origin(
     environ: Mapping[str, str], paths: bool, arguments: bool, folder: Path | None
 ) -> dict[str, AttributeValue]:
@@ -283,7 +280,7 @@ def _origin(
     revision, ref = git_head(folder) if folder is not None else (None, None)
     command = shown_command(sys.orig_argv if arguments else sys.orig_argv[:1], paths=paths)
     known = {
-        semconv.PROCESS_COMMAND_LINE: command or None,
+        semconv.PROCESS_COMMAND_LINE: command,
         semconv.PYTHON_VERSION: platform.python_version(),
         semconv.HOST_NAME: machine.node,
         semconv.OS_DESCRIPTION: f"{machine.system} {machine.release} {machine.machine}",
@@ -293,12 +290,12 @@ def _origin(
         semconv.ADDRESS_SPACE_LIMIT: _resource_limit("RLIMIT_AS"),
         semconv.FILE_SIZE_LIMIT: _resource_limit("RLIMIT_FSIZE"),
         semconv.OTEL_QUANT_VERSION: VERSION,
-        semconv.GPU_DRIVERS: tuple(_gpu_drivers()) or None,
-        semconv.VCS_REVISION: revision or None,
-        semconv.VCS_REF: ref or None,
-        semconv.LIBRARIES: tuple(loaded_libraries()) or None,
+        semconv.GPU_DRIVERS: tuple(_gpu_drivers()),
+        semconv.VCS_REVISION: revision,
+        semconv.VCS_REF: ref,
+        semconv.LIBRARIES: tuple(loaded_libraries()),
     }
-    return {**ci_of(environ), **present(known)}
+    return ci_of(environ) | {k: value for k, value in known.items() if value not in _UNKNOWN}
 
 
 def _launched_ns() -> int | None:

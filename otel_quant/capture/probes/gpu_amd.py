@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,9 @@ _ACTIVITY: Final[Mapping[str, tuple[float, tuple[str, ...]]]] = {
 device's folder; of two a device has one. What slows a device down is only in a binary table whose layout changes with the device."""
 
 
+_FIELD: Final = re.compile(r"^[ \t]*(\S+?)[ \t]*:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+"""A line of ``/proc/PID/fdinfo``."""
+
 _UNITS: Final = {"": 1, "KiB": 1024, "MiB": 1024**2}
 
 _VRAM: Final = ("drm-memory-vram", "drm-resident-vram")
@@ -41,17 +44,29 @@ _VRAM: Final = ("drm-memory-vram", "drm-resident-vram")
 
 def vram_by_device(root: Path, pids: Collection[int]) -> Mapping[str, int] | None:
     """Sums the memory of processes by device, of ``/proc/PID/fdinfo``; a client that shows in several files counts once."""
-    clients: dict[tuple[str, str], int] = {}
-    try:
-        for pid in pids:
-            for number in _gpu_files(f"{root}/proc/{pid}/fd"):
-                _add_client(clients, Path(f"{root}/proc/{pid}/fdinfo/{number}"), pid, number)
-    except (OSError, ValueError):  # no permission, or the kernel does not show the figure
-        return None
     sums = Counter[str]()
+    try:
+        clients = dict(_clients(root, pids))
+    except (OSError, ValueError, KeyError):  # no permission, or the kernel does not show the figure
+        return None
     for (address, _), size in clients.items():
         sums[address] += size
     return sums
+
+
+def _clients(root: Path, pids: Collection[int]) -> Iterator[tuple[tuple[str, str], int]]:
+    """Yields PCI address and id of each client of a driver, with the bytes of its memory."""
+    for pid in pids:
+        for number in _gpu_files(f"{root}/proc/{pid}/fd"):
+            try:
+                text = Path(f"{root}/proc/{pid}/fdinfo/{number}").read_text("utf-8")
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # closed meanwhile
+            info = dict(_FIELD.findall(text))
+            if info["drm-driver"] == "amdgpu":
+                client = info.get("drm-client-id", f"{pid}/{number}")
+                size, _, unit = (info.get(_VRAM[0]) or info[_VRAM[1]]).partition(" ")
+                yield (info["drm-pdev"], client), int(size) * _UNITS[unit]
 
 
 def _gpu_files(folder: str) -> list[str]:
@@ -61,35 +76,14 @@ def _gpu_files(folder: str) -> list[str]:
         return []  # it has exited
 
 
-def _add_client(clients: dict[tuple[str, str], int], fdinfo: Path, pid: int, number: str) -> None:
-    try:
-        lines = fdinfo.read_text("utf-8").splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return  # closed meanwhile
-    pairs = (line.partition(":") for line in lines)
-    info = {key.strip(): value.strip() for key, _, value in pairs}
-    driver = info.get("drm-driver")
-    if driver not in (None, "amdgpu"):
-        return
-    figure = next((info[key] for key in _VRAM if key in info), None)
-    if driver is None or figure is None or "drm-pdev" not in info:
-        raise ValueError(f"{fdinfo} has no {_VRAM[0]}")
-    client = info.get("drm-client-id", f"{pid}/{number}")
-    clients[info["drm-pdev"], client] = _bytes(figure)
-
-
-def _bytes(figure: str) -> int:
-    number, _, unit = figure.partition(" ")
-    if unit not in _UNITS:
-        raise ValueError(f"unknown size {figure!r}; expected a number, alone or with KiB or MiB")
-    return int(number) * _UNITS[unit]
-
-
 _CARD: Final = re.compile(r"card\d+")
+_PROPERTY: Final = re.compile(r"^\s*(\S+)\s+(\d+)\s*$", re.MULTILINE)
 
 
 class AmdDevices(Devices):
     """The visible AMD devices. Made by :func:`open_amd`."""
+
+    platform = "hip"
 
     def __init__(self, devices: tuple[Device, ...], root: Path) -> None:
         super().__init__(devices)
@@ -156,17 +150,11 @@ def _cards(root: Path) -> dict[str, Device]:
 
 def _compute_order(root: Path) -> list[str]:
     """Lists the PCI addresses of the compute devices (bus, device, function: 8, 5, 3 bits) in the ROCm runtime's order."""
-    nodes = [
-        node
-        for node in (root / "sys/class/kfd/kfd/topology/nodes").glob("*")
-        if node.name.isdigit()
-    ]
-    addresses = []
-    for node in sorted(nodes, key=lambda node: int(node.name)):
+    folder, addresses = root / "sys/class/kfd/kfd/topology/nodes", []
+    for node in sorted(int(each.name) for each in folder.glob("*") if each.name.isdigit()):
         # Unreadable if this container may not use the device: the runtime skips it as well.
-        lines = _text(node / "properties").splitlines()
-        pairs = (line.split() for line in lines)
-        values = {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+        found = _PROPERTY.findall(_text(folder / str(node) / "properties"))
+        values = {name: int(value) for name, value in found}
         if values.get("simd_count") and "location_id" in values:
             location = values["location_id"]
             bus, device, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 0x7

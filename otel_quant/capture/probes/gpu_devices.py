@@ -14,7 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from otel_quant.base.log import LOG
 from otel_quant.schema.readings import GpuActivity, GpuReading
@@ -22,6 +22,8 @@ from otel_quant.schema.readings import GpuActivity, GpuReading
 _EVERY: Final = 1.0
 """Seconds between two readings of what a device does: it changes slowly, and some drivers take a
 millisecond for it."""
+
+Platform = Literal["cuda", "hip"]
 
 _POSITION: Final = re.compile(r"\s*\+?(\d+)")
 
@@ -44,6 +46,7 @@ class Device:
 class Devices(ABC):
     """The visible devices of one vendor; one that fails is left out of the readings, and keeps its number."""
 
+    platform: Platform
     errors: tuple[type[Exception], ...]
     """What the methods below raise where a figure cannot be read."""
 

@@ -72,6 +72,8 @@ def _slowed_by(nvml: Any, gpu: Any) -> tuple[str, ...]:
 class NvmlDevices(Devices):
     """The visible NVIDIA devices. Made by :func:`open_nvml`."""
 
+    platform = "cuda"
+
     def __init__(self, nvml: Any, environ: Mapping[str, str], root: Path) -> None:
         super().__init__(_visible_nvidia(nvml, environ.get("CUDA_VISIBLE_DEVICES")))
         self.errors = (nvml.NVMLError,)

@@ -39,6 +39,8 @@ each of their parts."""
 _OnRecords: TypeAlias = tuple[tuple[str, _Totals, _Totals], ...]
 """By resource: attributes of log records that show a level, and those that show what has been added."""
 
+_UNKNOWN: Final = (None, None, None)
+
 _DIGITS: Final = 6
 """Decimals that are kept of seconds and of other fractions."""
 
@@ -153,19 +155,17 @@ def accuracy_of(layers: Sequence[LayerAccuracy], count: int) -> dict[str, Attrib
     """Returns what the values of the layers of a step come to, of several measures of the first; `count` is of all."""
     own = worst_first([each for each in layers if each.measure == layers[0].measure])
     finite = [each.value for each in own if each.value is not None]
-    worst = own[0] if own[0].better is not None or own[0].value is None else None
-    return present(
-        {
-            semconv.ACCURACY_MEASURE: own[0].measure,
-            semconv.ACCURACY_BETTER: own[0].better,
-            semconv.ACCURACY_UNIT: own[0].unit,
-            semconv.ACCURACY_COUNT: count,
-            semconv.ACCURACY_MINIMUM: min(finite, default=None),
-            semconv.ACCURACY_MEDIAN: median(finite) if finite else None,
-            semconv.ACCURACY_WORST: worst and worst.value,
-            semconv.ACCURACY_WORST_LAYER: worst and worst.layer,
-        }
-    )
+    known = {
+        semconv.ACCURACY_MEASURE: own[0].measure,
+        semconv.ACCURACY_BETTER: own[0].better,
+        semconv.ACCURACY_UNIT: own[0].unit,
+        semconv.ACCURACY_COUNT: count,
+    }
+    if finite:
+        known |= {semconv.ACCURACY_MINIMUM: min(finite), semconv.ACCURACY_MEDIAN: median(finite)}
+    if own[0].better is not None or own[0].value is None:
+        known |= {semconv.ACCURACY_WORST: own[0].value, semconv.ACCURACY_WORST_LAYER: own[0].layer}
+    return present(known)
 
 
 def growth_of(growth: GrowthForecast) -> dict[str, AttributeValue]:
@@ -216,7 +216,7 @@ def _warn_of_attributes() -> None:
 def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Totals, _Levels]:
     totals = tuple((f.attribute("delta", stem), f.of) for f in figures if f.parts == TOTAL)
     levels = tuple(
-        (f.name, f.of, tuple((part, f.attribute(part, stem)) for part in f.parts))
+        (f.name, f.value, tuple((part, f.attribute(part, stem)) for part in f.parts))
         for f in figures
         if f.parts and f.parts != TOTAL
     )
@@ -232,28 +232,24 @@ def _add(
 ) -> None:
     """Adds the parts of figures between two records of a probe. It runs at the end of each step."""
     totals, levels = rows
-    if totals and first is not None and last is not None:
+    if first is not None and last is not None:
         _add_totals(found, totals, first, last)
-    for name, of, parts in levels:
-        before = None if first is None else of(first)
-        after = None if last is None else of(last)
-        peak = peaks.get(name)
-        if before is None and after is None and peak is None:
+    for name, value_of, parts in levels:
+        before, after, peak = value_of(first), value_of(last), peaks.get(name)
+        if (before, after, peak) == _UNKNOWN:
             continue
         delta = None if before is None or after is None else after - before
         values = {"start": before, "end": after, "delta": delta, "peak": peak}
         for part, attribute in parts:
-            value = values[part]
-            if value is not None:
-                found[attribute] = value if type(value) is int else round(value, _DIGITS)
+            if (value := values[part]) is not None:
+                found[attribute] = round(value, _DIGITS)
 
 
 def _add_totals(found: dict[str, AttributeValue], totals: _Totals, first: Any, last: Any) -> None:
     for attribute, of in totals:
         before, after = of(first), of(last)
         if before is not None and after is not None:
-            value = after - before
-            found[attribute] = value if type(value) is int else round(value, _DIGITS)
+            found[attribute] = round(after - before, _DIGITS)
 
 
 def _on_records(resources: Sequence[Resource], prefix: str) -> _OnRecords:

@@ -47,7 +47,7 @@ class Kernel:
         self.rss = self.mark = 100
         self.reaped: int | None = None
         self.children: list[tuple[int, int, int | None]] = []
-        monkeypatch.setattr(memory, "_own", lambda pid: (self.rss * MIB, self.mark * MIB))
+        monkeypatch.setattr(memory, "_rss_and_mark", lambda pid: (self.rss * MIB, self.mark * MIB))
         monkeypatch.setattr(memory, "_of_children", lambda pids, known: self.children)
         monkeypatch.setattr(
             memory, "_of_reaped", lambda: (self.reaped * MIB if self.reaped else None, 0)

@@ -259,9 +259,9 @@ from otel_quant.capture.probes import gpu
 gpu._LONGEST_WAIT = 0.05
 inside, leave = threading.Event(), threading.Event()
 class Hanging:
-    count = readable = 1
+    count, readable, platform = 1, 1, "cuda"
     def read(self, pids): inside.set(); leave.wait(30); return ()
-probe._opened = (("cuda", Hanging()),)
+probe._opened = (Hanging(),)
 thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
 """
 

@@ -155,7 +155,7 @@ def accuracy_of(layers: Sequence[LayerAccuracy], count: int) -> dict[str, Attrib
     """Returns what the values of the layers of a step come to, of several measures of the first; `count` is of all."""
     own = worst_first([each for each in layers if each.measure == layers[0].measure])
     finite = [each.value for each in own if each.value is not None]
-    known = {
+    known: dict[str, Any] = {
         semconv.ACCURACY_MEASURE: own[0].measure,
         semconv.ACCURACY_BETTER: own[0].better,
         semconv.ACCURACY_UNIT: own[0].unit,
@@ -255,13 +255,11 @@ def _add_totals(found: dict[str, AttributeValue], totals: _Totals, first: Any, l
 def _on_records(resources: Sequence[Resource], prefix: str) -> _OnRecords:
     found = []
     for resource in resources:
-        shown = [
-            (prefix + f.checkpoint, f.of, f.is_total) for f in resource.figures if f.checkpoint
-        ]
-        levels = tuple((name, of) for name, of, is_total in shown if not is_total)
-        totals = tuple((name, of) for name, of, is_total in shown if is_total)
-        if shown:
-            found.append((resource.name, levels, totals))
+        shown: dict[bool, list[tuple[str, _Of]]] = {False: [], True: []}
+        for figure in resource.figures:
+            if figure.checkpoint:
+                shown[figure.is_total].append((prefix + figure.checkpoint, figure.of))
+        found.append((resource.name, tuple(shown[False]), tuple(shown[True])))
     return tuple(found)
 
 
@@ -272,10 +270,8 @@ def _since(baseline: Reading, reading: Reading, rows: _OnRecords) -> dict[str, A
         if record is None:
             continue
         for attribute, of in levels:
-            value = of(record)
-            if value is not None:
+            if (value := of(record)) is not None:
                 found[attribute] = value
-        first = baseline.resources.get(resource) if totals else None
-        if first is not None:
+        if (first := baseline.resources.get(resource)) is not None:
             _add_totals(found, totals, first, record)
     return found

@@ -295,7 +295,8 @@ def _origin(
         semconv.VCS_REF: ref,
         semconv.LIBRARIES: tuple(loaded_libraries()),
     }
-    return ci_of(environ) | {k: value for k, value in known.items() if value not in _UNKNOWN}
+    of_ci = ci_of(environ)
+    return {**of_ci, **{name: value for name, value in known.items() if value not in _UNKNOWN}}
 
 
 def _launched_ns() -> int | None:

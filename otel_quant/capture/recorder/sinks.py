@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import Token
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS
-from otel_quant.schema.events import Event, EventKind, Sink, method_of
+from otel_quant.schema.events import EVENTS, Event, Sink, method_of
 from otel_quant.schema.readings import Reading, StepInfo
 
 _Receive: TypeAlias = Callable[..., Any]
@@ -27,7 +27,7 @@ class Sinks:
     def add(self, *sinks: Sink) -> None:
         """Adds sinks, which receive what happens from now on."""
         self._sinks = (*self._sinks, *sinks)
-        self._receivers = {kind: self._receivers_of(kind) for kind in get_args(EventKind)}
+        self._receivers = {kind: self._receivers_of(kind) for kind in EVENTS}
         self._counters = self._that_override("counted")
         self._samplers = self._that_override("sampled")
         self._entering = [
@@ -64,7 +64,7 @@ class Sinks:
         for leave, token in reversed(tokens):
             leave(step, token)
 
-    def _receivers_of(self, kind: EventKind) -> list[tuple[str, _Receive]]:
+    def _receivers_of(self, kind: str) -> list[tuple[str, _Receive]]:
         name, found = method_of(kind), []
         for sink in self._sinks:
             receives_all = type(sink).receive is not Sink.receive

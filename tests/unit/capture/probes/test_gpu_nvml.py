@@ -283,11 +283,11 @@ def test_a_fork_waits_for_the_reading_in_progress(tmp_path: Path) -> None:
 import threading, time
 inside = threading.Event()
 class Slow:
-    count = readable = 1
+    count, readable, platform = 1, 1, "cuda"
     done = False
     def read(self, pids): inside.set(); time.sleep(0.1); self.done = True; return ()
 slow = Slow()
-probe._opened = (("cuda", slow),)
+probe._opened = (slow,)
 thread = threading.Thread(target=probe); thread.start(); inside.wait(30)
 print(json.dumps(in_child(lambda: [slow.done, len(read())])))
 """

@@ -155,6 +155,15 @@ def read_proc(path: str) -> bytes:
         os.close(handle)
 
 
+def text_of(path: Path, most: int = -1) -> str:
+    """Returns the first characters of a file, or all; nothing of one that cannot be read."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(most).strip()
+    except OSError:
+        return ""
+
+
 def number_in(status: bytes, key: bytes) -> int | None:
     """Returns the number (of sizes in KiB) after a key, which begins with a line feed, in a file ``status``."""
     at = status.find(key)  # takes a tenth of a regular expression's time

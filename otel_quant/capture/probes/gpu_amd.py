@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from otel_quant.base.kernel_files import open_files, read_proc
+from otel_quant.base.kernel_files import open_files, read_proc, text_of
 from otel_quant.capture.probes.gpu_devices import Device, Devices, select_visible
 from otel_quant.schema.readings import GpuReading
 
@@ -133,15 +133,15 @@ def _cards(root: Path) -> dict[str, Device]:
     """Lists the GPUs whose memory the kernel shows, by PCI address."""
     devices = {}
     for card in (root / "sys/class/drm").glob("card*"):
-        total = _text(card / "device/mem_info_vram_total")
+        total = text_of(card / "device/mem_info_vram_total")
         if _CARD.fullmatch(card.name) and total.isdigit():
             folder = (card / "device").resolve()
-            unique_id = _text(folder / "unique_id")  # 16 hexadecimal digits
+            unique_id = text_of(folder / "unique_id")  # 16 hexadecimal digits
             devices[folder.name] = Device(
                 f"AMD GPU {folder.name}",
                 handle=folder,
                 id=folder.name,
-                name=_text(folder / "product_name") or None,  # of server cards
+                name=text_of(folder / "product_name") or None,  # of server cards
                 limit=int(total),
                 aliases=(f"GPU-{unique_id}",) if unique_id else (),
             )
@@ -153,7 +153,7 @@ def _compute_order(root: Path) -> list[str]:
     folder, addresses = root / "sys/class/kfd/kfd/topology/nodes", []
     for node in sorted(int(each.name) for each in folder.glob("*") if each.name.isdigit()):
         # Unreadable if this container may not use the device: the runtime skips it as well.
-        found = _PROPERTY.findall(_text(folder / str(node) / "properties"))
+        found = _PROPERTY.findall(text_of(folder / str(node) / "properties"))
         values = {name: int(value) for name, value in found}
         if values.get("simd_count") and "location_id" in values:
             location = values["location_id"]
@@ -168,11 +168,3 @@ def _visible_amd(devices: tuple[Device, ...], environ: Mapping[str, str]) -> tup
         names = {alias: number for number, each in enumerate(devices) for alias in each.aliases}
         devices = tuple(devices[n] for n in select_visible(selection, len(devices), names))
     return devices
-
-
-def _text(path: Path) -> str:
-    """Returns what a file has; nothing of one that cannot be read."""
-    try:
-        return path.read_text("utf-8").strip()
-    except OSError:
-        return ""

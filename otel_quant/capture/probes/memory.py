@@ -25,6 +25,7 @@ from otel_quant.base.kernel_files import (
     number_in,
     read_kept,
     read_process,
+    text_of,
     write_process,
 )
 from otel_quant.schema.readings import Limits, MemoryReading
@@ -82,15 +83,14 @@ class MemoryProbe:
 
     def sample(self, pids: Collection[int] = ()) -> MemoryReading:
         """Reads what is in use, in a third of the time: of a process without children the next mark tells the peak."""
-        if (
-            not _LINUX
-            or pids != self._pids
-            or (pids and time.monotonic() - self._read_at >= _MARKS_LAST)
-        ):
+        if not _LINUX or pids != self._pids:
+            return self(pids)
+        if not pids:
+            rss = _resident(self._statm)
+            return MemoryReading(rss, rss, is_brief=True)
+        if time.monotonic() - self._read_at >= _MARKS_LAST:
             return self(pids)
         rss, sizes, before = _resident(self._statm), self._sizes, self._last
-        if not pids:
-            return MemoryReading(rss, rss, is_brief=True)
         due = {*islice(sizes, _AT_ONCE), *self._moved}
         self._read_again(due)
         if rss + self._of_children > before + _MOVED:
@@ -267,7 +267,7 @@ def read_limits(root: Path = Path("/"), pid: int = SELF) -> Limits:
 
 
 def _memory_of_machine(root: Path) -> list[int]:
-    for line in _lines(root / "proc/meminfo"):
+    for line in text_of(root / "proc/meminfo").splitlines():
         if line.startswith("MemTotal:"):
             return [int(line.split()[1]) * 1024]  # its "kB" are KiB
     if root != Path("/"):
@@ -287,7 +287,7 @@ def oom_counters(pid: int = SELF, root: Path = Path("/")) -> list[Path]:
 
 def oom_counts(counter: Path) -> dict[str, int]:
     """Returns what a counter has of kills; nothing if it cannot be read or the kernel is too old."""
-    found = (line.partition(" ") for line in _lines(counter))
+    found = (line.partition(" ") for line in text_of(counter).splitlines())
     return {key: int(value) for key, _, value in found if key in (KILLS, GROUP_KILLS)}
 
 
@@ -300,7 +300,7 @@ def _cgroup_limits(root: Path, pid: int) -> Iterator[int]:
 def _groups(root: Path, pid: int) -> Iterator[tuple[int, list[Path]]]:
     """Yields for each version the folders of a process's group and of all above it."""
     mounts = _mounts(root)
-    for line in _lines(root / f"proc/{pid or 'self'}/cgroup"):
+    for line in text_of(root / f"proc/{pid or 'self'}/cgroup").splitlines():
         if (group := _GROUP.fullmatch(line)) is not None:
             version = 1 if group["controllers"] else 2
             mounted, point = mounts[version]
@@ -310,7 +310,7 @@ def _groups(root: Path, pid: int) -> Iterator[tuple[int, list[Path]]]:
 
 def _limits_of(group: Path, file: str) -> list[int]:
     # The second is version 1's limit over all ancestors, including those outside a container.
-    lines = *_lines(group / file), *_lines(group / "memory.stat")
+    lines = *text_of(group / file).splitlines(), *text_of(group / "memory.stat").splitlines()
     found = (line.removeprefix("hierarchical_memory_limit ") for line in lines)
     return [int(each) for each in found if each.isdigit() and 0 < int(each) < _UNLIMITED]
 
@@ -326,14 +326,9 @@ def _below_mount(mounted: str, path: str) -> tuple[str, ...]:
 def _mounts(root: Path) -> dict[int, tuple[str, str]]:
     """Finds the hierarchies that can have memory limits, by version, in mountinfo."""
     found = dict(_DEFAULT_MOUNTS)
-    for line in reversed(_lines(root / "proc/self/mountinfo")):  # the first line counts
+    for line in reversed(
+        text_of(root / "proc/self/mountinfo").splitlines()
+    ):  # the first line counts
         if (mount := _MOUNT.match(line)) is not None:
             found[2 if mount["is_second"] else 1] = mount["mounted"], mount["point"]
     return found
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text("utf-8").splitlines()
-    except OSError:
-        return []

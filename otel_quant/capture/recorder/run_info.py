@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from otel_quant.base.kernel_files import ask_psutil
+from otel_quant.base.kernel_files import ask_psutil, text_of
 from otel_quant.base.machine import processors
 from otel_quant.capture.instruments import PACKAGES
 from otel_quant.capture.probes.memory import read_limits
@@ -171,27 +171,20 @@ def git_head(folder: Path) -> tuple[str | None, str | None]:
         return None, None
     git = work_tree / ".git"
     if not git.is_dir():  # a work tree beside the first has a file that names its folder
-        git = work_tree / _text(git).removeprefix("gitdir: ")
-    head = _text(git / "HEAD")
+        git = work_tree / text_of(git).removeprefix("gitdir: ")
+    head = text_of(git / "HEAD")
     if not head.startswith("ref: "):
         return (head if _COMMIT.fullmatch(head) else None), None
     name = head.removeprefix("ref: ")
     # The folder of a further work tree names the one that it shares with the others.
-    shared = git / _text(git / "commondir")
-    commit = _text(git / name) or _text(shared / name) or _packed(shared / "packed-refs", name)
+    shared = git / text_of(git / "commondir")
+    commit = text_of(git / name) or text_of(shared / name) or _packed(shared / "packed-refs", name)
     return (commit if _COMMIT.fullmatch(commit) else None), name.removeprefix("refs/heads/")
 
 
 def _packed(path: Path, name: str) -> str:
-    lines = (line.partition(" ") for line in _text(path).splitlines())
+    lines = (line.partition(" ") for line in text_of(path).splitlines())
     return next((commit for commit, _, packed in lines if packed == name), "")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 # --- the run ------------------------------------------------------------------------------
@@ -223,7 +216,7 @@ def new_run_info(
     folder: Path | None = None,
 ) -> RunInfo:
     """Describes the run that is about to begin in this process."""
-    rank = _integer(environ.get("RANK"))
+    rank = _integer(environ.get("RANK", ""))
     return RunInfo(
         id=os.urandom(8).hex(),
         pid=os.getpid(),
@@ -231,7 +224,7 @@ def new_run_info(
         launched_ns=_launched_ns() if rank is not None else None,
         limits=read_limits(),
         rank=rank,
-        world_size=_integer(environ.get("WORLD_SIZE")),
+        world_size=_integer(environ.get("WORLD_SIZE", "")),
         parent_carrier=carrier
         or {
             header: environ[header.upper()]
@@ -307,12 +300,12 @@ def _launched_ns() -> int | None:
         return None
 
 
-def _integer(text: str | None) -> int | None:
-    return int(text) if text is not None and text.strip().isdecimal() else None
+def _integer(text: str) -> int | None:
+    return int(text) if text.strip().isdecimal() else None
 
 
 def _cpu_model() -> str | None:
-    for line in _beginning("/proc/cpuinfo").splitlines():
+    for line in text_of(Path("/proc/cpuinfo"), 4096).splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Model"):
             return value.strip()
@@ -321,7 +314,7 @@ def _cpu_model() -> str | None:
 
 def _cpu_limit() -> float:
     """Returns the processors that this process may use."""
-    quota, _, period = _beginning("/sys/fs/cgroup/cpu.max").partition(" ")
+    quota, _, period = text_of(Path("/sys/fs/cgroup/cpu.max")).partition(" ")
     limit = int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else math.inf
     return min(float(processors()), limit)
 
@@ -338,14 +331,5 @@ def _resource_limit(name: str) -> int | None:
 def _gpu_drivers() -> Iterator[str]:
     """Yields each driver with its version, as the kernel's modules tell it."""
     for driver in ("nvidia", "amdgpu"):
-        version = _beginning(f"/sys/module/{driver}/version")
-        if version:
+        if version := text_of(Path(f"/sys/module/{driver}/version")):
             yield f"{driver} {version}"
-
-
-def _beginning(path: str) -> str:
-    try:
-        with Path(path).open(encoding="utf-8", errors="replace") as file:
-            return file.read(4096).strip()
-    except OSError:
-        return ""

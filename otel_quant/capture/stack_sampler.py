@@ -138,10 +138,13 @@ class StackSampler:
         self, step: OpenStep, seconds: float, figures: Mapping[str, Any], run: RunInfo
     ) -> tuple[dict[str, AttributeValue], dict[str, Any] | None]:
         """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
-        beside = self._beside.pop(step.info.index, None) or _Beside()
-        root, cpus = self.stacks.steps.get(step.info.index), run.origin.get(semconv.CPU_LIMIT)
+        known_beside, root = (
+            self._beside.pop(step.info.index, None),
+            self.stacks.steps.get(step.info.index),
+        )
         if root is None:
             return {}, None
+        beside, cpus = known_beside or _Beside(), run.origin.get(semconv.CPU_LIMIT)
         with FAULTS.kept_in("what bounds a step"):
             grows, known = beside.growth.line(), cpus if isinstance(cpus, int | float) else None
             evidence = Evidence(root, seconds, figures, known, run.limits.memory)

@@ -100,16 +100,14 @@ class Probes:
         if time.perf_counter_ns() - self._looked >= _LOOK_LASTS:
             found = self._look(self._concurrent_between)
         elif self._has_answered:  # what has nothing to tell may have it at the next look
-            found = self._outside(self._concurrent_between)
+            found = FAULTS.call_each("probe", self._concurrent_between, self._pids)
+            self._has_answered = bool(found)
         return self._read(found, self._serial if totals else self._serial_between)
 
     def _look(self, sources: _Sources) -> dict[str, Any]:
         """Looks for new processes, and reads what needs no turn."""
         self._looked = time.perf_counter_ns()
         self._pids = _descendants() or ()
-        return self._outside(sources)
-
-    def _outside(self, sources: _Sources) -> dict[str, Any]:
         # GPUs first: the first reading loads over 10 MB to reach the drivers, which must not
         # look like growth of the first step. Without the lock: a driver that hangs in one
         # thread must not stop the others.

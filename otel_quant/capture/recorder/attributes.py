@@ -39,8 +39,6 @@ each of their parts."""
 _OnRecords: TypeAlias = tuple[tuple[str, _Totals, _Totals], ...]
 """By resource: attributes of log records that show a level, and those that show what has been added."""
 
-_UNKNOWN: Final = (None, None, None)
-
 _DIGITS: Final = 6
 """Decimals that are kept of seconds and of other fractions."""
 
@@ -216,7 +214,7 @@ def _warn_of_attributes() -> None:
 def _rows(stem: str, figures: Sequence[Figure]) -> tuple[_Totals, _Levels]:
     totals = tuple((f.attribute("delta", stem), f.of) for f in figures if f.parts == TOTAL)
     levels = tuple(
-        (f.name, f.value, tuple((part, f.attribute(part, stem)) for part in f.parts))
+        (f.name, f.of, tuple((part, f.attribute(part, stem)) for part in f.parts))
         for f in figures
         if f.parts and f.parts != TOTAL
     )
@@ -232,11 +230,13 @@ def _add(
 ) -> None:
     """Adds the parts of figures between two records of a probe. It runs at the end of each step."""
     totals, levels = rows
-    if first is not None and last is not None:
+    if totals and first is not None and last is not None:
         _add_totals(found, totals, first, last)
-    for name, value_of, parts in levels:
-        before, after, peak = value_of(first), value_of(last), peaks.get(name)
-        if (before, after, peak) == _UNKNOWN:
+    for name, of, parts in levels:
+        before = None if first is None else of(first)
+        after = None if last is None else of(last)
+        peak = peaks.get(name)
+        if before is None and after is None and peak is None:
             continue
         delta = None if before is None or after is None else after - before
         values = {"start": before, "end": after, "delta": delta, "peak": peak}

@@ -17,22 +17,19 @@ from otel_quant.schema.readings import MemoryReading, Peaks, PeakSource, Reading
 _MEMORY = "memory"
 
 
-_Figures: TypeAlias = dict[str, tuple[Figure, ...]]
-"""Figures that have a peak, by the name of the resource."""
+_Tracked: TypeAlias = Mapping[str, tuple[tuple[Figure, ...], tuple[Figure, ...]]]
+"""By the name of a resource: its figures that have a peak, and its devices' figures."""
 
 
-def with_peaks(resources: Sequence[Resource]) -> tuple[_Figures, _Figures]:
-    """Returns the figures that have peaks, and those of devices; of memory, which is tracked in its own way, none."""
-    others = [each for each in resources if each.name != _MEMORY]
-    return (
-        _peaks({each.name: each.figures for each in others}),
-        _peaks({each.name: each.device_figures for each in others}),
-    )
+def with_peaks(resources: Sequence[Resource]) -> _Tracked:
+    """Returns the resources that have peaks beside memory, which is tracked in its own way."""
+    found = {each.name: (_peaks(each.figures), _peaks(each.device_figures)) for each in resources}
+    found.pop(_MEMORY, None)
+    return {name: tracked for name, tracked in found.items() if any(tracked)}
 
 
-def _peaks(figures: Mapping[str, Sequence[Figure]]) -> _Figures:
-    found = {name: [each for each in of if "peak" in each.parts] for name, of in figures.items()}
-    return {name: tuple(tracked) for name, tracked in found.items() if tracked}
+def _peaks(figures: Sequence[Figure]) -> tuple[Figure, ...]:
+    return tuple(figure for figure in figures if "peak" in figure.parts)
 
 
 class PeakTracker:
@@ -56,8 +53,8 @@ class PeakTracker:
     right after it (exact mode) they do: no later reading has them.
     """
 
-    def __init__(self, first: Reading, tracked: tuple[_Figures, _Figures]) -> None:
-        self._figures, self._device_figures = tracked
+    def __init__(self, first: Reading, tracked: _Tracked) -> None:
+        self._tracked = tracked
         self._first = self._latest = first.order
         self._process = self._sampled = self._by_marks = 0  # bytes; 0 for unknown
         self._had_descendants = False
@@ -77,15 +74,13 @@ class PeakTracker:
         if memory is not None:
             self._sampled = max(self._sampled, memory.tree_rss)
             self._process = max(self._process, memory.rss)
-            if not memory.is_brief:
-                self._fold_marks(memory, is_late=is_late, are_lowered=lowered is not None)
-        for name, figures in self._figures.items():
+            if not memory.is_brief and (lowered is not None or not is_late):
+                self._fold_marks(self._previous or memory, memory)
+            if not memory.is_brief and not is_late:
+                self._previous = memory
+        for name in self._tracked:
             if name in resources:
-                _raise(self._highest, figures, resources[name])
-        for name, figures in self._device_figures.items():
-            for device in resources.get(name, ()):
-                highest = self._devices.setdefault(name, {}).setdefault(device.index, {})
-                _raise(highest, figures, device)
+                self._fold_record(name, resources[name])
         if not is_late:
             self._latest = order
         if lowered is not None:
@@ -111,12 +106,15 @@ class PeakTracker:
         }
         return Peaks(figures, sources, devices, self._process or None)
 
-    def _fold_marks(self, now: MemoryReading, *, is_late: bool, are_lowered: bool) -> None:
-        before = self._previous or now
-        if not is_late:
-            self._previous = now
-        elif not are_lowered:
-            return
+    def _fold_record(self, name: str, record: Any) -> None:
+        figures, device_figures = self._tracked[name]
+        _raise(self._highest, figures, record)
+        if device_figures:
+            devices = self._devices.setdefault(name, {})
+            for device in record:
+                _raise(devices.setdefault(device.index, {}), device_figures, device)
+
+    def _fold_marks(self, before: MemoryReading, now: MemoryReading) -> None:
         if now.reaped_faults is None or now.reaped_faults != before.reaped_faults:
             self._had_descendants = True
         # Case 1. After a reset within the step, the mark belongs to the step even if it did not rise.
@@ -124,16 +122,20 @@ class PeakTracker:
         if self._marks_are_own or mark > (before.high_water or mark):
             self._process = max(self._process, mark)
             self._add(mark, now.rss, before.tree_rss - before.rss, now.tree_rss - now.rss)
-        # Case 2
-        known = {pid: (rss, of_child or 0) for pid, rss, of_child in before.children}
-        for pid, rss, of_child in now.children:
-            rss_before, mark_before = known.get(pid, (0, 0))
-            if (mark := of_child or 0) > mark_before:
-                self._add(mark, rss, before.tree_rss - rss_before, now.tree_rss - rss)
+        if now.children:  # most runs have none
+            self._fold_marks_of_children(before, now)
         # Case 3
         mark = now.reaped_high_water or 0
         if mark > (before.reaped_high_water or 0):
             self._add(mark, 0, before.rss, now.rss)
+
+    def _fold_marks_of_children(self, before: MemoryReading, now: MemoryReading) -> None:
+        # Case 2
+        known = {pid: (rss, mark or 0) for pid, rss, mark in before.children}
+        for pid, rss, mark in now.children:
+            rss_before, mark_before = known.get(pid, (0, 0))
+            if mark is not None and mark > mark_before:
+                self._add(mark, rss, before.tree_rss - rss_before, now.tree_rss - rss)
 
     def _add(self, mark: int, rss: int, others_before: int, others_now: int) -> None:
         # Case 4, else case 5

@@ -55,7 +55,7 @@ class PeakTracker:
 
     def __init__(self, first: Reading, tracked: _Tracked) -> None:
         self._tracked = tracked
-        self._first = self._latest = first.order
+        self._first = self._latest = first.order  # The latest has marks
         self._process = self._sampled = self._by_marks = 0  # bytes; 0 for unknown
         self._had_descendants = False
         self._previous: MemoryReading | None = None
@@ -77,12 +77,10 @@ class PeakTracker:
             if not memory.is_brief and (lowered is not None or not is_late):
                 self._fold_marks(self._previous or memory, memory)
             if not memory.is_brief and not is_late:
-                self._previous = memory
+                self._latest, self._previous = order, memory
         for name in self._tracked:
             if name in resources:
                 self._fold_record(name, resources[name])
-        if not is_late:
-            self._latest = order
         if lowered is not None:
             self.marks_lowered(lowered)
 

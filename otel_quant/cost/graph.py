@@ -10,7 +10,7 @@ from typing import Final
 
 from otel_quant.cost import dtypes
 from otel_quant.cost.analysis import file_bytes
-from otel_quant.cost.execution import Run, executions
+from otel_quant.cost.execution import Execution, executions
 from otel_quant.cost.fused import DEQUANTIZES, QUANTIZES, Fused, fused_kernels
 from otel_quant.cost.inputs import BoundInputs, InputSpec, bind_inputs
 from otel_quant.cost.model_reader import read_model
@@ -23,7 +23,7 @@ from otel_quant.cost.runtimes import (
     NOT_QUANTIZED,
     Fusion,
     Obstacle,
-    Runtime,
+    Onnxruntime,
     runtime_here,
 )
 from otel_quant.cost.structure import Graph, Model, Node, node_name, printable
@@ -31,7 +31,7 @@ from otel_quant.cost.walk import Walk
 
 __all__ = [
     "CARRIES", "DEQUANTIZES", "FUSIONS", "NOT_QUANTIZED", "NO_KERNEL", "QDQ", "QUANTIZES", "Fusion", "Graph",
-    "ModelGraph", "Node", "Obstacle", "Operation", "Runtime", "Value", "converts", "dtypes", "node_name",
+    "ModelGraph", "Node", "Obstacle", "Onnxruntime", "Operation", "Value", "converts", "dtypes", "node_name",
     "printable", "read_graph", "runtime_here",
 ]  # fmt: skip
 
@@ -58,7 +58,7 @@ class ModelGraph:
         path: str,
         inputs: Mapping[str, InputSpec],
         dims: Mapping[str, int],
-        runtime: Runtime | None = None,
+        runtime: Onnxruntime | None = None,
     ) -> None:
         self.model: Model = read_model(path)
         self.bound: BoundInputs = bind_inputs(self.model.graph, inputs, path, dims=dims)
@@ -66,7 +66,7 @@ class ModelGraph:
         self.main: Sequence[Operation] = walk.ops  # without operations of bodies
         self.fused: Fused = fused_kernels(walk.ops, walk.outputs, runtime)
         self.outputs = frozenset(info.name for info in self.model.graph.outputs)
-        self.runs: dict[Operation, Run] = {run.op: run for run in executions(self.main)}
+        self.runs: dict[Operation, Execution] = {run.op: run for run in executions(self.main)}
         self.ops: Sequence[Operation] = list(self.runs)
         self._readers: dict[Value, list[Operation]] = {}
         self._makers: dict[Value, Operation] = {}

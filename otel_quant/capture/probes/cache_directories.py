@@ -30,6 +30,9 @@ class CacheDirectories:
     def forget(self) -> None:
         """Watches nothing any more. In a forked child: the directories are its parent's."""
         self._first_sizes: dict[Path, int] = {}
+        self._begin()
+
+    def _begin(self) -> None:
         self._latest: int | None = None
         self._pause_ends = 0.0  # by the monotonic clock, in seconds
         self._took = 0.0  # seconds, the last measurement
@@ -45,7 +48,7 @@ class CacheDirectories:
         """Returns itself as the probe of a run; forgets the directories that no longer exist."""
         known = tuple(self._first_sizes.items())
         self._first_sizes = {path: size for path, size in known if path.exists()}
-        self._latest, self._pause_ends, self._took, self._usual = None, 0.0, 0.0, 0.0
+        self._begin()
         return self
 
     def __call__(self, pids: Collection[int] = ()) -> int | None:

@@ -121,12 +121,11 @@ def _session_of(pid: int) -> int:
 def _with_new(walk: _KnownTree, newest: int) -> _KnownTree:
     """Returns a walk with the new ids that are processes of the tree."""
     tree, ids = {walk.ancestor, *walk.found}, range(walk.newest + 1, newest + 1)
-    for new in ids:
-        if new in tree:  # forked during the last walk, which found it
-            continue
-        # A process has the session of its parent, or is in one that it or a new parent has begun.
+    # A process has the session of its parent, or is in one that it or a new parent has begun.
+    sessions = {*walk.sessions, *tree, *ids}
+    for new in sorted(set(ids) - tree):  # one forked during the last walk was found by it
         session = _session_of(new)
-        if session not in walk.sessions and session not in tree and session not in ids:
+        if session not in sessions:
             continue
         try:
             status = read_proc(f"/proc/{new}/status")

@@ -101,7 +101,5 @@ class StepForecast:
         # The first half may hold what is done once: sessions, compilation.
         samples, started_ns = self._times[len(self._times) // 2 if len(self._times) > 3 else 0]
         newest, seen_ns = self._times[-1]
-        if newest == samples:
-            return None
         per_sample = (seen_ns - started_ns) / (newest - samples)
         return max(0.0, (left * per_sample - (clock_ns - seen_ns)) / 1e9)

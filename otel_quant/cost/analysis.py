@@ -25,7 +25,7 @@ from otel_quant.cost.inputs import BoundInputs, InputShape, bind_inputs
 from otel_quant.cost.model_reader import read_model
 from otel_quant.cost.operation import RULE_ERRORS, SHOWN, Operation, Shape, Value
 from otel_quant.cost.operators import operator_of
-from otel_quant.cost.operators.record import NO_PRECISION
+from otel_quant.cost.operators.rule import NO_PRECISION
 from otel_quant.cost.results import (
     AssumedBranch,
     InFloat,

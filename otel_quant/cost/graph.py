@@ -6,6 +6,7 @@ What is here and in :mod:`otel_quant.cost` itself is all that others use of the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from otel_quant.cost import dtypes
@@ -74,11 +75,9 @@ class ModelGraph:
             name: op for op in self.main if op.kind != "Constant" for name in op.node.outputs
         }
         for op in self.ops:
-            for value in op.outputs:
-                self._makers[value] = op
-            for operand in op.inputs:
-                if operand is not None:
-                    self._readers.setdefault(operand, []).append(op)
+            self._makers |= dict.fromkeys(op.outputs, op)
+            for operand in op.given:
+                self._readers.setdefault(operand, []).append(op)
 
     def maker(self, value: Value) -> Operation | None:
         """Returns the node that makes a value; None for inputs and constants."""
@@ -112,5 +111,4 @@ class ModelGraph:
     @property
     def file_bytes(self) -> int:
         """Bytes of the file and of those that its constants lie in."""
-        values = (value for op in self.ops for value in op.inputs if value is not None)
-        return file_bytes(self.model, values)
+        return file_bytes(self.model, chain.from_iterable(op.given for op in self.ops))

@@ -514,12 +514,7 @@ _KERNEL_SHEET: Final[Mapping[str, str]] = {
 _VARIANTS: Final[Sequence[Column[ModelResult]]] = (
     *(each for each in _MODELS if each.heading != "vs. baseline"),
     Column("kind", value=attrgetter("kind")),
-    Column(
-        "speedup",
-        value=lambda model: (
-            model.latency.speedup if model.latency and model.latency.is_apart else None
-        ),
-    ),
+    Column("speedup", value=_of("latency", "clear_speedup")),
     Column(
         "problem",
         value=lambda model: model.problem or (model.accuracy.problem if model.accuracy else ""),

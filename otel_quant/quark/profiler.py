@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.capture.probes.counters import CACHE_DIRECTORIES
+from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import Activation, as_step, qualified_name

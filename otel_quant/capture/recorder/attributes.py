@@ -157,19 +157,17 @@ def accuracy_of(layers: Sequence[LayerAccuracy], count: int) -> dict[str, Attrib
     """Returns what the values of the layers of a step come to, of several measures of the first; `count` is of all."""
     own = worst_first([each for each in layers if each.measure == layers[0].measure])
     finite = [each.value for each in own if each.value is not None]
-    worst = own[0] if own[0].better is not None or own[0].value is None else None
-    return present(
-        {
-            semconv.ACCURACY_MEASURE: own[0].measure,
-            semconv.ACCURACY_BETTER: own[0].better,
-            semconv.ACCURACY_UNIT: own[0].unit,
-            semconv.ACCURACY_COUNT: count,
-            semconv.ACCURACY_MINIMUM: min(finite, default=None),
-            semconv.ACCURACY_MEDIAN: median(finite) if finite else None,
-            semconv.ACCURACY_WORST: worst and worst.value,
-            semconv.ACCURACY_WORST_LAYER: worst and worst.layer,
-        }
-    )
+    known: dict[str, Any] = {
+        semconv.ACCURACY_MEASURE: own[0].measure,
+        semconv.ACCURACY_BETTER: own[0].better,
+        semconv.ACCURACY_UNIT: own[0].unit,
+        semconv.ACCURACY_COUNT: count,
+    }
+    if finite:
+        known |= {semconv.ACCURACY_MINIMUM: min(finite), semconv.ACCURACY_MEDIAN: median(finite)}
+    if own[0].better is not None or own[0].value is None:
+        known |= {semconv.ACCURACY_WORST: own[0].value, semconv.ACCURACY_WORST_LAYER: own[0].layer}
+    return present(known)
 
 
 def growth_of(growth: GrowthForecast) -> dict[str, AttributeValue]:
@@ -194,11 +192,10 @@ def open_step_of(step: StepProgress) -> dict[str, AttributeValue]:
         semconv.STEP_INDEX: info.index,
         semconv.LIBRARY_NAME: info.library,
         **step.counts.attributes(),
-        semconv.FORECAST_TIME_LEFT: forecast and forecast.time_left,
-        semconv.FORECAST_STALLED: forecast and forecast.stalled,
+        semconv.FORECAST_TIME_LEFT: forecast.time_left,
+        semconv.FORECAST_STALLED: forecast.stalled,
     }
-    growths = forecast.growths if forecast is not None else ()
-    for growth in sorted(growths, key=lambda each: each.at_end / each.limit):
+    for growth in sorted(forecast.growths, key=lambda each: each.at_end / each.limit):
         found |= growth_of(growth)
     return present(found)
 
@@ -248,29 +245,25 @@ def _add(
         delta = None if before is None or after is None else after - before
         values = {"start": before, "end": after, "delta": delta, "peak": peak}
         for part, attribute in parts:
-            value = values[part]
-            if value is not None:
-                found[attribute] = value if type(value) is int else round(value, _DIGITS)
+            if (value := values[part]) is not None:
+                found[attribute] = round(value, _DIGITS)
 
 
 def _add_totals(found: dict[str, AttributeValue], totals: _Totals, first: Any, last: Any) -> None:
     for attribute, of in totals:
         before, after = of(first), of(last)
         if before is not None and after is not None:
-            value = after - before
-            found[attribute] = value if type(value) is int else round(value, _DIGITS)
+            found[attribute] = round(after - before, _DIGITS)
 
 
 def _on_records(resources: Sequence[Resource], prefix: str) -> _OnRecords:
     found = []
     for resource in resources:
-        shown = [
-            (prefix + f.checkpoint, f.of, f.is_total) for f in resource.figures if f.checkpoint
-        ]
-        levels = tuple((name, of) for name, of, is_total in shown if not is_total)
-        totals = tuple((name, of) for name, of, is_total in shown if is_total)
-        if shown:
-            found.append((resource.name, levels, totals))
+        shown: dict[bool, list[tuple[str, _Of]]] = {False: [], True: []}
+        for figure in resource.figures:
+            if figure.checkpoint:
+                shown[figure.is_total].append((prefix + figure.checkpoint, figure.of))
+        found.append((resource.name, tuple(shown[False]), tuple(shown[True])))
     return tuple(found)
 
 
@@ -281,10 +274,8 @@ def _since(baseline: Reading, reading: Reading, rows: _OnRecords) -> dict[str, A
         if record is None:
             continue
         for attribute, of in levels:
-            value = of(record)
-            if value is not None:
+            if (value := of(record)) is not None:
                 found[attribute] = value
-        first = baseline.resources.get(resource) if totals else None
-        if first is not None:
+        if (first := baseline.resources.get(resource)) is not None:
             _add_totals(found, totals, first, record)
     return found

@@ -162,12 +162,8 @@ class EventMaker:
         for cost in costs:
             if cost.role == "float" and cost.path is not None:
                 self._copy_to_run({semconv.INPUT_PATH: cost.path})
-            for copied in (self._of_run, self._of_period):
-                for name in [
-                    each for each in copied if each.startswith(semconv.of_model(cost.role))
-                ]:
-                    del copied[name]
-                copied |= cost_of(cost)
+            self._of_run = _with_cost(self._of_run, cost)
+            self._of_period = _with_cost(self._of_period, cost)
         return self._bare("models.costed", now, models=tuple(costs))
 
     def reading_taken(
@@ -298,6 +294,13 @@ class EventMaker:
             if name in attributes and name not in self._of_period:
                 self._of_run.setdefault(name, attributes[name])
                 self._of_period[name] = attributes[name]
+
+
+def _with_cost(known: Mapping[str, AttributeValue], cost: CostedModel) -> dict[str, AttributeValue]:
+    """Returns attributes with the totals of a model, in place of an earlier one's in its role."""
+    stem = semconv.of_model(cost.role)
+    others = {name: value for name, value in known.items() if not name.startswith(stem)}
+    return others | cost_of(cost)
 
 
 def _stall(step: StepProgress, seconds: float, line: Place | None) -> str:

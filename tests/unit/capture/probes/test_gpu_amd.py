@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from otel_quant.capture.probes import gpu, gpu_devices
+from otel_quant.capture.probes import gpu, gpu_amd, gpu_devices
 from otel_quant.capture.probes.gpu import GpuProbe, with_torch_memory
-from otel_quant.capture.probes.gpu_devices import open_amd, select_visible
+from otel_quant.capture.probes.gpu_amd import open_amd
+from otel_quant.capture.probes.gpu_devices import select_visible
 from otel_quant.export.otel.logs import Impairments
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import GpuActivity, GpuReading, Reading
@@ -72,7 +73,7 @@ def test_no_process_is_read_if_no_device_is_visible(
 ) -> None:
     looked_at: list[object] = []
     monkeypatch.setattr(gpu, "open_nvml", lambda environ, root: None)
-    monkeypatch.setattr(gpu_devices, "vram_by_device", lambda root, pids: looked_at.append(pids))
+    monkeypatch.setattr(gpu_amd, "vram_by_device", lambda root, pids: looked_at.append(pids))
     assert GpuProbe({"ROCR_VISIBLE_DEVICES": "-1"}, three)([1]) == ()
     assert looked_at == []
     assert len(GpuProbe({}, three)([1])) == 3

@@ -13,7 +13,8 @@ import pytest
 
 from otel_quant.capture.probes import readers
 from otel_quant.capture.probes.readers import Probes
-from otel_quant.capture.recorder.ongoing import OpenStep, PeakTracker
+from otel_quant.capture.recorder.ongoing import OpenStep
+from otel_quant.capture.recorder.peaks import PeakTracker
 from otel_quant.capture.recorder.recorder import Recorder
 from otel_quant.capture.recorder.run_info import new_run_info
 from otel_quant.schema import semconv

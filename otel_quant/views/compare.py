@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from operator import itemgetter
-from typing import Any, Final
+from functools import partial
+from itertools import chain, product, repeat
+from operator import attrgetter, itemgetter
+from typing import Any, Final, NamedTuple
 
-from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
+from otel_quant.recordings.compared_runs import (
+    CONFIGURATION,
+    ComparedRun,
+    FactDifference,
+    common_time,
+)
 from otel_quant.recordings.gate import Check, Verdict
 from otel_quant.recordings.model import StepPath, name_text, path_text
-from otel_quant.recordings.side_by_side import Comparison, FigureRow, Side, StepRow
+from otel_quant.recordings.side_by_side import (
+    Comparison,
+    Difference,
+    FigureRow,
+    Sample,
+    Side,
+    StepRow,
+)
 from otel_quant.recordings.summary import (
     CPU_TIME,
     DURATION,
@@ -36,6 +51,7 @@ from otel_quant.views.document import (
     Quantity,
     Section,
     Table,
+    known,
 )
 from otel_quant.views.gate import SEEN, check_lines, fact_text, outcome_text, spread_text
 from otel_quant.views.stacks import flame_of, lines_of
@@ -56,6 +72,7 @@ _NOISE: Final = "~"
 """Stands for a difference that is not more than noise."""
 
 _NOISE_MEANS: Final = "not significant, or explained by CPU contention"
+_FACTS: Final = "What differs in what made the runs"
 _RUNS_ALONE: Final = (
     "The total is from the first step to the exit: a run without `otel-quant run` has no more."
 )
@@ -69,14 +86,15 @@ def document(
     title = f"{', '.join(names[:-1])} and {names[-1]} side by side"
     if len(names) == 2:
         title = next(_headlines(comparison), title)
+    is_bad = any(run.why for side in comparison.sides[1:] for run in side.runs)
     if verdict is not None:
         title = outcome_text(verdict).capitalize()
+        is_bad |= verdict.outcome != "within"
     return Document(
         _parts(comparison, verdict, with_curves),
         title=title,
         over="Runs side by side",
-        is_bad=(verdict is not None and verdict.outcome != "within")
-        or any(run.why for side in comparison.sides[1:] for run in side.runs),
+        is_bad=is_bad,
         sheet=lambda: _sheet(comparison),
         data=lambda: _data(comparison, verdict),
     )
@@ -84,48 +102,61 @@ def document(
 
 def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -> Iterator[Part]:
     """Yields the answer first, the curves, then what differs, the most important first."""
-    if verdict is not None:
-        if not with_curves:
-            yield Lines((outcome_text(verdict),))
-        found = [check for check in verdict.checks if check.outcome != "within"]
-        if lines := list(dict.fromkeys(check_lines(comparison, found))):
-            yield Lines(lines, is_bad=True).first(_MOST_CHECKS)
-    headlines = [f"{line}." for line in _headlines(comparison)]
-    # Of two sides without limits, it is the title of the page.
-    if headlines and not (with_curves and verdict is None and len(headlines) == 1):
-        yield Lines(headlines)
-    if settings := list(_settings(comparison)):
-        yield Lines(settings)
+    yield from _answer(comparison, verdict, is_page=with_curves)
+    yield from Lines.of(_settings(comparison))
     if with_curves:
         yield Section("Over time", _curves(comparison))
-        for side in comparison.sides[1:]:
-            graph = flame_of((comparison.sides[0], side))
-            if graph is not None:
-                yield Section(graph.title, (graph, Lines((_COLOURS.format(side.name),))))
+        yield from _flames(comparison)
     yield _figures(comparison)
     notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
-    if points := [f"{_step_name(row)}: {text}" for row, text in notes if text]:
-        yield Lines(points, is_list=True).first(_MOST_NOTES)
+    points = (f"{_step_name(row)}: {text}" for row, text in notes if text)
+    yield from Lines.of(points, _MOST_NOTES, is_list=True)
     yield from _lines(comparison)
-    if comparison.differences:
-        yield Table(
-            (Column("DIFFERS"), *(Column(side.name.upper()) for side in comparison.sides)),
-            [
-                (fact.name, *(fact_text(fact, at) for at in range(len(comparison.sides))))
-                for fact in comparison.differences
-            ],
-            id="differs",
-            caption="What differs in what made the runs",
-        )
-    yield Facts(
-        [
-            (side.name if not number else "", f"{run.name} ({run.why})" if run.why else run.name)
-            for side in comparison.sides
-            for number, run in enumerate(side.runs)
-        ],
-        caption="Runs",
-    )
+    yield from _facts(comparison)
 
+
+def _answer(comparison: Comparison, verdict: Verdict | None, *, is_page: bool) -> Iterator[Part]:
+    """Yields the verdict with the checks that led to it, then a sentence for each side."""
+    headlines = [f"{line}." for line in _headlines(comparison)]
+    if verdict is None:
+        # Of two sides it is the title of the page.
+        yield from Lines.of([] if is_page and len(headlines) == 1 else headlines)
+        return
+    if not is_page:
+        yield Lines((outcome_text(verdict),))
+    found = [check for check in verdict.checks if check.outcome != "within"]
+    yield from Lines.of(dict.fromkeys(check_lines(comparison, found)), _MOST_CHECKS, is_bad=True)
+    yield from Lines.of(headlines)
+
+
+def _flames(comparison: Comparison) -> Iterator[Section]:
+    """Yields where each side but the base has more or less of its time, where both know theirs."""
+    base, *others = comparison.sides
+    for side in others:
+        graph = flame_of((base, side))
+        if graph is not None:
+            yield Section(graph.title, (graph, Lines((_COLOURS.format(side.name),))))
+
+
+def _facts(comparison: Comparison) -> Iterator[Part]:
+    """Yields what differs in what made the runs, and the runs."""
+    columns = [Column[FactDifference]("DIFFERS", value=attrgetter("name"))]
+    columns += [
+        Column(side.name.upper(), value=partial(fact_text, side=at))
+        for at, side in enumerate(comparison.sides)
+    ]
+    table = Table.of(columns, comparison.differences, id="differs", caption=_FACTS)
+    if table.rows:
+        yield table
+    runs: list[tuple[str, Cell]] = []
+    for side in comparison.sides:
+        names = chain((side.name,), repeat(""))
+        texts = (f"{run.name} ({run.why})" if run.why else run.name for run in side.runs)
+        runs += zip(names, texts, strict=False)
+    yield Facts(runs, caption="Runs")
+
+
+# --- the answer ---------------------------------------------------------------------------
 
 _HEADLINED: Final = {
     MEMORY_PEAK: "memory",
@@ -133,37 +164,55 @@ _HEADLINED: Final = {
     DURATION: "time",
     CPU_TIME: "CPU time",
 }
+_KINDS: Final = {"clear": "{}", "unclear": "{} cannot be told apart", "equal": "{} equal"}
+"""Kinds of differences, in the order in which a sentence has them, with its words."""
+
+_NOT_KNOWN: Final = Difference(0.0, None, None, is_clear=False)
+
+
+def _kind(found: Difference | None) -> str:
+    """Returns whether a difference is ``clear``, ``unclear``, ``equal`` or ``unknown``."""
+    if found is None:
+        return "unknown"
+    if found.is_clear:
+        return "clear"
+    return "unclear" if found.change else "equal"
+
+
+def _difference(row: StepRow, name: str, at: int) -> Difference:
+    """Returns how a figure differs on a side but the base, which the number counts from 0."""
+    figure = row.figures.get(name)
+    return (figure and figure.differences[at]) or _NOT_KNOWN
 
 
 def _headlines(comparison: Comparison) -> Iterator[str]:
     """Yields for each side but the base a sentence on the figures that matter most."""
     base, *others = comparison.sides
     for at, side in enumerate(others):
-        clear: list[str] = []
-        equal: list[str] = []
-        unclear: list[str] = []
+        found: dict[str, list[str]] = {kind: [] for kind in _KINDS}
         for name, words in _HEADLINED.items():
-            row = comparison.rows[0].figures.get(name)
-            change = row.differences[at] if row is not None else None
-            if change is None or change.ratio is None:
-                continue
-            if not change.is_clear:
-                (unclear if change.change else equal).append(words)
-                continue
-            amount = share_text(abs(change.ratio - 1))
-            where = _where_most(comparison, name, at, change.change)
-            most = f" (most in {cut(name_text(where.path), _LONGEST_NAME)})" if where else ""
-            clear.append(f"{amount} {'more' if change.change > 0 else 'less'} {words}{most}")
-        why = next((run.why for run in side.runs if run.why), "")
-        texts = [_joined(clear)] if clear else []
-        if clear and not why:
-            texts = [f"needs {texts[0]} than {base.name}"]
-        texts += [f"{_joined(unclear)} cannot be told apart"] if unclear else []
-        texts += [f"{_joined(equal)} equal"] if equal else []
-        if texts and (why or not clear):
+            change = _difference(comparison.rows[0], name, at)
+            if change.ratio is not None:
+                kind = _kind(change)
+                found[kind].append(_amount(comparison, name, at) if kind == "clear" else words)
+        texts = [form.format(_joined(found[kind])) for kind, form in _KINDS.items() if found[kind]]
+        why = next(filter(None, (run.why for run in side.runs)), "")
+        if found["clear"] and not why:
+            texts[0] = f"needs {texts[0]} than {base.name}"
+        elif texts:
             texts[0] = f"against {base.name}: {texts[0]}"
         if texts or why:
             yield f"{side.name} {'; '.join(filter(None, (why, *texts)))}"
+
+
+def _amount(comparison: Comparison, name: str, at: int) -> str:
+    """Returns by how much the total differs clearly, and in which step most: ``12.0 % less memory``."""
+    found = _difference(comparison.rows[0], name, at)
+    assert found.ratio is not None
+    where = _where_most(comparison, name, at)
+    most = f" (most in {cut(name_text(where.path), _LONGEST_NAME)})" if where else ""
+    more = "more" if found.change > 0 else "less"
+    return f"{share_text(abs(found.ratio - 1))} {more} {_HEADLINED[name]}{most}"
 
 
 def _joined(texts: Sequence[str]) -> str:
@@ -172,28 +221,27 @@ def _joined(texts: Sequence[str]) -> str:
 
 def _settings(comparison: Comparison) -> Iterator[str]:
     """Yields for each side of another configuration than the base in which settings it differs."""
-    facts = {fact.name: fact for fact in comparison.differences}
-    of_all, library = facts.get(CONFIGURATION), facts.get("library")
     base, *others = comparison.sides
     for at, side in enumerate(others, 1):
+        unlike = {fact.name: fact for fact in comparison.differences if fact.is_unlike(at)}
         # Hashes of two libraries are of different things.
-        if of_all is None or not of_all.is_unlike(at) or (library and library.is_unlike(at)):
-            continue
-        unlike = [fact for fact in facts.values() if fact.is_setting and fact.is_unlike(at)]
-        texts = [f"{fact.name} {fact_text(fact, at)}, not {fact_text(fact, 0)}" for fact in unlike]
-        shown = "; ".join(texts) or "in settings without an attribute of their own"
-        yield f"{side.name} has another configuration than {base.name}: {shown}."
+        if CONFIGURATION in unlike and "library" not in unlike:
+            shown = "; ".join(
+                f"{fact.name} {fact_text(fact, at)}, not {fact_text(fact, 0)}"
+                for fact in unlike.values()
+                if fact.is_setting
+            )
+            shown = shown or "in settings without an attribute of their own"
+            yield f"{side.name} has another configuration than {base.name}: {shown}."
 
 
-def _where_most(comparison: Comparison, name: str, at: int, total: float) -> StepRow | None:
+def _where_most(comparison: Comparison, name: str, at: int) -> StepRow | None:
     """Returns the step that differs most in the direction of the total: the innermost with half of it."""
+    total, *steps = (_difference(row, name, at) for row in comparison.rows)
     found = [
-        (abs(change.change), row)
-        for row in comparison.rows[1:]
-        if name in row.figures
-        and (change := row.figures[name].differences[at]) is not None
-        and change.is_clear
-        and change.change * total > 0
+        (abs(each.change), row)
+        for row, each in zip(comparison.rows[1:], steps, strict=True)
+        if each.is_clear and each.change * total.change > 0
     ]
     if not found:
         return None
@@ -206,82 +254,86 @@ def _where_most(comparison: Comparison, name: str, at: int, total: float) -> Ste
     return max(within, key=itemgetter(0, 1))[2]
 
 
+# --- the figures that differ --------------------------------------------------------------
+
+
+class _Placed(NamedTuple):
+    """A figure of a step, or of the total."""
+
+    row: StepRow
+    figure: FigureRow
+    name: str  # The figure's
+    unit: str  # The figure's
+
+    @property
+    def group(self) -> str:
+        """Where it is shown: ``table``, or in the note ``of steps``, ``unclear`` or ``equal``."""
+        kinds = set(map(_kind, self.figure.differences))
+        if "clear" in kinds or (not self.row.path and "unknown" in kinds):
+            return "table"
+        if self.row.path:
+            return "nowhere" if kinds == {"unknown"} else "of steps"
+        return "unclear" if "unclear" in kinds else "equal"
+
+
+def _every_figure(comparison: Comparison) -> list[_Placed]:
+    return [
+        _Placed(row, each, name, each.figure.unit)
+        for row in comparison.rows
+        for name, each in row.figures.items()
+    ]
+
+
 def _figures(comparison: Comparison) -> Table | Lines:
     """Returns the figures that differ, the total's first, then the most important; and a note of the others."""
-    shown: list[tuple[StepRow, FigureRow]] = []
-    equal: list[FigureRow] = []
-    unclear: list[FigureRow] = []
-    of_steps, told = 0, set(_told_within(comparison))
-    for row in comparison.rows:
-        for name, each in row.figures.items():
-            if not _is_telling(row, name):
-                continue
-            changes = [found for found in each.differences if found and found.change]
-            is_clear = any(found.is_clear for found in changes)
-            if is_clear or (not row.path and None in each.differences):
-                if (row.path, name) not in told:
-                    shown.append((row, each))
-            elif row.path:
-                of_steps += any(each.differences)
-            else:
-                (unclear if changes else equal).append(each)
-    shown.sort(key=lambda pair: (bool(pair[0].path), -_weight(comparison, pair[1])))
-    notes = []
-    if any(
-        found and found.change and not found.is_clear
-        for _, each in shown
-        for found in each.differences
-    ):
-        notes.append(f"{_NOISE}: {_NOISE_MEANS}")
-    if len({is_of_program(run.recording) for side in comparison.sides for run in side.runs}) == 2:
-        notes.append(_RUNS_ALONE)
-    if any(run.has_more_steps for side in comparison.sides for run in side.runs):
-        notes.append(_FIRST_STEPS)
-    if unclear:
-        notes.append(f"{_NOISE_MEANS}, in total: {_names_text(unclear)}")
-    if equal:
-        notes.append(f"equal in total: {_names_text(equal)}")
-    if of_steps:
-        notes.append(
-            f"equal or not significantly different: {counted(of_steps, 'figure')} of steps"
-        )
+    groups: dict[str, list[_Placed]] = defaultdict(list)
+    for each in filter(_is_telling, _every_figure(comparison)):
+        groups[each.group].append(each)
+    told = set(_told_within(comparison))
+    shown = [each for each in groups["table"] if (each.row.path, each.name) not in told]
+    shown.sort(key=lambda each: (bool(each.row.path), -_weight(comparison, each.figure)))
+    runs = [run for side in comparison.sides for run in side.runs]
+    notes = {
+        f"{_NOISE}: {_NOISE_MEANS}": any(
+            "unclear" in map(_kind, each.figure.differences) for each in shown
+        ),
+        _RUNS_ALONE: len({is_of_program(run.recording) for run in runs}) == 2,
+        _FIRST_STEPS: any(run.has_more_steps for run in runs),
+        f"{_NOISE_MEANS}, in total: {_names_text(groups['unclear'])}": groups["unclear"],
+        f"equal in total: {_names_text(groups['equal'])}": groups["equal"],
+        f"equal or not significantly different: {counted(len(groups['of steps']), 'figure')} of steps":
+            groups["of steps"],
+    }  # fmt: skip
+    texts = [text for text, holds in notes.items() if holds]
     if not shown:
-        return Lines(notes)
-    rows = [(_step_name(row), each.figure.name, *_cells(each)) for row, each in shown]
-    columns = [Column[Any]("STEP"), Column[Any]("FIGURE"), *_columns(comparison)]
-    if any(found := [_p_text(each) for _, each in shown]):
-        rows = [(*row, p) for row, p in zip(rows, found, strict=True)]
-        columns.append(Column("NOTE"))
-    table = Table(columns, rows, id="figures", caption="What differs", is_sortable=False)
+        return Lines(texts)
+    columns = (*_COLUMNS, *_side_columns(comparison), *known([_NOTE], shown))
+    table = Table.of(columns, shown, id="figures", caption="What differs", is_sortable=False)
     table = table.first(_MOST_ROWS, "smaller difference")
-    return table._replace(note="\n".join((*notes, *filter(None, (table.note,)))))
+    return table._replace(note="\n".join(filter(None, (*texts, table.note))))
 
 
 def _told_within(comparison: Comparison) -> Iterator[tuple[StepPath, str]]:
     """Yields steps and figures of which a step within makes nearly all of the differences."""
     by_path = {row.path: row.figures for row in comparison.rows[1:]}
-    for row in comparison.rows[1:]:
-        for name, inner in row.figures.items():
-            for outer in (row.path[:depth] for depth in range(1, len(row.path))):
-                around = by_path.get(outer, {}).get(name)
-                if around is not None and all(
-                    a is None or (b and b.is_clear and a.change * b.change >= _MOSTLY * a.change**2)
-                    for a, b in zip(around.differences, inner.differences, strict=True)
-                ):
-                    yield outer, name
+    for each in _every_figure(comparison):
+        for outer in (each.row.path[:depth] for depth in range(1, len(each.row.path))):
+            around = by_path.get(outer, {}).get(each.name)
+            if around is not None and all(
+                a is None or (b and b.is_clear and a.change * b.change >= _MOSTLY * a.change**2)
+                for a, b in zip(around.differences, each.figure.differences, strict=True)
+            ):
+                yield outer, each.name
 
 
-def _names_text(rows: Sequence[FigureRow]) -> str:
+def _names_text(figures: Sequence[_Placed]) -> str:
     """Returns the names of figures, the main ones first and with their values."""
     texts = []
-    for each in sorted(rows, key=lambda row: row.figure.name not in _HEADLINED):
-        values = (
-            number_text(sample.median, each.figure.unit)
-            for sample in each.samples
-            if sample and each.figure.name in _HEADLINED
-        )
-        value = ", ".join(dict.fromkeys(values))
-        texts.append(f"{each.figure.name} ({value})" if value else each.figure.name)
+    for each in sorted(figures, key=lambda each: each.name not in _HEADLINED):
+        samples = filter(None, each.figure.samples)
+        values = dict.fromkeys(number_text(sample.median, each.unit) for sample in samples)
+        value = f" ({', '.join(values)})" if each.name in _HEADLINED else ""
+        texts.append(f"{each.name}{value}")
     more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
     return f"{', '.join(texts[:_MOST_NAMED])}{more}"
 
@@ -293,11 +345,10 @@ def _step_name(row: StepRow) -> str:
 def _weight(comparison: Comparison, row: FigureRow) -> float:
     """Returns how much a difference matters: that which is clear first, by its share of the total."""
     whole = comparison.rows[0].figures.get(row.figure.name, row)
-    total = max((sample.median for sample in whole.samples if sample), default=0.0)
-    changes = [each for each in row.differences if each and each.change]
+    total = max(sample.median for sample in filter(None, whole.samples))
+    changes = list(filter(None, row.differences))
     largest = max((abs(each.change) for each in changes), default=0.0)
-    share = largest / total if total > 0 else 0.0
-    return share + any(each.is_clear for each in changes)
+    return (largest / total if total > 0 else 0.0) + any(each.is_clear for each in changes)
 
 
 def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
@@ -314,43 +365,56 @@ def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
 
 def _lines(comparison: Comparison) -> Iterator[Table]:
     """Yields the lines of code of the step that makes a difference of the total, where both sides know theirs."""
-    for at, side in enumerate(comparison.sides[1:]):
-        for name in (DURATION, MEMORY_PEAK):
-            row = comparison.rows[0].figures.get(name)
-            change = row.differences[at] if row is not None else None
-            if change is not None and change.is_clear:
-                where = _where_most(comparison, name, at, change.change)
-                if where is not None:
-                    of = comparison.sides[0], side
-                    yield from lines_of(of, where.path[-1][0], name == DURATION, change.change)
+    base, *others = comparison.sides
+    for (at, side), name in product(enumerate(others), (DURATION, MEMORY_PEAK)):
+        change = _difference(comparison.rows[0], name, at)
+        where = _where_most(comparison, name, at) if change.is_clear else None
+        if where is not None:
+            yield from lines_of((base, side), where.path[-1][0], name == DURATION, change.change)
 
 
-def _columns(comparison: Comparison) -> Iterator[Column[Any]]:
-    for number, side in enumerate(comparison.sides):
+def _p_text(each: _Placed) -> str | None:
+    """Returns what the test finds: ``p=0.008``; None with a run on each side."""
+    found = [change.p for change in each.figure.differences if change]
+    return " ".join(f"p={p:.3f}" for p in found if p is not None) or None
+
+
+_COLUMNS: Final = (
+    Column[_Placed]("STEP", value=lambda each: _step_name(each.row)),
+    Column[_Placed]("FIGURE", value=attrgetter("name")),
+)
+_NOTE: Final = Column[_Placed]("NOTE", value=_p_text)
+
+
+def _side_columns(comparison: Comparison) -> Iterator[Column[_Placed]]:
+    for at, side in enumerate(comparison.sides):
         title = "median ± largest distance of a run from it" if len(side.runs) > 1 else ""
-        yield Column(side.name.upper(), "", absent="-", title=title)
-        if number:
-            yield Column("DIFFERENCE", "")
-            yield Column("", "1", shown_in="%", is_signed=True)
+        yield Column(side.name.upper(), "", partial(_median, at), absent="-", title=title)
+        if at:
+            yield Column("DIFFERENCE", "", partial(_change, at - 1))
+            yield Column("", "1", partial(_share, at - 1), shown_in="%", is_signed=True)
 
 
-def _cells(row: FigureRow) -> Iterator[Cell]:
-    unit = row.figure.unit
-    for number, sample in enumerate(row.samples):
-        spread = "" if sample is None else spread_text(row.figure, sample)
-        yield None if sample is None else Quantity(sample.median, unit, after=spread)
-        each = row.differences[number - 1] if number else None
-        if each is not None and each.change and each.is_clear:
-            yield Quantity(each.change, unit, before="+" if each.change > 0 else "")
-            yield None if each.ratio is None else each.ratio - 1
-        elif number:
-            yield None if each is None else _NOISE if each.change else Quantity(0, "")
-            yield None
+def _median(at: int, each: _Placed) -> Cell:
+    figure, sample = each.figure.figure, each.figure.samples[at]
+    if sample is None:
+        return None
+    return Quantity(sample.median, each.unit, after=spread_text(figure, sample))
 
 
-def _p_text(row: FigureRow) -> str:
-    """Returns what the test finds: ``p=0.008``; empty with a run on each side."""
-    return " ".join(f"p={each.p:.3f}" for each in row.differences if each and each.p is not None)
+def _change(at: int, each: _Placed) -> Cell:
+    found = each.figure.differences[at] or _NOT_KNOWN
+    cells: dict[str, Cell] = {
+        "clear": Quantity(found.change, each.unit, before="+" if found.change > 0 else ""),
+        "unclear": _NOISE,
+        "equal": Quantity(0, ""),
+    }
+    return cells.get(_kind(each.figure.differences[at]))
+
+
+def _share(at: int, each: _Placed) -> Cell:
+    found = each.figure.differences[at] or _NOT_KNOWN
+    return found.ratio - 1 if found.is_clear and found.ratio is not None else None
 
 
 _PARTS: Final = {
@@ -362,28 +426,34 @@ _PARTS: Final = {
 """Figures that are added up to another one."""
 
 
-def _is_telling(row: StepRow, name: str) -> bool:
+def _samples(row: StepRow, name: str) -> Sequence[Sample | None]:
+    """Returns the values of a figure on each side; None on each for one that no side has."""
+    figure = row.figures.get(name)
+    return (None,) * len(row.runs) if figure is None else figure.samples
+
+
+def _is_telling(each: _Placed) -> bool:
     """Whether a side has more than nothing of a figure, and no other figure tells more."""
-    of, peak = row.figures[name], row.figures.get(MEMORY_PEAK)
-    if not any(sample is not None and sample.highest for sample in of.samples):
+    row, figure = each.row, each.figure
+    if not any(sample.highest for sample in filter(None, figure.samples)):
         return False
-    if name in WAITS:  # the machine's part, once
+    if each.name in WAITS:  # the machine's part, once
         return not row.path and _is_busy(row)
-    if name in (MEMORY_SEEN, PROCESS_PEAK) and peak is not None and all(peak.samples):
+    if each.name in (MEMORY_SEEN, PROCESS_PEAK) and all(_samples(row, MEMORY_PEAK)):
         return False
-    if of.figure.heading or of.figure.kind == "cost":
+    if figure.figure.heading or figure.figure.kind == "cost":
         return True
-    return name not in _PARTS and any(each is not None and each.is_clear for each in of.differences)
+    return each.name not in _PARTS and "clear" in map(_kind, figure.differences)
 
 
 def _is_busy(row: StepRow) -> bool:
     """Whether threads had to wait for a processor for a part of a run's time that can be seen."""
-    lasted = row.figures[DURATION].samples if DURATION in row.figures else ()
+    lasted = _samples(row, DURATION)
     return any(
-        waited is not None and seconds is not None and waited.highest > SEEN * seconds.highest
+        waited.highest > SEEN * seconds.highest
         for name in WAITS
-        if name in row.figures
-        for waited, seconds in zip(row.figures[name].samples, lasted, strict=False)
+        for waited, seconds in zip(_samples(row, name), lasted, strict=True)
+        if waited and seconds
     )
 
 
@@ -410,6 +480,45 @@ def _median_run(side: Side) -> ComparedRun:
 # --- for programs -------------------------------------------------------------------------
 
 
+_SAMPLED: Final = ("median", "lowest", "highest")
+_COMPARED: Final[Mapping[str, Callable[[Difference], Cell]]] = {
+    **{name: attrgetter(name) for name in ("change", "ratio", "p")},
+    "is_clear": lambda found: "yes" if found.is_clear else "no",
+}
+"""What programs get of a side and of its difference from the base, by the ends of columns' names."""
+
+
+def _sheet(comparison: Comparison) -> Table:
+    """Returns a row for each figure of each step."""
+    columns = (
+        Column[_Placed]("step", value=lambda each: path_text(each.row.path)),
+        Column[_Placed]("figure", value=attrgetter("name")),
+        Column[_Placed]("unit", value=attrgetter("unit")),
+        *_sheet_columns(comparison),
+    )
+    return Table.of(columns, _every_figure(comparison))
+
+
+def _sheet_columns(comparison: Comparison) -> Iterator[Column[_Placed]]:
+    for at, side in enumerate(comparison.sides):
+        stem = side.name.replace(" ", "_")
+        yield Column(f"{stem}_runs", value=partial(_sampled, at, lambda of: len(of.values), 0))
+        for name in _SAMPLED:
+            yield Column(f"{stem}_{name}", value=partial(_sampled, at, attrgetter(name), None))
+        for name, value in _COMPARED.items() if at else ():
+            yield Column(f"{stem}_{name}", value=partial(_compared, at - 1, value))
+
+
+def _sampled(at: int, value: Callable[[Sample], Cell], absent: Cell, each: _Placed) -> Cell:
+    sample = each.figure.samples[at]
+    return value(sample) if sample else absent
+
+
+def _compared(at: int, value: Callable[[Difference], Cell], each: _Placed) -> Cell:
+    found = each.figure.differences[at]
+    return value(found) if found else None
+
+
 def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "sides": [
@@ -417,17 +526,13 @@ def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
             for side in comparison.sides
         ],
         "differs": [
-            {
-                "name": fact.name,
-                "values": [list(values) for values in fact.values],
-                "changes": sorted(fact.changes),
-            }
+            {"name": fact.name, "values": fact.values, "changes": sorted(fact.changes)}
             for fact in comparison.differences
         ],
         "rows": [
             {
                 "step": path_text(row.path),
-                "runs": list(row.runs),
+                "runs": row.runs,
                 "figures": {name: _figure_data(each) for name, each in row.figures.items()},
             }
             for row in comparison.rows
@@ -435,11 +540,10 @@ def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
     }
     if verdict is not None:
         texts = check_lines(comparison, verdict.checks)
-        checks = map(_check_data, verdict.checks, texts)
         data["gate"] = {
             "outcome": verdict.outcome,
             "exit_code": verdict.exit_code,
-            "checks": [*checks],
+            "checks": list(map(_check_data, verdict.checks, texts)),
         }
     return data
 
@@ -453,8 +557,7 @@ def _figure_data(row: FigureRow) -> dict[str, Any]:
         "unit": row.figure.unit,
         "is_smaller_better": row.figure.is_smaller_better,
         "sides": [
-            each
-            and {name: getattr(each, name) for name in _SAMPLED} | {"values": list(each.values)}
+            each and {name: getattr(each, name) for name in (*_SAMPLED, "values")}
             for each in row.samples
         ],
         "differences": [found and asdict(found) for found in row.differences],
@@ -472,31 +575,3 @@ def _check_data(check: Check, text: str) -> dict[str, Any]:
         "new": check.new and check.new.median,
         "text": text,
     }
-
-
-def _sheet(comparison: Comparison) -> Table:
-    """Returns a row for each figure of each step."""
-    names = ["step", "figure", "unit"]
-    for number, side in enumerate(comparison.sides):
-        known = ("runs", *_SAMPLED, *(_COMPARED if number else ()))
-        names += [f"{side.name.replace(' ', '_')}_{each}" for each in known]
-    rows = [
-        (path_text(row.path), each.figure.name, each.figure.unit, *_sheet_cells(each))
-        for row in comparison.rows
-        for each in row.figures.values()
-    ]
-    return Table([Column[Any](name) for name in names], rows)
-
-
-_SAMPLED: Final = ("median", "lowest", "highest")
-_COMPARED: Final = ("change", "ratio", "p", "is_clear")
-
-
-def _sheet_cells(row: FigureRow) -> Iterator[Cell]:
-    for number, sample in enumerate(row.samples):
-        yield len(sample.values) if sample else 0
-        yield from (getattr(sample, name, None) for name in _SAMPLED)
-        if number:
-            each = row.differences[number - 1]
-            yield from (getattr(each, name, None) for name in _COMPARED[:-1])
-            yield None if each is None else "yes" if each.is_clear else "no"

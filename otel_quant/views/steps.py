@@ -373,8 +373,8 @@ def step_table(
     if steps and len(runs) == len(recording.runs):
         rows = _with_gaps(rows, steps, shown[0])
     custom = dict.fromkeys(chain.from_iterable(map(_custom_columns, shown)))
-    columns = (*_SHOWN, *(_RATES if with_rates else ()), *custom, _STATE)
-    columns = _without_seen(known(columns, rows))
+    every = (*_SHOWN, *(_RATES if with_rates else ()), *custom, _STATE)
+    columns = _without_seen(known(every, rows))
     if any(column.heading.endswith(" SEEN") for column in columns):
         has_reading = any(run.last and run.end is None for run in runs)
         notes.append(_SEEN_AT[has_reading])

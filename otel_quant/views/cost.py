@@ -26,6 +26,7 @@ from otel_quant.views.document import (
     Row,
     Section,
     Table,
+    records,
 )
 from otel_quant.views.text import number_text, precision_text, printable, types_text
 
@@ -65,12 +66,12 @@ def document(models: Sequence[ModelCost], choices: Choices) -> Document:
 def _parts(models: Sequence[ModelCost], choices: Choices) -> Iterator[Part]:
     for model in () if choices.by == "comparison" else models:
         title = f"{model.path} (rules: {model.rules}, view: {model.view})"
-        intro = [Lines(texts)] if (texts := _intro(model)) else []
-        yield Section(title, chain(intro, _of_model(model, choices)))
+        yield Section(title, chain(Lines.of(_intro(model)), _of_model(model, choices)))
     for after in models[1:] if choices.compared else ():
         before = models[0]
-        texts = [f"{each.path}: {line}" for each in (before, after) for line in _intro(each)]
-        intro = [Lines(texts)] if texts and choices.by == "comparison" else []
+        # Beside the models themselves their own sections have it.
+        begun = (before, after) if choices.by == "comparison" else ()
+        intro = Lines.of(f"{each.path}: {line}" for each in begun for line in _intro(each))
         title = f"{before.path} -> {after.path} (view: {after.view})"
         yield Section(title, (*intro, _comparison(before, after)))
 
@@ -80,19 +81,23 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
         case None:
             yield Facts([*_summary(model), *_unknown_nodes(model), *_largest(model, choices)])
         case "total":
-            rows: list[tuple[str, Cell]] = [
-                (column.heading, "?" if value is None else value)
-                for column in _TOTALS
-                if (value := _value(column, model)) or value is None or column.key in _SIZES
-                if column.key not in _SAID_ELSEWHERE
-            ]
-            yield Facts([*rows, *_unknown_nodes(model)], caption="Total")
-        case by:
-            costs, row = _costs(model, by, choices.sort), _indented if by == "module" else None
-            shown, caption = costs[: choices.top], f"Per {'operator' if by == 'op' else by}"
+            yield Facts([*_totals(model), *_unknown_nodes(model)], caption="Total")
+        case name:
+            by = _BY[name]
+            costs = by.costs(model, choices.sort)
+            shown = costs[: choices.top]
             left_out = len(costs) - len(shown)
             note = f"({left_out:,} more)" if left_out else ""
-            yield Table.of(_columns(model, by), shown, row=row, caption=caption, note=note)
+            caption = f"Per {by.thing}"
+            yield Table.of(by.columns(model), shown, row=by.row, caption=caption, note=note)
+
+
+def _totals(model: ModelCost) -> Iterator[tuple[str, Cell]]:
+    """Yields the totals, less the empty ones that are no sizes."""
+    for column in _TOTALS:
+        value = column.value(model)
+        if column.key not in _SAID_ELSEWHERE and (value or value is None or column.key in _SIZES):
+            yield column.heading, "?" if value is None else value
 
 
 def _indented(cost: GroupCost, cells: Sequence[Cell]) -> Row:
@@ -112,16 +117,12 @@ def _summary(model: ModelCost) -> Iterator[tuple[str, Cell]]:
 
 def _largest(model: ModelCost, choices: Choices) -> Iterator[tuple[str, Cell]]:
     """Yields the nodes that cost most."""
-    nodes: Sequence[NodeCost] = _sorted(model.nodes, choices.sort or "macs")
+    nodes: Sequence[NodeCost] = _sorted(model.nodes, choices.sort)
     for i, node in enumerate(nodes[: choices.top or _LARGEST], 1):
         share = f" ({100 * node.macs / model.macs:.2f} %)" if node.macs and model.macs else ""
         macs = "?" if node.macs is None else f"{node.macs:,}"
         memory = "?" if node.memory_bytes is None else number_text(node.memory_bytes, "By")
         yield f"largest node {i}", f"{node.name} ({node.op_type}): {macs} MACs{share}, {memory}"
-
-
-def _value(column: Column[Any], item: object) -> Any:
-    return None if column.value is None else column.value(item)
 
 
 # --- what was assumed ---------------------------------------------------------------------
@@ -155,13 +156,12 @@ def all_assumptions(models: Sequence[ModelCost]) -> list[str]:
 
 def _intro(model: ModelCost) -> list[str]:
     """What a model's report begins with."""
-    changed, excluded = _overridden(model), _counted(model.excluded)
-    return [
-        *assumptions(model),
-        *([f"overridden {changed}"] if changed else []),
-        *([f"excluded {excluded}"] if excluded else []),
-        *([f"contractions: {_types(model)}"] if model.quantized_contractions else []),
-    ]
+    texts = {
+        "overridden": _overridden(model),
+        "excluded": _counted(model.excluded),
+        "contractions:": _types(model) if model.quantized_contractions else "",
+    }
+    return [*assumptions(model), *(f"{name} {text}" for name, text in texts.items() if text)]
 
 
 def _overridden(model: ModelCost) -> str:
@@ -203,37 +203,6 @@ def _counted(counts: Mapping[str, int]) -> str:
 # --- nodes, operators, modules, tensors ---------------------------------------------------
 
 
-def _columns(model: ModelCost, by: str) -> Sequence[Column[Any]]:
-    match by:
-        case "node":
-            sparsity = _SPARSITY if model.sparsity is not None else ()
-            return (*_NODE, *_figures(model), *sparsity, *_SHAPES)
-        case "op" | "module":
-            name = _text(by, by.upper(), attrgetter("name"))
-            return (name, _number("nodes", "NODES"), *_figures(model))
-    return _TENSOR
-
-
-def _costs(model: ModelCost, by: str, sort: str | None) -> Sequence[Any]:
-    """Returns what has a line each."""
-    match by:
-        case "node":
-            return _sorted(model.nodes, sort or "macs")
-        case "op":
-            operators = _groups(model.nodes, lambda node: (node.op_type,))
-            return _sorted([*operators.values()], sort or "macs")
-        case "module":
-            modules = _groups(model.nodes, lambda node: _around(_module_path(node.name)))
-            in_order = enumerate(_sorted([*modules.values()], sort or "order"))
-            rank = {cost.name: at for at, cost in in_order}
-            places = {path: [rank[each] for each in _around(path.split("/"))] for path in modules}
-            return [modules[path] for path in sorted(modules, key=lambda path: places[path])]
-    tensors: Sequence[TensorCost] = model.tensors or ()
-    if sort == "memory":
-        return sorted(tensors, key=lambda tensor: tensor.bytes or 0, reverse=True)
-    return tensors
-
-
 _SORT_KEYS: Final[dict[str, Callable[[NodeCost | GroupCost], tuple[int, ...]]]] = {
     "macs": lambda cost: (cost.macs or 0, cost.memory_bytes or 0),
     "memory": lambda cost: (cost.memory_bytes or 0, cost.macs or 0),
@@ -242,9 +211,9 @@ _SORT_KEYS: Final[dict[str, Callable[[NodeCost | GroupCost], tuple[int, ...]]]] 
 """Largest first; what is equal keeps the order of execution."""
 
 
-def _sorted(costs: Sequence[Any], sort: str) -> Sequence[Any]:
-    """Returns costs, largest first, by what they are sorted by; as they are for ``order``."""
-    key = _SORT_KEYS.get(sort)
+def _sorted(costs: Sequence[Any], sort: str | None) -> Sequence[Any]:
+    """Returns costs, largest first, by their MACs or what else they are sorted by; as they are for ``order``."""
+    key = _SORT_KEYS.get(sort or "macs")
     return costs if key is None else sorted(costs, key=key, reverse=True)
 
 
@@ -306,6 +275,15 @@ def _module_path(name: str) -> list[str]:
     return parts[:-1] or ["(no module)"]
 
 
+def _modules(model: ModelCost, sort: str | None) -> Sequence[GroupCost]:
+    """Returns the modules, each behind the one that it is in."""
+    modules = _groups(model.nodes, lambda node: _around(_module_path(node.name)))
+    in_order = enumerate(_sorted([*modules.values()], sort or "order"))
+    rank = {cost.name: at for at, cost in in_order}
+    places = {path: [rank[each] for each in _around(path.split("/"))] for path in modules}
+    return [modules[path] for path in sorted(modules, key=lambda path: places[path])]
+
+
 # --- columns ------------------------------------------------------------------------------
 
 
@@ -357,7 +335,9 @@ def shape_text(shape: Sequence[int | None] | None) -> str | None:
     return "x".join("?" if length is None else str(length) for length in shape) or "scalar"
 
 
-_NODE: Final = (_text("node", "NODE", attrgetter("name")), _text("op", "OP", attrgetter("op_type")))
+_NAME: Final = attrgetter("name")
+_NODES: Final = _number("nodes", "NODES")
+_NODE: Final = (_text("node", "NODE", _NAME), _text("op", "OP", attrgetter("op_type")))
 _SPARSITY: Final = (
     _share("sparsity", _of_weight(lambda weight: weight.ratio), "ZEROS"),
     _number("sparsity_block", "BLOCK", _of_weight(lambda weight: "x".join(map(str, weight.block)))),
@@ -373,13 +353,12 @@ _SHAPES: Final = (
     _text("output", "OUTPUT", lambda node: shape_text(next(iter(node.outputs), None))),
 )
 _TENSOR: Final[tuple[Column[TensorCost], ...]] = (
-    _text("tensor", "TENSOR", attrgetter("name")),
+    _text("tensor", "TENSOR", _NAME),
     _text("dtype", "TYPE"),
     _text("shape", "SHAPE", lambda tensor: shape_text(tensor.shape)),
     _number("bytes", "BYTES"),
     _text("node", "NODE"),
 )
-
 
 _TOTALS: Final[tuple[Column[ModelCost], ...]] = (
     _number("macs", "MACs"),
@@ -417,6 +396,47 @@ _TOTALS: Final[tuple[Column[ModelCost], ...]] = (
 
 _SAID_ELSEWHERE: Final = frozenset({"symbolic_dims", "overridden_dims", "uncosted_ops"})
 """Totals that tables have in words, at the beginning or the end."""
+
+
+class _By(NamedTuple):
+    """What has a row each in a table of a model."""
+
+    thing: str  # In words
+    columns: Callable[[ModelCost], Sequence[Column[Any]]]
+    costs: Callable[[ModelCost, str | None], Sequence[Any]]  # In the order asked for
+    row: Callable[[Any, Sequence[Cell]], Row] | None = None
+
+
+_BY: Final[Mapping[str, _By]] = {
+    "node": _By(
+        "node",
+        lambda model: (
+            *_NODE, *_figures(model), *(() if model.sparsity is None else _SPARSITY), *_SHAPES
+        ),
+        lambda model, sort: _sorted(model.nodes, sort),
+    ),
+    "op": _By(
+        "operator",
+        lambda model: (_text("op", "OP", _NAME), _NODES, *_figures(model)),
+        lambda model, sort: _sorted(
+            [*_groups(model.nodes, lambda node: (node.op_type,)).values()], sort
+        ),
+    ),
+    "module": _By(
+        "module",
+        lambda model: (_text("module", "MODULE", _NAME), _NODES, *_figures(model)),
+        _modules,
+        _indented,
+    ),
+    "tensor": _By(
+        "tensor",
+        lambda _: _TENSOR,
+        lambda model, sort: sorted(
+            model.tensors or (), key=lambda tensor: sort == "memory" and -(tensor.bytes or 0)
+        ),
+    ),
+    "total": _By("model", lambda _: _TOTALS, lambda model, _: (model,)),
+}  # fmt: skip
 
 
 # --- what quantization bought -------------------------------------------------------------
@@ -464,7 +484,8 @@ def _differences(before: ModelCost, after: ModelCost) -> Iterator[_Difference]:
     """Yields the figures of two models, but for the types of contractions."""
     for key in (*_SIZES, *_COUNTS):
         column = _COMPARED[key]
-        then, now = _value(column, before), _value(column, after)
+        then: Any = column.value(before)
+        now: Any = column.value(after)
         yield _Difference(key, column.heading, then, now, key in _SIZES)
 
 
@@ -507,33 +528,31 @@ def _comparison(before: ModelCost, after: ModelCost) -> Table:
 
 
 def _sheet(models: Sequence[ModelCost], choices: Choices) -> Table:
-    model = Column[Any]("model")
     if choices.by == "comparison":
         names = ("baseline", "model", "figure", "before", "after", "ratio")
         return Table([Column(name) for name in names], _comparison_sheet(models))
-    if choices.by == "total":
-        rows = ((each.path, *(_value(column, each) for column in _TOTALS)) for each in models)
-        return Table((model, *_TOTALS), rows)
-    by = choices.by or "node"
-    return Table((model, *_columns(models[0], by)), _sheet_rows(models, by, choices))
+    by = _BY[choices.by or "node"]
+    columns = (Column[Any]("model"), *by.columns(models[0]))
+    return Table(columns, _sheet_rows(models, by, choices))
 
 
 def _sheet_rows(
-    models: Sequence[ModelCost], by: str, choices: Choices
+    models: Sequence[ModelCost], by: _By, choices: Choices
 ) -> Iterator[tuple[Cell, ...]]:
     for model in models:
-        values = [column.value for column in _columns(model, by) if column.value]
-        for cost in _costs(model, by, choices.sort)[: choices.top]:
-            yield (model.path, *[value(cost) for value in values])
+        values = [column.value for column in by.columns(model)]
+        for cost in by.costs(model, choices.sort)[: choices.top]:
+            yield (model.path, *(value(cost) for value in values))
 
 
 def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[Cell, ...]]:
     """Yields a row for each figure of two models."""
-    for after in models[1:]:
-        for each in _differences(models[0], after):
-            yield models[0].path, after.path, each.key, each.before, each.after, each.ratio
-        for mix, name, *shares in _mixes(models[0], after):
-            yield models[0].path, after.path, f"{mix}.{name}", *shares, None
+    before, *others = models
+    for after in others:
+        for each in _differences(before, after):
+            yield before.path, after.path, each.key, each.before, each.after, each.ratio
+        for mix, name, *shares in _mixes(before, after):
+            yield before.path, after.path, f"{mix}.{name}", *shares, None
 
 
 def _data(models: Sequence[ModelCost], choices: Choices) -> dict[str, object]:
@@ -546,7 +565,10 @@ def _data(models: Sequence[ModelCost], choices: Choices) -> dict[str, object]:
     return found
 
 
-_OF_MODULES: Final = ("nodes", "macs", "params", "memory_bytes", "intensity")
+_OF_MODULES: Final = (
+    _text("module", "MODULE", _NAME),
+    *(_number(key, key) for key in ("nodes", "macs", "params", "memory_bytes", "intensity")),
+)
 
 
 def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
@@ -555,11 +577,7 @@ def _model_data(model: ModelCost, choices: Choices) -> dict[str, object]:
     if nodes:
         found["nodes"] = map(model.node_json, nodes)  # one at a time: there may be many
     if choices.by == "module":
-        modules: Sequence[GroupCost] = _costs(model, "module", choices.sort)[: choices.top]
-        found["modules"] = [
-            {"module": each.name} | {key: getattr(each, key) for key in _OF_MODULES}
-            for each in modules
-        ]
+        found["modules"] = [*records(_OF_MODULES, _modules(model, choices.sort)[: choices.top])]
     return found
 
 

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import open_regular
 from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.inference.results import (
+    Accuracy,
     BackendKernel,
     Conversion,
     Finding,
     InferenceResult,
+    MemoryUse,
     ModelResult,
     OutputError,
     Ran,
@@ -93,39 +95,34 @@ def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Par
     yield Table.of(
         _MODELS, result.models, row=_with_problem, known_only=True, id=name, caption="Models"
     )
-    unknown = [
-        f"{each.path}: its error is not known{' of all outputs' * bool(of.outputs)}: {of.problem}"
-        for each in result.models
-        if (of := each.accuracy) is not None and of.problem
-    ]
-    if unknown:
-        yield Lines(unknown)
-    measured = [model for model in result.models if not model.problem]
+    yield from Lines.of(_unknown_errors(result))
     node = "module" if result.runtime == "torch" else "node of the file"
-    for number, model in enumerate(measured):
-        if model is not result.first and (beside := _beside(result.first, model, node, rows)):
-            yield beside._replace(id=f"inference-layers-{number}")
+    measured = [model for model in result.models if not model.problem]
+    ran = [(number, model, model.ran) for number, model in enumerate(measured) if model.ran]
+    for number, model, of in ran:
+        if result.first.ran and model is not result.first:
+            yield from _beside(result.first, result.first.ran, model, of, node, rows, number)
     for model in measured:
         if model.ran is not None or model.findings:
             yield Section(f"{model.path}: findings", (Lines(_findings(model), is_list=True),))
-    if any(model.ran is not None for model in measured):
+    if ran:
         yield _table(_MEMORY, measured, "memory", "Memory")
-    errors = [
-        (model.path, error)
-        for model in measured
-        if model.accuracy is not None
-        for error in model.accuracy.outputs
-    ]
+    errors = [(model.path, error) for model in measured for error in _accuracy(model).outputs]
     if len(errors) > len({path for path, _ in errors}):
         yield _table(_ERRORS, errors, "error", "Error of each output")
-    for number, model in enumerate(measured):
-        if model.ran is not None:
-            ran = _what_ran(model, model.ran, node, number, rows)
-            yield Section(f"{model.path}: what ran", tuple(ran))
+    for number, model, of in ran:
+        yield Section(f"{model.path}: what ran", tuple(_what_ran(model, of, node, number, rows)))
     settings = [(name, text) for name, text in _settings(result) if text]
     yield Facts(settings, "How it was measured" if is_page else "measured")
-    if result.command:
-        yield Lines((f"to repeat: {result.command}",))
+    yield from Lines.of([f"to repeat: {result.command}"] if result.command else ())
+
+
+def _unknown_errors(result: InferenceResult) -> Iterator[str]:
+    for model in result.models:
+        found = _accuracy(model)
+        if found.problem:
+            of = " of all outputs" if found.outputs else ""
+            yield f"{model.path}: its error is not known{of}: {found.problem}"
 
 
 def _table(columns: Sequence[Column[Any]], items: Sequence[Any], name: str, caption: str) -> Table:
@@ -156,8 +153,8 @@ def _sentence(model: ModelResult, first: ModelResult) -> str:
         beside, noise = number_text(other.median, "ms"), share_text(max(own.noise, other.noise))
         text = f"{model.path} takes {takes} and {first.path} {beside}, which cannot be told apart: "
         text += f"rounds differ by {noise}"
-    if (error := _error(model)) is not None and error.sqnr is not None:
-        text += f"; SQNR {number_text(error.sqnr, 'dB', 1)}"
+    if (sqnr := _error(model).sqnr) is not None:
+        text += f"; SQNR {number_text(sqnr, 'dB', 1)}"
     if model.findings:
         text += f"; {counted(len(model.findings), 'finding')}"
     return text
@@ -208,20 +205,24 @@ def _with_problem(model: ModelResult, cells: Sequence[Cell]) -> Row:
     return Row(cells[:1], remark=shortened(model.problem, _LONGEST_PROBLEM))
 
 
-def _error(model: ModelResult) -> OutputError | None:
-    return None if model.accuracy is None else model.accuracy.worst
+_UNKNOWN_ERROR: Final = OutputError("", None, None, None)
 
 
-def _sqnr(error: OutputError | None) -> Cell:
-    if error is None:
-        return None
+def _accuracy(model: ModelResult) -> Accuracy:
+    return model.accuracy or Accuracy()
+
+
+def _error(model: ModelResult) -> OutputError:
+    return _accuracy(model).worst or _UNKNOWN_ERROR
+
+
+def _sqnr(error: OutputError) -> Cell:
     return Quantity(None, after="equal") if error.max_abs == 0 else error.sqnr
 
 
 def _peak(model: ModelResult) -> Cell:
-    if model.memory is None or model.memory.gpu is None:
-        return None if model.memory is None else model.memory.peak
-    return Quantity(model.memory.gpu, after=" of GPU")
+    memory = model.memory or MemoryUse(None, None)
+    return memory.peak if memory.gpu is None else Quantity(memory.gpu, after=" of GPU")
 
 
 def _numbers(
@@ -243,7 +244,7 @@ _MODELS: Final[Sequence[Column[ModelResult]]] = (
     _numbers("to compile", "s", attrgetter("compile"), "s", key="compile_seconds", spare=7),
     _numbers("SQNR", "dB", lambda model: _sqnr(_error(model)), "dB", digits=1, key="sqnr_db"),
     _numbers(
-        "largest difference", "", lambda model: getattr(_error(model), "max_abs", None),
+        "largest difference", "", lambda model: _error(model).max_abs,
         key="largest_difference", spare=8,
     ),
 )  # fmt: skip
@@ -348,15 +349,14 @@ class _Pair:
         return " -> ".join(dict.fromkeys(each.partition(" ")[0] for each in known)) or None
 
 
-def _beside(first: ModelResult, model: ModelResult, node: str, rows: int) -> Table | None:
-    """Returns a model beside the first one, node by node; None if they have none in common."""
-    if first.ran is None or model.ran is None:
-        return None
-    before, after = _nodes(first.ran), _nodes(model.ran)
+def _beside(
+    first: ModelResult, its: Ran, model: ModelResult, ran: Ran, node: str, rows: int, number: int
+) -> Iterator[Table]:
+    """Yields a model beside the first one, node by node; nothing if they have none in common."""
+    before, after = _nodes(its), _nodes(ran)
     if before.keys().isdisjoint(after):
-        return None
-    layers = () if model.accuracy is None else model.accuracy.layers
-    errors = {each.node: each.all for each in layers}
+        return
+    errors = {each.node: each.all for each in _accuracy(model).layers}
     names = sorted(
         {**before, **after},
         key=lambda name: -max(_micros(nodes.get(name, ())) for nodes in (before, after)),
@@ -367,17 +367,17 @@ def _beside(first: ModelResult, model: ModelResult, node: str, rows: int) -> Tab
     ]
     columns: tuple[Column[Any], ...] = (
         Column(node, value=attrgetter("name"), longest=_LONGEST),
-        _numbers(
-            _tail(first.path), "s", lambda pair: _seconds(pair.before), "us", digits=1, is_bar=True
-        ),
-        _numbers(
-            _tail(model.path), "s", lambda pair: _seconds(pair.after), "us", digits=1, is_bar=True
-        ),
+        _time(_tail(first.path), lambda pair: _seconds(pair.before), is_bar=True),
+        _time(_tail(model.path), lambda pair: _seconds(pair.after), is_bar=True),
         Column("change", value=attrgetter("change"), absent=_ABSENT),
         Column("type", value=attrgetter("type"), absent=_ABSENT, spare=1),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
     )
-    return Table.of(columns, pairs, known_only=True, caption=f"Time by {node.split(' ')[0]}")
+    yield _table(columns, pairs, f"layers-{number}", f"Time by {node.split(' ')[0]}")
+
+
+def _time(heading: str, value: Callable[[Any], Any], **more: Any) -> Column[Any]:
+    return _numbers(heading, "s", value, "us", digits=1, **more)
 
 
 def _tail(path: str) -> str:
@@ -407,18 +407,17 @@ def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -
     yield _table(columns, shown, f"nodes-{number}", f"By {node}")
     if model.conversions:
         yield _table(_CONVERSIONS, model.conversions, f"conversions-{number}", "Changes of type")
-    if model.backend:
-        name = f"backend-{number}"
-        below = _table(_BACKEND, model.backend, name, "Kernels below the operators")
-        yield below.first(rows, "more kernel")
-    if model.accuracy is not None and model.accuracy.layers:
-        name = f"tensors-{number}"
-        tensors = _table(_TENSORS, model.accuracy.layers, name, "Error of each tensor")
-        yield tensors.first(rows, "more row")
+    for columns, items, kind, caption, more in (
+        (_BACKEND, model.backend, "backend", "Kernels below the operators", "kernel"),
+        (_TENSORS, _accuracy(model).layers, "tensors", "Error of each tensor", "row"),
+    ):
+        if items:
+            table = _table(columns, items, f"{kind}-{number}", caption)
+            yield table.first(rows, f"more {more}")
 
 
 _TIMED: Final[Sequence[Column[Any]]] = (
-    _numbers("time", "s", _seconds, "us", digits=1),
+    _time("time", _seconds),
     _numbers("share", "1", attrgetter("share")),
     _numbers("rate", "{MAC}/s", attrgetter("macs_per_second"), "GMAC/s", spare=3),
 )
@@ -486,30 +485,35 @@ def _sheet(result: InferenceResult) -> Table:
     """Returns what CSV has: a line for each variant, or for each kernel of each model."""
     if result.baseline:
         return Table.of(_VARIANTS, result.models)
-    rows = [
-        (
-            model.path,
-            *(getattr(each, field) for field in _KERNEL_SHEET.values() if field),
-            "; ".join(each.inputs),
-            "; ".join(each.outputs),
-            "; ".join(one.sentence for one in model.findings if each.name in one.kernels),
-            each.allocated,
+    ran = ((model, model.ran) for model in result.models if model.ran is not None)
+    return Table.of(_KERNELS, ((model, kernel) for model, of in ran for kernel in of.kernels))
+
+
+def _of_kernel(heading: str, value: Callable[[RanKernel], Cell]) -> Column[_Ran]:
+    return Column(heading, value=lambda of: value(of[1]))
+
+
+_Ran: TypeAlias = tuple[ModelResult, RanKernel]
+_KERNELS: Final[Sequence[Column[_Ran]]] = (
+    Column("model", value=lambda of: of[0].path),
+    _of_kernel("kernel", attrgetter("name")),
+    _of_kernel("operator", attrgetter("op_type")),
+    *(
+        _of_kernel(name, attrgetter(name))
+        for name in (
+            "provider", "node", "micros", "share", "calls", "macs", "macs_per_second",
         )
-        for model in result.models
-        if model.ran is not None
-        for each in model.ran.kernels
-    ]
-    return Table([Column(name) for name in _KERNEL_SHEET], rows)
-
-
-_KERNEL_SHEET: Final[Mapping[str, str]] = {
-    "model": "",
-    "kernel": "name",
-    "operator": "op_type",
-    **{name: name for name in ("provider", "node", "micros", "share", "calls", "macs", "macs_per_second")},
-    **dict.fromkeys(("inputs", "outputs", "findings", "allocated"), ""),
-}  # fmt: skip
-"""Columns -> fields of a kernel; empty for what is made of several."""
+    ),
+    _of_kernel("inputs", lambda kernel: "; ".join(kernel.inputs)),
+    _of_kernel("outputs", lambda kernel: "; ".join(kernel.outputs)),
+    Column(
+        "findings",
+        value=lambda of: "; ".join(
+            each.sentence for each in of[0].findings if of[1].name in each.kernels
+        ),
+    ),
+    _of_kernel("allocated", attrgetter("allocated")),
+)  # fmt: skip
 
 _VARIANTS: Final[Sequence[Column[ModelResult]]] = (
     *(each for each in _MODELS if each.heading != "vs. baseline"),
@@ -520,9 +524,6 @@ _VARIANTS: Final[Sequence[Column[ModelResult]]] = (
             model.latency.speedup if model.latency and model.latency.is_apart else None
         ),
     ),
-    Column(
-        "problem",
-        value=lambda model: model.problem or (model.accuracy.problem if model.accuracy else ""),
-    ),
+    Column("problem", value=lambda model: model.problem or _accuracy(model).problem),
 )
 """The table of models for programs: with a number in place of words."""

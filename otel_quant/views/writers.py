@@ -7,24 +7,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import chain, islice
 from types import GeneratorType
 from typing import Any, Final
 
 from otel_quant.schema.units import moment_text
-from otel_quant.views.document import (
-    Cell,
-    Column,
-    Document,
-    Facts,
-    Lines,
-    Part,
-    Row,
-    Section,
-    Table,
-)
+from otel_quant.views.document import Cell, Column, Document, Facts, Lines, Part, Section, Table
 from otel_quant.views.text import (
     Texts,
     cell_text,
@@ -58,6 +48,13 @@ def written(document: Document, form: str, width: int | None = None) -> Iterator
     raise ValueError(f"{form!r} is no format; expected one of {', '.join(FORMATS)}")
 
 
+def _separated(parts: Iterable[Part], write: Callable[[Part], Iterator[str]]) -> Iterator[str]:
+    """Yields parts with an empty line between them."""
+    for number, part in enumerate(parts):
+        yield from "\n" if number else ()
+        yield from write(part)
+
+
 # --- Markdown, for pull requests ----------------------------------------------------------
 
 # Characters that end a cell, begin markup or HTML, or mention a person.
@@ -70,27 +67,21 @@ def _escaped(text: str) -> str:
 
 
 def _markdown_parts(parts: Iterable[Part], level: int) -> Iterator[str]:
-    for number, part in enumerate(parts):
-        if number:
-            yield "\n"
-        yield from _markdown(part, level)
+    return _separated(parts, lambda part: _markdown(part, level))
 
 
 def _markdown(part: Part, level: int) -> Iterator[str]:
+    heading = f"{'#' * level} {{}}\n\n"
     match part:
         case Table():
-            if part.title:
-                yield f"{_escaped(part.title)}\n\n"
-            if part.caption:
-                yield f"{'#' * level} {_escaped(part.caption)}\n\n"
+            above = (("{}\n\n", part.title), (heading, part.caption))
+            yield from (form.format(_escaped(text)) for form, text in above if text)
             yield from _markdown_table(part)
             if part.note:
                 yield "\n" + _markdown_lines(part.note.split("\n"), is_list=False)
         case Facts():
-            if part.title:
-                yield f"**{_escaped(part.title)}**\n\n"
-            elif part.caption:
-                yield f"{'#' * level} {_escaped(part.caption)}\n\n"
+            above = (("**{}**\n\n", part.title), (heading, part.caption))
+            yield from [form.format(_escaped(text)) for form, text in above if text][:1]
             yield "|  |  |\n| --- | --- |\n"
             yield from (
                 f"| {_escaped(name.strip())} | {_escaped(cell_text(value))} |\n"
@@ -99,7 +90,7 @@ def _markdown(part: Part, level: int) -> Iterator[str]:
         case Lines():
             yield _markdown_lines([line.strip() for line in part.lines], is_list=part.is_list)
         case Section():
-            yield f"{'#' * level} {_escaped(part.title)}\n\n"
+            yield heading.format(_escaped(part.title))
             yield from _markdown_parts(part.parts, level + 1)
 
 
@@ -112,17 +103,20 @@ def _markdown_lines(lines: Sequence[str], *, is_list: bool) -> str:
 
 def _markdown_table(table: Table) -> Iterator[str]:
     texts = Texts(table)
-    has_remarks = any(isinstance(row, Row) and row.remark for row in table.rows)
-    headings = [*texts.headings_with_units, *([""] if has_remarks else [])]
-    yield f"| {' | '.join(map(_escaped, headings))} |\n"
-    rule = ["---" if each.is_text else "---:" for each in texts.columns]
-    yield f"| {' | '.join([*rule, *(['---'] if has_remarks else [])])} |\n"
-    for row in map(row_of, table.rows):
-        shown = list(map(_escaped, texts.whole(row.cells)))
-        shown[0] = "\u00a0" * 2 * row.depth + shown[0]
-        shown += [_escaped(row.remark)] if has_remarks else []
-        yield f"| {' | '.join(shown)} |\n"
+    has_remarks = any(row.remark for row in map(row_of, table.rows))
+    columns = (*texts.columns, _REMARKS) if has_remarks else texts.columns
 
+    def line(cells: Iterable[str]) -> str:  # with the remarks last, where there are any
+        return f"| {' | '.join(islice(cells, len(columns)))} |\n"
+
+    yield line(map(_escaped, (*texts.headings_with_units, "")))
+    yield line("---" if each.is_text else "---:" for each in columns)
+    for row in map(row_of, table.rows):
+        first, *others = map(_escaped, (*texts.whole(row.cells), row.remark))
+        yield line((f"{_INDENT * row.depth}{first}", *others))
+
+
+_INDENT: Final = "\u00a0" * 2
 
 # --- Terminals ----------------------------------------------------------------------------
 
@@ -140,10 +134,7 @@ def terminal_text(document: Document, width: int | None = None) -> str:
 
 
 def _parted(parts: Iterable[Part], width: int | None) -> Iterator[str]:
-    for number, part in enumerate(parts):
-        if number:
-            yield "\n"
-        yield from _part(part, width)
+    return _separated(parts, lambda part: _part(part, width))
 
 
 def _part(part: Part, width: int | None) -> Iterator[str]:
@@ -218,24 +209,24 @@ def _fitting(columns: Sequence[Column[Any]], widths: list[int], width: int | Non
     """
     if width is None:
         return widths
-    texts = {at for at, column in enumerate(columns) if column.is_text}
     kept = [at for at, each in enumerate(widths) if each or not at]
 
-    def excess(longest: int) -> int:
-        known = (min(widths[at], longest) if at in texts else widths[at] for at in kept)
-        return sum(known) + 2 * (len(kept) - 1) - width
+    def shown(longest: int) -> dict[int, int]:
+        longests = ((at, longest if columns[at].is_text else widths[at]) for at in kept)
+        return {at: min(widths[at], most) for at, most in longests}
 
-    for at in sorted(kept, key=lambda at: columns[at].spare):
-        if columns[at].spare and excess(_READABLE) > 0:
+    def fits(longest: int) -> bool:
+        return sum(shown(longest).values()) + 2 * (len(kept) - 1) <= width
+
+    spare = [at for at in kept if columns[at].spare]
+    for at in sorted(spare, key=lambda at: columns[at].spare):
+        if not fits(_READABLE):
             kept.remove(at)
     for at in kept[:0:-1]:
-        if excess(_SHORTEST) > 0:
+        if not fits(_SHORTEST):
             kept.remove(at)
-    longest = next(each for each in range(width, 0, -1) if each == 1 or excess(each) <= 0)
-    return [
-        0 if at not in kept else min(each, longest) if at in texts else each
-        for at, each in enumerate(widths)
-    ]
+    fitting = shown(next(filter(fits, range(width, 1, -1)), 1))
+    return [fitting.get(at, 0) for at in range(len(widths))]
 
 
 def _padded(text: str, width: int, is_left: bool) -> str:
@@ -265,14 +256,13 @@ def csv_lines(document: Document) -> Iterator[str]:
     if document.sheet is None:
         return
     table = document.sheet()
-    moments = [at for at, column in enumerate(table.columns) if column.unit == "time"]
+    columns = [_CSV.get(column.unit, _csv_cell) for column in table.columns]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    for cells in chain(([column.name for column in table.columns],), map(cells_of, table.rows)):
-        row = list(map(_csv_cell, cells))
-        for at in moments:
-            row[at] = moment_json(value) if isinstance(value := cells[at], int | float) else row[at]
-        writer.writerow(row)
+    names = [_csv_cell(column.name) for column in table.columns]
+    rows = (zip(columns, cells_of(row), strict=False) for row in table.rows)
+    for texts in chain((names,), ([text(cell) for text, cell in row] for row in rows)):
+        writer.writerow(texts)
         yield stream.getvalue()
         stream.seek(0)
         stream.truncate()
@@ -297,6 +287,13 @@ def _csv_cell(cell: Cell) -> str | int:
     return _FORMULA.sub(r"\1'", printable(listed(value)))
 
 
+def _csv_moment(cell: Cell) -> str | int:
+    return moment_json(cell) if isinstance(cell, int | float) else _csv_cell(cell)
+
+
+_CSV: Final[Mapping[str | None, Callable[[Cell], str | int]]] = {"time": _csv_moment}
+"""What writes cells of a unit; of all others :func:`_csv_cell`."""
+
 _DEEPEST: Final = 4
 """How deep objects and lists have a line for each item: a line for a number would be thousands."""
 
@@ -313,21 +310,16 @@ def _named(parts: Iterable[Part]) -> Iterator[tuple[str, Any]]:
         match part:
             case Table():
                 names = [column.name for column in part.columns]
-                yield (
-                    part.id or "rows",
-                    [
-                        {
-                            name: plain(cell)
-                            for name, cell in zip(names, cells_of(row), strict=False)
-                            if cell is not None
-                        }
-                        for row in part.rows
-                    ],
-                )
+                rows = (zip(names, cells_of(row), strict=False) for row in part.rows)
+                yield part.id or "rows", [_plain(row) for row in rows]
             case Facts():
                 yield part.title or "facts", {name: plain(value) for name, value in part.rows}
             case Section():
                 yield part.title, dict(_named(part.parts))
+
+
+def _plain(row: Iterable[tuple[str, Cell]]) -> dict[str, Any]:
+    return {name: plain(cell) for name, cell in row if cell is not None}
 
 
 def _laid_out(value: Any, depth: int) -> Iterator[str]:

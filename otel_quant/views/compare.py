@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
-from itertools import chain, product, repeat
-from operator import attrgetter, itemgetter
+from itertools import product
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from otel_quant.recordings.compared_runs import (
-    CONFIGURATION,
-    ComparedRun,
-    FactDifference,
-    common_time,
-)
+from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
 from otel_quant.recordings.gate import Check, Verdict
 from otel_quant.recordings.model import StepPath, name_text, path_text
 from otel_quant.recordings.side_by_side import (
@@ -51,7 +45,6 @@ from otel_quant.views.document import (
     Quantity,
     Section,
     Table,
-    known,
 )
 from otel_quant.views.gate import SEEN, check_lines, fact_text, outcome_text, spread_text
 from otel_quant.views.stacks import flame_of, lines_of
@@ -72,7 +65,6 @@ _NOISE: Final = "~"
 """Stands for a difference that is not more than noise."""
 
 _NOISE_MEANS: Final = "not significant, or explained by CPU contention"
-_FACTS: Final = "What differs in what made the runs"
 _RUNS_ALONE: Final = (
     "The total is from the first step to the exit: a run without `otel-quant run` has no more."
 )
@@ -106,7 +98,10 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
     yield from Lines.of(_settings(comparison))
     if with_curves:
         yield Section("Over time", _curves(comparison))
-        yield from _flames(comparison)
+        base, *others = comparison.sides
+        graphs = ((side.name, flame_of((base, side))) for side in others)
+        for name, graph in ((name, graph) for name, graph in graphs if graph):
+            yield Section(graph.title, (graph, Lines((_COLOURS.format(name),))))
     yield _figures(comparison)
     notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
     points = (f"{_step_name(row)}: {text}" for row, text in notes if text)
@@ -129,31 +124,29 @@ def _answer(comparison: Comparison, verdict: Verdict | None, *, is_page: bool) -
     yield from Lines.of(headlines)
 
 
-def _flames(comparison: Comparison) -> Iterator[Section]:
-    """Yields where each side but the base has more or less of its time, where both know theirs."""
-    base, *others = comparison.sides
-    for side in others:
-        graph = flame_of((base, side))
-        if graph is not None:
-            yield Section(graph.title, (graph, Lines((_COLOURS.format(side.name),))))
-
-
 def _facts(comparison: Comparison) -> Iterator[Part]:
     """Yields what differs in what made the runs, and the runs."""
-    columns = [Column[FactDifference]("DIFFERS", value=attrgetter("name"))]
-    columns += [
-        Column(side.name.upper(), value=partial(fact_text, side=at))
-        for at, side in enumerate(comparison.sides)
-    ]
-    table = Table.of(columns, comparison.differences, id="differs", caption=_FACTS)
-    if table.rows:
-        yield table
-    runs: list[tuple[str, Cell]] = []
-    for side in comparison.sides:
-        names = chain((side.name,), repeat(""))
-        texts = (f"{run.name} ({run.why})" if run.why else run.name for run in side.runs)
-        runs += zip(names, texts, strict=False)
-    yield Facts(runs, caption="Runs")
+    if comparison.differences:
+        yield Table(
+            [
+                Column[Any](name)
+                for name in ("DIFFERS", *(side.name.upper() for side in comparison.sides))
+            ],
+            [
+                (fact.name, *(fact_text(fact, at) for at in range(len(comparison.sides))))
+                for fact in comparison.differences
+            ],
+            id="differs",
+            caption="What differs in what made the runs",
+        )
+    yield Facts(
+        [
+            ("" if number else side.name, f"{run.name} ({run.why})" if run.why else run.name)
+            for side in comparison.sides
+            for number, run in enumerate(side.runs)
+        ],
+        caption="Runs",
+    )
 
 
 # --- the answer ---------------------------------------------------------------------------
@@ -307,8 +300,13 @@ def _figures(comparison: Comparison) -> Table | Lines:
     texts = [text for text, holds in notes.items() if holds]
     if not shown:
         return Lines(texts)
-    columns = (*_COLUMNS, *_side_columns(comparison), *known([_NOTE], shown))
-    table = Table.of(columns, shown, id="figures", caption="What differs", is_sortable=False)
+    columns = [Column[Any]("STEP"), Column[Any]("FIGURE"), *_side_columns(comparison), _NOTE]
+    rows = [
+        (_step_name(row), name, *_cells(figure), _p_text(figure)) for row, figure, name, _ in shown
+    ]
+    width = len(columns) if any(row[-1] for row in rows) else len(columns) - 1
+    rows = [row[:width] for row in rows]
+    table = Table(columns[:width], rows, id="figures", caption="What differs", is_sortable=False)
     table = table.first(_MOST_ROWS, "smaller difference")
     return table._replace(note="\n".join(filter(None, (*texts, table.note))))
 
@@ -373,48 +371,42 @@ def _lines(comparison: Comparison) -> Iterator[Table]:
             yield from lines_of((base, side), where.path[-1][0], name == DURATION, change.change)
 
 
-def _p_text(each: _Placed) -> str | None:
-    """Returns what the test finds: ``p=0.008``; None with a run on each side."""
-    found = [change.p for change in each.figure.differences if change]
-    return " ".join(f"p={p:.3f}" for p in found if p is not None) or None
+_NOTE: Final = Column[Any]("NOTE")
 
 
-_COLUMNS: Final = (
-    Column[_Placed]("STEP", value=lambda each: _step_name(each.row)),
-    Column[_Placed]("FIGURE", value=attrgetter("name")),
-)
-_NOTE: Final = Column[_Placed]("NOTE", value=_p_text)
+def _p_text(row: FigureRow) -> str:
+    """Returns what the test finds: ``p=0.008``; empty with a run on each side."""
+    return " ".join(f"p={each.p:.3f}" for each in row.differences if each and each.p is not None)
 
 
-def _side_columns(comparison: Comparison) -> Iterator[Column[_Placed]]:
-    for at, side in enumerate(comparison.sides):
+def _side_columns(comparison: Comparison) -> Iterator[Column[Any]]:
+    for number, side in enumerate(comparison.sides):
         title = "median ± largest distance of a run from it" if len(side.runs) > 1 else ""
-        yield Column(side.name.upper(), "", partial(_median, at), absent="-", title=title)
-        if at:
-            yield Column("DIFFERENCE", "", partial(_change, at - 1))
-            yield Column("", "1", partial(_share, at - 1), shown_in="%", is_signed=True)
+        yield Column(side.name.upper(), "", absent="-", title=title)
+        if number:
+            yield Column("DIFFERENCE", "")
+            yield Column("", "1", shown_in="%", is_signed=True)
 
 
-def _median(at: int, each: _Placed) -> Cell:
-    figure, sample = each.figure.figure, each.figure.samples[at]
-    if sample is None:
-        return None
-    return Quantity(sample.median, each.unit, after=spread_text(figure, sample))
+def _cells(row: FigureRow) -> Iterator[Cell]:
+    unit = row.figure.unit
+    for number, sample in enumerate(row.samples):
+        yield sample and Quantity(sample.median, unit, after=spread_text(row.figure, sample))
+        for found in row.differences[number - 1 : number]:
+            yield from _SHOWN.get(_kind(found)) or _clear_cells(found, unit)
 
 
-def _change(at: int, each: _Placed) -> Cell:
-    found = each.figure.differences[at] or _NOT_KNOWN
-    cells: dict[str, Cell] = {
-        "clear": Quantity(found.change, each.unit, before="+" if found.change > 0 else ""),
-        "unclear": _NOISE,
-        "equal": Quantity(0, ""),
-    }
-    return cells.get(_kind(each.figure.differences[at]))
+_SHOWN: Final[Mapping[str, tuple[Cell, Cell]]] = {
+    "unknown": (None, None),
+    "unclear": (_NOISE, None),
+    "equal": (Quantity(0, ""), None),
+}
+"""What stands for a difference and its share, where it is not clear."""
 
 
-def _share(at: int, each: _Placed) -> Cell:
-    found = each.figure.differences[at] or _NOT_KNOWN
-    return found.ratio - 1 if found.is_clear and found.ratio is not None else None
+def _clear_cells(found: Difference, unit: str) -> tuple[Cell, Cell]:
+    change = Quantity(found.change, unit, before="+" if found.change > 0 else "")
+    return change, None if found.ratio is None else found.ratio - 1
 
 
 _PARTS: Final = {
@@ -481,42 +473,31 @@ def _median_run(side: Side) -> ComparedRun:
 
 
 _SAMPLED: Final = ("median", "lowest", "highest")
-_COMPARED: Final[Mapping[str, Callable[[Difference], Cell]]] = {
-    **{name: attrgetter(name) for name in ("change", "ratio", "p")},
-    "is_clear": lambda found: "yes" if found.is_clear else "no",
-}
-"""What programs get of a side and of its difference from the base, by the ends of columns' names."""
+_COMPARED: Final = ("change", "ratio", "p")
+_WORDS: Final = {True: "yes", False: "no"}
 
 
 def _sheet(comparison: Comparison) -> Table:
     """Returns a row for each figure of each step."""
-    columns = (
-        Column[_Placed]("step", value=lambda each: path_text(each.row.path)),
-        Column[_Placed]("figure", value=attrgetter("name")),
-        Column[_Placed]("unit", value=attrgetter("unit")),
-        *_sheet_columns(comparison),
-    )
-    return Table.of(columns, _every_figure(comparison))
-
-
-def _sheet_columns(comparison: Comparison) -> Iterator[Column[_Placed]]:
-    for at, side in enumerate(comparison.sides):
+    names, compared = ["step", "figure", "unit"], ()
+    for side in comparison.sides:
         stem = side.name.replace(" ", "_")
-        yield Column(f"{stem}_runs", value=partial(_sampled, at, lambda of: len(of.values), 0))
-        for name in _SAMPLED:
-            yield Column(f"{stem}_{name}", value=partial(_sampled, at, attrgetter(name), None))
-        for name, value in _COMPARED.items() if at else ():
-            yield Column(f"{stem}_{name}", value=partial(_compared, at - 1, value))
+        names += [f"{stem}_{each}" for each in ("runs", *_SAMPLED, *compared)]
+        compared = (*_COMPARED, "is_clear")
+    rows = [
+        (path_text(each.row.path), each.name, each.unit, *_sheet_cells(each.figure))
+        for each in _every_figure(comparison)
+    ]
+    return Table([Column[Any](name) for name in names], rows)
 
 
-def _sampled(at: int, value: Callable[[Sample], Cell], absent: Cell, each: _Placed) -> Cell:
-    sample = each.figure.samples[at]
-    return value(sample) if sample else absent
-
-
-def _compared(at: int, value: Callable[[Difference], Cell], each: _Placed) -> Cell:
-    found = each.figure.differences[at]
-    return value(found) if found else None
+def _sheet_cells(row: FigureRow) -> Iterator[Cell]:
+    for number, sample in enumerate(row.samples):
+        yield len(getattr(sample, "values", ()))
+        yield from (getattr(sample, name, None) for name in _SAMPLED)
+        for found in row.differences[number - 1 : number]:
+            yield from (getattr(found, name, None) for name in _COMPARED)
+            yield found and _WORDS[found.is_clear]
 
 
 def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:

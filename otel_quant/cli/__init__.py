@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import sys
-from collections.abc import Sequence
-from importlib import import_module
 
 from otel_quant.base.fault_boundary import LastResort
-from otel_quant.cli.command import MISUSED, Command, UserError
+from otel_quant.cli.command import UserError
 from otel_quant.version import VERSION
 
 TYPE_CHECKING = False  # as in run.py
 if TYPE_CHECKING:
-    from typing import Final, NoReturn
-
-COMMANDS: Final = (
-    "run", "watch", "show", "report", "stacks", "compare", "runs", "send",
-    "cost", "estimate", "inference", "bench",
-)  # fmt: skip
-"""The subcommands, in the order of the help; each is the module of this folder with its name."""
-
+    from argparse import Namespace
+    from collections.abc import Sequence
+    from types import SimpleNamespace
+    from typing import Final
 
 FAULTY: Final = 70
 """Exit code of an error of otel-quant itself; BSD's sysexits.h has it for errors of software."""
@@ -37,38 +30,8 @@ _SHOWN: Final = 300
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line."""
-    _Parser.known = list(COMMANDS)
-    parser = _Parser(
-        prog="otel-quant",
-        description="Records quantization runs, and shows what they and their models cost.",
-        formatter_class=_formatter,
-    )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
-    subparsers = parser.add_subparsers(
-        title="commands", metavar="COMMAND", required=True, prog=parser.prog
-    )
     given = sys.argv[1:] if arguments is None else arguments
-    for name in given[:1] if given and given[0] in COMMANDS else COMMANDS:
-        command: Command = import_module(f"otel_quant.cli.{name}").COMMAND
-        examples = "\n".join(f"  otel-quant {name} {each}".rstrip() for each in command.examples)
-        subparser = subparsers.add_parser(
-            command.name,
-            help=command.brief,
-            description=command.description,
-            epilog=f"examples:\n{examples}",
-            formatter_class=_formatter,
-        )
-        command.add_arguments(subparser)
-        _Parser.known += subparser._option_string_actions
-        subparser.add_argument(
-            "--traceback",
-            action="store_true",
-            help="show where an error of otel-quant itself was raised",
-        )
-        subparser.set_defaults(run=command.run, prints=command.prints)
-    if not given:
-        parser.exit(MISUSED, parser.format_help())
-    options = parser.parse_args(given)
+    options = _options_of(given)
     if sys.stdout is None and options.prints:
         print("otel-quant: standard output: closed; expected a place to write", file=sys.stderr)
         return 1
@@ -80,38 +43,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _report_fault(end, with_traceback=options.traceback)
 
 
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    """Returns argparse's own, which loads shutil to know the width: it is made for every argument."""
-    try:
-        columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
-    except (OSError, ValueError):
-        columns = 0
-    return _Formatter(prog, width=(columns or 80) - 2)
+def _options_of(given: Sequence[str]) -> Namespace | SimpleNamespace:
+    if given[:1] == [
+        "run"
+    ]:  # the program waits: its own start takes no longer than argparse's import
+        from otel_quant.cli.run import plain_options
+
+        if (plain := plain_options(given[1:])) is not None:
+            return plain
+    from otel_quant.cli.parser import parsed
+
+    return parsed(given)
 
 
-class _Formatter(argparse.HelpFormatter):
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse's own, which names what may have been meant by what it does not know."""
-
-    known: list[str]  # Commands, and the options of those that are loaded
-
-    def error(self, message: str) -> NoReturn:
-        from difflib import get_close_matches
-        from re import findall
-
-        problem, _, choices = message.partition("(choose from ")
-        known = findall(r"[\w-]+", choices) or [each for each in self.known if each != "--help"]
-        words = [quoted or option for quoted, option in findall(r"'([^']+)'|(--[\w-]+)", problem)]
-        unknown = (word for word in words if word not in self.known)
-        near = [found for word in unknown for found in get_close_matches(word, known, 1)]
-        super().error(f"{message}; did you mean {near[0]}?" if near else message)
-
-
-def _run(options: argparse.Namespace) -> int:
+def _run(options: Namespace | SimpleNamespace) -> int:
     try:
         code: int = options.run(options)
         if options.prints:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-
 TYPE_CHECKING = False  # as in run.py
 if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
     from typing import Any, Final
 
     from otel_quant.cost import InputSpec
     from otel_quant.recordings.model import Recording
     from otel_quant.views.document import Document
+
+COMMANDS: Final = (
+    "run", "watch", "show", "report", "stacks", "compare", "runs", "send",
+    "cost", "estimate", "inference", "bench",
+)  # fmt: skip
+"""The subcommands, in the order of the help; each is the module of this folder with its name."""
 
 MISUSED: Final = 2
 """Exit code: the command line makes no sense. argparse exits with the same."""
@@ -36,7 +40,7 @@ class Command:
         brief: str,  # One line for the list of commands
         add_arguments: Callable[[argparse.ArgumentParser], None],  # Adds its arguments to a parser
         # Runs it; returns the exit code or raises :class:`UserError`
-        run: Callable[[argparse.Namespace], int],
+        run: Callable[[Any], int],
         description: str,  # First lines of its help
         examples: tuple[str, str],  # Arguments, for the last lines of it
         prints: bool = True,  # Whether it cannot do without standard output
@@ -45,27 +49,33 @@ class Command:
         self.add_arguments, self.run, self.prints = add_arguments, run, prints
 
 
-@contextmanager
-def user_errors(
-    kind: type[Exception],
-    prefix: str = "",
-    exit_code: int = MISUSED,
-    *,
-    path: object = "",
-    expected: str = "",
-) -> Iterator[None]:
+class user_errors:  # noqa: N801 - it reads as a function, and does without contextlib, as in run.py
     """Turns errors of a kind into those of the user; where a file is expected, those of opening it, too."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise  # of standard output
-    except kind as error:
-        raise UserError(f"{prefix}{error}", exit_code) from error
-    except OSError as error:
-        if not expected:
-            raise
-        text = f"{path or error.filename}: cannot be opened: {error.strerror or error}; {expected}"
-        raise UserError(f"{prefix}{text}", exit_code) from error
+
+    def __init__(
+        self,
+        kind: type[Exception],
+        prefix: str = "",
+        exit_code: int = MISUSED,
+        *,
+        path: object = "",
+        expected: str = "",
+    ) -> None:
+        self._kind, self._prefix, self._exit_code = kind, prefix, exit_code
+        self._path, self._expected = path, expected
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, BrokenPipeError):
+            return  # of standard output
+        if isinstance(error, self._kind):
+            raise UserError(f"{self._prefix}{error}", self._exit_code) from error
+        if isinstance(error, OSError) and self._expected:
+            what = f"{self._path or error.filename}: cannot be opened: {error.strerror or error}"
+            text = f"{self._prefix}{what}; {self._expected}"
+            raise UserError(text, self._exit_code) from error
 
 
 def number(
@@ -74,9 +84,13 @@ def number(
     """Returns what reads a number of something, for ``type`` of an argument."""
 
     def read(text: str) -> float:
-        with suppress(ValueError):
+        try:
             if least <= (value := of(text)) <= most:
                 return value
+        except ValueError:
+            pass
+        import argparse  # as in run.py
+
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a number of {what} from {least} to {most:.0f}"
         )

@@ -168,15 +168,13 @@ def _send(result: InferenceResult, recording: Path | None, name: str) -> None:
 
     What could not be sent is in a file afterwards.
     """
+    from otel_quant.base.destinations import sends
     from otel_quant.base.environment import settings_from
     from otel_quant.base.fault_boundary import FAULTS
     from otel_quant.base.log import LOG
-    from otel_quant.base.machine import environment_at_start
-    from otel_quant.export.otel.automatic_providers import defaults_in
 
     settings = settings_from(os.environ, warn=False)
-    is_silent = defaults_in(os.environ, environment_at_start(os.environ)) is not None
-    if settings.sdk_disabled or is_silent:
+    if settings.sdk_disabled or not sends(os.environ):
         return
     if not all(map(find_spec, ("opentelemetry.sdk", "opentelemetry.distro"))):
         LOG.warning(

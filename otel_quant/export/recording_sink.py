@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from otel_quant.base.files import replace_whole
 from otel_quant.export.otel.service_name import resource_without_sdk
-from otel_quant.export.otel.spans import SpanIds, custom_value
+from otel_quant.export.otel.spans import SpanIds
 from otel_quant.format import series
 from otel_quant.format.curve import CurveFile, LargestProcesses
 from otel_quant.format.event_file import (
@@ -33,7 +33,7 @@ from otel_quant.format.event_file import (
 )
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
-from otel_quant.schema.events import Event, Sink
+from otel_quant.schema.events import EVENTS, Event, Sink, method_of, shown_custom
 from otel_quant.schema.figures import curve_levels, curve_totals
 from otel_quant.schema.readings import UNITS, CostedModel, Count, Counts, Reading, RunInfo, StepInfo
 
@@ -57,7 +57,7 @@ _TRACEPARENT: Final = re.compile(
     "[0-9a-f]{2}-(?P<trace_id>[0-9a-f]{32})-(?P<parent_span_id>[0-9a-f]{16})-[0-9a-f]{2}"
 )
 
-_NO_IDS: Final[Mapping[str, Any]] = {}
+_NO_FIELDS: Final[dict[str, Any]] = {}
 
 _NONE: Final = Count()
 
@@ -104,6 +104,10 @@ class RecordingSink(Sink):
         # Reentrant: a signal handler may close a step while another is being written.
         self._lock = threading.RLock()
 
+    def receive(self, event: Event) -> None:
+        """Writes an event; what is more to do at one has a method."""
+        getattr(self, method_of(event.kind), self._write)(event)
+
     def run_started(self, event: Event) -> None:
         """Makes the files, if this is the first run, and writes the start."""
         run = event.run
@@ -114,15 +118,13 @@ class RecordingSink(Sink):
         if self._events is None and not self._has_failed:
             self._open(event)
         ids = _ids_in(self._run_ids) or _ids_without_sdk(run)
-        of_run = {"rank": run.rank, "world_size": run.world_size}
-        self._write(event, {**of_run, **ids, "attributes": event.attributes, **_checkpoint(event)})
+        self._write(event, ids)
         with self._lock:
             self._write_state()  # it has its room on the disk from now on
 
     def run_ended(self, event: Event) -> None:
         """Writes the end."""
-        end = {**_ending(event), **_checkpoint(event), "custom": _shown(event.latest_custom)}
-        self._write(event, end)
+        self._write(event, {"custom": shown_custom(event.latest_custom)})
         with self._lock:
             self._run = None
         if self._made_manifest:
@@ -141,28 +143,15 @@ class RecordingSink(Sink):
         ids = self._ids_of(None)
         if ids is not None and (self._run_ids is None or ids.span_id != self._run_ids.span_id):
             self._run_ids = ids  # a provider has turned up, or a worker has begun another root span
-            self._write(event, _ids_in(ids), "run.attributes")
+            self._write(event, {"attributes": None, **_ids_in(ids)}, "run.attributes")
         self._steps[step.index] = _OpenStep(event.clock_ns)
-        of_step = {
-            "index": step.index,
-            "name": step.label,
-            "step_kind": step.kind,
-            "parent": step.parent,
-            **_ids_in(self._ids_of(step)),
-        }
-        self._write(event, {**of_step, "attributes": event.attributes, **_checkpoint(event)})
+        self._write(event, {"name": step.label, **_ids_in(self._ids_of(step))})
 
     def step_ended(self, event: Event) -> None:
         """Writes the attributes of a step's span."""
         assert event.step is not None
-        end = {"index": event.step.index, "samples": event.counts.samples, "items": event.items}
-        self._write(event, {**end, **_ending(event), **_checkpoint(event)})
+        self._write(event)
         self._steps.pop(event.step.index, None)  # one whose end is not on disk stays in the state
-
-    def checkpoint(self, event: Event) -> None:
-        """Writes a checkpoint that is neither the start nor the end of a step."""
-        step = event.step.index if event.step is not None else None
-        self._write(event, {"name": event.name, "step": step, **_checkpoint(event)})
 
     def progress_expected(self, event: Event) -> None:
         """Writes how many samples or layers a step goes through."""
@@ -173,7 +162,7 @@ class RecordingSink(Sink):
         unit, total = event.counts.newest, event.counts.current.total
         assert unit is not None
         assert total is not None
-        self._write(event, {"index": event.step.index, "total": total}, f"{unit}s.expected")
+        self._write(event, kind=f"{unit}s.expected")
         with self._lock:
             known.counts.expect(unit, total)
             self._write_state()
@@ -187,33 +176,13 @@ class RecordingSink(Sink):
                 known.counts[unit] = Count(done + count, total)
                 self._write_state()
 
-    def layer_measured(self, event: Event) -> None:
-        """Writes how well a layer was quantized."""
-        assert event.step is not None
-        assert event.layer is not None
-        layer = event.layer._asdict() | {"index": event.step.index}
-        del layer["time_ns"]  # each event has it
-        self._write(event, layer)
-
     def models_costed(self, event: Event) -> None:
-        """Writes what models cost."""
-        models = [
-            {
-                "role": cost.role,
-                "path": cost.path,
-                "figures": dict(cost.figures),
-                "heaviest": [dict(node) for node in cost.heaviest],
-                "error": cost.error,
-                "began": cost.start_ns,
-                "ended": cost.end_ns,
-                "span_id": _ids_in(self._ids_of(cost)).get("span_id"),
-            }
-            for cost in event.models
-        ]
-        present = [
-            {name: value for name, value in model.items() if value is not None} for model in models
-        ]
-        self._write(event, {"models": present})
+        """Writes what models cost, with the ids of their spans."""
+        spans = [_ids_in(self._ids_of(cost)) for cost in event.models]
+        lines = EVENTS[event.kind].line_of(event)["models"]
+        for line, ids in zip(lines, spans, strict=True):
+            line |= {name: each for name, each in ids.items() if name == "span_id"}
+        self._write(event, {"models": lines})
 
     # --- between checkpoints ----------------------------------------------------------------
 
@@ -240,7 +209,7 @@ class RecordingSink(Sink):
             for step in event.steps:
                 for unit, (done, _) in step.counts.items():
                     counts.setdefault(f"{unit}s", {})[str(step.info.index)] = done
-            self._write(event, {"attributes": event.attributes, **counts}, "heartbeat")
+            self._write(event, counts, "heartbeat")
         if event.clock_ns >= self._stacks_due_ns:
             self._write_stacks(event)
 
@@ -275,12 +244,13 @@ class RecordingSink(Sink):
             path = curve_path(self.folder, process)
             self._curve = _OwnCurve(path, event.reading, self._interval)
 
-    def _write(self, event: Event, fields: Mapping[str, Any], kind: str = "") -> None:
-        run, events = self._run, self._events
-        if run is not None and events is not None:
-            known = {"run": run.id, **fields}
+    def _write(self, event: Event, more: Mapping[str, Any] = _NO_FIELDS, kind: str = "") -> None:
+        """Writes the line of an event, with more than the event itself has, if its kind has one."""
+        kind, events = kind or event.kind, self._events
+        if self._run is not None and events is not None and EVENTS[kind].required:
             try:
-                events.write(kind or event.kind, event.time_ns, event.clock_ns, known)
+                line = {**EVENTS[kind].line_of(event), **more}
+                events.write(kind, event.time_ns, event.clock_ns, line)
             except OSError as error:  # the state needs no room: it is written over
                 with self._lock:
                     self._problem = error.strerror
@@ -362,31 +332,10 @@ class _OwnCurve:
         self._file.forget()
 
 
-def _checkpoint(event: Event) -> dict[str, Any]:
-    return {"checkpoint": event.checkpoint, "custom": _shown(event.custom)}
-
-
-def _ending(event: Event) -> dict[str, Any]:
-    return {
-        "attributes": event.attributes,
-        "devices": event.devices or None,
-        "error": event.error,
-        "error_message": event.error_message,
-    }
-
-
-def _shown(custom: Mapping[str, object]) -> dict[str, Any] | None:
-    """Returns the values of the program's metrics that telemetry can have; None for none."""
-    if not custom:
-        return None
-    values = {name: custom_value(value) for name, value in custom.items()}
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _ids_in(ids: SpanIds | None) -> Mapping[str, Any]:
     """Returns the fields of a line that have the ids of a span."""
     if ids is None:
-        return _NO_IDS
+        return _NO_FIELDS
     return {name: value for name, value in ids._asdict().items() if value is not None}
 
 

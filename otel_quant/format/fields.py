@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from sys import intern
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from otel_quant.schema import semconv
+from otel_quant.schema import events, semconv
 from otel_quant.schema.catalog import FORMER
 from otel_quant.schema.code_lines import Place
+from otel_quant.schema.events import FIELDS
 
 _END: Final = 1 << 63
 """Whole numbers are smaller: telemetry has 64 bits for each."""
@@ -258,14 +259,6 @@ PROFILE_RUN_END: Final = {
 
 _TIMES: Final = {"time": whole, "clock": whole}
 _RUN: Final = {**_TIMES, "run": text}
-_STEP: Final = {**_RUN, "index": whole}
-_SPAN: Final = {"trace_id": digits(32), "span_id": digits(16), "parent_span_id": digits(16)}
-_CHECKPOINT: Final = {"checkpoint": attributes, "custom": attributes}
-_SPANNED: Final = {"attributes": attributes, **_SPAN, **_CHECKPOINT}
-_OUTCOME: Final = {
-    "attributes": attributes, "devices": many(attributes, "devices"),
-    "error": text, "error_message": text, **_CHECKPOINT,
-}
 
 MODEL: Final = Fields(
     "model",
@@ -276,48 +269,28 @@ MODEL: Final = Fields(
     },
 )
 
-EVENTS: Final[Mapping[str, Fields]] = {
-    each.name: each
-    for each in (
-        Fields("process.started", {**_TIMES, "pid": whole, "parent_pid": whole}, {"argv0": text}, "first event of a file"),
-        Fields(
-            "run.started", _RUN, {"rank": whole, "world_size": whole, "resource": attributes, **_SPANNED},
-            "a run begins; without an SDK, `trace_id` and `parent_span_id` come from `TRACEPARENT`, and `resource` has the program's name",
-        ),
-        Fields(
-            "run.attributes", _RUN, {"resource": attributes, "attributes": attributes, **_SPAN},
-            "more is known of the run, or a worker has begun another root span",
-        ),
-        Fields(
-            "step.started", {**_STEP, "name": text, "step_kind": text}, {"parent": whole, **_SPANNED},
-            "a step opens, before its code runs",
-        ),
-        Fields("samples.expected", {**_STEP, "total": whole}, {}, "how many samples a step will consume"),
-        Fields("layers.expected", {**_STEP, "total": whole}, {}, "how many layers a step goes through from now on"),
-        Fields(
-            "samples.consumed", {**_STEP, "samples": whole}, {},
-            "a second or more after the last of a step, in a long step less often",
-        ),
-        Fields("layers.begun", {**_STEP, "layers": whole}, {}, "as often"),
-        Fields("step.ended", _STEP, {"samples": whole, "items": whole, **_OUTCOME}, "a step has closed"),
-        Fields(
-            "layer.measured", {**_STEP, "number": whole, "layer": text, "measure": text},
-            {"value": number, "better": one_of("lower", "higher"), "unit": text},
-            f"the library has computed how well it has quantized a layer; of a step {semconv.MOST_LAYERS:,} at most",
-        ),
-        Fields("checkpoint", {**_RUN, "name": text}, {"step": whole, **_CHECKPOINT}, "another checkpoint was taken"),
-        Fields("models.costed", {**_RUN, "models": many(MODEL, "models")}, {}, "the cost of models is known"),
-        Fields(
-            "heartbeat", _RUN, {"attributes": attributes, "samples": by_name(whole), "layers": by_name(whole)},
-            "every 30 s; `samples` and `layers` by index of the open steps",
-        ),
-        Fields(
-            "run.ended", _RUN, _OUTCOME,
-            "a run has ended; `attributes` has all attributes of the run's span, some of which come from its steps and models",
-        ),
-    )
+_KINDS: Final[Mapping[str, Kind]] = {
+    "whole": whole, "number": number, "text": text, "attributes": attributes,
+    "32 digits": digits(32), "16 digits": digits(16), "lower or higher": one_of("lower", "higher"),
+    "many attributes": many(attributes, "devices"), "models": many(MODEL, "models"), "whole by name": by_name(whole),
 }
-"""The events, by kind."""
+"""By name of a kind of value in :data:`otel_quant.schema.events.FIELDS`."""
+
+
+def _fields_of(names: Iterable[str]) -> dict[str, Kind]:
+    return {name.partition(" ")[0]: _KINDS[FIELDS[name].kind] for name in names}
+
+
+def fields_of_events() -> Mapping[str, Fields]:
+    """Returns the fields of each kind of event that has a line."""
+    return {
+        name: Fields(name, _TIMES | _fields_of(kind.required), _fields_of(kind.optional), kind.when)
+        for name, kind in events.EVENTS.items()
+        if kind.required
+    }
+
+
+EVENTS: Final = fields_of_events()
 
 STATE: Final = Fields(
     "state",

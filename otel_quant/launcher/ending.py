@@ -18,11 +18,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from otel_quant.base.destinations import sends
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.recorder.run_info import git_head, shown_command
-from otel_quant.export.otel.automatic_providers import defaults_in
 from otel_quant.format import series
 from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
 from otel_quant.launcher.causes import (
@@ -284,8 +284,7 @@ _WITHOUT: Final = frozenset({"OTEL_QUANT_RECORD", "QUARK_PROFILING", "OTEL_QUANT
 
 def send_ending(folder: Path, environ: Mapping[str, str], timeout: float) -> None:
     """Ends the spans that were open, under their own ids, and sends a log record, and the span of a pipeline, if any."""
-    is_silent = defaults_in(environ, environ) is not None
-    if timeout <= 0 or is_silent or not _has_unsent_spans(read(folder)):
+    if timeout <= 0 or not sends(environ) or not _has_unsent_spans(read(folder)):
         return
     environ = {name: value for name, value in environ.items() if name not in _WITHOUT}
     environ["OTEL_METRICS_EXPORTER"] = "none"

@@ -15,14 +15,10 @@ from __future__ import annotations
 
 import os
 import select
-import signal
-import sys
-from contextlib import nullcontext, suppress
 
-if sys.platform != "win32":
-    import resource
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from typing import Final, NoReturn
@@ -30,6 +26,8 @@ if TYPE_CHECKING:
     Ended = tuple[int, int | None]
     """The program's exit code, or the signal that ended it as -9; and the highest RSS of it, or of a process that it has
     waited for, in units of the system (kibibytes on Linux), or None if that is not known."""
+else:
+    import _signal as signal  # signal itself makes enumerations: half of Python's own start
 
 _ON_ITS_WAY: Final = 0.02
 """Seconds that a signal to a group may take from its first process to its last."""
@@ -45,10 +43,22 @@ _LOOKS: Final = 0.25
 
 def signal_name(number: int) -> str:
     """Returns the name of a signal: ``SIGKILL``."""
+    from signal import Signals
+
     try:
-        return signal.Signals(number).name
+        return Signals(number).name
     except ValueError:
         return f"signal {number}"  # a real-time signal
+
+
+class _Nothing:
+    """Is done in place of what makes room on the screen."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class Program:
@@ -81,12 +91,14 @@ class Program:
             raise OSError(int(number), os.strerror(int(number)), arguments[0])
         _let_go_of_input_and_output()
         self._keeper: Keeper | None = None
-        with suppress(OSError):  # as many processes as may be: then nobody continues this one
+        try:
             self._keeper = Keeper(self.pid)
+        except OSError:
+            pass  # as many processes as may be: then nobody continues this one
 
     def wait(
         self,
-        while_stopped: Callable[[], AbstractContextManager[None]] = nullcontext,
+        while_stopped: Callable[[], AbstractContextManager[None]] = _Nothing,
         when_ended: Callable[[], object] = lambda: None,
     ) -> Ended:
         """Waits until the program has ended, and passes signals on in the meantime.
@@ -103,8 +115,10 @@ class Program:
             was_for_all = self._witness.has(arrived.si_signo)
             keeper = None if self._keeper is None else self._keeper.pid
             if not was_for_all and arrived.si_pid not in (self.pid, os.getpid(), keeper):
-                with suppress(ProcessLookupError):  # it has just ended; the loop finds out
+                try:
                     os.kill(self.pid, arrived.si_signo)
+                except ProcessLookupError:
+                    pass  # it has just ended; the loop finds out
         while signal.sigtimedwait(self._taken, 0) is not None:
             pass  # the Ctrl-C that has ended the program is not to end what comes after it
         self._witness.end()
@@ -212,10 +226,12 @@ class GroupWitness:
         """Tells whether a signal that this process has just taken was sent to the witness too."""
         if self._is_lost:
             return False
-        with suppress(BrokenPipeError):  # it was killed
+        try:
             os.write(self._questions, bytes([number]))
             if select.select([self._answers], [], [], _ANSWERS)[0]:
                 return os.read(self._answers, 1) == _HAS_IT
+        except BrokenPipeError:
+            pass  # it was killed
         self._is_lost = True
         return False
 
@@ -296,15 +312,16 @@ class ProgramElsewhere:
     ) -> None:
         import subprocess
 
-        with nullcontext() if output is None else open(output, "ab") as file:  # noqa: PTH123 - likewise
+        with open(output or os.devnull, "ab") as file:  # noqa: PTH123 - likewise
+            shown = None if output is None else file
             self._process = subprocess.Popen(  # noqa: S603 - what the user asks for
-                arguments, env=environ, stdout=file, stderr=file
+                arguments, env=environ, stdout=shown, stderr=shown
             )
         self.pid = self._process.pid
 
     def wait(
         self,
-        while_stopped: Callable[[], AbstractContextManager[None]] = nullcontext,
+        while_stopped: Callable[[], AbstractContextManager[None]] = _Nothing,
         when_ended: Callable[[], object] = lambda: None,
     ) -> Ended:
         """Waits until the program has ended; `while_stopped` is not needed, as this process stops alone."""
@@ -324,6 +341,8 @@ def end_as(code: int) -> int:
     """Ends this process as the program ended, if a signal ended it, which is -9 then; else returns its exit code."""
     if code >= 0:
         return code
+    import resource
+
     number = -code
     # The program's core file is the useful one. The kernel makes none for a limit of one byte, not
     # even for a program that takes core files from a pipe and so gets them whatever the limit.

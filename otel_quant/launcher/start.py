@@ -2,25 +2,26 @@
 
 In the folder is a file in which each Python process of the program notes, by its sitecustomize, what has
 become of it; the launcher reports at the end why there is no step, or nothing sent. The program waits for
-this module: it imports what `argparse` has imported anyway.
+this module: it imports little.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import re
-import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
+from otel_quant.base.destinations import sends
 from otel_quant.base.machine import environment_at_start
 
 TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the program starts
 if TYPE_CHECKING:
+    import signal
+    from collections.abc import Mapping, Sequence
     from typing import Final
+else:
+    import _signal as signal  # as in program.py
 
 ON_PYTHONPATH: Final = os.path.join(
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "program", "importlib_bootstrap"
@@ -47,7 +48,7 @@ _SCRIPTS: Final = (".py", ".sh")
 _NOT_FOUND: Final = (2, 127)
 """Exit codes of interpreters whose script does not exist: of Python and dash, of bash."""
 
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_IN_NAMES: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
 
 _NOTES: Final = ".pythons"
 """As in otel_quant/program/importlib_bootstrap/sitecustomize.py, which can import nothing of ours."""
@@ -87,17 +88,20 @@ def make_folder(chosen: str | None, arguments: Sequence[str]) -> str:
 def _new_folder(name: str) -> str:
     folder, number = os.path.abspath(name), 1
     while True:
-        with suppress(FileExistsError):  # of another run that began within this second
+        try:
             os.mkdir(folder)
             return folder
-        number += 1
+        except FileExistsError:  # of another run that began within this second
+            number += 1
         folder = os.path.abspath(f"{name}-{number}")
 
 
 def default_folder(program: str, began: float) -> str:
     """Returns the name of a recording's folder."""
     stem = os.path.splitext(os.path.basename(program))[0]
-    name = _NOT_IN_NAMES.sub("-", stem).strip("-.") or "program"
+    # Without `re`, whose import takes a twentieth of the time until the program starts.
+    known = "".join(each if each in _IN_NAMES else " " for each in stem)
+    name = "-".join(known.split()).strip("-.") or "program"
     return f"otel-quant-{name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(began))}"
 
 
@@ -137,19 +141,10 @@ def program_environment(
     environ.update(settings)
     # The span of a Python is above the spans of its children already.
     is_python = os.path.basename(arguments[0]).startswith("python")
-    if not is_python and _OWN_TRACES.isdisjoint(environ) and _sends_spans(environ):
+    sends_spans = environ.get("OTEL_TRACES_EXPORTER") != "none" and sends(environ)
+    if sends_spans and not is_python and _OWN_TRACES.isdisjoint(environ):
         environ[TRACEPARENT] = f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-01"
     return environ
-
-
-def _sends_spans(environ: Mapping[str, str]) -> bool:
-    if environ.get("OTEL_TRACES_EXPORTER") == "none":
-        return False
-    if not any(name.startswith("OTEL_EXPORTER_") or name.endswith("_EXPORTER") for name in environ):
-        return False
-    from otel_quant.export.otel.automatic_providers import defaults_in
-
-    return defaults_in(environ, environ) is None
 
 
 def let_it_start(folder: str) -> None:
@@ -158,11 +153,13 @@ def let_it_start(folder: str) -> None:
     What the launcher loads next takes as long as the start of a Python, and may be on the same processor.
     """
     ends = time.monotonic() + _START_LASTS
-    with suppress(OSError):  # it has removed the folder
+    try:
         while not os.path.getsize(_notes_in(folder)) and time.monotonic() < ends:
             if sys.platform == "linux" and signal.SIGCHLD in signal.sigpending():
                 break
             time.sleep(_START_LASTS / 50)
+    except OSError:
+        pass  # it has removed the folder
 
 
 def take_notes(folder: str) -> Sequence[str]:

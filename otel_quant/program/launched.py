@@ -13,6 +13,7 @@ import atexit
 import os
 import sys
 
+from otel_quant.base.destinations import CONFIGURED_ELSEWHERE, exporters_in, sends
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments import PACKAGES, found_by_others
 
@@ -23,18 +24,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Final
 
-_SIGNALS: Final = ("TRACES", "METRICS", "LOGS")
-
-_CONFIGURED_ELSEWHERE: Final = (
-    "OTEL_CONFIG_FILE",
-    "OTEL_PYTHON_CONFIGURATOR",
-    "OTEL_PYTHON_DISTRO",
-)
-"""Variables that name what knows where to send, without any other variable."""
-
 _SET_BY_LAUNCHER: Final = ("OTEL_QUANT_RECORD", "OTEL_QUANT_LAUNCHER_PID")
-
-_SENDS_NOTHING: Final = frozenset({"quark_yaml"})
 
 _FILES: Final = "otel_quant_files"
 """Name of our entry point for OpenTelemetry's exporters to files."""
@@ -127,17 +117,12 @@ def exporter_settings(environ: Mapping[str, str]) -> dict[str, str]:
         return {}
     from otel_quant.base.environment import settings_from
 
-    settings = {_INTERVAL: environ.get(_INTERVAL) or _LIVE}
-    if any(environ.get(name) for name in _CONFIGURED_ELSEWHERE):
-        return settings
     files = settings_from(environ).otlp_files
-    sends = False
-    for signal in _SIGNALS:
-        endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
-        default = "otlp" if any(environ.get(name) for name in endpoints) else "none"
-        exporter = f"OTEL_{signal}_EXPORTER"
-        names = {name.strip() for name in (environ.get(exporter) or default).split(",")} - {"none"}
-        names |= {_FILES} if files else set()
-        sends = sends or not names <= _SENDS_NOTHING
-        settings[exporter] = ",".join(sorted(names)) or "none"
-    return settings if sends else {}
+    if not files and not sends(environ):
+        return {}
+    settings = {_INTERVAL: environ.get(_INTERVAL) or _LIVE}
+    if any(map(environ.get, CONFIGURED_ELSEWHERE)):
+        return settings
+    for exporter, names in exporters_in(environ).items():
+        settings[exporter] = ",".join(sorted(names | {_FILES} if files else names)) or "none"
+    return settings

@@ -119,6 +119,20 @@ FORMER: Final = {old: each.name for each in semconv.ATTRIBUTES for old in each.f
 """The present name of each attribute that was renamed, by its former one."""
 
 
+GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
+    ("Program", ("process.command", "process.executable", "service.")),
+    (
+        "Machine",
+        ("host.", "os.", "hw.", "quant.host.", "quant.memory.", "quant.gpu.", "container.", "k8s."),
+    ),
+    ("Versions", ("process.runtime.", "quant.otel_quant.", "quant.librar", "telemetry.")),
+    ("Source and pipeline", ("vcs.", "quant.vcs.", "cicd.")),
+    ("Quantization", (PREFIX,)),
+    ("Other", ("",)),
+)
+"""What made a run, in groups: the title of each, and how the names of its attributes begin."""
+
+
 def attributes_on(place: Place) -> Iterator[Attribute]:
     """Yields the attributes that are used at a place, in the order of the documentation."""
     return (attribute for attribute in ATTRIBUTES if place in attribute.places)

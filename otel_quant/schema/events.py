@@ -1,15 +1,16 @@
 """What happens in a run: made once by the recorder, received by every sink, held by a recording.
 
-The attributes have the names of the telemetry. `otel-quant send` makes the same events of a
-recording and gives them to the same sinks, whose interface is here too.
+:data:`EVENTS` has every kind, with its line in a recording. The attributes have the names of the telemetry.
+`otel-quant send` makes the same events of a recording and gives them to the same sinks, whose interface is here too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from numbers import Integral, Real
+from typing import Any, Final, NamedTuple
 
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Node, Place
@@ -26,19 +27,6 @@ from otel_quant.schema.readings import (
     StepProgress,
 )
 
-EventKind = Literal[
-    "run.started", "step.started", "progress.expected", "step.ended", "checkpoint", "layer.measured", "models.costed",
-    "reading.taken", "forecast.exceeded", "forecast.stalled", "run.reported", "run.ended", "run.killed",
-]  # fmt: skip
-"""``step.started``: a step opens; its code runs only after all sinks have received it. ``progress.expected``:
-it is known how many calibration samples or layers a step goes through, the newest of its counts. ``checkpoint``: one that is neither the start
-nor the end of a step. ``layer.measured``: a library has computed how well it has quantized a
-layer. ``models.costed``: the static cost of models is known. ``reading.taken``: about once
-a second; while a sink receives it no sample is taken. ``forecast.exceeded``: memory will not suffice, once
-for a step. ``forecast.stalled``: a step waits for its next sample far too long. ``run.reported``: a worker process is between two tasks and may be terminated at any time; the
-run goes on with the next step, if there is one. ``run.killed``: the program was killed, as
-`otel-quant send` learns from a recording."""
-
 _PHASES: Final[Mapping[str, Phase]] = {
     "run.started": "start",
     "step.started": "start",
@@ -53,7 +41,7 @@ Attributes = Mapping[str, AttributeValue]
 class Event:
     """One event of a run. Nobody changes it; frozen, it would take four times as long to make."""
 
-    kind: EventKind
+    kind: str  # One of :data:`EVENTS`
     time_ns: int  # Wall clock, nanoseconds since the epoch
     clock_ns: int  # Monotonic clock, nanoseconds
     run: RunInfo
@@ -137,6 +125,181 @@ def present(attributes: Mapping[str, Any]) -> dict[str, AttributeValue]:
     return {key: value for key, value in attributes.items() if value is not None}
 
 
+# --- the kinds, and their lines in a recording ----------------------------------------------
+
+
+class Field(NamedTuple):
+    """A field of an event's line: the same in all kinds that have it."""
+
+    kind: str  # Kind of its value, as :mod:`otel_quant.format.fields` reads it
+    of: Callable[[Event], Any] | None = None  # Its value; None if only the writer knows it
+
+
+class EventKind(NamedTuple):
+    """A kind of event."""
+
+    when: str  # An event is made
+    required: tuple[str, ...] = ()  # Fields of its line, beside its times; no line without one
+    optional: tuple[str, ...] = ()
+    is_received: bool = True  # Sinks receive it; else only recordings have it, made of others
+
+    def line_of(self, event: Event) -> dict[str, Any]:
+        """Returns the fields that are known of the event itself; None for what it has not."""
+        fields = ((name, FIELDS[name].of) for name in (*self.required, *self.optional))
+        return {name: value_of(event) for name, value_of in fields if value_of is not None}
+
+
+def custom_value(value: object) -> str | bool | int | float | None:
+    """Returns what OpenTelemetry can send of the value of a custom metric; None for nothing.
+
+    An integer of more than 64 bits would make an exporter fail with all that is sent with it.
+    """
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral) and abs(int(value)) < 1 << 63:
+        return int(value)
+    if isinstance(value, Real):
+        try:
+            return float(value)
+        except OverflowError:
+            return None
+    return None
+
+
+def encodable(text: str) -> str:
+    """Returns a text with escapes for what UTF-8 does not have."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def shown_custom(custom: Mapping[str, object]) -> dict[str, Any] | None:
+    """Returns the values of the program's metrics that telemetry can have; None without metrics."""
+    return (
+        present({name: custom_value(value) for name, value in custom.items()}) if custom else None
+    )
+
+
+def _of_step(name: str) -> Callable[[Event], Any]:
+    return lambda event: getattr(event.step, name, None)
+
+
+def _of_layer(name: str) -> Callable[[Event], Any]:
+    return lambda event: getattr(event.layer, name)
+
+
+def _line_of_model(cost: CostedModel) -> dict[str, Any]:
+    return present(
+        {
+            "role": cost.role,
+            "path": cost.path,
+            "figures": dict(cost.figures),
+            "heaviest": [dict(node) for node in cost.heaviest],
+            "error": cost.error,
+            "began": cost.start_ns,
+            "ended": cost.end_ns,
+        }
+    )
+
+
+FIELDS: Final[Mapping[str, Field]] = {
+    "run": Field("text", lambda event: event.run.id),
+    "rank": Field("whole", lambda event: event.run.rank),
+    "world_size": Field("whole", lambda event: event.run.world_size),
+    "index": Field("whole", _of_step("index")),
+    "step": Field("whole", _of_step("index")),
+    "step_kind": Field("text", _of_step("kind")),
+    "parent": Field("whole", _of_step("parent")),
+    "name": Field("text", lambda event: event.name),
+    "attributes": Field("attributes", lambda event: event.attributes),
+    "checkpoint": Field("attributes", lambda event: event.checkpoint),
+    "custom": Field("attributes", lambda event: shown_custom(event.custom)),
+    "samples": Field("whole", lambda event: event.counts.samples),
+    "items": Field("whole", lambda event: event.items),
+    "devices": Field("many attributes", lambda event: event.devices or None),
+    "error": Field("text", lambda event: event.error),
+    "error_message": Field("text", lambda event: event.error_message),
+    "models": Field("models", lambda event: [*map(_line_of_model, event.models)]),
+    "layer": Field("text", _of_layer("layer")),
+    "measure": Field("text", _of_layer("measure")),
+    "value": Field("number", _of_layer("value")),
+    "better": Field("lower or higher", _of_layer("better")),
+    "unit": Field("text", _of_layer("unit")),
+    "number": Field("whole", _of_layer("number")),
+    "total": Field("whole", lambda event: event.counts.current.total),
+    "layers": Field("whole"),
+    "samples by step": Field("whole by name"),
+    "layers by step": Field("whole by name"),
+    "resource": Field("attributes"),
+    "trace_id": Field("32 digits"),
+    "span_id": Field("16 digits"),
+    "parent_span_id": Field("16 digits"),
+    "pid": Field("whole"),
+    "parent_pid": Field("whole"),
+    "argv0": Field("text"),
+}  # fmt: skip
+"""By name; what follows a space in it is not in the line."""
+
+
+def _kind(
+    when: str, required: str = "", optional: Iterable[str] = (), *, is_received: bool = True
+) -> EventKind:
+    return EventKind(when, tuple(required.split()), tuple(optional), is_received)
+
+
+_IDS: Final = ("trace_id", "span_id", "parent_span_id")
+_CHECKPOINT: Final = ("checkpoint", "custom")
+_SPANNED: Final = ("attributes", *_IDS, *_CHECKPOINT)
+_OUTCOME: Final = ("attributes", "devices", "error", "error_message", *_CHECKPOINT)
+
+EVENTS: Final[Mapping[str, EventKind]] = {
+    "process.started": _kind("first event of a file", "pid parent_pid", ["argv0"], is_received=False),
+    "run.started": _kind(
+        "a run begins; without an SDK, `trace_id` and `parent_span_id` come from `TRACEPARENT`, and `resource` has the program's name",
+        "run", ["rank", "world_size", "resource", *_SPANNED],
+    ),
+    "run.attributes": _kind(
+        "more is known of the run, or a worker has begun another root span",
+        "run", ["resource", "attributes", *_IDS], is_received=False,
+    ),
+    "step.started": _kind(
+        "a step opens, before its code runs", "run index name step_kind", ["parent", *_SPANNED],
+    ),
+    "progress.expected": _kind(
+        "it is known how many calibration samples or layers a step goes through, the newest of its counts",
+    ),
+    "samples.expected": _kind("how many samples a step will consume", "run index total", is_received=False),
+    "layers.expected": _kind("how many layers a step goes through from now on", "run index total", is_received=False),
+    "samples.consumed": _kind(
+        "a second or more after the last of a step, in a long step less often", "run index samples", is_received=False,
+    ),
+    "layers.begun": _kind("as often", "run index layers", is_received=False),
+    "step.ended": _kind("a step has closed", "run index", ["samples", "items", *_OUTCOME]),
+    "layer.measured": _kind(
+        f"the library has computed how well it has quantized a layer; of a step {semconv.MOST_LAYERS:,} at most",
+        "run index number layer measure", ["value", "better", "unit"],
+    ),
+    "checkpoint": _kind("another checkpoint was taken", "run name", ["step", *_CHECKPOINT]),
+    "models.costed": _kind("the cost of models is known", "run models"),
+    "reading.taken": _kind("about once a second; while a sink receives it no sample is taken"),
+    "heartbeat": _kind(
+        "every 30 s; `samples` and `layers` by index of the open steps",
+        "run", ["attributes", "samples by step", "layers by step"], is_received=False,
+    ),
+    "forecast.exceeded": _kind("memory will not suffice, once for a step"),
+    "forecast.stalled": _kind("a step waits for its next sample far too long"),
+    "run.reported": _kind(
+        "a worker process is between two tasks and may be terminated at any time; the run goes on with the next step, if there is one",
+    ),
+    "run.ended": _kind(
+        "a run has ended; `attributes` has all attributes of the run's span, some of which come from its steps and models",
+        "run", _OUTCOME,
+    ),
+    "run.killed": _kind("the program was killed, as `otel-quant send` learns from a recording"),
+}  # fmt: skip
+"""Every kind, by name, those of one subject together."""
+
+
 class Sink:
     """Receives a run as it happens: events by methods of the names of their kinds, of which it has some.
 
@@ -181,6 +344,6 @@ class Sink:
         """
 
 
-def method_of(kind: EventKind) -> str:
+def method_of(kind: str) -> str:
     """Returns the name of the method of a kind of event."""
     return kind.replace(".", "_")

@@ -39,7 +39,7 @@ from otel_quant.recordings.model import (
 )
 from otel_quant.recordings.reader import by_line, stacks_in
 from otel_quant.schema import semconv
-from otel_quant.schema.events import Event, EventKind, Sink, present, run_ids_of
+from otel_quant.schema.events import Event, Sink, present, run_ids_of
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.readings import (
     CostedModel,
@@ -68,7 +68,7 @@ _LOST: Final = ("the process stopped without an end record (killed or crashed)",
 _NAME: Final = "service.name"
 
 
-_KINDS: Final[Mapping[tuple[Phase, bool], EventKind]] = {
+_KINDS: Final[Mapping[tuple[Phase, bool], str]] = {
     ("start", False): "run.started",
     ("start", True): "step.started",
     ("end", True): "step.ended",
@@ -327,7 +327,7 @@ class Replay:
             ),
         )
 
-    def _event(self, kind: EventKind, time_ns: int, **known: Any) -> Event:
+    def _event(self, kind: str, time_ns: int, **known: Any) -> Event:
         known.setdefault("began_ns", time_ns)
         return Event(kind=kind, time_ns=time_ns, clock_ns=time_ns, run=self._info, **known)
 

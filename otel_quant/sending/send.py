@@ -21,9 +21,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.trace import NonRecordingSpan
 
+from otel_quant.base.destinations import sends
 from otel_quant.base.environment import settings_from
 from otel_quant.base.fault_boundary import LastResort
-from otel_quant.export.otel.automatic_providers import Providers, defaults_in
+from otel_quant.export.otel.automatic_providers import Providers
 from otel_quant.export.otel.sdk_workarounds import objects_within
 from otel_quant.export.otel.service_name import made_name, of_this_process
 from otel_quant.inference.results import InferenceResult
@@ -124,9 +125,7 @@ class Endpoint:
 
 def configured_endpoint() -> Endpoint:
     """Returns the exporters that ``opentelemetry-instrument`` would give to a program."""
-    # A protocol sets how to send, not where.
-    where = {name: each for name, each in os.environ.items() if not name.endswith("_PROTOCOL")}
-    if defaults_in(where, where) is not None:
+    if not sends(os.environ):
         raise NotSentError(
             "no endpoint is set; expected one in OTEL_EXPORTER_OTLP_ENDPOINT, "
             "such as http://localhost:4317, or other settings of OpenTelemetry"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from functools import partial
+from heapq import nlargest
+from operator import attrgetter, itemgetter
 from pathlib import PurePath
 from typing import Final
 
@@ -43,7 +47,7 @@ from otel_quant.schema.units import (
 )
 from otel_quant.views.document import Facts, Lines, Part, Section
 from otel_quant.views.steps import Subject, memory_limit, process_name
-from otel_quant.views.text import listed, printable
+from otel_quant.views.text import listed, of_limit, phrase, printable
 
 _LONGEST_NAME: Final = 120
 _LONGEST_LINE: Final = 60
@@ -82,38 +86,42 @@ def sentences(recording: Recording, subject: Subject) -> Iterator[str]:
 
 def _program_of(recording: Recording, attributes: Attributes) -> str:
     """Returns the name of a program, or of the recording where its command is not known."""
-    command = attributes.get(semconv.PROCESS_COMMAND_LINE)
-    program = script_of(str(command)) if command else None
-    if program and program.startswith("-c "):
-        program = f"{str(command).split()[0]} -c"
-    return cut(PurePath(program or recording.path).name or str(recording.path), _LONGEST_NAME)
+    command = str(attributes.get(semconv.PROCESS_COMMAND_LINE, ""))
+    program = script_of(command) or str(recording.path)
+    if program.startswith("-c "):
+        program = f"{command.split()[0]} -c"
+    return cut(PurePath(program).name or program, _LONGEST_NAME)
 
 
 def outcome(recording: Recording, subject: Subject) -> str:
     """Returns how it ended, one sentence without its full stop."""
     program = _program_of(recording, recording.origin)
-    length = duration_text(recording.duration)
-    where = _where(recording, subject)
+    length, where = duration_text(recording.duration), _where(recording, subject)
     if recording.state == "ended":
-        failed = sum(run.is_broken for run in recording.runs)
-        but = f", but {counted(failed, 'run')} within it did not end well" if failed else ""
+        broken = sum(run.is_broken for run in recording.runs)
+        but = phrase(", but {} within it did not end well", broken, _runs_text)
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
-        doing = f": {where}" if where else ""
-        return f"{program} had been running for {length} when this was made{doing}"
+        return f"{program} had been running for {length} when this was made{phrase(': {}', where)}"
+    place = phrase(" in {}", where)
     if recording.state == "lost" and not recording.path.is_dir():
         # Quark's profiler, which may still be running, holds no lock on its file.
-        seen = f"last seen after {length}{f' in {where}' if where else ''}"
-        return f"{program} has no end record (killed, or still running); {seen}"
-    how = f"{'was ' if recording.state == 'killed' else ''}{ended_as(recording)}"
-    cause = _why(recording.ending) if recording.ending is not None else ""
-    return f"{program} {how} after {length}{f' in {where}' if where else ''}{cause}"
+        return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
+    was = _WAS.get(recording.state, "")
+    return (
+        f"{program} {was}{ended_as(recording)} after {length}{place}{_why(_ending_of(recording))}"
+    )
+
+
+_WAS: Final = {"killed": "was "}
+
+_runs_text: Final = partial(counted, thing="run")
 
 
 def _where(recording: Recording, subject: Subject) -> str:
     """Returns what it was doing at the end, or which step failed."""
-    if recording.ending is not None and recording.ending.where:
-        return cut(recording.ending.where, _LONGEST_NAME + _LONGEST_LINE)
+    if where := _ending_of(recording).where:
+        return cut(where, _LONGEST_NAME + _LONGEST_LINE)
     # Innermost of those that are still open, before that the one that counts samples or layers.
     # A child may have been killed alone.
     last = max(
@@ -124,36 +132,46 @@ def _where(recording: Recording, subject: Subject) -> str:
     )
     if last is None:
         return ""
-    name, step = cut(last.step.name, _LONGEST_NAME), last.step
-    if step.counts and step.end is None:
-        name = f"{name}, {step.counts}"
-    return name if step.line is None else f"{name}, at {step.line.short}"
+    step = last.step
+    counts = step.counts if step.end is None else ""
+    line = phrase(", at {}", step.line, attrgetter("short"))
+    return f"{cut(step.name, _LONGEST_NAME)}{phrase(', {}', counts)}{line}"
 
 
 def _error(recording: Recording, subject: Subject) -> Iterator[str]:
-    run = next((run for run in (*subject.runs, *recording.runs) if run.error is not None), None)
-    step = next((each.step for each in subject.steps if each.step.error is not None), None)
-    is_single = len(recording.runs) == 1
+    """Yields which exception ended a run, or the first step that one ended."""
+    runs = [run for run in (*subject.runs, *recording.runs) if run.error is not None]
+    steps = [each.step for each in subject.steps if each.step.error is not None]
     # The line above names the step of a run that has an ending.
-    if run is not None and (
-        step is None or (is_single and run.error_message and recording.ending is not None)
-    ):
-        who = _program_of(recording, run.attributes)
-        has_ended = recording.state == "ended"  # then it is none of the program itself
-        if run.rank is not None or (has_ended and who == _program_of(recording, recording.origin)):
-            who = process_name(run)
-        how = "was killed by" if run.state == "killed" else "failed with"
-        # Of a program that failed itself, the line above has its name.
-        is_named = not is_single or has_ended
-        yield f"{f'{who} {how} ' if is_named else ''}{_error_text(run.error or '', run.error_message)}."
-    elif step is not None:
-        text = _error_text(step.error or "", step.error_message)
-        yield f"{cut(step.name, _LONGEST_NAME)} raised {text}."
+    is_above = recording.ending is not None and len(recording.runs) == 1
+    if runs and (not steps or (is_above and runs[0].error_message)):
+        text = _error_text(runs[0].error, runs[0].error_message)
+        yield f"{_failed(recording, runs[0])}{text}."
+    elif steps:
+        text = _error_text(steps[0].error, steps[0].error_message)
+        yield f"{cut(steps[0].name, _LONGEST_NAME)} raised {text}."
 
 
-def _error_text(error: str, message: str | None) -> str:
-    text = f": {cut(message, _LONGEST_MESSAGE)}" if message else ""
-    return f"{cut(error, _LONGEST_NAME)}{text}".rstrip(".")
+def _failed(recording: Recording, run: RecordedRun) -> str:
+    """Returns which run failed; empty for the program itself, whose name is in the line above."""
+    has_ended = recording.state == "ended"  # then it is none of the program itself
+    if len(recording.runs) == 1 and not has_ended:
+        return ""
+    who = _program_of(recording, run.attributes)
+    is_alike = has_ended and who == _program_of(recording, recording.origin)
+    name = process_name(run) if is_alike or run.rank is not None else who
+    return f"{name} {_FAILED.get(run.state, 'failed with')} "
+
+
+_FAILED: Final = {"killed": "was killed by"}
+
+
+def _error_text(error: str | None, message: str | None) -> str:
+    text = phrase(": {}", message, _message)
+    return f"{cut(error or '', _LONGEST_NAME)}{text}".rstrip(".")
+
+
+_message: Final = partial(cut, longest=_LONGEST_MESSAGE)
 
 
 def _path(names: Sequence[str]) -> str:
@@ -166,14 +184,13 @@ def _peak_sentence(
 ) -> Iterator[str]:
     if peak is None:
         return
-    names = tuple(name for name, _ in peak.path)
-    where = f" in {_path(names)}" if names else ""
-    starts = [each.step.start for each in subject.steps]
-    if not names and peak.time is not None and starts and peak.time < min(starts):
-        where = " before the first step"
-    when = f", {clock_text(peak.time)} after the start" if peak.time is not None else ""
-    limit = memory_limit(recording)
-    near = f": {share_text(peak.value / limit)} of the limit of {size(limit)}" if limit else ""
+    where, when = phrase(" in {}", [name for name, _ in peak.path], _path), ""
+    if peak.time is not None:
+        when = f", {clock_text(peak.time)} after the start"
+        first = min((each.step.start for each in subject.steps), default=-math.inf)
+        if peak.time < first:
+            where = where or " before the first step"
+    near = phrase(": {}", of_limit(peak.value, memory_limit(recording)))
     verb = "reached at least" if peak.is_least else "peaked at"
     yield f"Memory{whose(recording, peak)} {verb} {size(peak.value)}{where}{when}{near}."
 
@@ -188,56 +205,67 @@ def _growing(recording: Recording, subject: Subject) -> Iterator[str]:
         if (each.step.end is None or each.duration > least)
         and each.step.attributes.get(semconv.STEP_BOUND_BY) not in (IMPORTING, COMPILING)
     ]
-    longest = sorted(steps, key=lambda each: -each.duration)[:_MOST_GROWING]
-    found = [(each, summary.growing(recording, each)) for each in longest]
-    known = [(each, grown) for each, grown in found if grown is not None]
-    if not known:
-        return
-    most = max(grown.grown for _, grown in known)
-    each, grown = max(known, key=lambda item: (item[1].grown > most / 2, item[0].depth))
+    known = [
+        (each, grown)
+        for each in nlargest(_MOST_GROWING, steps, attrgetter("duration"))
+        if (grown := summary.growing(recording, each)) is not None
+    ]
+    most = max((grown.grown for _, grown in known), default=0.0)
+    innermost = max(known, key=lambda it: (it[1].grown > most / 2, it[0].depth), default=None)
+    if innermost is not None:
+        yield _growth_text(recording, *innermost)
+
+
+def _growth_text(recording: Recording, each: PlacedStep, grown: summary.Growing) -> str:
+    """Returns by how much memory has grown in a step, at which line, and what would help."""
     by = f"{size(grown.per_second)} a second"
     if grown.per_sample is not None:
         by = f"{size(grown.per_sample)} with each sample ({by})"
     text = f"Memory kept growing in {_path(each.names)}, by {by}, {size(grown.grown)} in all"
     lines = by_line(of_step(stacks_in(recording), each.step.name))
-    seen = sum(amounts.grown for amounts in lines.values())
-    if seen:
-        place = max(lines, key=lambda place: lines[place].grown)
-        text += f", {share_text(lines[place].grown / seen)} of it at {place.short}"
-    ending, limit = recording.ending, memory_limit(recording)
-    if limit and grown.left is not None and (ending is None or ending.exit_code == 0):
+    if seen := sum(amounts.grown for amounts in lines.values()):
+        place, most = max(lines.items(), key=lambda line: line[1].grown)
+        text += f", {share_text(most.grown / seen)} of it at {place.short}"
+    limit = memory_limit(recording)
+    if limit and grown.left is not None and _ending_of(recording).exit_code == 0:
         text += f"; the limit of {size(limit)} would be reached {duration_text(grown.left)} later"
-    yield f"{text}: a leak, or data that is kept.{_to_try(MEMORY_GROWTH, each)}"
+    return f"{text}: a leak, or data that is kept.{_to_try(MEMORY_GROWTH, each)}"
 
 
 def whose(recording: Recording, peak: summary.Known) -> str:
     """Returns which of several processes a peak is of; empty if it is of all of them."""
-    if peak.run is None or peak.source in ("launcher", "ending"):
-        return ""
     is_single = len({run.process for run in recording.runs}) == 1
-    return "" if is_single else f" of {process_name(peak.run)}"
+    if peak.run is None or peak.source in ("launcher", "ending") or is_single:
+        return ""
+    return f" of {process_name(peak.run)}"
 
 
 def _time(recording: Recording, subject: Subject) -> Iterator[str]:
     steps = subject.steps
-    if not steps:
-        if not steps_in(recording):
-            yield "No step was recorded."
-        return
+    whole = phrase(" of {}", recording.duration, duration_text)
+    if len(steps) > 1:
+        yield f"{counted(len(steps), 'step')} took {_longest_text(steps, whole)}"
+    elif steps:
+        yield f"{_path(steps[0].names)} took {duration_text(steps[0].duration)}{whole}."
+    elif not steps_in(recording):
+        yield "No step was recorded."
+
+
+def _longest_text(steps: Sequence[PlacedStep], whole: str) -> str:
+    """Returns how long some steps took, and those of one name that took longest."""
     by_name: dict[tuple[str, ...], list[PlacedStep]] = {}
     for each in steps:
         by_name.setdefault(each.names[-2:], []).append(each)
-    whole = f" of {duration_text(recording.duration)}" if recording.duration else ""
-    if len(steps) == 1:
-        yield f"{_path(steps[0].names)} took {duration_text(steps[0].duration)}{whole}."
-        return
-    names, most = max(by_name.items(), key=lambda item: sum(each.own for each in item[1]))
-    own, all_steps = sum(each.own for each in most), covered(steps)
-    share = own / all_steps if all_steps else 0.0
-    times = f" ({len(most)} times)" if len(most) > 1 else ""
-    yield (
-        f"{counted(len(steps), 'step')} took {duration_text(all_steps)}{whole}, "
-        f"{'most of it' if share > 0.5 else 'the longest'} {_path(names)}{times}: "
+    own, names = max(
+        ((sum(each.own for each in named), names) for names, named in by_name.items()),
+        key=itemgetter(0),
+    )
+    total, number = covered(steps), len(by_name[names])
+    share = own / total if total else 0.0
+    word = "most of it" if share > 0.5 else "the longest"
+    times = f" ({number} times)" if number > 1 else ""
+    return (
+        f"{duration_text(total)}{whole}, {word} {_path(names)}{times}: "
         f"{duration_text(own)}, {share_text(share)} of it."
     )
 
@@ -276,28 +304,22 @@ def _to_try(bound: str, each: PlacedStep) -> str:
     """Returns what to try against what bounds a step, as another sentence; empty if nothing is known."""
     if bound == CALIBRATION_DATA and not each.step.samples:
         return ""  # to load beside the calibration helps where they are one step
-    remedy = remedy_of(bound, str(each.step.attributes.get(semconv.CALIBRATION_METHOD, "")))
-    return f" To try: {remedy}." if remedy else ""
+    method = each.step.attributes.get(semconv.CALIBRATION_METHOD, "")
+    return phrase(" To try: {}.", remedy_of(bound, str(method)))
 
 
 def _written(recording: Recording, subject: Subject) -> Iterator[str]:
-    written = summary.value(recording, summary.DISK_WRITE)
+    written = phrase("wrote {} to disk", summary.value(recording, summary.DISK_WRITE), size)
     cache = summary.value(recording, summary.CACHE_PEAK)
-    parts = [f"wrote {size(written)} to disk"] if written else []
-    parts += [f"filled its cache directory with {size(cache)}"] if cache else []
-    if parts:
-        yield f"It {' and '.join(parts)}."
-    paths = dict.fromkeys(
-        path
-        for each in subject.steps
-        # The path is known before the model is written.
-        if each.run.state == "ended"
-        and (path := listed(each.step.attributes.get(semconv.OUTPUT_PATH, "")))
-    )
-    if paths:
-        shown = ", ".join(cut(path, _LONGEST_NAME) for path in list(paths)[:_MOST_PATHS])
-        more = len(paths) - _MOST_PATHS
-        yield f"Models written: {shown}{f' and {more:,} more' if more > 0 else ''}."
+    filled = phrase("filled its cache directory with {}", cache, size)
+    if did := " and ".join(filter(None, (written, filled))):
+        yield f"It {did}."
+    # The path is known before the model is written.
+    ended = (each.step for each in subject.steps if each.run.state == "ended")
+    names = dict.fromkeys(listed(step.attributes.get(semconv.OUTPUT_PATH, "")) for step in ended)
+    if paths := [cut(name, _LONGEST_NAME) for name in names if name]:
+        shown, more = ", ".join(paths[:_MOST_PATHS]), len(paths[_MOST_PATHS:])
+        yield f"Models written: {shown}{phrase(' and {:,} more', more, int)}."
 
 
 # --- how it ended -------------------------------------------------------------------------
@@ -309,16 +331,27 @@ _FULL: Final = 0.8
 """Part of the machine's memory from which on it counts who else used it."""
 
 _CERTAIN: Final = {"known": "known from", "guessed": "guessed from"}
+_OUT_OF_MEMORY: Final = {"known": ": out of memory", "guessed": ": out of memory, probably"}
+
+_named: Final = partial(cut, longest=_LONGEST)
+
+_NO_ENDING: Final = Ending(time=0.0, exit_code=0)
+
+
+def _ending_of(recording: Recording) -> Ending:
+    """Returns how the program ended; one of which nothing is known where the launcher has not seen it."""
+    return recording.ending or _NO_ENDING
 
 
 def ended_as(recording: Recording) -> str:
     """Returns how the program ended: ``killed by SIGKILL``."""
-    ending = recording.ending
-    if recording.state == "killed" and ending is not None and ending.signal:
-        return f"killed by {ending.signal}"
-    if recording.state == "failed" and ending is not None and ending.exit_code:
-        return f"failed with exit code {ending.exit_code}"
-    return STATES["lost"].verb if recording.state == "lost" else recording.state
+    ending = _ending_of(recording)
+    words = {
+        "killed": phrase("killed by {}", ending.signal),
+        "failed": phrase("failed with exit code {}", ending.exit_code),
+        "lost": STATES["lost"].verb,
+    }
+    return words.get(recording.state) or recording.state
 
 
 def ending_lines(ending: Ending | None) -> list[str]:
@@ -347,42 +380,35 @@ def _advice(ending: Ending) -> list[str]:
 
 def _is_worth_telling(ending: Ending) -> bool:
     """Returns whether there is more to report than an exit code."""
-    return bool(ending.signal or ending.process or ending.open_steps or ending.error)
+    return any((ending.signal, ending.process, ending.open_steps, ending.error))
 
 
 def _headline(ending: Ending) -> str:
     """Returns what happened: ``the program was killed by SIGKILL: out of memory, in Calibration``."""
-    cause = _why(ending)
-    if ending.where is not None:
-        cause += f", in {cut(ending.where, _LONGEST)}"
-    if ending.signal is not None:
-        how = f"was killed by {ending.signal}"
-    else:
-        how = f"ended with exit code {ending.exit_code}"
+    cause = _why(ending) + phrase(", in {}", ending.where, _named)
+    killed = phrase("was killed by {}", ending.signal)
+    how = killed or f"ended with exit code {ending.exit_code}"
     if ending.process is not None:
-        by = f" was killed by {ending.process_signal}" if ending.process_signal else " died"
-        return f"{cut(ending.process, _LONGEST)}{by}{cause}; the program {how}"
-    if ending.signal is None and ending.error is not None:
-        how = f"failed with {cut(ending.error, _LONGEST)}"
-    return f"the program {how}{cause}"
+        by = phrase("was killed by {}", ending.process_signal) or "died"
+        return f"{_named(ending.process)} {by}{cause}; the program {how}"
+    failed = phrase("failed with {}", ending.error, _named)
+    return f"the program {killed or failed or how}{cause}"
 
 
 def _why(ending: Ending) -> str:
     """Returns the cause, to be put behind what happened; empty if it is not known."""
-    if ending.out_of_memory is not None:
-        return f": out of memory{', probably' if ending.out_of_memory == 'guessed' else ''}"
-    return f": {cut(ending.cause, _LONGEST)}" if ending.cause is not None else ""
+    cause = phrase(": {}", ending.cause, _named)
+    return _OUT_OF_MEMORY.get(ending.out_of_memory or "", cause)
 
 
 def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
     """Yields what is known beside that, each with its name, without the advice."""
     # Of a program that has failed by itself, the exception is named before.
-    is_known = (
-        ending.signal or ending.process or ending.cause or ending.out_of_memory or ending.error
-    )
+    is_named = any((ending.cause, ending.error))
+    is_known = any((is_named, ending.signal, ending.process, ending.out_of_memory))
     if ending.evidence is not None and is_known:
-        otherwise = "because" if ending.cause or ending.error else "evidence"
-        yield _CERTAIN.get(ending.out_of_memory or "", otherwise), cut(ending.evidence, _LONGEST)
+        otherwise = "because" if is_named else "evidence"
+        yield _CERTAIN.get(ending.out_of_memory or "", otherwise), _named(ending.evidence)
     if len(ending.open_steps) > 1:
         yield "open steps", _listed(ending.open_steps, WITHIN)
     if ending.memory is not None or ending.memory_limit is not None:
@@ -394,28 +420,24 @@ def ending_facts(ending: Ending) -> Iterator[tuple[str, str]]:
 
 def _memory(ending: Ending) -> str:
     text = size(ending.memory) if ending.memory is not None else "unknown"
+    used, limit = ending.memory or 0, ending.memory_limit or 0
     # Addresses are another measure than memory in use.
-    if ending.memory_limit and ending.memory_limit_source != "RLIMIT_AS":
-        source = f" ({ending.memory_limit_source})" if ending.memory_limit_source else ""
-        share = f"{share_text(ending.memory / ending.memory_limit)} of " if ending.memory else ""
-        text += f", {share}the limit of {size(ending.memory_limit)}{source}"
-    for amount, each in (
-        (ending.memory_per_sample, "with each sample"),
-        (ending.memory_per_layer, "with each layer"),
-        (ending.memory_per_second, "each second until the end"),
-    ):
-        text += f", {size(amount)} more {each}" if amount else ""
-    others, limit = ending.memory_of_others or 0, ending.memory_limit or 0
-    is_full = (ending.memory or 0) + others > _FULL * limit
+    if limit and ending.memory_limit_source != "RLIMIT_AS":
+        share = phrase("{} of ", used / limit, share_text)
+        text += f", {share}the limit of {size(limit)}{phrase(' ({})', ending.memory_limit_source)}"
+    text += phrase(", {} more with each sample", ending.memory_per_sample, size)
+    text += phrase(", {} more with each layer", ending.memory_per_layer, size)
+    text += phrase(", {} more each second until the end", ending.memory_per_second, size)
+    others = ending.memory_of_others or 0
+    is_full = used + others > _FULL * limit
     if ending.memory_limit_source == "physical" and others > limit / 10 and is_full:
         text += f"; other programs of the machine used {size(others)}"
     return text
 
 
 def _listed(texts: Sequence[str], between: str = ", ") -> str:
-    more = len(texts) - _MOST
-    shown = between.join(texts[:_MOST])
-    return cut(f"{shown} and {more:,} more" if more > 0 else shown, _LONGEST_MESSAGE)
+    more = phrase(" and {:,} more", len(texts[_MOST:]), int)
+    return _message(f"{between.join(texts[:_MOST])}{more}")
 
 
 _GROWTHS: Final = (
@@ -429,18 +451,18 @@ def time_left(run: RecordedRun, step: RecordedStep) -> str:
     forecast = forecast_of(run, step)
     stalled = number(forecast, semconv.FORECAST_STALLED)
     left = number(forecast, semconv.FORECAST_TIME_LEFT)
-    if step.state != "running" or (left is None and stalled is None):
+    if step.state != "running":
         return ""
     if stalled is not None:
         return f"no progress for {duration_text(stalled)}"
-    return f"about {duration_text(left or 0)} left"
+    return "" if left is None else f"about {duration_text(left)} left"
 
 
 def exceeded(run: RecordedRun, step: RecordedStep) -> str:
     """Returns a step's forecast above the limit; empty if there is none."""
     attributes = forecast_of(run, step)
-    for what, name, of_limit in _GROWTHS:
-        at_end, limit = attributes.get(name), attributes.get(of_limit)
+    for what, name, limit_name in _GROWTHS:
+        at_end, limit = attributes.get(name), attributes.get(limit_name)
         if isinstance(at_end, int) and isinstance(limit, int) and at_end > limit:
             return (
                 f"{what} would be {size(at_end)} after the last {step.counts.newest or 'sample'} (estimated); "
@@ -451,12 +473,11 @@ def exceeded(run: RecordedRun, step: RecordedStep) -> str:
 
 def forecast_lines(recording: Recording) -> list[str]:
     """Returns a line for each step whose forecast is above the limit, or that has time left."""
+    steps = ((run, step) for run in recording.runs for step in run.steps)
     # A forecast is made of samples or layers; of an open step the last reading has it.
-    steps = [
-        (run, step)
-        for run in recording.runs
-        for step in run.steps
+    named = [
+        (step.name, ", ".join(filter(None, (time_left(run, step), exceeded(run, step)))))
+        for run, step in steps
         if step.end is None or step.counts
     ]
-    named = ((each[1].name, [*filter(None, (time_left(*each), exceeded(*each)))]) for each in steps)
-    return [printable(f"{name}: {', '.join(texts)}") for name, texts in named if texts]
+    return [printable(f"{name}: {text}") for name, text in named if text]

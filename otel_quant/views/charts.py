@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.recordings.model import State
-from otel_quant.schema.units import clock_text, digits_text, size
+from otel_quant.schema.units import BY_UNIT, clock_text, digits_text, size
 
 Values: TypeAlias = tuple[float | None, ...]
 
-Unit: TypeAlias = Literal["bytes", "bytes/s", "cores"]
+Unit: TypeAlias = str
+"""``bytes``, ``bytes/s``, ``cores``, or the UCUM unit of a figure."""
+
 Style: TypeAlias = Literal["main", "second", "stacked", "lowest"]
 """How a series is drawn: the figure itself, one beside it, a share, the lower edge."""
 
-_STEPS: Final[dict[Unit, float]] = {"bytes": 1000, "bytes/s": 1000, "cores": 0.01}
+_STEPS: Final[Mapping[Unit, float]] = {"bytes": 1000, "bytes/s": 1000}
+_SMALLEST: Final = 0.01
 """What the numbers of the page are multiples of: whole numbers take less of the file."""
 
 _NEAR: Final = 0.3
@@ -26,7 +30,7 @@ _FLAT: Final = 0.02
 """Share of a chart's height below which a change is next to none."""
 
 
-class Series(NamedTuple):
+class ChartSeries(NamedTuple):
     """One series of a chart."""
 
     label: str  # Its name
@@ -34,8 +38,8 @@ class Series(NamedTuple):
     style: Style = "main"  # How it is drawn
 
 
-class Line(NamedTuple):
-    """A level that is drawn across a chart."""
+class LimitLine(NamedTuple):
+    """A limit that is drawn across a chart."""
 
     label: str
     value: float
@@ -67,8 +71,8 @@ class Chart(NamedTuple):
     title: str  # What it shows
     unit: Unit  # Unit of its values
     times: Sequence[float]  # Seconds since the recording began, ascending
-    series: Sequence[Series]  # Its series; stacked ones from the bottom
-    limit: Line | None = None  # The limit in force
+    series: Sequence[ChartSeries]  # Its series; stacked ones from the bottom
+    limit: LimitLine | None = None  # The limit in force
     mark: Mark | None = None  # Its highest value
     summary: str = ""  # What it shows in one sentence, for who cannot see it
     note: str = ""  # What has to be known to read it
@@ -86,13 +90,10 @@ class Chart(NamedTuple):
     def top(self) -> float:
         """Highest value of the scale. It has the limit unless the curve would be flat below it."""
         stacked = [each.values for each in self.series if each.style == "stacked"]
-        rows = zip(*stacked, strict=True)
-        highest = max(
-            *(value or 0.0 for each in self.series for value in each.values),
-            *(sum(value or 0.0 for value in row) for row in rows),
-            0.0 if self.mark is None else self.mark.value,
-            0.0,
-        )
+        sums = (sum(filter(None, row)) for row in zip(*stacked, strict=True))
+        values = chain.from_iterable(each.values for each in self.series)
+        marked = self.mark.value if self.mark is not None else 0.0
+        highest: float = max(chain(filter(None, values), sums, (marked, 0.0)))
         if self.limit is not None and highest >= _NEAR * self.limit.value:
             return 1.06 * max(highest, self.limit.value)
         return 1.12 * highest or 1.0
@@ -103,7 +104,7 @@ class Chart(NamedTuple):
 
 def chart_data(chart: Chart) -> dict[str, object]:
     """Returns a chart as the page's script reads it."""
-    step = _STEPS[chart.unit]
+    step = _STEPS.get(chart.unit, _SMALLEST)
     data: dict[str, object] = {
         "id": chart.id,
         "unit": chart.unit,
@@ -172,41 +173,51 @@ class Outline(NamedTuple):
 
 def outline_of(chart: Chart, steps: Sequence[Band], until: float) -> Outline:
     """Returns the outline of a chart."""
-    top = chart.top
-    lines = {
-        style: [
-            list(_lines(chart, each.values, until, top))
-            for each in chart.series
-            if each.style == style
-        ]
-        for style in ("main", "second")
-    }
-    main = lines["main"][0] if lines["main"] else []
-    limit = None
+    top, limit, lowest = chart.top, None, 0.0
     if chart.limit is not None and chart.limit.value <= top:
-        limit = 100 * (1 - chart.limit.value / top)
+        limit = _from_top(chart.limit.value, top)
+        lowest = limit + _APART
+    main, second = (
+        [[*_lines(chart, each.values, until)] for each in chart.series if each.style == style]
+        for style in ("main", "second")
+    )
+    first = main[0] if main else []
     bands = [band for band in steps if chart.is_large and band.row < _ROWS]
+    ticks = [] if chart.is_flat else [share * top for share in _QUARTERS[1:-1]]
     return Outline(
-        area="".join(f"{_path([_floor(line[0]), *line, _floor(line[-1])])}Z" for line in main),
-        line="".join(map(_path, main)),
-        second=["".join(map(_path, each)) for each in lines["second"]],
+        area="".join(f"{_path([_floor(line[0]), *line, _floor(line[-1])])}Z" for line in first),
+        line="".join(map(_path, first)),
+        second=["".join(map(_path, each)) for each in second],
         limit=limit,
         bands=bands,
         rows=max((band.row + 1 for band in bands), default=0),
         until=until,
         x_ticks=[(clock_text(share * until), 100 * share) for share in _QUARTERS],
         y_ticks=[
-            (_value_text(value, chart.unit), place)
-            for value in (() if chart.is_flat else (share * top for share in _QUARTERS[1:-1]))
-            if (place := 100 * (1 - value / top)) > _APART + (-_APART if limit is None else limit)
+            (_value_text(v, chart.unit), _from_top(v, top))
+            for v in ticks
+            if _from_top(v, top) > lowest
         ],
     )
 
 
+_VALUES: Final[Mapping[Unit, Callable[[float], str]]] = {
+    **BY_UNIT,
+    "bytes": size,
+    "bytes/s": lambda value: f"{size(value)}/s",
+    "cores": lambda value: f"{digits_text(value)} cores",
+}
+"""What writes a value of the axis."""
+
+
 def _value_text(value: float, unit: Unit) -> str:
-    if unit == "cores":
-        return f"{digits_text(value)} cores"
-    return size(value) + ("/s" if unit == "bytes/s" else "")
+    write = _VALUES.get(unit)
+    return write(value) if write else f"{digits_text(value)} {unit.strip('{}')}"
+
+
+def _from_top(value: float, top: float) -> float:
+    """Returns the height of a value, in percent from the top."""
+    return 100 * (1 - value / top)
 
 
 def _path(points: Sequence[str]) -> str:
@@ -217,22 +228,26 @@ def _floor(point: str) -> str:
     return f"{point.split()[0]} {_HEIGHT}"
 
 
-def _lines(chart: Chart, values: Values, until: float, top: float) -> Iterator[list[str]]:
+def _lines(chart: Chart, values: Values, until: float) -> Iterator[list[str]]:
     """Yields lines through the highest value of each stretch; a gap begins a new one."""
-    stretch = max(1, -(-len(values) // _POINTS))
+    stretch, top = max(1, -(-len(values) // _POINTS)), chart.top
     longest = max(_PAUSE, math.inf if chart.every is None else 2 * stretch * chart.every)
     line: list[str] = []
     before = -math.inf
-    for first in range(0, len(values), stretch):
-        part = slice(first, first + stretch)
-        pairs = zip(values[part], chart.times[part], strict=True)
-        if found := [pair for pair in pairs if pair[0] is not None]:
-            value, time = max(found)
-            if line and time - before > longest:
-                yield line
-                line = []
-            x, y = _WIDTH * time / until if until else 0.0, _HEIGHT * (1 - (value or 0.0) / top)
-            line.append(f"{x:.0f} {y:.0f}")
-            before = time
+    for value, time in _highest(values, chart.times, stretch):
+        if line and time - before > longest:
+            yield line
+            line = []
+        x, y = _WIDTH * time / until if until else 0.0, _HEIGHT * (1 - value / top)
+        line.append(f"{x:.0f} {y:.0f}")
+        before = time
     if line:
         yield line
+
+
+def _highest(values: Values, times: Sequence[float], stretch: int) -> Iterator[tuple[float, float]]:
+    """Yields the highest value of each stretch that has one, with its time."""
+    for first in range(0, len(values), stretch):
+        pairs = zip(values[first : first + stretch], times[first : first + stretch], strict=True)
+        if known := [(value, time) for value, time in pairs if value is not None]:
+            yield max(known)

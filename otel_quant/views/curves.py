@@ -7,9 +7,10 @@ exact peak is a mark of its own.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+import math
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import accumulate, chain, repeat, takewhile
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.format import series
@@ -17,9 +18,11 @@ from otel_quant.format.curve import MOST, Bucket, Level, RecordedCurve
 from otel_quant.recordings.compared_runs import CommonTime, ComparedRun
 from otel_quant.recordings.model import LAUNCHER, PlacedStep, Recording, number, step_at
 from otel_quant.schema import semconv
-from otel_quant.schema.units import clock_text, cut, digits_text, share_text, size
-from otel_quant.views.charts import Band, Chart, Line, Mark, Series, Values
+from otel_quant.schema.figures import RESOURCES, Figure
+from otel_quant.schema.units import clock_text, cut, digits_text, size
+from otel_quant.views.charts import Band, Chart, ChartSeries, LimitLine, Mark, Style, Values
 from otel_quant.views.steps import BEFORE, Subject, memory_limit, most_telling, subject_of
+from otel_quant.views.text import number_text, of_limit, phrase
 
 _LONGEST_NAME: Final = 40
 _LONGEST_BAND: Final = 80
@@ -104,28 +107,26 @@ class Grid(NamedTuple):
         return next((value for value in values if value is not None), None)
 
 
+NO_GRID: Final = Grid(0.0, 1.0, (), 0.0)
+"""Of a recording without a curve."""
+
+
 def grid_of(curves: Mapping[str, RecordedCurve], began_ns: int) -> Grid | None:
     """Returns curves on one axis of time, coarse enough for a chart.
 
     The launcher's curve has everything. Without one the curves of the processes are added up.
     """
-    chosen = [curve for curve in curves.values() if curve.curve.buckets]
-    if LAUNCHER in curves and curves[LAUNCHER].curve.buckets:
-        chosen = [curves[LAUNCHER]]
-    if not chosen:
+    known = {process: curve for process, curve in curves.items() if curve.curve.buckets}
+    if not known:
         return None
-    spans = [_span(curve, began_ns) for curve in chosen]
-    start, end = min(first for first, _ in spans), max(last for _, last in spans)
+    chosen = [known[LAUNCHER]] if LAUNCHER in known else [*known.values()]
+    starts, ends = zip(*(_span(curve, began_ns) for curve in chosen), strict=True)
+    start, seconds = min(starts), max(ends) - min(starts)
     every = max(curve.curve.length for curve in chosen) / 1000
-    names = {
-        name
-        for curve in chosen
-        for bucket in curve.curve.buckets.values()
-        for name in (*bucket.levels, *bucket.totals)
-    }
+    names: set[str] = set().union(*(curve.curve.summary() for curve in chosen))
     points = max(_FEWEST, min(_MOST, _CELLS // (len(names) + 2)))
-    every *= max(1, -int(-((end - start) / every) // points))
-    count = max(1, int((end - start) / every + 0.999))
+    every *= max(1, -int(-(seconds / every) // points))
+    count = max(1, int(seconds / every + 0.999))
     parts = [_coarse(curve, began_ns, start, every, count) for curve in chosen]
     return parts[0] if len(parts) == 1 else _sum(parts)
 
@@ -148,54 +149,67 @@ def _coarse(curve: RecordedCurve, began_ns: int, start: float, every: float, cou
             else:
                 known.merge(level)
         into.totals |= bucket.totals
-    # Until its first child has a series, all memory is the program's.
-    processes = (
-        name for each in buckets for name in each.levels if name.startswith(series.PROCESS)
-    )
-    if (program := next(processes, None)) is not None:
-        for bucket in takewhile(lambda each: program not in each.levels, buckets):
-            if series.MEMORY in bucket.levels:
-                bucket.levels[program] = bucket.levels[series.MEMORY]
+    _extend_the_program(buckets)
     return Grid(start, every, buckets, offset)
+
+
+def _extend_the_program(buckets: Sequence[Bucket]) -> None:
+    """Until its first child has a series, all memory is the program's."""
+    names = chain.from_iterable(each.levels for each in buckets)
+    program = next((name for name in names if name.startswith(series.PROCESS)), series.MEMORY)
+    for bucket in takewhile(lambda each: program not in each.levels, buckets):
+        if series.MEMORY in bucket.levels:
+            bucket.levels[program] = bucket.levels[series.MEMORY]
 
 
 def _sum(parts: Sequence[Grid]) -> Grid:
     """Adds up the last values of curves: only those were there at one time, the highest were not."""
     start, every = parts[0].start, parts[0].every
     buckets = [Bucket(at) for at in range(len(parts[0].buckets))]
-    for name in dict.fromkeys(
-        name for part in parts for each in part.buckets for name in (*each.levels, *each.totals)
-    ):
+    every_bucket = chain.from_iterable(part.buckets for part in parts)
+    for name in dict.fromkeys(chain.from_iterable((*b.levels, *b.totals) for b in every_bucket)):
         is_level = name not in series.TOTALS
-        rows = zip(*(_held(part.values(name, "last"), is_level) for part in parts), strict=True)
-        gpu = series.gpu_of(name)
+        values = [_held(part.values(name, "last"), is_level) for part in parts]
         # What each process reads of the same device or folder counts once.
-        is_shared = name == series.CACHE or (gpu is not None and gpu[1] == series.USED)
-        for bucket, row in zip(buckets, rows, strict=True):
-            if known := [value for value in row if value is not None]:
-                value = max(known) if is_shared else sum(known)
-                middle = round((bucket.position + 0.5) * every * 1000)
-                if is_level:
-                    bucket.levels[name] = Level(value, value, value, middle)
-                else:
-                    bucket.totals[name] = value
+        added = max if name == series.CACHE or _is_of_a_device(name) else sum
+        for bucket, row in zip(buckets, zip(*values, strict=True), strict=True):
+            known = [value for value in row if value is not None]
+            if known and is_level:
+                value, middle = added(known), round((bucket.position + 0.5) * every * 1000)
+                bucket.levels[name] = Level(value, value, value, middle)
+            elif known:
+                bucket.totals[name] = added(known)
     return Grid(start, every, buckets, start, len(parts))
 
 
-def _held(values: Sequence[float | None], ends: bool) -> Values:
+def _is_of_a_device(name: str) -> bool:
+    gpu = series.gpu_of(name)
+    return gpu is not None and gpu[1] == series.USED
+
+
+def _newer(last: float | None, value: float | None) -> float | None:
+    return last if value is None else value
+
+
+def _held(values: Values, ends: bool) -> Values:
     """Returns values that stay until the next one; a level ends with its last, a total never."""
-    known = [at for at, value in enumerate(values) if value is not None]
-    until = known[-1] if known and ends else len(values)
-    held: list[float | None] = []
-    for at, value in enumerate(values):
-        held.append(held[-1] if value is None and held and at < until else value)
-    return tuple(held)
+    held: Values = tuple(accumulate(values, _newer))
+    end = max((at for at, value in enumerate(values, 1) if value is not None), default=0)
+    return held[:end] + values[end:] if ends else held
 
 
 # --- the charts of a recording ------------------------------------------------------------
 
 
-_TITLES: Final = {
+_LEVELS: Final[Mapping[str, Figure]] = {
+    figure.curve: figure
+    for resource in RESOURCES
+    for figure in resource.figures
+    if figure.curve and not figure.is_total
+}
+"""The figures that rise and fall and have a series, by its name."""
+
+_TITLES: Final = {name: figure.brief for name, figure in _LEVELS.items()} | {
     series.MEMORY: "Memory of the process tree",
     series.CACHE: "Growth of the cache directory",
 }
@@ -203,9 +217,8 @@ _TITLES: Final = {
 
 def charts_of(recording: Recording, subject: Subject) -> list[Chart]:
     """Returns the charts for which a recording has figures, the main one first."""
-    steps = subject.steps
-    grid = grid_of(_outermost(recording), recording.began_ns)
-    charts = list(_from_curve(grid, recording, steps)) if grid is not None else []
+    grid = grid_of(_outermost(recording), recording.began_ns) or NO_GRID
+    charts = list(_from_curve(grid, recording, subject.steps))
     if not any(chart.is_large for chart in charts):
         charts[:0] = _from_checkpoints(recording, subject)
     return charts
@@ -223,26 +236,31 @@ def _from_curve(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -
     if series.MEMORY in grid.levels:
         note = f"The sum of {grid.parts:,} processes; what they share counts in each."
         yield _level(
-            grid, steps, series.MEMORY, _of_memory(grid), _TITLES[series.MEMORY], series.MEMORY,
-            memory_limit(recording), note if grid.parts > 1 else "",
+            grid, steps, series.MEMORY, _of_memory(grid),
+            limit=memory_limit(recording), note=note if grid.parts > 1 else "",
         )  # fmt: skip
     yield from _gpus(grid, recording, steps)
     yield from _rates(grid, recording.duration)
-    if series.CACHE in grid.levels:
-        caches = [Series("caches", grid.values(series.CACHE))]
-        yield _level(grid, steps, series.CACHE, caches, _TITLES[series.CACHE], series.CACHE)
+    for name, figure in _LEVELS.items():
+        if name in grid.levels and name != series.MEMORY:
+            yield _level(grid, steps, name, [ChartSeries(label_of(figure), grid.values(name))])
 
 
-def _of_memory(grid: Grid) -> list[Series]:
+def label_of(figure: Figure) -> str:
+    """Returns what a figure is called beside others."""
+    return figure.heading.lower() or figure.name
+
+
+def _of_memory(grid: Grid) -> list[ChartSeries]:
     """Returns all memory, over the memory of the program and of its largest children if it has some."""
-    memory = Series("memory", grid.values(series.MEMORY))
+    memory = ChartSeries("memory", grid.values(series.MEMORY))
     program, *children = [name for name in grid.levels if name.startswith(series.PROCESS)] or [""]
     if not children:
-        return [memory, Series("lowest", grid.values(series.MEMORY, "lowest"), "lowest")]
+        return [memory, ChartSeries("lowest", grid.values(series.MEMORY, "lowest"), "lowest")]
     kept = [program, *heapq.nlargest(MOST, children, key=lambda name: grid.peak(name)[0])]
     columns = [grid.values(name, "last") for name in kept]
     layers = [
-        Series(cut(name.removeprefix(series.PROCESS), _LONGEST_NAME), column, "stacked")
+        ChartSeries(cut(name.removeprefix(series.PROCESS), _LONGEST_NAME), column, "stacked")
         for name, column in zip(kept, columns, strict=True)
     ]
     rest = tuple(
@@ -250,24 +268,29 @@ def _of_memory(grid: Grid) -> list[Series]:
         for total, *row in zip(grid.values(series.MEMORY, "last"), *columns, strict=True)
     )
     if any(rest):
-        layers.append(Series("other processes", rest, "stacked"))
+        layers.append(ChartSeries("other processes", rest, "stacked"))
     return [*layers, memory]
 
 
 def _gpus(grid: Grid, recording: Recording, steps: Sequence[PlacedStep]) -> Iterator[Chart]:
-    levels = grid.levels
-    found = sorted({gpu[0] for name in levels if (gpu := series.gpu_of(name)) is not None})
+    found = sorted({gpu[0] for name in grid.levels if (gpu := series.gpu_of(name)) is not None})
     limit, gpus = _gpu_limit(recording)
     note = f"The limit assumes that all {gpus:.0f} GPUs are equally large." if gpus > 1 else ""
     for index in found:
-        used, own = series.gpu_used(index), series.gpu_process_used(index)
-        lines = [Series("this program", grid.values(own))] if own in levels else []
-        if used in levels:
-            lines.append(Series("all programs", grid.values(used), "second" if lines else "main"))
-        yield _level(
-            grid, steps, f"gpu-{index}", lines, f"Memory of GPU {index}",
-            own if own in levels else used, limit, note if index == found[-1] else "",
-        )  # fmt: skip
+        named = {
+            series.gpu_process_used(index): "this program",
+            series.gpu_used(index): "all programs",
+        }
+        known = [(name, label) for name, label in named.items() if name in grid.levels]
+        shown = _beside([(label, grid.values(name)) for name, label in known])
+        last = note if index == found[-1] else ""
+        yield _level(grid, steps, known[0][0], shown, f"gpu-{index}", limit, last)
+
+
+def _beside(named: Sequence[tuple[str, Values]]) -> list[ChartSeries]:
+    """Returns series of which the first is the chart's own."""
+    styles: Iterator[Style] = chain(("main",), repeat("second"))
+    return [ChartSeries(*each, style) for each, style in zip(named, styles, strict=False)]
 
 
 def _gpu_limit(recording: Recording) -> tuple[float | None, float]:
@@ -283,44 +306,61 @@ def _gpu_limit(recording: Recording) -> tuple[float | None, float]:
 def _level(
     grid: Grid,
     steps: Sequence[PlacedStep],
-    chart: str,
-    shown: Sequence[Series],
-    title: str,
-    peak_of: str,
+    name: str,
+    shown: Sequence[ChartSeries],
+    chart: str = "",
     limit: float | None = None,
     note: str = "",
 ) -> Chart:
-    peak, at = grid.peak(peak_of)
-    inside = step_at(steps, at)
-    summary = f"Highest {size(peak)} at {clock_text(at)}"
-    summary += f" in {cut(inside.step.name, _LONGEST_NAME)}" if inside is not None else ""
-    summary += f", {share_text(peak / limit)} of the limit of {size(limit)}" if limit else ""
+    """Returns the chart of a level, with the highest value of one of its series."""
+    (title, unit), (peak, at) = _title_and_unit(name), grid.peak(name)
+    text = number_text(peak, unit)
+    inside = [cut(each.step.name, _LONGEST_NAME) for each in (step_at(steps, at),) if each]
+    summary = f"Highest {text} at {clock_text(at)}{phrase(' in {}', ''.join(inside))}"
     return Chart(
-        chart, title, "bytes", grid.times, shown,
-        limit=None if limit is None else Line("limit", limit),
-        mark=Mark(f"peak {size(peak)}", at, peak),
-        summary=f"{summary}.",
+        chart or _id_of(name), title, _UNITS.get(unit, unit), grid.times, shown,
+        limit=_limit_line(limit),
+        mark=Mark(f"peak {text}", at, peak),
+        summary=f"{summary}{phrase(', {}', of_limit(peak, limit))}.",
         note=note,
         every=grid.every,
-        is_large=chart == series.MEMORY,
+        is_large=name == series.MEMORY,
     )  # fmt: skip
 
 
+_UNITS: Final = {"By": "bytes"}
+"""How a chart names a unit, where it does not take the figure's."""
+
+
+def _id_of(name: str) -> str:
+    return name.replace(".", "-")
+
+
+def _title_and_unit(name: str) -> tuple[str, str]:
+    """Returns the title of a level's chart, and the unit of its figure."""
+    gpu = series.gpu_of(name)
+    return (_TITLES[name], _LEVELS[name].unit) if gpu is None else (f"Memory of GPU {gpu[0]}", "By")
+
+
+def _limit_line(limit: float | None) -> LimitLine | None:
+    return None if limit is None else LimitLine("limit", limit)
+
+
 def _rates(grid: Grid, until: float) -> Iterator[Chart]:
-    ways = (("written", series.DISK_WRITE), ("read", series.DISK_READ))
-    lines: list[Series] = []
-    totals: list[str] = []
-    for word, name in ways:
-        if (total := grid.newest(name)) is not None:
-            lines.append(Series(word, grid.rate(name, until), "second" if lines else "main"))
-            totals.append(f"{size(total)} {word}")
-    if lines:
-        summary = f"{' and '.join(totals)} in all."
+    ways = [
+        (word, name, total)
+        for word, name in (("written", series.DISK_WRITE), ("read", series.DISK_READ))
+        if (total := grid.newest(name)) is not None
+    ]
+    if ways:
+        lines = _beside([(word, grid.rate(name, until)) for word, name, _ in ways])
+        totals = " and ".join(f"{size(total)} {word}" for word, _, total in ways)
+        summary = f"{totals} in all."
         yield Chart("disk", "Disk", "bytes/s", grid.times, lines, summary=summary, every=grid.every)
     if (seconds := grid.newest(series.CPU)) is not None:
         mean = seconds / max(grid.every, until - grid.start)
         summary = f"{digits_text(mean)} cores in use on average."
-        lines = [Series("cores in use", grid.rate(series.CPU, until))]
+        lines = [ChartSeries("cores in use", grid.rate(series.CPU, until))]
         yield Chart("cpu", "CPU", "cores", grid.times, lines, summary=summary, every=grid.every)
 
 
@@ -338,10 +378,9 @@ def _from_checkpoints(recording: Recording, subject: Subject) -> Iterator[Chart]
     """Yields a chart of what was read at the checkpoints, where no curve was taken."""
     if points := _at_checkpoints(subject):
         times, values = zip(*points, strict=True)
-        limit = memory_limit(recording)
         yield Chart(
-            series.MEMORY, _TITLES[series.MEMORY], "bytes", times, [Series("memory", values)],
-            limit=None if limit is None else Line("limit", limit),
+            series.MEMORY, _TITLES[series.MEMORY], "bytes", times, [ChartSeries("memory", values)],
+            limit=_limit_line(memory_limit(recording)),
             summary=f"Highest {size(max(values))} at a checkpoint.",
             note="Read at checkpoints only: what was between two of them is not known.",
             is_large=True,
@@ -350,16 +389,14 @@ def _from_checkpoints(recording: Recording, subject: Subject) -> Iterator[Chart]
 
 def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
     """Returns the bands of the steps that tell most, each in a row of its own at its time."""
-    free_from: list[float] = []
+    free_from: defaultdict[int, float] = defaultdict(lambda: -math.inf)  # By row
     rows: dict[tuple[int, int | None], int] = {}  # by run and index
     for each in steps:
-        step = each.step
-        row = rows.get((id(each.run), step.parent), -1) + 1
-        while row < len(free_from) and free_from[row] > step.start:
+        row = rows.get((id(each.run), each.step.parent), -1) + 1
+        while free_from[row] > each.step.start:
             row += 1
-        free_from += [0.0] * (row + 1 - len(free_from))
         free_from[row] = each.end
-        rows[id(each.run), step.index] = row
+        rows[id(each.run), each.step.index] = row
     bands = [
         Band(
             cut(each.step.name, _LONGEST_BAND),
@@ -372,7 +409,7 @@ def bands_of(steps: Sequence[PlacedStep]) -> list[Band]:
         for each in most_telling(steps)
     ]
     first = min((each.step.start for each in steps), default=0.0)
-    if first > _LEAST_BEFORE * max(free_from, default=0.0):  # imports, mostly
+    if first > _LEAST_BEFORE * max(free_from.values(), default=0.0):  # imports, mostly
         bands.insert(0, Band(BEFORE, 0.0, first, 0, 0, "ended"))
     return bands
 
@@ -388,6 +425,9 @@ _CHECKPOINTS: Final = (
     "Read at checkpoints only where no curve was taken: what was between two of them is not known."
 )
 
+_STYLES: Final[tuple[Style, Style]] = ("second", "main")
+"""Of the base, and of the new run."""
+
 _Points: TypeAlias = list[tuple[float, float]]
 """Values with the times at which they were read, in seconds since the recording began."""
 
@@ -396,31 +436,26 @@ def comparison_charts(
     names: tuple[str, str], runs: tuple[ComparedRun, ComparedRun], time: CommonTime
 ) -> Iterator[Chart]:
     """Yields the charts of the levels that a run has, memory first."""
-    (first, first_read), (second, second_read) = map(_levels, runs)
+    sides = [_levels(run) for run in runs]
+    note = _NOTE if all(is_read for _, is_read in sides) else f"{_NOTE} {_CHECKPOINTS}"
     every = time.until / _CELLS_OF_TWO
     times = tuple((cell + 0.5) * every for cell in range(_CELLS_OF_TWO))
-    order = sorted({**first, **second}, key=lambda name: (name != series.MEMORY, name))
-    for name in order:
-        sides = [
-            (side, levels[name]) for side, levels in ((1, second), (0, first)) if name in levels
-        ]
-        lines = [
-            Series(names[side], _placed(points, side, time), "main" if side else "second")
-            for side, points in sides
-        ]
+    every_name = {name for levels, _ in sides for name in levels}
+    for name in sorted(every_name, key=lambda name: (name != series.MEMORY, name)):
+        known = [(side, levels[name]) for side, (levels, _) in enumerate(sides) if name in levels]
+        is_memory, (title, unit) = name == series.MEMORY, _title_and_unit(name)
         peaks = [
-            f"{names[side]} up to {size(max(value for _, value in points))}"
-            for side, points in reversed(sides)
+            f"{names[side]} up to {number_text(max(value for _, value in points), unit)}"
+            for side, points in known
         ]
-        is_memory = name == series.MEMORY
-        is_read = first_read and second_read
-        gpu = series.gpu_of(name)
         yield Chart(
-            name.replace(".", "-"),
-            f"Memory of GPU {gpu[0]}" if gpu is not None else _TITLES[name],
-            "bytes", times, lines,
+            _id_of(name), title, _UNITS.get(unit, unit), times,
+            [
+                ChartSeries(names[side], _placed(points, side, time), _STYLES[side])
+                for side, points in reversed(known)
+            ],
             summary=f"{', '.join(peaks)}.",
-            note="" if not is_memory else _NOTE if is_read else f"{_NOTE} {_CHECKPOINTS}",
+            note=note if is_memory else "",
             every=every,
             is_large=is_memory,
         )  # fmt: skip
@@ -436,16 +471,16 @@ def comparison_bands(run: ComparedRun, side: int, time: CommonTime) -> list[Band
 
 def _levels(run: ComparedRun) -> tuple[dict[str, _Points], bool]:
     """Returns what is shown of a run, and whether its memory was read all the time."""
-    grid = grid_of(run.recording.curves, run.recording.began_ns)
-    found: dict[str, _Points] = {}
-    levels = grid.levels if grid is not None else []
-    for name in levels:
-        gpu = series.gpu_of(name)
-        own = gpu is not None and (
-            gpu[1] != series.USED or series.gpu_process_used(gpu[0]) not in levels
-        )
-        if grid is not None and (name in _TITLES or own):
-            found[name] = grid.points(name)
+    grid = grid_of(run.recording.curves, run.recording.began_ns) or NO_GRID
+    gpus = {gpu: name for name in grid.levels if (gpu := series.gpu_of(name)) is not None}
+    # Of all programs on a GPU only where nothing is known of this one
+    of_gpus = (
+        name
+        for (index, of), name in gpus.items()
+        if of != series.USED or (index, series.PROCESS_USED) not in gpus
+    )
+    known = (name for name in grid.levels if name in _LEVELS)
+    found = {name: grid.points(name) for name in (*known, *of_gpus)}
     if series.MEMORY in found:
         return found, True
     points = _at_checkpoints(subject_of(run.recording))
@@ -459,4 +494,4 @@ def _placed(points: _Points, side: int, time: CommonTime) -> Values:
         cell = min(_CELLS_OF_TWO - 1, int(time.place(side, at) / time.until * _CELLS_OF_TWO))
         known = values[cell]
         values[cell] = value if known is None else max(known, value)
-    return _held(values, ends=True)
+    return _held(tuple(values), ends=True)

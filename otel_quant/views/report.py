@@ -14,6 +14,7 @@ from otel_quant.recordings.compared_runs import FACTS
 from otel_quant.recordings.model import STATES, WORST_FIRST, RecordedRun, Recording, State
 from otel_quant.recordings.reader import stacks_in
 from otel_quant.schema import semconv
+from otel_quant.schema.catalog import GROUPS
 from otel_quant.schema.units import cut, duration_text, moment_text, share_text
 from otel_quant.views.answer import ending_parts, outcome, sentences, whose
 from otel_quant.views.charts import Chart
@@ -253,7 +254,7 @@ def _in_order(
         yield from _in_order(families, each.runs[0].pid, depth + 1)
 
 
-class _Step(NamedTuple):
+class _CommonStep(NamedTuple):
     """A step as the processes took it: steps of one process with the same name are one."""
 
     name: str
@@ -269,24 +270,24 @@ class _Step(NamedTuple):
 
 
 _IMBALANCE: Final = (
-    Column[_Step]("Step", None, lambda each: cut(each.name, _LONGEST_NAME)),
-    Column[_Step]("Processes", "", lambda each: len(each.seconds)),
-    Column[_Step]("Shortest", "s", lambda each: min(each.seconds.values()), shown_in="s"),
-    Column[_Step]("Median", "s", lambda each: each.typical, shown_in="s"),
-    Column[_Step]("Longest", "s", lambda each: each.longest, shown_in="s"),
-    Column[_Step]("Slowest", None, lambda each: max(each.seconds, key=each.seconds.__getitem__)),
-    Column[_Step](
+    Column[_CommonStep]("Step", None, lambda each: cut(each.name, _LONGEST_NAME)),
+    Column[_CommonStep]("Processes", "", lambda each: len(each.seconds)),
+    Column[_CommonStep]("Shortest", "s", lambda each: min(each.seconds.values()), shown_in="s"),
+    Column[_CommonStep]("Median", "s", lambda each: each.typical, shown_in="s"),
+    Column[_CommonStep]("Longest", "s", lambda each: each.longest, shown_in="s"),
+    Column[_CommonStep]("Slowest", None, lambda each: max(each.seconds, key=each.seconds.__getitem__)),
+    Column[_CommonStep](
         "Imbalance", "1", lambda each: each.longest / each.typical - 1 if each.typical else None,
         shown_in="%", is_signed=True, title="by how much the longest is longer than the median",
     ),
 )  # fmt: skip
 
 
-def _common_steps(processes: Sequence[_Process]) -> Iterator[_Step]:
-    found: dict[str, _Step] = {}
+def _common_steps(processes: Sequence[_Process]) -> Iterator[_CommonStep]:
+    found: dict[str, _CommonStep] = {}
     for process in processes:
         for step in (step for run in process.runs for step in run.steps):
-            each = found.setdefault(step.name, _Step(step.name, {}))
+            each = found.setdefault(step.name, _CommonStep(step.name, {}))
             end = step.end if step.end is not None else process.end
             before = each.seconds.get(process.name, 0.0)
             each.seconds[process.name] = before + end - step.start
@@ -297,24 +298,9 @@ def _common_steps(processes: Sequence[_Process]) -> Iterator[_Step]:
 
 _LONGEST: Final = 1_000
 
-_GROUPS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("Program", ("process.command", "process.executable", "service.")),
-    (
-        "Machine",
-        ("host.", "os.", "hw.", "quant.host.", "quant.memory.", "quant.gpu.", "container.", "k8s."),
-    ),
-    ("Versions", ("process.runtime.", "quant.otel_quant.", "quant.librar", "telemetry.")),
-    ("Source and pipeline", ("vcs.", "quant.vcs.", "cicd.")),
-    ("Quantization", ("quant.",)),
-    ("Other", ("",)),
-)
-"""Title of a group and how the names of its attributes begin."""
-
 _FACTS: Final = {fact.attribute: (fact.name, fact.unit) for fact in FACTS} | {
     semconv.GPU_MEMORY_LIMIT: ("memory of all GPUs", "By"),
     semconv.LIBRARIES: ("libraries", ""),
-    "quant.input.size": ("size of the model read", "By"),
-    "host.memory.size": ("memory", "By"),
 }
 """Names for people, as a comparison has them, with their units; any other attribute is shown by its own."""
 
@@ -326,7 +312,7 @@ def _origin(recording: Recording, subject: Subject) -> Section:
         facts = {name: value for name, value in run.attributes.items() if name in _FACTS} | facts
     named = [name for name in _FACTS if name in facts]  # in the order of the table
     lists = []
-    for title, beginnings in _GROUPS:
+    for title, beginnings in GROUPS:
         names = [name for name in dict.fromkeys((*named, *facts)) if name.startswith(beginnings)]
         rows = [_fact(name, facts.pop(name)) for name in names if name in facts]
         lists.append(Facts(rows, title))

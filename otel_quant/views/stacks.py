@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from otel_quant.recordings.model import StepPath, name_text, path_text
 from otel_quant.recordings.reader import SeenStack, by_call, by_line, of_step, stacks_in
@@ -19,7 +20,30 @@ if TYPE_CHECKING:
 
 Measure = Literal["time", "memory"]
 
-_WORDS: Final[Mapping[Measure, str]] = {"time": "time", "memory": "memory growth"}
+_PlacedStacks: TypeAlias = Sequence[tuple[SeenStack, int]]
+"""Stacks of a run, each with its row in a tree."""
+
+
+class _Measured(NamedTuple):
+    """How a measure is shown."""
+
+    words: str
+    in_a_sentence: str
+    of: Callable[[Amounts], int]  # Nanoseconds, or bytes of growth
+    text: Callable[[int], str]
+    unit: str  # As speedscope has it
+    per_count: int  # How much one is of what flamegraph.pl counts
+
+
+_MEASURES: Final[Mapping[Measure, _Measured]] = {
+    "time": _Measured(
+        "time", "time", lambda seen: seen.time,
+        lambda nanoseconds: duration_text(nanoseconds / 1e9), "nanoseconds", 1000,
+    ),
+    "memory": _Measured(
+        "memory growth", "growth of memory", lambda seen: seen.grown, size, "bytes", 1
+    ),
+}  # fmt: skip
 
 _MOST: Final = 10
 """Lines of a table."""
@@ -32,7 +56,7 @@ _NARROWEST: Final = 0.7
 _DEEPEST_BOX: Final = 16
 
 
-class _Line(NamedTuple):
+class _LineRow(NamedTuple):
     place: Place
     seen: Amounts
     whole: Amounts  # Of all lines
@@ -42,7 +66,7 @@ class _Line(NamedTuple):
         return self.seen.time / self.whole.time if self.whole.time else None
 
 
-_COLUMNS: Final[tuple[Column[_Line], ...]] = (
+_COLUMNS: Final[tuple[Column[_LineRow], ...]] = (
     Column("line", value=lambda each: each.place.text, longest=_LONGEST),
     Column("time", "s", lambda each: each.seen.time / 1e9, "time_seconds", "s", 2),
     Column("share", "1", lambda each: each.time_share, "time_share", "%", 1),
@@ -56,22 +80,18 @@ _COLUMNS: Final[tuple[Column[_Line], ...]] = (
 def answer(stacks: Sequence[SeenStack], measure: Measure) -> str:
     """Returns which line has the most, one sentence without its full stop."""
     whole, lines = total_of(each.seen for each in stacks), by_line(stacks)
-    is_growth = measure == "memory" and whole.grown > 0
-
-    def of(seen: Amounts) -> float:
-        return seen.grown if is_growth else seen.time / 1e9
-
-    most = max(lines, key=lambda place: of(lines[place]))
-    share = share_text(of(lines[most]) / of(whole) if of(whole) else 0.0)
-    own, total = map(size if is_growth else duration_text, (of(lines[most]), of(whole)))
-    what = "growth of memory" if is_growth else "time"
-    return f"{share} of the {what} was seen at {most.short}: {own} of {total}"
+    shown = _MEASURES[measure if whole.grown > 0 else "time"]
+    most = max(lines, key=lambda place: shown.of(lines[place]))
+    own, total = shown.of(lines[most]), shown.of(whole)
+    share = share_text(own / total if total else 0.0)
+    what, text = shown.in_a_sentence, shown.text
+    return f"{share} of the {what} was seen at {most.short}: {text(own)} of {text(total)}"
 
 
 def parts(stacks: Sequence[SeenStack], measure: Measure) -> list[Part]:
     """Returns the lines of the program, and the lines of all code, with the most time or memory growth."""
     calls = table(by_call(stacks), measure, _MOST)
-    title = f"Calls of the program with the most {_WORDS[measure]}"
+    title = f"Calls of the program with the most {_MEASURES[measure].words}"
     note = f"With all that they call. {calls.note}".rstrip()
     return [
         Lines([f"{answer(stacks, measure)}."]),
@@ -86,7 +106,7 @@ def page_parts(stacks: Sequence[SeenStack]) -> list[Part]:
 
 
 def _lines(stacks: Sequence[SeenStack], measure: Measure) -> Table:
-    title = f"Lines with the most {_WORDS[measure]} of their own"
+    title = f"Lines with the most {_MEASURES[measure].words} of their own"
     return table(by_line(stacks), measure, _MOST)._replace(title=title)
 
 
@@ -94,10 +114,11 @@ def flame(stacks: Sequence[SeenStack]) -> Flame:
     """Returns the stacks of steps as a page draws them; the steps are the outermost lines."""
     tree = Tree(stacks)
     rows = [[above, place, 0, 0] for above, place in tree.rows]
-    for each, row in zip(stacks, tree.row_of, strict=True):
-        rows[row][2] += each.seen.time // 1000
-        rows[row][3] += each.seen.grown
-    outline = tuple(_outline(tree, [each.seen.time for each in stacks]))
+    own = [(row, each.seen) for each, row in zip(stacks, tree.row_of, strict=True)]
+    for row, seen in own:
+        rows[row][2] += seen.time // 1000
+        rows[row][3] += seen.grown
+    outline = tuple(_outline(tree, tree.totals((row, seen.time) for row, seen in own)))
     return Flame("Lines of code by step", list(tree.places), rows, outline)
 
 
@@ -112,10 +133,10 @@ class Tree:
         self._known: dict[tuple[int, int], int] = {}
         for each in stacks:
             row = 0
-            steps = each.step.path if each.step is not None else ((each.where, 1),)
-            for depth, step in enumerate(steps, 1):
-                row = self._below(row, name_text((step,)), "")
-                self.row_of_step[steps[:depth]] = row
+            path = _path_of(each)
+            for depth in range(1, len(path) + 1):
+                row = self._below(row, name_text(path[:depth]), "")
+                self.row_of_step[path[:depth]] = row
             for line in each.lines:
                 row = self._below(row, line.text, line.library)
             self.row_of.append(row)
@@ -128,10 +149,10 @@ class Tree:
             self.rows.append((above, place))
         return row
 
-    def totals(self, own: Sequence[float]) -> list[float]:
-        """Returns what was seen at each row and below it, from what was seen at each stack."""
+    def totals(self, own: Iterable[tuple[int, float]]) -> list[float]:
+        """Returns what was seen at each row and below it, from rows with amounts of their own."""
         totals = [0.0] * len(self.rows)
-        for row, amount in zip(self.row_of, own, strict=True):
+        for row, amount in own:
             totals[row] += amount
         for row in range(len(self.rows) - 1, 0, -1):  # a caller's row is before those below it
             totals[self.rows[row][0]] += totals[row]
@@ -143,9 +164,9 @@ def links_of(stacks: Sequence[SeenStack]) -> dict[StepPath, str]:
     return {path: f"#lines-{row}" for path, row in Tree(stacks).row_of_step.items()}
 
 
-def _outline(tree: Tree, own: Sequence[float]) -> Iterator[Box]:
+def _outline(tree: Tree, totals: Sequence[float]) -> Iterator[Box]:
     """Yields the boxes of a static picture: wide enough to be seen, and of a library one above another once."""
-    totals, places = tree.totals(own), list(tree.places)
+    places = list(tree.places)
     steps = set(tree.row_of_step.values())
     yield Box(0, 100, 0, places[0][0], -1, is_own=True)
     lefts, depths = [0.0], [0]  # Where the next box below a row begins, and how deep the row is
@@ -157,18 +178,15 @@ def _outline(tree: Tree, own: Sequence[float]) -> Iterator[Box]:
         lefts.append(left)
         depths.append(depths[above] + (not is_folded))
         if width >= _NARROWEST and not is_folded and depths[row] < _DEEPEST_BOX:
-            named = row if row in steps else -1
-            yield Box(left, width, depths[row], library or text, named, not library)
+            number = row if row in steps else -1
+            yield Box(left, width, depths[row], library or text, number, not library)
 
 
 def table(lines: Mapping[Place, Amounts], measure: Measure, most: int | None = None) -> Table:
     """Returns lines as a table, those with the most first."""
-    whole = total_of(lines.values())
-    rows = [_Line(place, seen, whole) for place, seen in lines.items()]
-    rows.sort(
-        key=lambda each: each.seen.time if measure == "time" else each.seen.grown, reverse=True
-    )
-    found = Table.of(_COLUMNS, rows)
+    whole, of = total_of(lines.values()), _MEASURES[measure].of
+    order = sorted(lines, key=lambda place: of(lines[place]), reverse=True)
+    found = Table.of(_COLUMNS, [_LineRow(place, lines[place], whole) for place in order])
     return found if most is None else found.first(most, "line")
 
 
@@ -189,81 +207,109 @@ _LONGEST_NAME: Final = 80
 _LONGEST_LINE: Final = 120
 
 
+class _Difference(NamedTuple):
+    """What two sides are compared in."""
+
+    unit: str
+    words: str
+    of: Callable[[Amounts], float]  # Seconds, or bytes of growth
+    noise: Callable[
+        [float], float
+    ]  # The least difference of two amounts that is none, by their sum
+    in_flame: float = 1  # What a flame counts in, of the unit
+    flag: int = 1  # What a flame has of a row that differs clearly
+
+
+_TIME: Final = _Difference(
+    "s", "time of their own", lambda seen: (seen.time - seen.waiting) / 1e9,
+    lambda seconds: 3 * math.sqrt(seconds * _INTERVAL), 1e6, 1,
+)  # fmt: skip
+_GROWTH: Final = _Difference("By", "memory growth", lambda seen: seen.grown, lambda _: 1.0, 1, 2)
+
+
 def _stacks_of(side: Side) -> list[list[SeenStack]]:
     """Returns the stacks of each run of a side that has some."""
     return [found for run in side.runs if (found := stacks_in(run.recording))]
 
 
-def _amount(seen: Amounts, is_time: bool) -> float:
-    """Returns seconds, or bytes of growth."""
-    return (seen.time - seen.waiting) / 1e9 if is_time else seen.grown
-
-
-def _is_clear(base: Sample, new: Sample, is_time: bool, whole: float = 0.0) -> bool:
+def _is_clear(kind: _Difference, base: Sample, new: Sample, whole: float = 0.0) -> bool:
     """Whether a difference is more than noise."""
     from otel_quant.recordings.side_by_side import difference  # only where sides are compared
 
-    sampled = 3 * math.sqrt((base.median + new.median) * _INTERVAL) if is_time else 1.0
-    return difference(base, new, max(sampled, _SMALL * whole)).is_clear
+    noise = kind.noise(base.median + new.median)
+    return difference(base, new, max(noise, _SMALL * whole)).is_clear
+
+
+def _lines_of_both(
+    kind: _Difference, sides: tuple[Side, Side], step: str
+) -> Iterator[tuple[Place, Sample, Sample]]:
+    """Yields each line of a step with what both sides have of it; nothing if one knows no lines."""
+    from otel_quant.recordings.side_by_side import Sample
+
+    known = [[by_line(of_step(run, step)) for run in _stacks_of(side)] for side in sides]
+    if all(known):
+        for place in dict.fromkeys(chain.from_iterable(chain.from_iterable(known))):
+            base, new = (tuple(kind.of(run.get(place, NOTHING)) for run in side) for side in known)
+            yield place, Sample(base), Sample(new)
 
 
 def lines_of(sides: tuple[Side, Side], step: str, is_time: bool, change: float) -> Iterator[Table]:
     """Yields the lines that make a tenth of a step's difference or more, if both sides know theirs."""
-    from otel_quant.recordings.side_by_side import Sample
-
-    known = [[by_line(of_step(run, step)) for run in _stacks_of(side)] for side in sides]
-    sign, rows = 1 if change > 0 else -1, []
-    for place in (
-        dict.fromkeys(line for side in known for run in side for line in run) if all(known) else ()
-    ):
-        before, after = (
-            Sample(tuple(_amount(run.get(place, NOTHING), is_time) for run in side))
-            for side in known
-        )
-        more = sign * (after.median - before.median)
-        if more >= _TELLING * abs(change) and _is_clear(before, after, is_time):
-            rows.append((place.text, before.median, after.median, sign * more))
+    kind = _TIME if is_time else _GROWTH
+    sign, word = (1, "more") if change > 0 else (-1, "less")
+    rows = [
+        (place.text, base.median, new.median, new.median - base.median)
+        for place, base, new in _lines_of_both(kind, sides, step)
+        if sign * (new.median - base.median) >= _TELLING * abs(change)
+        and _is_clear(kind, base, new)
+    ]
     if rows:
-        unit, what = ("s", "time of their own") if is_time else ("By", "memory growth")
         columns: tuple[Column[Any], ...] = (
             Column("LINE", longest=_LONGEST_LINE),
-            *(Column(side.name.upper(), unit, shown_in=ONE) for side in sides),
-            Column("DIFFERENCE", unit, shown_in=ONE, is_signed=True),
+            *(Column(side.name.upper(), kind.unit, shown_in=ONE) for side in sides),
+            Column("DIFFERENCE", kind.unit, shown_in=ONE, is_signed=True),
         )
         rows.sort(key=lambda row: -sign * row[-1])
-        title = f"Lines of {cut(step, _LONGEST_NAME)} with {'more' if sign > 0 else 'less'} {what}"
+        title = f"Lines of {cut(step, _LONGEST_NAME)} with {word} {kind.words}"
         yield Table(columns, rows[:_MOST_LINES], title=title)
 
 
 def flame_of(sides: tuple[Side, Side]) -> Flame | None:
     """Returns the lines of two sides in one graph, the means of their runs; None if one of them knows none."""
-    from otel_quant.recordings.side_by_side import Sample
-
     base, new = map(_stacks_of, sides)
     if not base or not new:
         return None
-    runs = [*base, *new]
-    tree = Tree(each for run in runs for each in run)
+    tree = Tree(chain(*base, *new))
+    row_of = iter(tree.row_of)
+    placed = [[list(zip(run, row_of, strict=False)) for run in side] for side in (base, new)]
     rows = [[above, place, 0, 0, 0, 0, 0] for above, place in tree.rows]
-    for flag, is_time, unit in ((1, True, 1e6), (2, False, 1)):
-        totals, at = [], 0
-        for number, run in enumerate(runs):
-            column, count = (4, len(base)) if number < len(base) else (2, len(new))
-            own = [0.0] * len(tree.row_of)
-            own[at : at + len(run)] = [_amount(each.seen, is_time) for each in run]
-            for row, amount in zip(tree.row_of[at:], own[at : at + len(run)], strict=False):
-                rows[row][column + flag - 1] += round(amount * unit / count)
-            totals.append(tree.totals(own))
-            at += len(run)
-        samples = [
-            (Sample(values[: len(base)]), Sample(values[len(base) :]))
-            for values in zip(*totals, strict=True)
-        ]
-        whole = max(sample.median for sample in samples[0])
-        for counts, (before, after) in zip(rows, samples, strict=True):
-            counts[6] |= flag * _is_clear(before, after, is_time, whole)
+    for column, kind in enumerate((_TIME, _GROWTH), 2):
+        for first, side in zip((column + 2, column), placed, strict=True):
+            for stack, row in chain.from_iterable(side):
+                rows[row][first] += round(kind.of(stack.seen) * kind.in_flame / len(side))
+        for counts, is_clear in zip(rows, _clear_rows(tree, kind, placed), strict=True):
+            counts[6] |= kind.flag * is_clear
     names = tuple(side.name for side in sides)
     return Flame(f"Lines of code, {' and '.join(names)}", list(tree.places), rows, sides=names)
+
+
+def _clear_rows(
+    tree: Tree, kind: _Difference, sides: Sequence[Sequence[_PlacedStacks]]
+) -> Iterator[bool]:
+    """Yields of each row whether two sides differ clearly in it, with all that is below it."""
+    from otel_quant.recordings.side_by_side import Sample
+
+    totals = [
+        zip(
+            *(tree.totals((row, kind.of(each.seen)) for each, row in run) for run in side),
+            strict=True,
+        )
+        for side in sides
+    ]
+    samples = [tuple(map(Sample, of_both)) for of_both in zip(*totals, strict=True)]
+    whole = max(sample.median for sample in samples[0])
+    for base, new in samples:
+        yield _is_clear(kind, base, new, whole)
 
 
 # --- for other tools --------------------------------------------------------------------------
@@ -271,9 +317,9 @@ def flame_of(sides: tuple[Side, Side]) -> Flame | None:
 
 def collapsed(stacks: Sequence[SeenStack], measure: Measure) -> Iterator[str]:
     """Yields a line for each stack, as flamegraph.pl reads it: microseconds, or bytes of growth."""
+    shown = _MEASURES[measure]
     for each in stacks:
-        amount = each.seen.time // 1000 if measure == "time" else each.seen.grown
-        if amount:
+        if amount := shown.of(each.seen) // shown.per_count:
             names = (_step_name(each), *(line.text for line in each.lines))
             yield f"{';'.join(printable(name.replace(';', ',')) for name in names)} {amount}\n"
 
@@ -281,22 +327,14 @@ def collapsed(stacks: Sequence[SeenStack], measure: Measure) -> Iterator[str]:
 def speedscope(stacks: Sequence[SeenStack], name: str) -> str:
     """Returns a file of speedscope: for each step a profile of time, and one of memory growth."""
     frames: dict[Place, int] = {}
-    profiles: list[dict[str, Any]] = []
-    for step in dict.fromkeys(map(_step_name, stacks)):
-        own = [each for each in stacks if _step_name(each) == step]
-        for unit, words, of in _UNITS:
-            known = [(each, of(each.seen)) for each in own if of(each.seen)]
-            profiles.append(
-                {
-                    "type": "sampled", "name": f"{step}: {words}", "unit": unit,
-                    "startValue": 0, "endValue": sum(amount for _, amount in known),
-                    "samples": [
-                        [frames.setdefault(line, len(frames)) for line in each.lines]
-                        for each, _ in known
-                    ],
-                    "weights": [amount for _, amount in known],
-                }
-            )  # fmt: skip
+    by_step: dict[str, list[SeenStack]] = {}
+    for each in stacks:
+        by_step.setdefault(_step_name(each), []).append(each)
+    profiles = [
+        _profile(own, shown, step, frames)
+        for step, own in by_step.items()
+        for shown in _MEASURES.values()
+    ]
     shared = [
         {"name": printable(p.function), "file": printable(p.file), "line": p.line} for p in frames
     ]
@@ -309,6 +347,21 @@ def speedscope(stacks: Sequence[SeenStack], name: str) -> str:
             "profiles": [each for each in profiles if each["weights"]],
         }
     )
+
+
+def _profile(
+    stacks: Sequence[SeenStack], shown: _Measured, step: str, frames: dict[Place, int]
+) -> dict[str, Any]:
+    """Returns what was seen of one measure; ``frames`` gets the number of each line."""
+    known = [(each, amount) for each in stacks if (amount := shown.of(each.seen))]
+    return {
+        "type": "sampled", "name": f"{step}: {shown.words}", "unit": shown.unit,
+        "startValue": 0, "endValue": sum(amount for _, amount in known),
+        "samples": [
+            [frames.setdefault(line, len(frames)) for line in each.lines] for each, _ in known
+        ],
+        "weights": [amount for _, amount in known],
+    }  # fmt: skip
 
 
 def pprof(stacks: Sequence[SeenStack]) -> bytes:
@@ -365,11 +418,9 @@ def _varint(value: int) -> bytes:
     return bytes((*found, value))
 
 
-_UNITS: Final[tuple[tuple[str, str, Callable[[Amounts], int]], ...]] = (
-    ("nanoseconds", "time", lambda seen: seen.time),
-    ("bytes", "memory growth", lambda seen: seen.grown),
-)
+def _path_of(stack: SeenStack) -> StepPath:
+    return stack.step.path if stack.step is not None else ((stack.where, 1),)
 
 
 def _step_name(stack: SeenStack) -> str:
-    return path_text(stack.step.path) if stack.step is not None else stack.where
+    return path_text(_path_of(stack))

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from math import isnan
 from typing import Any, Final, TextIO
 
-from otel_quant.schema.units import BY_UNIT, count_text, digits_text, moment_text, size_unit
-from otel_quant.views.document import ONE, Cell, Column, Quantity, Row, Table
+from otel_quant.schema.units import (
+    BY_UNIT,
+    count_text,
+    digits_text,
+    moment_text,
+    share_text,
+    size,
+    size_unit,
+)
+from otel_quant.views.document import Cell, Column, Quantity, Row, Table
 
 # Characters that move the cursor, change colours or reverse the text.
 _UNSAFE: Final = re.compile(
@@ -19,8 +30,6 @@ _UNSAFE: Final = re.compile(
 
 def printable(text: str) -> str:
     """Returns a text whose control characters are replaced by visible escapes."""
-    if text.isascii() and text.isprintable():
-        return text
     return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
@@ -32,6 +41,16 @@ def shortened(text: str, longest: int) -> str:
 def listed(value: object) -> str:
     """Returns a value as a text; the items of a list with commas between them."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def phrase(template: str, value: Any, text: Callable[[Any], object] = str) -> str:
+    """Returns a template with the text of a value; nothing for one that is not known, empty or 0."""
+    return template.format(text(value)) if value else ""
+
+
+def of_limit(value: float, limit: float | None) -> str:
+    """Returns what share of the limit a size is: ``93.8 % of the limit of 8.00 GB``; empty if that is not known."""
+    return f"{share_text(value / limit)} of the limit of {size(limit)}" if limit else ""
 
 
 def types_text(shares: Mapping[str, float]) -> str:
@@ -77,14 +96,15 @@ _IN: Final[Mapping[str, float]] = {
 """What one of a unit in a heading is; of any other one it is 1."""
 
 _DIGITS: Final[Mapping[str, int]] = {"s": 2, "%": 1, "/s": 2}
-_ONE: Final[Mapping[str, str]] = {"s": "s", "1": "%", "{sample}/s": "/s"}
-"""The unit that fits the largest, of all but bytes."""
+_ONE: Final[Mapping[str, str]] = {"By": "", "s": "s", "1": "%", "{sample}/s": "/s"}
+"""The unit that fits the largest; of bytes their size decides."""
 
 _LARGEST: Final = 1 << 64
 """A larger integer, as a hostile file may have it, does not fit into a float."""
 
 _EACH: Final[Mapping[str, Callable[[float], str]]] = {
     **BY_UNIT,
+    "x": lambda value: f"x {value:.2f}",
     "time": lambda value: moment_text(value, "minutes"),
     "M": count_text,
 }
@@ -97,18 +117,20 @@ def number_text(value: float, unit: str = "", digits: int | None = None) -> str:
         return "yes" if value else "no"
     if value < 0:
         return f"-{number_text(-value, unit, digits)}"
-    if unit == "x" and value < _LARGEST:
-        return f"x {value:.{2 if digits is None else digits}f}"
-    if digits is None and unit in _EACH and value < _LARGEST:
+    if value >= _LARGEST:
+        return f"{value:,}"
+    if digits is None and unit in _EACH and not isnan(value):
         return _EACH[unit](value)
+    if unit == "x":
+        return f"x {value:.{digits}f}"
     shown_in = "%" if unit == "1" else unit
     plain = _plain_text(value, digits, _IN.get(shown_in, 1))
-    return plain if unit[:1] in ("", "{") or value >= _LARGEST else f"{plain} {shown_in}"
+    return plain if unit[:1] in ("", "{") else f"{plain} {shown_in}"
 
 
 def _plain_text(value: float, digits: int | None, scale: float = 1) -> str:
     """Returns a number without a unit: ``1,024``, ``7.52``, ``0.0213``."""
-    if abs(value) >= _LARGEST or value != value:  # not a number
+    if not abs(value) < _LARGEST:  # nor is what is no number
         return f"{value:,}"
     if scale != 1:  # a division would make a number of things a number with decimals
         value /= scale
@@ -119,22 +141,19 @@ def _plain_text(value: float, digits: int | None, scale: float = 1) -> str:
     return f"{value:.3g}" if 0 < abs(value) < 1 else digits_text(value)
 
 
-def cell_text(cell: Cell, unit: str | None = None) -> str:
+def cell_text(cell: Cell, unit: str = "") -> str:
     """Returns a cell by itself; an empty text for what is not known."""
     if cell is None:
         return ""
     if isinstance(cell, str):
         return cell
-    if isinstance(cell, Quantity):
-        number = (
-            ""
-            if cell.value is None
-            else number_text(cell.value, cell.unit or unit or "", cell.digits)
-        )
-        return f"{cell.before}{number}{cell.after}"
     if isinstance(cell, int | float):
-        return number_text(cell, unit or "")
-    return ", ".join(map(str, cell))
+        return number_text(cell, unit)
+    if not isinstance(cell, Quantity):
+        return ", ".join(map(str, cell))
+    if cell.value is None:
+        return f"{cell.before}{cell.after}"
+    return f"{cell.before}{number_text(cell.value, cell.unit or unit, cell.digits)}{cell.after}"
 
 
 class Texts:
@@ -158,17 +177,13 @@ class Texts:
 
     def of(self, cells: Sequence[Cell]) -> tuple[str, ...]:
         """Returns the texts of a row, or of its first cells; empty ones for what is not known."""
-        return tuple(
-            "" if cell is None else write(cell)
-            for cell, write in zip(cells, self._writers, strict=False)
-        )
+        return tuple(write(cell) for cell, write in zip(cells, self._writers, strict=False))
 
     def whole(self, cells: Sequence[Cell]) -> tuple[str, ...]:
         """Returns the texts of a row, with what stands for cells that are not known or not there."""
-        known = (*cells, *(None for _ in self.columns[len(cells) :]))
         return tuple(
             column.absent if cell is None else write(cell)
-            for cell, write, column in zip(known, self._writers, self.columns, strict=True)
+            for cell, write, column in zip_longest(cells, self._writers, self.columns)
         )
 
 
@@ -179,45 +194,47 @@ def row_of(row: Row | Sequence[Cell]) -> Row:
 
 def cells_of(row: Row | Sequence[Cell]) -> Sequence[Cell]:
     """Returns the cells of a row."""
-    return row.cells if isinstance(row, Row) else row
+    return row_of(row).cells
 
 
 def _writer(table: Table, at: int, one_unit: bool) -> tuple[str, Callable[[Cell], str]]:
     """Returns the unit in the heading of a column, and what writes its cells."""
     column: Column[object] = table.columns[at]
-    unit, shown_in, digits = column.unit, column.shown_in, column.digits
+    unit, digits = column.unit, column.digits
     if unit is None:
-        longest = column.longest
-        return "", lambda cell: shortened(cell_text(cell), longest) if longest else cell_text(cell)
-    if shown_in is None and one_unit and unit in ("By", *_ONE):
-        shown_in = ONE
-    if shown_in is None:
-        return "", _numbers(column, lambda value: number_text(value, unit, digits))
-    if shown_in == ONE and unit == "By":
-        rows = (cells_of(row) for row in table.rows)
-        cells = (plain(row[at]) for row in rows if len(row) > at)
-        largest = max((abs(each) for each in cells if isinstance(each, int | float)), default=0.0)
-        shown_in, scale, of_unit = size_unit(largest)
-        digits = of_unit if digits is None else digits
-    else:
-        shown_in = shown_in or _ONE.get(unit, "")
-        scale = _IN.get(shown_in, 1)
-        digits = _DIGITS.get(shown_in) if digits is None else digits
-    return shown_in, _numbers(column, lambda value: _plain_text(value, digits, scale))
+        longest = column.longest or sys.maxsize
+        return "", lambda cell: shortened(cell_text(cell), longest)
+    if column.shown_in is None and not (one_unit and unit in _ONE):
+        return "", _numbers(column, unit, lambda value: number_text(value, unit, digits))
+    shown_in, scale, usual = _one_unit(unit, column.shown_in or _ONE.get(unit, ""), table, at)
+    digits = usual if digits is None else digits
+    return shown_in, _numbers(column, unit, lambda value: _plain_text(value, digits, scale))
 
 
-def _numbers(column: Column[object], text: Callable[[float], str]) -> Callable[[Cell], str]:
+def _one_unit(unit: str, shown_in: str, table: Table, at: int) -> tuple[str, float, int | None]:
+    """Returns the unit of all numbers of a column: its name, what one of it is, digits."""
+    if shown_in or unit != "By":
+        return shown_in, _IN.get(shown_in, 1), _DIGITS.get(shown_in)
+    rows = (cells_of(row) for row in table.rows)
+    cells = (plain(row[at]) for row in rows if len(row) > at)
+    return size_unit(
+        max((abs(each) for each in cells if isinstance(each, int | float)), default=0.0)
+    )
+
+
+def _numbers(
+    column: Column[object], unit: str, text: Callable[[float], str]
+) -> Callable[[Cell], str]:
     """Returns what writes the cells of a column of numbers, of which one may have a unit of its own."""
-    sign, unit = "+" if column.is_signed else "", column.unit
 
     def write(cell: Cell) -> str:
         if isinstance(cell, int | float):
-            return f"{sign if cell > 0 else ''}{text(cell)}"
-        if not isinstance(cell, Quantity):
-            return cell_text(cell)
-        if cell.value is not None and (cell.unit, cell.digits) == (None, None):
-            return f"{cell.before}{text(cell.value)}{cell.after}"
-        return cell_text(cell, unit)
+            sign = "+" if column.is_signed and cell > 0 else ""
+            return f"{sign}{text(cell)}"
+        if not isinstance(cell, Quantity) or (cell.unit, cell.digits) != (None, None):
+            return cell_text(cell, unit)
+        value = "" if cell.value is None else text(cell.value)
+        return f"{cell.before}{value}{cell.after}"
 
     return write
 

@@ -34,6 +34,24 @@ DECLARED: Final = """\
             kind="disk", heading="COPIED", curve="disk.copied",
         ),
 """
+RESOURCES: Final = "RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU, CACHE)"
+DECLARED_LEVEL: Final = """\
+FILES: Final = Resource(
+    "files",
+    (
+        Figure(
+            "files", "{file}", "Files that the main process has open", lambda number: number, LEVEL, "12",
+            heading="FILES", curve="files",
+        ),
+    ),
+    is_sampled=True,
+)
+RESOURCES: Final[tuple[Resource, ...]] = (MEMORY, GPU, DISK, CPU, CACHE, FILES)
+"""
+PROBES: Final = '    "cache": lambda _: CACHE_DIRECTORIES'
+PROBE: Final = (
+    '    "files": lambda pid: lambda _: len(os.listdir(f"/proc/{pid or \'self\'}/fd")),\n'
+)
 NAME: Final = '"disk.read_chars", "By",'
 KIND: Final = 'attrgetter("read_chars"), TOTAL, "204800000", kind="disk",'
 SCRIPT: Final = """\
@@ -55,12 +73,16 @@ class Copied:
         shutil.copytree(ROOT / "grafana", folder / "grafana")
         (folder / "docs").mkdir()
         shutil.copy(ROOT / "docs" / "alerts.md", folder / "docs")  # a dashboard has its text
-        schema = folder / "otel_quant" / "schema" / "figures.py"
-        text = schema.read_text(encoding="utf-8")
+        self.edit("schema/figures.py", replaced)
+
+    def edit(self, file: str, replaced: Mapping[str, str]) -> None:
+        """Replaces texts of a file of the package."""
+        path = self.folder / "otel_quant" / file
+        text = path.read_text(encoding="utf-8")
         for old, new in replaced.items():
             assert text.count(old) == 1, old
             text = text.replace(old, new)
-        schema.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
 
     def run(self, *command: str, **variables: str) -> str:
         """Returns what a command of the copy prints."""
@@ -105,7 +127,11 @@ def values_named(document: Any, name: str) -> list[Any]:
 def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
     tmp_path: Path, otlp: OtlpReceiver
 ) -> None:
-    copy = Copied(tmp_path, {BEFORE: DECLARED + BEFORE})
+    copy = Copied(tmp_path, {BEFORE: DECLARED + BEFORE, RESOURCES: DECLARED_LEVEL})
+    copy.edit(
+        "capture/probes/readers.py",
+        {PROBES: PROBE + PROBES, "import itertools\n": "import itertools\nimport os\n"},
+    )
     (tmp_path / "quantize.py").write_text(SCRIPT)
     copy.otel_quant(
         "run", "--out", "recorded", "--", sys.executable, "quantize.py",
@@ -129,6 +155,7 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
     boards = copy.run(
         "-c", "from grafana.generator.dashboards import documents; print(documents().values())"
     )
+    page = (tmp_path / "recorded" / "report.html").read_text()
     sent_before = len(otlp.spans)
     copy.otel_quant("send", "recorded", **otlp.environment())
     found = {
@@ -144,7 +171,8 @@ def test_a_declared_figure_is_in_every_signal_file_command_page_and_dashboard(
         "show of the file": "COPIED" in copy.otel_quant("show", "profile.yaml"),
         "show as JSON": values_named(copy.json("show", "recorded"), "disk_copied_mb")
         == [round(copied / (1 << 20), 2)],
-        "report": "copied" in (tmp_path / "recorded" / "report.html").read_text().lower(),
+        "report": "copied" in page.lower(),
+        "chart of a level": '"title-files">Files that the main process has open<' in page,
         "compare": "disk.copied" in json.dumps(copy.json("compare", "recorded", "recorded")),
         "gate": copy.otel_quant("compare", "recorded", "recorded", "--fail-over", "disk.copied=10%")
         != "",

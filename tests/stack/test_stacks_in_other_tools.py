@@ -13,6 +13,7 @@ import pytest
 from otel_quant.recordings.reader import SeenStack
 from otel_quant.schema.code_lines import Amounts, Place
 from otel_quant.views.stacks import collapsed, pprof, speedscope
+from scripts.servers import build
 from tests.fixtures.browser import Open
 
 MAIN = Place("/a/quantize.py", "main", 12, "")
@@ -86,5 +87,5 @@ def rows(path: Path, of: str) -> list[tuple[str, ...]]:
 
 
 def shown(path: Path, *options: str) -> str:
-    command = ["go", "tool", "pprof", *options, str(path)]
+    command = [build.go(), "tool", "pprof", *options, str(path)]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 from otel_quant.base.fault_boundary import FAULTS
@@ -133,7 +133,6 @@ _TYPE_OF: Final = {
     semconv.BITS: semconv.WEIGHT_TYPE,
     semconv.ACTIVATION_BITS: semconv.ACTIVATION_TYPE,
 }
-_NUMBERS: Final = frozenset({*_TYPE_OF, semconv.BLOCK_SIZE, semconv.CONFIG_SAMPLES})
 _OF_ACTIVATIONS: Final = {
     semconv.BITS: semconv.ACTIVATION_BITS,
     semconv.WEIGHT_TYPE: semconv.ACTIVATION_TYPE,
@@ -199,43 +198,79 @@ def _of_values(role: str, data: Any) -> _Found:
         yield semconv.WEIGHT_TYPE, str(data.get("bnb_4bit_quant_type"))
     kind = str(data.get(_CLASS, ""))
     if role == "activation":
-        observer = data.get("observer", data.get("observer_cls"))  # of LLM Compressor, Quark
-        if kind.endswith("Observer") and not kind.startswith("Placeholder"):
-            yield semconv.CALIBRATION_METHOD, kind
-        elif isinstance(observer, str) and not (data.get("dynamic") or data.get("is_dynamic")):
-            yield semconv.CALIBRATION_METHOD, observer
+        yield from _calibration(data, kind)
     elif not role and (types := _TYPES_IN_NAME.search(kind)):
         names = zip((semconv.ACTIVATION_TYPE, semconv.WEIGHT_TYPE), types.groups(), strict=True)
         yield from ((attribute, name.lower()) for attribute, name in names if name)
 
 
+def _calibration(data: Mapping[str, Any], kind: str) -> _Found:
+    """Yields the method by which the range of activations is found: the class, or the name, of an observer."""
+    observer = data.get("observer", data.get("observer_cls"))  # of LLM Compressor, Quark
+    if kind.endswith("Observer") and not kind.startswith("Placeholder"):
+        yield semconv.CALIBRATION_METHOD, kind
+    elif isinstance(observer, str) and not (data.get("dynamic") or data.get("is_dynamic")):
+        yield semconv.CALIBRATION_METHOD, observer
+
+
 def _attributes(attribute: str, value: Any) -> _Found:
     """Yields what a value under a usual name makes; nothing where the value does not fit the name."""
-    if attribute == semconv.GRANULARITY:
-        if isinstance(value, list) and value:
-            value = value[-1]  # of activations, of weights
-        text = value.get(_CLASS, "") if isinstance(value, dict) else str(value)
-        if granularity := _GRANULARITIES.search(text.lower()):
-            yield attribute, granularity[0]
-        if text.endswith(("_affine", "_symmetric")):  # of PyTorch
-            yield semconv.SYMMETRIC, text.endswith("_symmetric")
-    elif attribute in (semconv.SYMMETRIC, semconv.PER_CHANNEL):
-        if isinstance(value, bool) or value in ("SYMMETRIC", "ASYMMETRIC"):
-            yield attribute, value is True or value == "SYMMETRIC"
-    elif attribute in _NUMBERS:
-        if isinstance(value, list) and attribute in _TYPE_OF:  # bits of exponent and fraction
-            yield _TYPE_OF[attribute], f"float{sum(value) + 1}"
-        if isinstance(value, dict):  # ModelOpt's, by axis
-            value = value.get("-1")
-        is_float = attribute == semconv.ACTIVATION_BITS and value == 16  # as the activations were
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0 and not is_float:
-            yield attribute, value
-        elif attribute == semconv.BLOCK_SIZE and value == -1:
-            yield semconv.GRANULARITY, "channel"
-    elif attribute:
-        text = value.get("name") if isinstance(value, dict) else value  # of Quanto's types
-        if isinstance(text, str):
-            yield attribute, (text,) if attribute == semconv.ALGORITHMS else text
+    return _READERS.get(attribute, _name)(attribute, value)
+
+
+def _granularity(attribute: str, value: Any) -> _Found:
+    last = value[-1] if isinstance(value, list) and value else value  # of activations, of weights
+    text = last.get(_CLASS, "") if isinstance(last, dict) else str(last)
+    if granularity := _GRANULARITIES.search(text.lower()):
+        yield attribute, granularity[0]
+    if text.endswith(("_affine", "_symmetric")):  # of PyTorch
+        yield semconv.SYMMETRIC, text.endswith("_symmetric")
+
+
+def _flag(attribute: str, value: Any) -> _Found:
+    if isinstance(value, bool | str) and value in _SYMMETRIES:
+        yield attribute, _SYMMETRIES[value]
+
+
+def _number(attribute: str, value: Any) -> _Found:
+    known = value.get("-1") if isinstance(value, dict) else value  # ModelOpt's, by axis
+    if type(known) is int and known > 0:
+        yield attribute, known
+
+
+def _block_size(attribute: str, value: Any) -> _Found:
+    yield from [(semconv.GRANULARITY, "channel")] if value == -1 else _number(attribute, value)
+
+
+def _bits(attribute: str, value: Any) -> _Found:
+    if isinstance(value, list):  # bits of exponent and fraction
+        yield _TYPE_OF[attribute], f"float{sum(value) + 1}"
+    elif (semconv.ACTIVATION_BITS, 16) not in (found := [*_number(attribute, value)]):
+        yield from found  # else they are float, as they were
+
+
+def _name(attribute: str, value: Any) -> Iterator[tuple[str, str]]:
+    text = value.get("name") if isinstance(value, dict) else value  # of Quanto's types
+    if attribute and isinstance(text, str):
+        yield attribute, text
+
+
+def _algorithms(attribute: str, value: Any) -> _Found:
+    yield from ((name, (text,)) for name, text in _name(attribute, value))
+
+
+_SYMMETRIES: Final = {True: True, False: False, "SYMMETRIC": True, "ASYMMETRIC": False}
+_READERS: Final[Mapping[str, Callable[[str, Any], _Found]]] = {
+    semconv.GRANULARITY: _granularity,
+    semconv.SYMMETRIC: _flag,
+    semconv.PER_CHANNEL: _flag,
+    semconv.BITS: _bits,
+    semconv.ACTIVATION_BITS: _bits,
+    semconv.BLOCK_SIZE: _block_size,
+    semconv.CONFIG_SAMPLES: _number,
+    semconv.ALGORITHMS: _algorithms,
+}
+"""What reads the values of an attribute; all others are names."""
 
 
 def completed(attributes: dict[str, AttributeValue]) -> dict[str, AttributeValue]:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.configuration import described
+from otel_quant.capture.instruments.forward_passes import end_calibration
 from otel_quant.capture.instruments.hooks import (
     HOOKS,
     Arguments,
@@ -23,18 +24,19 @@ from otel_quant.capture.instruments.hooks import (
     Models,
     wraps,
 )
-from otel_quant.capture.instruments.samples import (
-    COUNTING,
-    Counted,
+from otel_quant.capture.instruments.layer_values import (
     Layers,
-    count_layer,
-    count_sample,
-    counted,
-    end_calibration,
-    expect_layers,
     lower_is_better,
     value_of,
     variables_of,
+)
+from otel_quant.capture.instruments.samples import (
+    COUNTING,
+    Counted,
+    count_layer,
+    count_sample,
+    counted,
+    expect_layers,
 )
 from otel_quant.capture.instruments.steps import (
     BLOCKS,

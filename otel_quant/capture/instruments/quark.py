@@ -21,14 +21,13 @@ from typing import Any, Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.configuration import described as of_configuration
 from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
-from otel_quant.capture.instruments.samples import (
+from otel_quant.capture.instruments.layer_values import (
     Layers,
-    expect_layers,
     lower_is_better,
-    note_shapes,
     value_of,
     variables_of,
 )
+from otel_quant.capture.instruments.samples import expect_layers, note_shapes
 from otel_quant.capture.instruments.steps import (
     activation_of,
     attributes_of,

@@ -1,52 +1,38 @@
-"""What steps go through one after the other: calibration samples, layers, forward passes; and how well layers were quantized.
+"""Calibration samples and layers, which steps go through one after the other: they are counted here.
 
 A sample is one call of a reader that returned data, or one item of a loader: a batch, as a rule. A layer is what
 the library goes through one after the other: where it shows a progress bar, what that goes through.
-
-Where a program itself runs a model between its preparation and its conversion, each forward pass is a sample. A
-prepared model gets a hook that is called before its forward pass, and loses it when it is converted. The hook
-changes neither results nor exceptions, and no copy of the model has it: not one that is pickled, and no script.
 """
 
 from __future__ import annotations
 
-import math
-import sys
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sized
 from contextlib import suppress
 from functools import partial
-from numbers import Real
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import wrapt
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments.hooks import (
-    HOOKS,
     RETURNED,
     Arguments,
     Function,
     Hook,
     Library,
-    library,
     uncounted,
     wraps,
 )
 from otel_quant.capture.instruments.steps import (
     activation_of,
     around,
-    distributions_built_on,
     enclosing_steps,
     open_library_step,
     owners_of,
 )
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
-from otel_quant.capture.scope import Activation
-from otel_quant.schema.readings import AttributeValue, LayerAccuracy, ProfileStep
+from otel_quant.schema.readings import ProfileStep
 
 if TYPE_CHECKING:
     _Proxy = wrapt.ObjectProxy[Any]
@@ -62,7 +48,7 @@ _ARRAYS: Final = frozenset({("numpy", "ndarray"), ("torch", "Tensor")})
 # --- samples and layers -------------------------------------------------------------------
 
 
-def _step_of(owners: Collection[str] | None) -> OpenStep | None:
+def step_counting(owners: Collection[str] | None) -> OpenStep | None:
     """Returns the innermost open step of some distributions; for None the innermost calibration."""
     if not RUNTIME.is_running:
         return None
@@ -76,7 +62,7 @@ def _step_of(owners: Collection[str] | None) -> OpenStep | None:
 def count_sample(source: object, batch: object, owners: Collection[str] | None = None) -> None:
     """Counts one sample for the innermost open step of some distributions, or calibration, if there is one."""
     with FAULTS.kept_in(COUNTING):
-        if (step := _step_of(owners)) is not None:
+        if (step := step_counting(owners)) is not None:
             if "sample" not in step.counts and (total := _length_of(source)) is not None:
                 step.recorder.expect(step, "sample", total)
             step.recorder.count_sample(step, items_in(batch))
@@ -85,14 +71,14 @@ def count_sample(source: object, batch: object, owners: Collection[str] | None =
 def count_layer(owners: Collection[str]) -> None:
     """Counts one layer for the innermost open step of some distributions, if there is one."""
     with FAULTS.kept_in(COUNTING):
-        if (step := _step_of(owners)) is not None:
+        if (step := step_counting(owners)) is not None:
             step.recorder.count(step, "layer")
 
 
 def expect_layers(total: int | None, owners: Collection[str]) -> None:
     """Notes that the innermost open step of some distributions goes through so many layers from now on."""
     with FAULTS.kept_in(COUNTING):
-        if total and (step := _step_of(owners)) is not None:
+        if total and (step := step_counting(owners)) is not None:
             step.recorder.expect(step, "layer", total)
 
 
@@ -237,152 +223,3 @@ def _shapes_in(part: object) -> list[tuple[object, ...]]:
     values = part.values() if isinstance(part, Mapping) else (part,)
     shapes = (getattr(value, "shape", None) for value in values)
     return [shape for shape in shapes if isinstance(shape, tuple) and shape]
-
-
-# --- how well layers were quantized -------------------------------------------------------
-
-# A figure is taken where it is a Python value: what a function of the library's returns or is called with. Where it
-# is neither, but a local variable of a function of the library's, it is read while that function calls another.
-
-Layers = Iterator[LayerAccuracy]
-
-
-def value_of(value: Any, **more: Any) -> Layers:
-    """Yields a value of a layer; nothing if it is no number."""
-    if isinstance(value, Real) or getattr(value, "ndim", None) == 0:  # of numpy and torch
-        found = float(value)
-        yield LayerAccuracy(value=found if math.isfinite(found) else None, **more)
-
-
-lower_is_better: Final = partial(value_of, better="lower")
-
-
-def variables_of(function: str) -> dict[str, Any]:
-    """Returns the variables of the innermost function of that name that is under way; none without one."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != function:
-        frame = frame.f_back
-    if frame is None:
-        return {}
-    found = dict(frame.f_locals)
-    if sys.version_info < (3, 13):
-        # There it is a copy that lasts as long as the function, and would keep alive what the function lets go.
-        frame.f_locals.clear()
-    return found
-
-
-# --- forward passes -----------------------------------------------------------------------
-
-
-class _Watched:
-    """A model whose forward passes are counted."""
-
-    def __init__(self, model: Any, by: OpenStep) -> None:
-        self.attributes, self._by = dict(by.attributes), by.info
-        self._step: OpenStep | None = None
-        if not model._forward_pre_hooks:
-            model._forward_pre_hooks = _HooksOfOne()
-        self._hook = model.register_forward_pre_hook(_before_forward, with_kwargs=True)
-        self._dropped = weakref.finalize(model, _end_watch, id(model))
-        self._dropped.atexit = False
-
-    def passed(self, inputs: object) -> None:
-        """Counts a forward pass, for the calibration around it or one that begins with it."""
-        if _step_of(None) is not None:
-            count_sample(None, inputs)
-            return
-        if self._step is None or self._step.closed:
-            self._step = RUNTIME.recorder.open(
-                ProfileStep.CALIBRATION,
-                library=self._by.library,
-                library_version=self._by.library_version,
-                attributes=self.attributes,
-            )
-        if self._step is not None:
-            self._step.ends_with_parent = True
-            self._step.recorder.count_sample(self._step, items_in(inputs))
-
-    def end(self, *, is_released: bool = False) -> None:
-        """Ends the calibration, if it has begun, and leaves the model as it was if that is not needed any more."""
-        Activation(self._step).finish()
-        if is_released:
-            self._dropped.detach()
-            self._hook.remove()
-
-
-_WATCHED: Final[dict[int, _Watched]] = {}
-"""The models that were prepared and not converted, by identity."""
-
-
-class _HooksOfOne(OrderedDict[int, Any]):
-    """The hooks of a prepared model; ours is neither copied nor compiled into a script."""
-
-    def values(self) -> Any:
-        return [hook for hook in super().values() if hook is not _before_forward]
-
-    def __reduce__(self) -> Any:
-        return OrderedDict, ([pair for pair in self.items() if pair[1] is not _before_forward],)
-
-
-def _before_forward(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    with FAULTS.kept_in(COUNTING):
-        watched = _WATCHED.get(id(model))
-        if watched is not None and HOOKS.active:
-            watched.passed(args or dict(kwargs))
-
-
-def _end_watch(model: int) -> Mapping[str, AttributeValue] | None:
-    """Ends the calibration of a model; returns what describes it, None if the model was not prepared."""
-    watched = _WATCHED.pop(model, None)
-    if watched is None:
-        return None
-    watched.end(is_released=True)
-    return watched.attributes
-
-
-def _model_of(call: Mapping[str, Any]) -> Any:
-    return next(iter(call.values()), None)
-
-
-def watch(call: Mapping[str, Any], result: object) -> None:
-    """Forward passes of the model it returns are step **Calibration**, which its conversion ends."""
-    model, step = _model_of(call) if result is None else result, RUNTIME.current_step()
-    if step is not None and step.info.kind == ProfileStep.MODEL_PREPARATION:
-        _watch(model, step)
-
-
-def _watch(model: Any, step: OpenStep) -> None:
-    if id(model) not in _WATCHED and hasattr(model, "register_forward_pre_hook"):
-        _WATCHED[id(model)] = _Watched(model, step)
-
-
-def count_passes(call: Mapping[str, Any], owner: Library) -> Callable[[], object] | None:
-    """The forward passes of its model are its samples."""
-    model, step = _model_of(call), RUNTIME.current_step()
-    if step is None or id(model) in _WATCHED:
-        return None  # who has begun to count goes on
-    _watch(model, step)
-    return partial(_end_watch, id(model))
-
-
-def end_calibration(call: Mapping[str, Any]) -> Mapping[str, AttributeValue]:
-    """The calibration of its model ends before it."""
-    attributes = _end_watch(id(_model_of(call)))
-    if attributes is None:  # it is a copy of one of those that were prepared
-        for watched in list(_WATCHED.values()):  # another thread may drop a model meanwhile
-            watched.end()
-    return attributes or {}
-
-
-def end_of_first_part(call: Mapping[str, Any]) -> Mapping[str, AttributeValue]:
-    """Ends the calibration of a model that was prepared in place."""
-    return _end_watch(id(_model_of(call))) or {}
-
-
-def part_of(call: Mapping[str, Any]) -> str:
-    """Step **Model Quantization**, or a layer of a step around it; a configuration with two parts first prepares, then converts."""
-    count_layer(distributions_built_on(library("torchao")))
-    config = call.get("config")
-    part = str(getattr(config, "step", "")).rpartition(".")[2].lower()
-    prepares = part in ("prepare", "observe") and "QAT" not in type(config).__name__
-    return ProfileStep.MODEL_PREPARATION if prepares else ProfileStep.MODEL_QUANTIZATION

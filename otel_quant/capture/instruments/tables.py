@@ -167,7 +167,7 @@ _PT2E: Final = "torchao.quantization.pt2e.quantize_pt2e"
 
 _library(
     "torchao",
-    Hook("torchao.quantization.quant_api", "quantize_", STEP, choose="samples:part_of", config=("config",), describe="samples:end_of_first_part", after=WATCH),
+    Hook("torchao.quantization.quant_api", "quantize_", STEP, choose="forward_passes:part_of", config=("config",), describe="forward_passes:end_of_first_part", after=WATCH),
     Hook(_PT2E, "prepare_pt2e", STEP, ProfileStep.MODEL_PREPARATION, config=("quantizer",), after=WATCH),
     Hook(_PT2E, "prepare_qat_pt2e", STEP, ProfileStep.MODEL_PREPARATION, config=("quantizer",)),
     Hook(_PT2E, "convert_pt2e", STEP, ProfileStep.MODEL_QUANTIZATION, describe=END_CALIBRATION),

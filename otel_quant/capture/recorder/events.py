@@ -22,15 +22,7 @@ from otel_quant.capture.stack_sampler import StackSampler
 from otel_quant.export.quark_yaml.columns import ProgramMetrics
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
-from otel_quant.schema.events import (
-    Attributes,
-    Event,
-    EventKind,
-    cost_of,
-    identity_of,
-    present,
-    run_ids_of,
-)
+from otel_quant.schema.events import Attributes, Event, cost_of, identity_of, present, run_ids_of
 from otel_quant.schema.figures import Resource
 from otel_quant.schema.readings import (
     AttributeValue,
@@ -278,7 +270,7 @@ class EventMaker:
             )
         return ended
 
-    def _bare(self, kind: EventKind, at: Reading | tuple[int, int], **more: Any) -> Event:
+    def _bare(self, kind: str, at: Reading | tuple[int, int], **more: Any) -> Event:
         """Returns an event at the time of a reading, or by the wall clock and the monotonic clock."""
         time_ns, clock_ns = at[:2]
         return Event(kind=kind, time_ns=time_ns, clock_ns=clock_ns, run=self.run, **more)

@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.recorder.attributes import growth_of
 from otel_quant.diagnosis.growth import Growth
-from otel_quant.schema.events import Event, EventKind, Sink, method_of
+from otel_quant.schema.events import EVENTS, Event, Sink, method_of
 from otel_quant.schema.figures import Figure, Number, Resource
 from otel_quant.schema.readings import (
     AttributeValue,
@@ -274,7 +274,7 @@ class Sinks:
     def add(self, *sinks: Sink) -> None:
         """Adds sinks, which receive what happens from now on."""
         self._sinks = (*self._sinks, *sinks)
-        self._receivers = {kind: self._receivers_of(kind) for kind in get_args(EventKind)}
+        self._receivers = {kind: self._receivers_of(kind) for kind in EVENTS}
         self._counters = self._that_override("counted")
         self._samplers = self._that_override("sampled")
         self._entering = [
@@ -311,7 +311,7 @@ class Sinks:
         for leave, token in reversed(tokens):
             leave(step, token)
 
-    def _receivers_of(self, kind: EventKind) -> list[tuple[str, _Receive]]:
+    def _receivers_of(self, kind: str) -> list[tuple[str, _Receive]]:
         name = method_of(kind)
         found = []
         for sink in self._sinks:

@@ -24,10 +24,9 @@ from opentelemetry.metrics import CallbackOptions, Instrument, Meter, MeterProvi
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
-from otel_quant.export.otel.spans import custom_value
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.events import Event, Sink, present
-from otel_quant.schema.figures import Metric, Number, Resource
+from otel_quant.schema.events import Event, Sink, custom_value, present
+from otel_quant.schema.figures import Figure, Metric, Number, Resource
 from otel_quant.schema.readings import ALL_STEPS, UNITS, Forecast, Reading, RunInfo, StepInfo
 from otel_quant.version import VERSION
 
@@ -45,8 +44,32 @@ _MODEL_GAUGES: Final = (
 _Labels: TypeAlias = Mapping[str, str]
 """Attributes of a metric's point."""
 
+_LABELS: Final = (*semconv.STEP_LABELS, semconv.ERROR_TYPE)
+
 _Kind: TypeAlias = tuple[str, str | None, str | None]
 """What the points of a step's metrics are told apart by: values of `semconv.STEP_LABELS`."""
+
+
+class _Live(NamedTuple):
+    """A figure that a metric shows while the run goes on."""
+
+    resource: str
+    figure: Figure
+    labels: _Labels
+    is_of_devices: bool
+
+    def observations(self, baseline: Reading, now: Reading) -> list[Observation]:
+        """Returns its value, or one for each device."""
+        figure, record = self.figure, now.resources.get(self.resource)
+        if self.is_of_devices:
+            found = [
+                (figure.value(device), {**self.labels, semconv.HW_ID: device.id})
+                for device in record or ()
+            ]
+        else:
+            first = baseline.resources.get(self.resource)
+            found = [(figure.since(first, record), dict(self.labels))]
+        return [Observation(value, labels) for value, labels in found if value is not None]
 
 
 class _Rows(NamedTuple):
@@ -118,33 +141,38 @@ class MetricsSink(Sink):
         self._forecasts: dict[_Kind, Forecast] = {}
         self._custom = CustomGauges(self._meter)
         self._runs = _RunTimes(peak_now)
-        observers: dict[str, _Observe] = {
-            semconv.STEP_ACTIVE: self._observe_active,
-            semconv.RUN_MEMORY_LIMIT: self._observe_limit,
-            **{
-                each.share: functools.partial(self._observe_progress, unit)
-                for unit, each in UNITS.items()
-            },
-            semconv.FORECAST_TIME_LEFT: functools.partial(self._observe_forecast, "time_left"),
-            semconv.FORECAST_STALLED: functools.partial(self._observe_forecast, "stalled"),
-            semconv.FORECAST_MEMORY: functools.partial(self._observe_growth, "memory"),
-            semconv.FORECAST_GPU_MEMORY: functools.partial(self._observe_growth, "gpu"),
-            semconv.RUN_START: self._runs.observe_starts,
-            semconv.RUN_LAST_SEEN: self._runs.observe_last_seen,
-            semconv.RUN_MEMORY_PEAK: self._runs.observe_peaks,
-            semconv.RUN_END: self._runs.observe_ends,
-        }
-        for resource in resources:
-            for figure in (*resource.figures, *resource.device_figures):
-                if figure.live is not None:
-                    name = figure.live.metric.name
-                    observers[name] = functools.partial(self._observe_figures, name)
+        observers = self._observers()
         self._write: dict[str, Callable[..., None]] = {}
         for metric in catalog.METRICS:
             if "<" not in metric.name:
                 instrument = self._create(metric, observers.get(metric.name))
                 if metric.instrument in _WRITES:
                     self._write[metric.name] = getattr(instrument, _WRITES[metric.instrument])
+
+    def _observers(self) -> dict[str, _Observe]:
+        """Returns what observes each metric that is not written, by its name."""
+        partial = functools.partial
+        live: dict[str, list[_Live]] = {}
+        for resource in self._resources:
+            for figure in (*resource.figures, *resource.device_figures):
+                if figure.live is not None:
+                    of_devices = figure in resource.device_figures
+                    shown = _Live(resource.name, figure, figure.live.labels, of_devices)
+                    live.setdefault(figure.live.metric.name, []).append(shown)
+        return {
+            semconv.STEP_ACTIVE: self._observe_active,
+            semconv.RUN_MEMORY_LIMIT: self._observe_limit,
+            **{each.share: partial(self._observe_progress, unit) for unit, each in UNITS.items()},
+            semconv.FORECAST_TIME_LEFT: partial(self._observe_forecast, "time_left"),
+            semconv.FORECAST_STALLED: partial(self._observe_forecast, "stalled"),
+            semconv.FORECAST_MEMORY: partial(self._observe_growth, "memory"),
+            semconv.FORECAST_GPU_MEMORY: partial(self._observe_growth, "gpu"),
+            semconv.RUN_START: self._runs.observe_starts,
+            semconv.RUN_LAST_SEEN: self._runs.observe_last_seen,
+            semconv.RUN_MEMORY_PEAK: self._runs.observe_peaks,
+            semconv.RUN_END: self._runs.observe_ends,
+            **{name: partial(self._observe_figures, name, shown) for name, shown in live.items()},
+        }
 
     def run_started(self, event: Event) -> None:
         """Starts to observe the run."""
@@ -316,31 +344,18 @@ class MetricsSink(Sink):
                     yield Observation(growth.at_end, {**_labels_of(kind), **device})
 
     def _observe_limit(self, options: CallbackOptions) -> Iterable[Observation]:
-        if self._readings.of(semconv.RUN_MEMORY_LIMIT) is None:
-            return  # no run
-        if self._run is not None and self._run.limits.memory is not None:
-            yield Observation(self._run.limits.memory)
+        is_running = self._readings.of(semconv.RUN_MEMORY_LIMIT) is not None
+        limit = self._run.limits.memory if self._run is not None else None
+        return [Observation(limit)] if is_running and limit is not None else []
 
-    def _observe_figures(self, metric: str, options: CallbackOptions) -> Iterable[Observation]:
+    def _observe_figures(
+        self, metric: str, shown: Sequence[_Live], options: CallbackOptions
+    ) -> Iterable[Observation]:
         """Yields the figures of resources and devices that a metric shows."""
         reading, baseline = self._readings.of(metric), self._baseline
-        if reading is None or self._run is None:
-            return
-        for resource in self._resources:
-            now = reading.resources.get(resource.name)
-            first = baseline.resources.get(resource.name) if baseline is not None else None
-            for figure in resource.figures:
-                if figure.live is not None and figure.live.metric.name == metric:
-                    value = figure.since(first, now)
-                    if value is not None:
-                        yield Observation(value, dict(figure.live.labels))
-            for figure in resource.device_figures:
-                if figure.live is not None and figure.live.metric.name == metric:
-                    for device in now or ():
-                        value = figure.value(device)
-                        if value is not None:
-                            labels = {**figure.live.labels, semconv.HW_ID: device.id}
-                            yield Observation(value, labels)
+        if reading is not None and baseline is not None:
+            for each in shown:
+                yield from each.observations(baseline, reading)
 
 
 def _kind_of(step: StepInfo) -> _Kind:
@@ -349,15 +364,7 @@ def _kind_of(step: StepInfo) -> _Kind:
 
 
 def _labels_of(kind: _Kind, error: str | None = None) -> dict[str, str]:
-    name, label, library = kind
-    labels = {semconv.STEP_KIND: name}
-    if label is not None:
-        labels[semconv.STEP_NAME] = label
-    if library is not None:
-        labels[semconv.LIBRARY_NAME] = library
-    if error is not None:
-        labels[semconv.ERROR_TYPE] = error
-    return labels
+    return {name: value for name, value in zip(_LABELS, (*kind, error), strict=True) if value}
 
 
 class _PendingSeries:

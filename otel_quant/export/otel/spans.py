@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from contextvars import Token
 from dataclasses import dataclass
 from itertools import filterfalse, islice
-from numbers import Integral, Real
 from typing import Any, Final, NamedTuple
 
 from opentelemetry import context as otel_context
@@ -19,7 +18,16 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 
 from otel_quant.base.log import LOG
 from otel_quant.schema import semconv
-from otel_quant.schema.events import Attributes, Event, Sink, cost_of, present, run_ids_of
+from otel_quant.schema.events import (
+    Attributes,
+    Event,
+    Sink,
+    cost_of,
+    custom_value,
+    encodable,
+    present,
+    run_ids_of,
+)
 from otel_quant.schema.readings import AttributeValue, CostedModel, StepInfo
 from otel_quant.version import VERSION
 
@@ -379,7 +387,7 @@ def custom_of(values: Mapping[str, object]) -> Attributes:
         return {}
     found = present(
         {
-            semconv.CUSTOM_PREFIX + _encodable(name): custom_value(value)
+            semconv.CUSTOM_PREFIX + encodable(name): custom_value(value)
             for name, value in values.items()
         }
     )
@@ -395,26 +403,3 @@ def _warn_of_many() -> None:
         "only the first %d custom metrics are on spans and log records; add fewer to choose them",
         MOST_CUSTOM,
     )
-
-
-def custom_value(value: object) -> str | bool | int | float | None:
-    """Returns what OpenTelemetry can send of the value of a custom metric; None for nothing.
-
-    An integer of more than 64 bits would make an exporter fail with all that is sent with it.
-    """
-    if isinstance(value, str):
-        return _encodable(value)
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, Integral) and abs(int(value)) < 1 << 63:
-        return int(value)
-    if isinstance(value, Real):
-        try:
-            return float(value)
-        except OverflowError:
-            return None
-    return None
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()

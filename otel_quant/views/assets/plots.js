@@ -31,11 +31,17 @@
     "bytes/s": (value) => `${size(value)}/s`,
     cores: (value) => `${digits(value)} cores`,
   };
+  units["1"] = (value) => share(value);
+  const plain = (unit) => (value) => `${digits(value)} ${unit.replace(/[{}]/g, "")}`;
   const short = {
     bytes: (value) => (value === 0 ? "0" : size(value).replace(/\.0+(?= )|(\.\d*?[1-9])0+(?= )/, "$1")),
     cores: (value) => String(Number(value.toFixed(2))),
   };
   short["bytes/s"] = (value) => (value === 0 ? "0" : `${short.bytes(value)}/s`);
+  for (const { unit } of charts) {
+    units[unit] ||= plain(unit);
+    short[unit] ||= plain(unit);
+  }
   const clock = (seconds) => {
     const all = Math.round(seconds);
     const two = (number) => String(number).padStart(2, "0");

@@ -8,7 +8,9 @@ from importlib import import_module
 
 import pytest
 
-from otel_quant.cli import COMMANDS
+from otel_quant.cli.command import COMMANDS
+from otel_quant.cli.parser import parsed
+from otel_quant.cli.run import plain_options
 from tests.fixtures.commands import Commands
 
 
@@ -46,3 +48,19 @@ def test_calling_without_a_command_lists_the_commands(command: Commands) -> None
     code, _, err = command()
     assert code == 2
     assert "record a program that quantizes, and print its steps" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "is_plain"),
+    [
+        ("-- python quantize.py", True), ("--quiet --watch --no-report -- sh -c 'a -- b'", True),
+        ("--out r --no-command -- x", True), ("--otlp-files --out r --", True), ("--out --quiet -- x", False),
+        ("--out", False), ("--out r", False), ("--quiet python x", False), ("--qui -- x", False),
+        ("--interval 5 -- x", False), ("--out=r -- x", False), ("", False), ("--out r x -- y", False),
+    ],
+)  # fmt: skip
+def test_run_reads_plain_options_as_argparse_does(line: str, is_plain: bool) -> None:
+    words = shlex.split(line)
+    plain = plain_options(words)
+    assert (plain is not None) == is_plain
+    assert plain is None or vars(plain) == vars(parsed(["run", *words]))

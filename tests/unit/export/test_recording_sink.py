@@ -15,17 +15,18 @@ from otel_quant.base.files import PAGE
 from otel_quant.capture.recorder.attributes import FigureAttributes
 from otel_quant.export.recording_sink import RecordingSink
 from otel_quant.format.event_file import StateFile
+from otel_quant.format.fields import LeftOut, fields_of_events
 from otel_quant.format.series import TOTALS
 from otel_quant.recordings.model import Recording
 from otel_quant.recordings.reader import read
 from otel_quant.schema.code_lines import Place
-from otel_quant.schema.events import Event
+from otel_quant.schema.events import EVENTS, Event, EventKind
 from otel_quant.schema.figures import RESOURCES
 from otel_quant.schema.readings import Count, Counts
 from tests.fixtures import programs
 from tests.fixtures.programs import Finished, clean_environment, run_script
 from tests.fixtures.recording_schema import check_recording
-from tests.unit.export.otel.literal_run import LATER, PEAKS, RUN, START, send_run
+from tests.unit.export.otel.literal_run import LATER, PEAKS, RUN, START, STEP, send_run
 
 WORK = """
 import os, signal, sys, time
@@ -408,3 +409,23 @@ def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path:
     ]
     state.write(replace(newest, time_ns=4, attributes={"a": "x" * PAGE}), [])  # no page has room
     assert json.loads(path.read_bytes())["time"] == 2
+
+
+def test_a_new_kind_of_event_is_written_and_read_by_its_declaration_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = EventKind("a model was shared", ("run", "index", "name"), ("attributes", "rank"))
+    monkeypatch.setitem(EVENTS, "model.shared", kind)
+    sink = RecordingSink(tmp_path, lambda _: None, is_launched=True, interval=1)
+    more = {"run": RUN, "name": "small", "attributes": {"a": 1}}
+    sink.receive(Event(kind="run.started", time_ns=1, clock_ns=1, reading=START, **more))
+    sink.receive(Event(kind="model.shared", time_ns=2, clock_ns=3, step=STEP, **more))
+    (path,) = tmp_path.glob("events.*.jsonl")
+    line = json.loads(path.read_text().splitlines()[-1])
+    assert line == {
+        "schema": 1, "time": 2, "clock": 3, "kind": "model.shared", "run": RUN.id, "index": 3,
+        "name": "small", "attributes": {"a": 1}, "rank": 1,
+    }  # fmt: skip
+    assert fields_of_events()["model.shared"].take(line, LeftOut()) == {
+        name: value for name, value in line.items() if name not in ("schema", "kind")
+    }

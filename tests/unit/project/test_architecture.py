@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 
 import onnx.parser
 import pytest
@@ -21,7 +21,7 @@ from otel_quant.export.otel.spans import SpansSink
 from otel_quant.export.quark_yaml.sink import QuarkYamlSink
 from otel_quant.export.recording_sink import RecordingSink
 from otel_quant.program.measured_run import KeptRun
-from otel_quant.schema.events import EventKind, Sink, method_of
+from otel_quant.schema.events import EVENTS, Sink, method_of
 
 PACKAGE: Final = Path(__file__).resolve().parents[3] / "otel_quant"
 MODULES: Final = {
@@ -110,6 +110,16 @@ def test_a_room_imports_only_rooms_of_lower_floors() -> None:
     } == set()
 
 
+def test_the_program_and_what_reads_its_recording_share_no_room_above_the_format() -> None:
+    half = {"capture": 1, "export": 1, "recordings": 2, "views": 2}
+    arrows = {(module, part_of(other)) for module in MODULES for other in imports_of(module)}
+    assert {
+        (module, room)
+        for module, room in arrows
+        if {half.get(part_of(module)), half.get(room)} == {1, 2}
+    } == set()
+
+
 def test_no_module_imports_itself_through_others_not_even_for_types() -> None:
     TopologicalSorter({module: imports_of(module) - {module} for module in MODULES}).prepare()
 
@@ -181,7 +191,7 @@ def test_costing_a_model_loads_no_other_command_no_logging_and_no_rules_of_other
     loaded = loaded_by(code)
     commands = {name for name in loaded if name.startswith("otel_quant.cli.")}
     rules = {name for name in loaded if name.startswith("otel_quant.cost.operators.")}
-    assert commands == {f"otel_quant.cli.{name}" for name in ("command", "cost")}
+    assert commands == {f"otel_quant.cli.{name}" for name in ("command", "cost", "parser")}
     assert {name.rpartition(".")[2] for name in rules} == {
         "contraction", "control", "elementwise", "layout", "record", "windows",
     }  # fmt: skip
@@ -190,6 +200,12 @@ def test_costing_a_model_loads_no_other_command_no_logging_and_no_rules_of_other
     by_argparse = loaded_by("import argparse\nargparse.ArgumentParser().parse_args([])")
     assert loaded & avoided - by_argparse == set()
     assert loaded & (HEAVY | {"opentelemetry", "yaml"}) == set()
+
+
+def test_run_loads_nothing_that_its_program_would_wait_for() -> None:
+    code = "import otel_quant.cli as cli\ncli._options_of(['run', '--quiet', '--', 'true'])"
+    slow = {"argparse", "contextlib", "enum", "functools", "pathlib", "re", "signal", "typing"}
+    assert loaded_by(code) & slow - loaded_by("pass") == set()
 
 
 @pytest.mark.parametrize(
@@ -201,7 +217,7 @@ def test_each_method_that_receives_an_event_has_the_name_of_a_kind(sink: type[Si
         for name, method in inspect.getmembers(sink, inspect.isfunction)
         if name[0] != "_" and "event" in inspect.signature(method).parameters
     }
-    assert receiving <= {method_of(kind) for kind in get_args(EventKind)} | {
+    assert receiving <= {method_of(name) for name, kind in EVENTS.items() if kind.is_received} | {
         "receive",
         "send_reading",
     }

@@ -11,7 +11,7 @@ from otel_quant.format.curve import Curve, RecordedCurve
 from otel_quant.recordings.compared_runs import ComparedRun, common_time, compared_run
 from otel_quant.recordings.model import RecordedRun, Recording, placed_steps, step_at
 from otel_quant.recordings.reader import read
-from otel_quant.views.charts import Series
+from otel_quant.views.charts import ChartSeries
 from otel_quant.views.curves import bands_of, charts_of, comparison_charts, grid_of
 from otel_quant.views.steps import subject_of
 from tests.fixtures import recorded as built
@@ -139,7 +139,7 @@ def test_the_curve_of_a_shorter_step_stays_constant_until_both_begin_the_next(
     base, new = recorded(tmp_path / "base", 2.3), recorded(tmp_path / "new", 4.3)
     (chart,) = comparison_charts(("base", "new"), (base, new), common_time(base, new))
     assert not chart.is_flat
-    assert chart._replace(is_large=False, series=[Series("same", (7.0, None, 7.1))]).is_flat
+    assert chart._replace(is_large=False, series=[ChartSeries("same", (7.0, None, 7.1))]).is_flat
     for line in chart.series:
         before = [value for at, value in zip(chart.times, line.values, strict=True) if at < 4.29]
         after = [value for at, value in zip(chart.times, line.values, strict=True) if 4.9 < at < 6]

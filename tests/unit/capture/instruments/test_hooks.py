@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from otel_quant.capture import instruments
 from otel_quant.capture.instruments import PACKAGES
-from otel_quant.capture.instruments.hooks import Hook, Hooks, Library
+from otel_quant.capture.instruments.hooks import LAYER, OBSERVED, STEP, Hook, Hooks, Library
 from otel_quant.capture.instruments.steps import version_of
 from otel_quant.capture.instruments.tables import LIBRARIES
 from tests.fixtures.programs import run_script
@@ -214,3 +215,24 @@ def test_an_unknown_name_is_logged_with_the_expected_ones(
     code = "import otel_quant; otel_quant.QuantInstrumentor().instrument()"
     _, errors = run_script(tmp_path, code, OTEL_QUANT_LIBRARIES=libraries)
     assert errors.splitlines() == warnings
+
+
+@pytest.mark.parametrize(
+    ("hooks", "error"),
+    [
+        (
+            [Hook("a", "f", STEP, "Model Quantization", counts="loader")],
+            "library test: hook of a.f counts 'loader' in its step 'Model Quantization', where nothing is counted; "
+            "expected the step 'Calibration'",
+        ),
+        (
+            [Hook("a", "f", STEP, "Calibration"), Hook("a", "f", OBSERVED, before=LAYER)],
+            "library test: hook of a.f: expected one for each function, found another",
+        ),
+    ],
+)
+def test_a_hook_without_effect_is_an_error_where_it_is_declared(
+    hooks: list[Hook], error: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(error)}$"):
+        Library("test", "test", tuple(hooks))

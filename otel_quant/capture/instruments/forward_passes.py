@@ -1,0 +1,138 @@
+"""Calibration that a program runs itself: the forward passes of a model that was prepared are its samples."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from otel_quant.base.fault_boundary import FAULTS
+from otel_quant.capture.instruments.hooks import HOOKS, Library, library
+from otel_quant.capture.instruments.samples import (
+    COUNTING,
+    count_layer,
+    count_sample,
+    items_in,
+    step_counting,
+)
+from otel_quant.capture.instruments.steps import distributions_built_on
+from otel_quant.capture.recorder.ongoing import OpenStep
+from otel_quant.capture.runtime import RUNTIME
+from otel_quant.capture.scope import Activation
+from otel_quant.schema.readings import AttributeValue, ProfileStep
+
+
+class _Watched:
+    """A model whose forward passes are counted."""
+
+    def __init__(self, model: Any, by: OpenStep) -> None:
+        self.attributes, self._by = dict(by.attributes), by.info
+        self._step: OpenStep | None = None
+        if not model._forward_pre_hooks:
+            model._forward_pre_hooks = _HooksOfOne()
+        self._hook = model.register_forward_pre_hook(_before_forward, with_kwargs=True)
+        self._dropped = weakref.finalize(model, _end_watch, id(model))
+        self._dropped.atexit = False
+
+    def passed(self, inputs: object) -> None:
+        """Counts a forward pass, for the calibration around it or one that begins with it."""
+        if step_counting(None) is not None:
+            count_sample(None, inputs)
+            return
+        if self._step is None or self._step.closed:
+            self._step = RUNTIME.recorder.open(
+                ProfileStep.CALIBRATION,
+                library=self._by.library,
+                library_version=self._by.library_version,
+                attributes=self.attributes,
+            )
+        if self._step is not None:
+            self._step.ends_with_parent = True
+            self._step.recorder.count_sample(self._step, items_in(inputs))
+
+    def end(self, *, is_released: bool = False) -> None:
+        """Ends the calibration, if it has begun, and leaves the model as it was if that is not needed any more."""
+        Activation(self._step).finish()
+        if is_released:
+            self._dropped.detach()
+            self._hook.remove()
+
+
+_WATCHED: Final[dict[int, _Watched]] = {}
+"""The models that were prepared and not converted, by identity."""
+
+
+class _HooksOfOne(OrderedDict[int, Any]):
+    """The hooks of a prepared model; ours is neither copied nor compiled into a script."""
+
+    def values(self) -> Any:
+        return [hook for hook in super().values() if hook is not _before_forward]
+
+    def __reduce__(self) -> Any:
+        return OrderedDict, ([pair for pair in self.items() if pair[1] is not _before_forward],)
+
+
+def _before_forward(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    with FAULTS.kept_in(COUNTING):
+        watched = _WATCHED.get(id(model))
+        if watched is not None and HOOKS.active:
+            watched.passed(args or dict(kwargs))
+
+
+def _end_watch(model: int) -> Mapping[str, AttributeValue] | None:
+    """Ends the calibration of a model; returns what describes it, None if the model was not prepared."""
+    watched = _WATCHED.pop(model, None)
+    if watched is None:
+        return None
+    watched.end(is_released=True)
+    return watched.attributes
+
+
+def _model_of(call: Mapping[str, Any]) -> Any:
+    return next(iter(call.values()), None)
+
+
+def watch(call: Mapping[str, Any], result: object) -> None:
+    """Forward passes of the model it returns are step **Calibration**, which its conversion ends."""
+    model, step = _model_of(call) if result is None else result, RUNTIME.current_step()
+    if step is not None and step.info.kind == ProfileStep.MODEL_PREPARATION:
+        _watch(model, step)
+
+
+def _watch(model: Any, step: OpenStep) -> None:
+    if id(model) not in _WATCHED and hasattr(model, "register_forward_pre_hook"):
+        _WATCHED[id(model)] = _Watched(model, step)
+
+
+def count_passes(call: Mapping[str, Any], owner: Library) -> Callable[[], object] | None:
+    """The forward passes of its model are its samples."""
+    model, step = _model_of(call), RUNTIME.current_step()
+    if step is None or id(model) in _WATCHED:
+        return None  # who has begun to count goes on
+    _watch(model, step)
+    return partial(_end_watch, id(model))
+
+
+def end_calibration(call: Mapping[str, Any]) -> Mapping[str, AttributeValue]:
+    """The calibration of its model ends before it."""
+    attributes = _end_watch(id(_model_of(call)))
+    if attributes is None:  # it is a copy of one of those that were prepared
+        for watched in list(_WATCHED.values()):  # another thread may drop a model meanwhile
+            watched.end()
+    return attributes or {}
+
+
+def end_of_first_part(call: Mapping[str, Any]) -> Mapping[str, AttributeValue]:
+    """Ends the calibration of a model that was prepared in place."""
+    return _end_watch(id(_model_of(call))) or {}
+
+
+def part_of(call: Mapping[str, Any]) -> str:
+    """Step **Model Quantization**, or a layer of a step around it; a configuration with two parts first prepares, then converts."""
+    count_layer(distributions_built_on(library("torchao")))
+    config = call.get("config")
+    part = str(getattr(config, "step", "")).rpartition(".")[2].lower()
+    prepares = part in ("prepare", "observe") and "QAT" not in type(config).__name__
+    return ProfileStep.MODEL_PREPARATION if prepares else ProfileStep.MODEL_QUANTIZATION

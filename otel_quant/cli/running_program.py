@@ -1,0 +1,177 @@
+"""What ``otel-quant run`` does from the start of the program to its end, and after it."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import logging
+import os
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final
+
+from otel_quant.base.fault_boundary import FAULTS, start_thread
+from otel_quant.base.log import LOG
+from otel_quant.format.event_file import REPORT, processes_in
+from otel_quant.launcher.ending import LaunchedRecording
+from otel_quant.launcher.program import Program, ProgramElsewhere
+from otel_quant.launcher.start import missing_script, take_notes, why_no_step, why_nothing_sent
+
+if TYPE_CHECKING:
+    from otel_quant.recordings.model import Ending, Recording
+
+_VIEW_ENDS: Final = 10.0
+"""Seconds that the live view has for its last look."""
+
+_MOST_STEPS: Final = 50
+"""Steps that are printed at the end, of all processes together."""
+
+_FEWEST_STEPS: Final = 5
+"""Steps that are printed of each of many processes."""
+
+
+def recorded_to_its_end(
+    program: Program | ProgramElsewhere,
+    made: str,
+    began_ns: int,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    options: Namespace | SimpleNamespace,
+) -> int:
+    """Completes the recording of a program that was started, and prints it; returns the program's exit code."""
+    folder = Path(made)
+    ended: Ending | None = None
+    held = _HeldMessages()
+    recording = LaunchedRecording(folder, began_ns, program.pid, arguments, environ)
+    with _shown(folder, options.watch) as while_stopped:
+        how = program.wait(while_stopped, recording.look_last)
+        with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):
+            ended = recording.finish(how)
+    # What is missing after Ctrl-C can be had from the recording later: the program is over.
+    with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt, BrokenPipeError):
+        gc.disable()  # of many steps it would look through all objects again and again; we end soon
+        text = _last_words(folder, ended, missing_script(arguments, how[0]), options)
+        if not options.quiet:
+            held.release()
+            print(text, file=sys.stderr)
+    return how[0]
+
+
+class _HeldMessages:
+    """Our messages, which wait for the end, not to stand within the program's output."""
+
+    def __init__(self) -> None:
+        self._held: list[logging.LogRecord] = []
+        LOG.addFilter(self._hold)
+
+    def _hold(self, record: logging.LogRecord) -> bool:
+        self._held.append(record)
+        return False  # it goes no further
+
+    def release(self) -> None:
+        """Has the logger handle them."""
+        LOG.removeFilter(self._hold)
+        for record in self._held:
+            LOG.handle(record)
+
+
+def _last_words(
+    folder: Path, ended: Ending | None, missing: str | None, options: Namespace | SimpleNamespace
+) -> str:
+    """Returns what is printed at the end, and makes the report."""
+    from otel_quant.recordings.reader import read
+    from otel_quant.views.answer import ending_lines
+    from otel_quant.views.text import printable
+
+    notes = take_notes(os.fspath(folder))
+    # Short where it is below the current folder
+    near = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    if not folder.is_dir():
+        line = f"otel-quant: {near} was removed while the program ran: there is no recording"
+        return "\n".join(map(printable, [line, *ending_lines(ended)]))
+    if missing is not None and not processes_in(folder):
+        for each in folder.iterdir():
+            each.unlink()
+        if options.out is None:
+            folder.rmdir()
+        return printable(f"otel-quant: {missing} does not exist: nothing was recorded")
+    recorded = read(near, ended)
+    text = "" if options.quiet else _text(recorded, notes)
+    return text if options.no_report else text + _report(recorded)
+
+
+@contextmanager
+def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Shows the recording during a block; gives what makes room on the screen meanwhile."""
+    if not is_watched:
+        yield nullcontext
+        return
+    from otel_quant.views.watch import LiveView
+
+    view = LiveView(folder, sys.stderr)
+
+    def show() -> None:
+        with FAULTS.kept_in("live view"):
+            view.show()
+
+    thread = start_thread(show, "otel-quant view")
+    try:
+        yield view.paused
+    finally:
+        view.end()
+        if thread is not None:
+            with suppress(KeyboardInterrupt):
+                thread.join(_VIEW_ENDS)
+
+
+def _text(recording: Recording, notes: Sequence[str]) -> str:
+    """Returns what is printed at the end: the steps, what went wrong, and where the recording is."""
+    from otel_quant.views.answer import ending_lines
+    from otel_quant.views.show import document
+    from otel_quant.views.text import printable, terminal_width
+    from otel_quant.views.writers import terminal_text
+
+    where = printable(shlex.quote(os.fspath(recording.path)))
+    # What models cost is in the report: it would take the steps off the screen.
+    runs = tuple(dataclasses.replace(run, models=()) for run in recording.runs)
+    most = max(_FEWEST_STEPS, _MOST_STEPS // max(1, len(runs)))
+    shown = document({where: dataclasses.replace(recording, runs=runs)}, most)
+    lines = []
+    has_steps = any(run.steps for run in runs)
+    has_failed = any(run.error for run in runs)
+    if has_steps or has_failed or ending_lines(recording.ending):
+        lines += ["", terminal_text(shown, terminal_width(sys.stderr))]
+    if any(len(run.steps) > most for run in runs):
+        lines.append(f"more steps: otel-quant show {where}")
+    if not has_steps and not has_failed:
+        # A process that has begun a run makes its file before it writes the first event.
+        is_lost = not runs and bool(processes_in(recording.path))
+        why = "the recording could not be written" if is_lost else printable(why_no_step(notes))
+        code = recording.ending.exit_code if recording.ending is not None else None
+        failed = f"the program failed with exit code {code}, and " if code else ""
+        lines.append(f"otel-quant: {failed}no step was recorded: {why}")
+    if unsent := why_nothing_sent(notes):
+        lines.append(f"otel-quant: {printable(unsent)}")
+    lines.append(f"recording: {where}")
+    if has_steps and recording.state == "ended":
+        lines.append(f"compare:   otel-quant compare {where} OTHER")
+    return "\n".join(lines)
+
+
+def _report(recording: Recording) -> str:
+    """Makes the report; returns a line with its place, or why there is none."""
+    from otel_quant.views.html import write_page
+    from otel_quant.views.report import render
+    from otel_quant.views.text import printable
+
+    path = recording.path / REPORT
+    try:
+        write_page(path, render(recording))
+    except OSError as error:
+        return f"\nreport:    none, {error}"
+    return f"\nreport:    {printable(os.fspath(path))}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +28,14 @@ from otel_quant.views.document import (
     Table,
     records,
 )
-from otel_quant.views.text import number_text, precision_text, printable, types_text
+from otel_quant.views.text import (
+    cell_text,
+    number_text,
+    phrase,
+    precision_text,
+    printable,
+    types_text,
+)
 
 SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
@@ -86,18 +93,18 @@ def _of_model(model: ModelCost, choices: Choices) -> Iterator[Part]:
             by = _BY[name]
             costs = by.costs(model, choices.sort)
             shown = costs[: choices.top]
-            left_out = len(costs) - len(shown)
-            note = f"({left_out:,} more)" if left_out else ""
-            caption = f"Per {by.thing}"
+            caption, note = f"Per {by.thing}", phrase("({:,} more)", len(costs) - len(shown), int)
             yield Table.of(by.columns(model), shown, row=by.row, caption=caption, note=note)
 
 
-def _totals(model: ModelCost) -> Iterator[tuple[str, Cell]]:
-    """Yields the totals, less the empty ones that are no sizes."""
-    for column in _TOTALS:
-        value = column.value(model)
-        if column.key not in _SAID_ELSEWHERE and (value or value is None or column.key in _SIZES):
-            yield column.heading, "?" if value is None else value
+def _totals(model: ModelCost) -> list[tuple[str, Cell]]:
+    """Returns the totals, less the empty ones that are no sizes."""
+    found = [(column, column.value(model)) for column in _TOTALS]
+    return [
+        (column.heading, "?" if value is None else value)
+        for column, value in found
+        if column.key in _SIZES or (column.key not in _SAID_ELSEWHERE and value not in (0, ""))
+    ]
 
 
 def _indented(cost: GroupCost, cells: Sequence[Cell]) -> Row:
@@ -119,9 +126,8 @@ def _largest(model: ModelCost, choices: Choices) -> Iterator[tuple[str, Cell]]:
     """Yields the nodes that cost most."""
     nodes: Sequence[NodeCost] = _sorted(model.nodes, choices.sort)
     for i, node in enumerate(nodes[: choices.top or _LARGEST], 1):
-        share = f" ({100 * node.macs / model.macs:.2f} %)" if node.macs and model.macs else ""
-        macs = "?" if node.macs is None else f"{node.macs:,}"
-        memory = "?" if node.memory_bytes is None else number_text(node.memory_bytes, "By")
+        share = phrase(" ({:.2f} %)", model.macs and 100 * (node.macs or 0) / model.macs, float)
+        macs, memory = cell_text(node.macs) or "?", cell_text(node.memory_bytes, "By") or "?"
         yield f"largest node {i}", f"{node.name} ({node.op_type}): {macs} MACs{share}, {memory}"
 
 
@@ -144,8 +150,8 @@ def _branch(each: AssumedBranch) -> str:
     own, other = (
         "not known" if macs is None else f"{macs:,}" for macs in (each.macs, each.other_macs)
     )
-    option = f": {each.option} sets it" if each.option else ""
     taken = f"assumed that If '{each.node}' takes its {each.taken} branch"
+    option = phrase(": {} sets it", each.option)
     return f"{taken} (MACs: {own}; of the other: {other}){option}"
 
 
@@ -182,16 +188,17 @@ _LACKS: Final = {"rule": "nodes without a rule", "shape": "nodes without a known
 def _unknown_nodes(model: ModelCost) -> Iterator[tuple[str, Cell]]:
     """Yields what the totals leave out, each with the first node, why, and what helps."""
     if model.unsized_tensors and not model.unknown_nodes:  # else theirs is the reason
-        reason = next((node.unknown_reason for node in model.nodes if node.unknown_reason), None)
-        if reason is not None:
-            yield "first of unknown size", reason
+        reasons = (node.unknown_reason for node in model.nodes)
+        yield from (
+            ("first of unknown size", reason) for reason in islice(filter(None, reasons), 1)
+        )
     for each in model.unknown_nodes:
-        yield _LACKS[each.lack], _counted(each.ops)
         reason = each.reason
         if f"'{each.first}'" not in reason:
             reason = f"node '{each.first}', because of {reason}"
         if each.lack == "shape" and model.assumed and "--" not in reason:
             reason += f"; lengths were assumed: {model.assumed[0].option} sets the first"
+        yield _LACKS[each.lack], _counted(each.ops)
         yield "  the first", reason
 
 
@@ -203,10 +210,11 @@ def _counted(counts: Mapping[str, int]) -> str:
 # --- nodes, operators, modules, tensors ---------------------------------------------------
 
 
-_SORT_KEYS: Final[dict[str, Callable[[NodeCost | GroupCost], tuple[int, ...]]]] = {
+_SORT_KEYS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "macs": lambda cost: (cost.macs or 0, cost.memory_bytes or 0),
     "memory": lambda cost: (cost.memory_bytes or 0, cost.macs or 0),
     "params": lambda cost: (cost.params, cost.macs or 0),
+    "tensor memory": lambda tensor: tensor.bytes or 0,
 }
 """Largest first; what is equal keeps the order of execution."""
 
@@ -431,9 +439,7 @@ _BY: Final[Mapping[str, _By]] = {
     "tensor": _By(
         "tensor",
         lambda _: _TENSOR,
-        lambda model, sort: sorted(
-            model.tensors or (), key=lambda tensor: sort == "memory" and -(tensor.bytes or 0)
-        ),
+        lambda model, sort: _sorted(model.tensors or (), f"tensor {sort}"),
     ),
     "total": _By("model", lambda _: _TOTALS, lambda model, _: (model,)),
 }  # fmt: skip
@@ -461,8 +467,8 @@ class _Difference(NamedTuple):
     def ratio(self) -> float | None:
         """After by before, of sizes; None if there was nothing before, or it is no number of 64 bits."""
         try:
-            return self.after / self.before if self.before and self.is_size else None
-        except OverflowError:
+            return self.after / self.before if self.is_size else None
+        except ArithmeticError:
             return None
 
     @property
@@ -507,13 +513,12 @@ def _comparison(before: ModelCost, after: ModelCost) -> Table:
     ]
     every = {(mix, name): shares for mix, name, *shares in _mixes(before, after)}
     known = dict.fromkeys(mix for mix, _ in every)
+    words = ", ".join(_MIXES[mix] for mix in known)
     for name in dict.fromkeys(name for _, name in every):
         pairs = [every.get((mix, name), [0.0, 0.0]) for mix in known]
-        shares = (
-            ", ".join(f"{100 * share:.2f} %" for share in of) for of in zip(*pairs, strict=True)
-        )
+        texts = [[f"{100 * share:.2f} %" for share in pair] for pair in pairs]
+        shares = map(", ".join, zip(*texts, strict=True))
         change = ", ".join(f"{100 * (now - then):+.2f}" for then, now in pairs)
-        words = ", ".join(_MIXES[mix] for mix in known)
         rows.append((f"contractions in {name} ({words})", *shares, f"{change} points"))
     columns = (
         Column[Any](""),

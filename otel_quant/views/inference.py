@@ -39,7 +39,7 @@ from otel_quant.views.document import (
     Section,
     Table,
 )
-from otel_quant.views.text import number_text, shortened
+from otel_quant.views.text import cell_text, number_text, phrase, shortened
 from otel_quant.views.writers import written
 
 _LONGEST: Final = 48
@@ -121,7 +121,7 @@ def _unknown_errors(result: InferenceResult) -> Iterator[str]:
     for model in result.models:
         found = _accuracy(model)
         if found.problem:
-            of = " of all outputs" if found.outputs else ""
+            of = " of all outputs" * bool(found.outputs)
             yield f"{model.path}: its error is not known{of}: {found.problem}"
 
 
@@ -153,11 +153,9 @@ def _sentence(model: ModelResult, first: ModelResult) -> str:
         beside, noise = number_text(other.median, "ms"), share_text(max(own.noise, other.noise))
         text = f"{model.path} takes {takes} and {first.path} {beside}, which cannot be told apart: "
         text += f"rounds differ by {noise}"
-    if (sqnr := _error(model).sqnr) is not None:
-        text += f"; SQNR {number_text(sqnr, 'dB', 1)}"
-    if model.findings:
-        text += f"; {counted(len(model.findings), 'finding')}"
-    return text
+    sqnr = cell_text(Quantity(_error(model).sqnr, "dB", digits=1))
+    findings = phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
+    return f"{text}{phrase('; SQNR {}', sqnr)}{findings}"
 
 
 # --- how it was measured ------------------------------------------------------------------
@@ -182,7 +180,7 @@ def _settings(result: InferenceResult) -> Iterator[tuple[str, str]]:
     yield "machine", f"{counted(result.cores, 'core')}{load}"
     between = (("rounds", result.noise), ("processes", result.process_spread))
     noise = [f"{share_text(part)} between {of}" for of, part in between if part is not None]
-    yield "noise", f"{', '.join(noise)} at most" if noise else ""
+    yield "noise", phrase("{} at most", noise, ", ".join)
 
 
 # --- models side by side ------------------------------------------------------------------
@@ -288,7 +286,7 @@ def _nodes(ran: Ran) -> dict[str, list[RanKernel]]:
     for each in ran.kernels:
         name = each.node or f"({'inserted' if each.is_conversion else 'no node'}) {each.name}"
         if each.is_compiled:
-            count = f"{counted(each.nodes, 'node')}, " if each.nodes else ""
+            count = phrase("{}, ", each.nodes, lambda number: counted(number, "node"))
             name = f"({count}compiled) {each.op_type}"
         groups.setdefault(name, []).append(each)
     return dict(sorted(groups.items(), key=lambda each: -_micros(each[1])))

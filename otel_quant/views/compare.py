@@ -48,7 +48,7 @@ from otel_quant.views.document import (
 )
 from otel_quant.views.gate import SEEN, check_lines, fact_text, outcome_text, spread_text
 from otel_quant.views.stacks import flame_of, lines_of
-from otel_quant.views.text import number_text
+from otel_quant.views.text import number_text, phrase
 
 _MOST_ROWS: Final = 40
 _MOST_NOTES: Final = 20
@@ -141,7 +141,7 @@ def _facts(comparison: Comparison) -> Iterator[Part]:
         )
     yield Facts(
         [
-            ("" if number else side.name, f"{run.name} ({run.why})" if run.why else run.name)
+            ("" if number else side.name, f"{run.name}{phrase(' ({})', run.why)}")
             for side in comparison.sides
             for number, run in enumerate(side.runs)
         ],
@@ -203,7 +203,7 @@ def _amount(comparison: Comparison, name: str, at: int) -> str:
     found = _difference(comparison.rows[0], name, at)
     assert found.ratio is not None
     where = _where_most(comparison, name, at)
-    most = f" (most in {cut(name_text(where.path), _LONGEST_NAME)})" if where else ""
+    most = phrase(" (most in {})", where, lambda row: cut(name_text(row.path), _LONGEST_NAME))
     more = "more" if found.change > 0 else "less"
     return f"{share_text(abs(found.ratio - 1))} {more} {_HEADLINED[name]}{most}"
 
@@ -330,9 +330,9 @@ def _names_text(figures: Sequence[_Placed]) -> str:
     for each in sorted(figures, key=lambda each: each.name not in _HEADLINED):
         samples = filter(None, each.figure.samples)
         values = dict.fromkeys(number_text(sample.median, each.unit) for sample in samples)
-        value = f" ({', '.join(values)})" if each.name in _HEADLINED else ""
-        texts.append(f"{each.name}{value}")
-    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+        shown = phrase(" ({})", each.name in _HEADLINED and values, ", ".join)
+        texts.append(f"{each.name}{shown}")
+    more = phrase(" and {} more", texts[_MOST_NAMED:], len)
     return f"{', '.join(texts[:_MOST_NAMED])}{more}"
 
 

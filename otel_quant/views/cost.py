@@ -28,14 +28,7 @@ from otel_quant.views.document import (
     Table,
     records,
 )
-from otel_quant.views.text import (
-    cell_text,
-    number_text,
-    phrase,
-    precision_text,
-    printable,
-    types_text,
-)
+from otel_quant.views.text import cell_text, phrase, precision_text, printable, types_text
 
 SCHEMA: Final = 2
 """Version of the JSON contract: raised when a key changes its meaning or goes away."""
@@ -113,7 +106,7 @@ def _indented(cost: GroupCost, cells: Sequence[Cell]) -> Row:
 
 def _summary(model: ModelCost) -> Iterator[tuple[str, Cell]]:
     weights, memory, alive = (
-        number_text(each, "By")
+        cell_text(each, "By")
         for each in (model.weight_bytes, model.memory_bytes, model.peak_activation_bytes)
     )
     yield "MACs", f"{model.macs:,} ({model.macs_contraction:,} of contractions)"

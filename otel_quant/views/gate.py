@@ -14,7 +14,7 @@ from otel_quant.recordings.side_by_side import Comparison, Sample
 from otel_quant.recordings.summary import WAITS
 from otel_quant.schema.catalog import Quantity
 from otel_quant.schema.units import binary_sizes, counted, cut, duration_text
-from otel_quant.views.text import cell_text, number_text, printable
+from otel_quant.views.text import cell_text, number_text, phrase, printable
 
 _MOST_WORSE: Final = 3
 _LONGEST_FACT: Final = 200
@@ -98,7 +98,7 @@ def verdict_text(comparison: Comparison, verdict: Verdict) -> str:
     led = [check for check in verdict.checks if check.outcome == verdict.outcome]
     named = list(dict.fromkeys(check_lines(comparison, led)))
     first = [text.removeprefix(f"{verdict.outcome}: ") for text in named[:_MOST_WORSE]]
-    rest = f"; and {len(named) - len(first):,} more" if len(named) > len(first) else ""
+    rest = phrase("; and {:,} more", len(named) - len(first), int)
     return f"{verdict.outcome}: {'; '.join(first)}{rest}"
 
 

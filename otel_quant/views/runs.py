@@ -68,33 +68,30 @@ def document(
 
     ``names`` are asked for beside the list's columns; ``chosen`` is below which folders, and which runs.
     """
+    table = _list(runs, names) if pivot is None else _pivot(pivot)
+    parts: Iterable[Part] = (table,)
     if is_page and pivot is not None:
-        parts: Iterable[Part] = _page_parts(runs, names, pivot, unreadable)
-    elif pivot is not None:
-        parts = (_pivot(pivot),)
-    else:
-        parts = (_list(runs, names) if runs else Lines((f"no run {chosen}",)),)
+        parts = _page_parts(runs, names, pivot, unreadable)
+    elif not runs and pivot is None:
+        parts = (Lines((f"no run {chosen}",)),)
 
     def data() -> dict[str, Any]:
-        listed = [
-            {
-                name: moment_json(value)
-                if isinstance(value, float) and unit_of(name) == TIME
-                else value
-                for name, value in run.items()
-            }
-            for run in runs
-        ]
-        shown = {"runs": listed} if pivot is None else _pivot_data(pivot)
+        shown = {"runs": list(map(_run_data, runs))} if pivot is None else _pivot_data(pivot)
         return {**shown, "unreadable": [each._asdict() for each in unreadable]}
 
     return Document(
         parts,
         title=counted(len(runs), "run"),
         over=f"Quantization runs {chosen}",
-        sheet=lambda: _list(runs, names) if pivot is None else _pivot(pivot),
+        sheet=lambda: table,
         data=data,
     )
+
+
+def _run_data(run: Run) -> dict[str, Any]:
+    moments = {name for name, value in run.items() if isinstance(value, float)}
+    texts = {name: moment_json(run[name]) for name in moments if unit_of(name) == TIME}
+    return {**run, **texts}
 
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:

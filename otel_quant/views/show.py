@@ -53,7 +53,7 @@ from otel_quant.views.steps import (
     step_table,
     subject_of,
 )
-from otel_quant.views.text import cell_text, listed, precision_text
+from otel_quant.views.text import cell_text, listed, phrase, precision_text
 
 
 def document(recordings: Mapping[str, Recording], most_steps: int | None = None) -> Document:
@@ -103,7 +103,7 @@ def _pipeline_parts(recording: Recording, most_steps: int | None) -> Iterator[Pa
 
 def _process_text(recording: Recording, run: RecordedRun) -> str:
     peak = summary.peak_of_run(recording, run)
-    memory = f", memory peak {size(peak.value)}" if peak is not None else ""
+    memory = phrase(", memory peak {}", peak, lambda known: size(known.value))
     command = run.attributes.get(semconv.PROCESS_COMMAND_LINE, "")
     return cut(f"{STATES[run.state].cell}{memory}: {command}", _LONGEST_FACT)
 
@@ -256,7 +256,7 @@ def _worst_layers(layers: Sequence[LayerAccuracy], step: str, name: str) -> Tabl
     first, finite = layers[0], [each.value for each in layers if each.value is not None]
     facts = [f"{first.better.capitalize()} values are better."] if first.better else []
     facts += [f"Median: {cell_text(_accuracy(median(finite)))}."] if finite else []
-    unit = f" ({first.unit})" if first.unit else ""
+    unit = phrase(" ({})", first.unit)
     columns = (
         Column[LayerAccuracy]("Layer", None, lambda each: cut(each.layer, _LONGEST_NAME)),
         Column[LayerAccuracy](
@@ -280,6 +280,7 @@ def _accuracy(value: float | None) -> Cell:
 
 # --- models -------------------------------------------------------------------------------
 
+_EARLIER: Final = "{} left out: the last of each role counts."
 _ROLES: Final = {"float": "Before (float)", "quantized": "After (quantized)"}
 _LONGEST_NAME: Final = 120
 
@@ -292,16 +293,15 @@ def model_parts(recording: Recording, *, with_layers: bool = False) -> Iterator[
     if not every:
         return
     last = {str(model.get("role") or model.get("path") or "model"): model for model in every}
-    models = {role: last[role] for role in (*_ROLES, *last) if role in last}
+    models = _picked(last, *_ROLES, *last)
     yield _comparison(models)
-    yield from Lines.of(chain(*(_notes(*each) for each in models.items()), _earlier(every, models)))
-    tables = (_layers(*each) for each in models.items()) if with_layers else ()
-    yield from (table for table in tables if table.rows)
-
-
-def _earlier(every: Sequence[Model], shown: Mapping[str, Model]) -> Iterator[str]:
-    if left_out := len(every) - len(shown):
-        yield f"{counted(left_out, 'earlier model')} left out: the last of each role counts."
+    earlier = phrase(
+        _EARLIER, len(every) - len(models), lambda left: counted(left, "earlier model")
+    )
+    notes = chain(chain.from_iterable(map(_notes, models, models.values())), (earlier,))
+    yield from Lines.of(filter(None, notes))
+    tables = map(_layers, models, models.values())
+    yield from (table for table in tables if with_layers and table.rows)
 
 
 def _figures(model: Model) -> Mapping[str, Any]:
@@ -310,22 +310,19 @@ def _figures(model: Model) -> Mapping[str, Any]:
 
 
 def _comparison(models: Mapping[str, Model]) -> Table:
-    has_both = models.keys() >= _ROLES.keys()
-    columns: list[Column[Any]] = [
-        Column("Model", value=partial(_heading, models)),
-        *(
-            Column(_ROLES.get(role, cut(role, _LONGEST_NAME)), "", partial(_model_figure, model))
-            for role, model in models.items()
-        ),
+    figures = list(map(_figures, models.values()))
+    columns: list[Column[Any]] = [Column("Model", value=partial(_heading, figures))]
+    columns += [
+        Column(_ROLES.get(role, cut(role, _LONGEST_NAME)), "", partial(_model_figure, each))
+        for role, each in zip(models, figures, strict=True)
     ]
-    if has_both:
-        before, after = (_figures(models[role]) for role in _ROLES)
-        columns.append(Column("Change", "", partial(_change, before, after), spare=1))
+    if models.keys() >= _ROLES.keys():
+        columns.append(Column("Change", "", partial(_change, *figures[:2]), spare=1))
     shown = [
         figure
         for figure in MODEL_FIGURES
         if figure.heading and figure.name != _RUN  # which stands behind what is stored
-        if any(number(_figures(model), figure.name) is not None for model in models.values())
+        if any(number(each, figure.name) is not None for each in figures)
     ]
     return Table.of(columns, shown, id="models", caption="Models", is_sortable=False)
 
@@ -334,23 +331,23 @@ _STORED: Final = "integer_mac_share"
 _RUN: Final = "expected_integer_mac_share"
 
 
-def _heading(models: Mapping[str, Model], figure: ModelFigure) -> str:
-    behind = any(_run(model, figure) for model in models.values())
+def _heading(models: Sequence[Model], figure: ModelFigure) -> str:
+    behind = any(_run(each, figure) for each in models)
     return f"{figure.heading[0].upper()}{figure.heading[1:]}{' (expected to run)' * behind}"
 
 
-def _model_figure(model: Model, figure: ModelFigure) -> Cell:
+def _model_figure(figures: Model, figure: ModelFigure) -> Cell:
     unit = "M" if figure.unit.startswith("{") else figure.unit
-    return Quantity(number(_figures(model), figure.name), unit, after=_run(model, figure))
+    return Quantity(number(figures, figure.name), unit, after=_run(figures, figure))
 
 
-def _run(model: Model, figure: ModelFigure) -> str:
+def _run(figures: Model, figure: ModelFigure) -> str:
     """Returns the share that is expected to run in integers, behind that which is stored in them."""
-    share = number(_figures(model), _RUN) if figure.name == _STORED else None
+    share = number(figures, _RUN) if figure.name == _STORED else None
     return "" if share is None else f" ({100 * share:.1f} %)"
 
 
-def _change(first: Mapping[str, Any], second: Mapping[str, Any], figure: ModelFigure) -> str:
+def _change(first: Model, second: Model, figure: ModelFigure) -> str:
     before, after = number(first, figure.name), number(second, figure.name)
     if not before or after is None or max(before, after) > 1e300:  # a profile may have any
         return ""

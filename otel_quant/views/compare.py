@@ -389,24 +389,24 @@ def _side_columns(comparison: Comparison) -> Iterator[Column[Any]]:
 
 
 def _cells(row: FigureRow) -> Iterator[Cell]:
-    unit = row.figure.unit
     for number, sample in enumerate(row.samples):
-        yield sample and Quantity(sample.median, unit, after=spread_text(row.figure, sample))
+        spread = "" if sample is None else spread_text(row.figure, sample)
+        yield None if sample is None else Quantity(sample.median, row.figure.unit, after=spread)
         for found in row.differences[number - 1 : number]:
-            yield from _SHOWN.get(_kind(found)) or _clear_cells(found, unit)
+            yield from _difference_cells(found, row.figure.unit)
 
 
-_SHOWN: Final[Mapping[str, tuple[Cell, Cell]]] = {
-    "unknown": (None, None),
-    "unclear": (_NOISE, None),
-    "equal": (Quantity(0, ""), None),
-}
-"""What stands for a difference and its share, where it is not clear."""
+_NOT_CLEAR: Final[Mapping[str, Cell]] = {"unclear": _NOISE, "equal": Quantity(0, "")}
+"""What stands for a difference that is known, and not clear."""
 
 
-def _clear_cells(found: Difference, unit: str) -> tuple[Cell, Cell]:
-    change = Quantity(found.change, unit, before="+" if found.change > 0 else "")
-    return change, None if found.ratio is None else found.ratio - 1
+def _difference_cells(found: Difference | None, unit: str) -> tuple[Cell, Cell]:
+    """Returns a difference, and its share of the base where it is clear."""
+    if found is None or not found.is_clear:
+        return _NOT_CLEAR.get(_kind(found)), None
+    sign = "+" if found.change > 0 else ""
+    share = None if found.ratio is None else found.ratio - 1
+    return Quantity(found.change, unit, before=sign), share
 
 
 _PARTS: Final = {
@@ -473,17 +473,16 @@ def _median_run(side: Side) -> ComparedRun:
 
 
 _SAMPLED: Final = ("median", "lowest", "highest")
-_COMPARED: Final = ("change", "ratio", "p")
+_COMPARED: Final = ("change", "ratio", "p", "is_clear")
 _WORDS: Final = {True: "yes", False: "no"}
 
 
 def _sheet(comparison: Comparison) -> Table:
     """Returns a row for each figure of each step."""
-    names, compared = ["step", "figure", "unit"], ()
-    for side in comparison.sides:
-        stem = side.name.replace(" ", "_")
-        names += [f"{stem}_{each}" for each in ("runs", *_SAMPLED, *compared)]
-        compared = (*_COMPARED, "is_clear")
+    names = ["step", "figure", "unit"]
+    for number, side in enumerate(comparison.sides):
+        known = ("runs", *_SAMPLED, *(_COMPARED if number else ()))
+        names += [f"{side.name.replace(' ', '_')}_{each}" for each in known]
     rows = [
         (path_text(each.row.path), each.name, each.unit, *_sheet_cells(each.figure))
         for each in _every_figure(comparison)
@@ -496,8 +495,8 @@ def _sheet_cells(row: FigureRow) -> Iterator[Cell]:
         yield len(getattr(sample, "values", ()))
         yield from (getattr(sample, name, None) for name in _SAMPLED)
         for found in row.differences[number - 1 : number]:
-            yield from (getattr(found, name, None) for name in _COMPARED)
-            yield found and _WORDS[found.is_clear]
+            yield from (getattr(found, name, None) for name in _COMPARED[:-1])
+            yield None if found is None else _WORDS[found.is_clear]
 
 
 def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:

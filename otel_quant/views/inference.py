@@ -12,7 +12,6 @@ from otel_quant.base.files import open_regular
 from otel_quant.format.event_file import BENCH, INFERENCE
 from otel_quant.inference.results import (
     Accuracy,
-    BackendKernel,
     Conversion,
     Finding,
     InferenceResult,
@@ -21,7 +20,6 @@ from otel_quant.inference.results import (
     OutputError,
     Ran,
     RanKernel,
-    TensorError,
     merged_facts,
     read_result,
     together,
@@ -270,7 +268,7 @@ _ERRORS: Final[Sequence[Column[tuple[str, OutputError]]]] = (
     _numbers("largest difference", "", lambda of: of[1].max_abs),
 )
 
-_TENSORS: Final[Sequence[Column[TensorError]]] = (
+_TENSORS: Final[Sequence[Column[Any]]] = (
     Column("tensor, worst first", value=attrgetter("name"), longest=_LONGEST),
     _numbers("of its own", "dB", attrgetter("own"), "dB", digits=1),
     _numbers("of all before it too", "dB", attrgetter("all"), "dB", digits=1),
@@ -401,8 +399,8 @@ def _what_ran(model: ModelResult, ran: Ran, node: str, number: int, rows: int) -
     yield operators.first(_MOST, "more operator")
     nodes = _nodes(ran)
     shown = [_row(name, nodes, those) for name, those in _folded(list(nodes), rows)]
-    columns = (Column(node, value=attrgetter("name"), longest=_LONGEST), *_NODES)
-    yield _table(columns, shown, f"nodes-{number}", f"By {node}")
+    of_nodes = (Column[Any](node, value=attrgetter("name"), longest=_LONGEST), *_NODES)
+    yield _table(of_nodes, shown, f"nodes-{number}", f"By {node}")
     if model.conversions:
         yield _table(_CONVERSIONS, model.conversions, f"conversions-{number}", "Changes of type")
     for columns, items, kind, caption, more in (
@@ -442,7 +440,7 @@ _CONVERSIONS: Final[Sequence[Column[Conversion]]] = (
     *_TIMED[:2],
 )
 
-_BACKEND: Final[Sequence[Column[BackendKernel]]] = (
+_BACKEND: Final[Sequence[Column[Any]]] = (
     Column(
         "kernel below the operators",
         value=lambda each: f"{each.library} {each.primitive} {each.implementation}".rstrip(),

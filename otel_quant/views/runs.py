@@ -89,9 +89,8 @@ def document(
 
 
 def _run_data(run: Run) -> dict[str, Any]:
-    moments = {name for name, value in run.items() if isinstance(value, float)}
-    texts = {name: moment_json(run[name]) for name in moments if unit_of(name) == TIME}
-    return {**run, **texts}
+    numbers = ((name, value) for name, value in run.items() if isinstance(value, float))
+    return {**run, **{name: moment_json(at) for name, at in numbers if unit_of(name) == TIME}}
 
 
 def unreadable_lines(unreadable: Sequence[Unreadable]) -> list[str]:

@@ -317,7 +317,8 @@ def _comparison(models: Mapping[str, Model]) -> Table:
         for role, each in zip(models, figures, strict=True)
     ]
     if models.keys() >= _ROLES.keys():
-        columns.append(Column("Change", "", partial(_change, *figures[:2]), spare=1))
+        before, after, *_ = figures
+        columns.append(Column("Change", "", partial(_change, before, after), spare=1))
     shown = [
         figure
         for figure in MODEL_FIGURES

@@ -20,6 +20,7 @@ from otel_quant.views.text import (
     cell_text,
     cells_of,
     listed,
+    phrase,
     plain,
     printable,
     row_of,
@@ -51,7 +52,8 @@ def written(document: Document, form: str, width: int | None = None) -> Iterator
 def _separated(parts: Iterable[Part], write: Callable[[Part], Iterator[str]]) -> Iterator[str]:
     """Yields parts with an empty line between them."""
     for number, part in enumerate(parts):
-        yield from "\n" if number else ()
+        if number:
+            yield "\n"
         yield from write(part)
 
 
@@ -74,31 +76,28 @@ def _markdown(part: Part, level: int) -> Iterator[str]:
     heading = f"{'#' * level} {{}}\n\n"
     match part:
         case Table():
-            above = (("{}\n\n", part.title), (heading, part.caption))
-            yield from (form.format(_escaped(text)) for form, text in above if text)
+            yield phrase("{}\n\n", part.title, _escaped)
+            yield phrase(heading, part.caption, _escaped)
             yield from _markdown_table(part)
-            if part.note:
-                yield "\n" + _markdown_lines(part.note.split("\n"), is_list=False)
+            yield phrase("\n{}", part.note, _markdown_note)
         case Facts():
-            above = (("**{}**\n\n", part.title), (heading, part.caption))
-            yield from [form.format(_escaped(text)) for form, text in above if text][:1]
+            title = phrase("**{}**\n\n", part.title, _escaped)
+            yield title or phrase(heading, part.caption, _escaped)
             yield "|  |  |\n| --- | --- |\n"
-            yield from (
-                f"| {_escaped(name.strip())} | {_escaped(cell_text(value))} |\n"
-                for name, value in part.rows
-            )
-        case Lines():
-            yield _markdown_lines([line.strip() for line in part.lines], is_list=part.is_list)
+            for name, value in part.rows:
+                yield f"| {_escaped(name.strip())} | {_escaped(cell_text(value))} |\n"
+        case Lines(lines, is_list=True):
+            yield from (f"- {_escaped(line.strip())}\n" for line in lines)
+        case Lines(lines):
+            yield _markdown_note("\n".join(line.strip() for line in lines))
         case Section():
             yield heading.format(_escaped(part.title))
             yield from _markdown_parts(part.parts, level + 1)
 
 
-def _markdown_lines(lines: Sequence[str], *, is_list: bool) -> str:
-    if is_list:
-        return "".join(f"- {_escaped(line)}\n" for line in lines)
+def _markdown_note(text: str) -> str:
     # A backslash at the end of a line is a line break.
-    return "\\\n".join(map(_escaped, lines)) + "\n"
+    return "\\\n".join(map(_escaped, text.split("\n"))) + "\n"
 
 
 def _markdown_table(table: Table) -> Iterator[str]:
@@ -140,17 +139,16 @@ def _parted(parts: Iterable[Part], width: int | None) -> Iterator[str]:
 def _part(part: Part, width: int | None) -> Iterator[str]:
     match part:
         case Table():
-            if part.title:
-                yield f"{printable(part.title)}\n\n"
+            yield phrase("{}\n\n", part.title, printable)
             yield from _table(part, width)
             yield from (f"{printable(line)}\n" for line in part.note.split("\n") if line)
         case Facts():
+            yield phrase("{}\n", part.title, printable)
             names = max((len(name) for name, _ in part.rows), default=0)
-            lines = [part.title] if part.title else []
-            lines += [f"{name:{names}}  {cell_text(value)}".rstrip() for name, value in part.rows]
-            yield from (f"{printable(line)}\n" for line in lines)
+            for name, value in part.rows:
+                yield printable(f"{name:{names}}  {cell_text(value)}".rstrip()) + "\n"
         case Lines():
-            mark = "- " if part.is_list else ""
+            mark = "- " * part.is_list
             yield from (f"{mark}{printable(line)}\n" for line in part.lines)
         case Section():
             yield f"{printable(part.title)}\n"

@@ -282,8 +282,8 @@ class Runtime:
         with FAULTS.kept_in("beginning of a run"):
             self._settings = settings = settings_from(os.environ)
             FAULTS.names_paths = settings.paths
-            wants_file = request is not None or settings.record is not None
-            if settings.sdk_disabled and not wants_file and not self._added_sinks:
+            is_received = request is not None or settings.file_wanted or self._added_sinks
+            if settings.sdk_disabled and not is_received:
                 return _no_run()
             WORKAROUNDS.apply()
             if AUTOMATIC_PROVIDERS:
@@ -296,23 +296,10 @@ class Runtime:
                 arguments=settings.arguments,
                 folder=Path.cwd(),
             )
-            recording = self._recording_sink_for(settings, info)
-            if recording is not None and (request is None or request.path is None):
-                path = str(recording.folder / PROFILE)
-                request = ProfileRequest(path, strict=settings.yaml_strict)
-            # A recording has the last reading in a file of its own.
-            profile = self._profile_sink_for(request, info, keeps_last_reading=recording is None)
-            self._profile_sink = profile
-            sinks: list[Sink] = [profile] if profile is not None else []
-            sinks += self._process_sinks()
-            if settings.profiles and not settings.sdk_disabled:
-                sinks += self._profiles_sinks()
-            if recording is not None:
-                sinks.append(recording)
             recorder = Recorder(
                 info,
                 Probes([each for each in RESOURCES if settings.gpu or each.name != "gpu"]),
-                (*sinks, *self._added_sinks),
+                self._sinks_for(settings, request, info),
                 self.metrics,
                 sample_interval=settings.sample_interval,
                 exact_peaks=settings.exact_peaks,
@@ -321,6 +308,26 @@ class Runtime:
             self.end_at_exit()
             return recorder
         return _no_run()
+
+    def _sinks_for(
+        self, settings: Settings, request: ProfileRequest | None, info: RunInfo
+    ) -> list[Sink]:
+        """Returns the sinks of a run, in the order in which they receive a start; they receive an end in the reverse order."""
+        recording = self._recording_sink_for(settings, info)
+        if recording is not None and (request is None or request.path is None):
+            request = ProfileRequest(str(recording.folder / PROFILE), strict=settings.yaml_strict)
+        # A recording has the last reading in a file of its own.
+        profile = self._profile_sink_for(request, info, keeps_last_reading=recording is None)
+        self._profile_sink = profile
+        has_profiles = settings.profiles and not settings.sdk_disabled
+        sinks: list[Sink | None] = [
+            profile,  # on disk before the step's span begins
+            *self._process_sinks(),
+            *(self._profiles_sinks() if has_profiles else ()),
+            recording,  # it has the ids of the spans
+            *self._added_sinks,
+        ]
+        return [each for each in sinks if each is not None]
 
     @staticmethod
     def _stacks_of(settings: Settings) -> StackSampler | None:

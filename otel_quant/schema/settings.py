@@ -98,6 +98,11 @@ class Settings:
         """Whether the local profile is requested."""
         return self.profile_path is not None or self.quark_profiling or self.yaml_exporter
 
+    @property
+    def file_wanted(self) -> bool:
+        """Whether any file is requested, which is written without an SDK too."""
+        return self.profile_wanted or self.record is not None
+
 
 SETTINGS: Final[tuple[Setting, ...]] = tuple(
     dataclasses.replace(field.metadata["setting"], field=field.name, default=field.default)

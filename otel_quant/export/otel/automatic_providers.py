@@ -106,7 +106,7 @@ def note_automatic_providers() -> None:
             "traces": trace.get_tracer_provider(),
             "metrics": metrics.get_meter_provider(),
         }
-        if settings.profile_wanted or settings.record is not None:
+        if settings.file_wanted:
             defaults = defaults_in(os.environ, environment_at_start(os.environ))
             asked = {name: os.environ[name] for name in os.environ if name not in defaults}
             if not sends(asked):

@@ -42,9 +42,9 @@ from otel_quant.views.document import (
     Facts,
     Lines,
     Part,
-    Quantity,
     Section,
     Table,
+    UnitCell,
 )
 from otel_quant.views.gate import SEEN, check_lines, fact_text, outcome_text, spread_text
 from otel_quant.views.stacks import flame_of, lines_of
@@ -391,12 +391,12 @@ def _side_columns(comparison: Comparison) -> Iterator[Column[Any]]:
 def _cells(row: FigureRow) -> Iterator[Cell]:
     for number, sample in enumerate(row.samples):
         spread = "" if sample is None else spread_text(row.figure, sample)
-        yield None if sample is None else Quantity(sample.median, row.figure.unit, after=spread)
+        yield None if sample is None else UnitCell(sample.median, row.figure.unit, after=spread)
         for found in row.differences[number - 1 : number]:
             yield from _difference_cells(found, row.figure.unit)
 
 
-_NOT_CLEAR: Final[Mapping[str, Cell]] = {"unclear": _NOISE, "equal": Quantity(0, "")}
+_NOT_CLEAR: Final[Mapping[str, Cell]] = {"unclear": _NOISE, "equal": UnitCell(0, "")}
 """What stands for a difference that is known, and not clear."""
 
 
@@ -406,7 +406,7 @@ def _difference_cells(found: Difference | None, unit: str) -> tuple[Cell, Cell]:
         return _NOT_CLEAR.get(_kind(found)), None
     sign = "+" if found.change > 0 else ""
     share = None if found.ratio is None else found.ratio - 1
-    return Quantity(found.change, unit, before=sign), share
+    return UnitCell(found.change, unit, before=sign), share
 
 
 _PARTS: Final = {

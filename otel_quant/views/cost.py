@@ -22,10 +22,10 @@ from otel_quant.views.document import (
     Facts,
     Lines,
     Part,
-    Quantity,
     Row,
     Section,
     Table,
+    UnitCell,
     records,
 )
 from otel_quant.views.text import cell_text, phrase, precision_text, printable, types_text
@@ -468,9 +468,9 @@ class _Difference(NamedTuple):
     def change(self) -> Cell:
         """What a table has of the two."""
         if self.is_size:
-            return "-" if self.ratio is None else Quantity(self.ratio, "x", digits=3)
+            return "-" if self.ratio is None else UnitCell(self.ratio, "x", digits=3)
         change = self.after - self.before
-        return Quantity(change, "", before="+" if change >= 0 else "")
+        return UnitCell(change, "", before="+" if change >= 0 else "")
 
 
 _UNCOSTED: Final = _number(

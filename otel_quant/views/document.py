@@ -23,8 +23,8 @@ A table of objects is made from columns that compute their cells::
     )
     Table.of(COLUMNS, models, caption="Latency")
 
-A cell is a text, a number in its column's unit, or a :class:`Quantity` where it has a unit or words of
-its own: ``Quantity(855e6, "By", before="≥ ")``. What is not known is None, never 0.
+A cell is a text, a number in its column's unit, or a :class:`UnitCell` where it has a unit or words of
+its own: ``UnitCell(855e6, "By", before="≥ ")``. What is not known is None, never 0.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Item_contra = TypeVar("Item_contra", contravariant=True)
 Item = TypeVar("Item")
 
 
-class Quantity(NamedTuple):
+class UnitCell(NamedTuple):
     """A number with a unit of its own, or with words around it."""
 
     value: float | None  # In the unit; None where only the words are known
@@ -54,7 +54,7 @@ class Quantity(NamedTuple):
     title: str = ""  # What a page shows when it is pointed at
 
 
-Cell: TypeAlias = str | float | tuple[str | float, ...] | Quantity | None
+Cell: TypeAlias = str | float | tuple[str | float, ...] | UnitCell | None
 """Raw: bytes, seconds, a share from 0 to 1, a number of things, a text or texts. None: not known."""
 
 

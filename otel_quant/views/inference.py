@@ -32,10 +32,10 @@ from otel_quant.views.document import (
     Facts,
     Lines,
     Part,
-    Quantity,
     Row,
     Section,
     Table,
+    UnitCell,
 )
 from otel_quant.views.text import cell_text, number_text, phrase, shortened
 from otel_quant.views.writers import written
@@ -151,7 +151,7 @@ def _sentence(model: ModelResult, first: ModelResult) -> str:
         beside, noise = number_text(other.median, "ms"), share_text(max(own.noise, other.noise))
         text = f"{model.path} takes {takes} and {first.path} {beside}, which cannot be told apart: "
         text += f"rounds differ by {noise}"
-    sqnr = cell_text(Quantity(_error(model).sqnr, "dB", digits=1))
+    sqnr = cell_text(UnitCell(_error(model).sqnr, "dB", digits=1))
     findings = phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
     return f"{text}{phrase('; SQNR {}', sqnr)}{findings}"
 
@@ -213,12 +213,12 @@ def _error(model: ModelResult) -> OutputError:
 
 
 def _sqnr(error: OutputError) -> Cell:
-    return Quantity(None, after="equal") if error.max_abs == 0 else error.sqnr
+    return UnitCell(None, after="equal") if error.max_abs == 0 else error.sqnr
 
 
 def _peak(model: ModelResult) -> Cell:
     memory = model.memory or MemoryUse(None, None)
-    return memory.peak if memory.gpu is None else Quantity(memory.gpu, after=" of GPU")
+    return memory.peak if memory.gpu is None else UnitCell(memory.gpu, after=" of GPU")
 
 
 def _numbers(

@@ -33,10 +33,10 @@ from otel_quant.views.document import (
     Document,
     Lines,
     Part,
-    Quantity,
     Row,
     Section,
     Table,
+    UnitCell,
 )
 from otel_quant.views.writers import moment_json
 
@@ -142,7 +142,7 @@ def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
     def value(run: Run) -> Cell:
         found = run.get(field.name)
         if field.name == MEMORY_PEAK and isinstance(found, int | float) and is_least(run):
-            return Quantity(found, before="≥ ")  # nothing has seen its end
+            return UnitCell(found, before="≥ ")  # nothing has seen its end
         if field.name == STATUS and FAILED in run:
             return f"{found}, {run[FAILED]} failed"
         return found
@@ -169,7 +169,7 @@ def _pivot(pivot: Pivot) -> Table:
                 row.name or _NONE,
                 *row.beside,
                 *(
-                    Quantity(each.median, title=f"median of {counted(each.runs, 'run')}")
+                    UnitCell(each.median, title=f"median of {counted(each.runs, 'run')}")
                     if each is not None
                     else None
                     for each in row.cells

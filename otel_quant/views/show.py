@@ -35,16 +35,16 @@ from otel_quant.views.document import (
     Facts,
     Lines,
     Part,
-    Quantity,
     Section,
     Table,
+    UnitCell,
     known,
     records,
 )
 from otel_quant.views.steps import (
     COLUMNS,
     ShownRun,
-    StepRow,
+    StepTableRow,
     by_process,
     columns_of,
     message_of,
@@ -275,7 +275,7 @@ def _accuracy(value: float | None) -> Cell:
     if value is None:
         return "not finite"
     is_nearly_1 = 0.99 < value < 1  # of a cosine what it lacks counts
-    return Quantity(value, "", digits=6) if is_nearly_1 else value
+    return UnitCell(value, "", digits=6) if is_nearly_1 else value
 
 
 # --- models -------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def _heading(models: Sequence[Model], figure: ModelFigure) -> str:
 
 def _model_figure(figures: Model, figure: ModelFigure) -> Cell:
     unit = "M" if figure.unit.startswith("{") else figure.unit
-    return Quantity(number(figures, figure.name), unit, after=_run(figures, figure))
+    return UnitCell(number(figures, figure.name), unit, after=_run(figures, figure))
 
 
 def _run(figures: Model, figure: ModelFigure) -> str:
@@ -553,17 +553,17 @@ def _rows(run: ShownRun) -> Iterator[dict[str, Any]]:
 
 
 _FIRST: Final = (
-    Column[StepRow]("step", value=attrgetter("name")),
-    Column[StepRow]("depth", value=attrgetter("depth")),
+    Column[StepTableRow]("step", value=attrgetter("name")),
+    Column[StepTableRow]("depth", value=attrgetter("depth")),
 )
 _LAST: Final = (
-    Column[StepRow]("error_message", value=message_of),
-    Column[StepRow]("status", value=status_of),
+    Column[StepTableRow]("error_message", value=message_of),
+    Column[StepTableRow]("status", value=status_of),
 )
 
 
-def _in_mebibytes(column: Column[StepRow]) -> Column[StepRow]:
-    def value(row: StepRow) -> float | None:
+def _in_mebibytes(column: Column[StepTableRow]) -> Column[StepTableRow]:
+    def value(row: StepTableRow) -> float | None:
         found: Any = column.value(row)
         return _mebibytes(found)
 

@@ -26,7 +26,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import MEMORY, RESOURCES, Figure, Part
 from otel_quant.schema.units import counted, cut, duration_text
-from otel_quant.views.document import ONE, Cell, Column, Quantity, Row, Table, known
+from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
 
 # --- which are shown ----------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ def most_telling(steps: Sequence[PlacedStep], most: int = MOST_STEPS) -> list[Pl
     return [steps[at] for at in sorted(sorted(range(len(steps)), key=rank)[:most])]
 
 
-class Subject(NamedTuple):
+class ShownProcess(NamedTuple):
     """The process whose steps are shown, or several that ran one after another, with those steps."""
 
     name: str  # The process in words: ``rank 3``, ``process 4711``
@@ -73,7 +73,7 @@ def by_process(recording: Recording) -> dict[str, list[RecordedRun]]:
     return processes
 
 
-def subject_of(recording: Recording) -> Subject:
+def subject_of(recording: Recording) -> ShownProcess:
     """Returns the process whose steps tell most: the first that did not end well, else the longest.
 
     Workers of another process that is recorded come after it. Processes that ran one after
@@ -81,7 +81,7 @@ def subject_of(recording: Recording) -> Subject:
     """
     processes = by_process(recording)
     if not processes:
-        return Subject("", (), ())
+        return ShownProcess("", (), ())
     pids = {run.pid for run in recording.runs if run.pid is not None}
     above = [runs for runs in processes.values() if runs[0].parent_pid not in pids]
     above.sort(key=lambda runs: runs[0].start)
@@ -89,7 +89,7 @@ def subject_of(recording: Recording) -> Subject:
     if all(end_of(one, until) <= after[0].start for one, after in pairwise(above)):
         above = [list(chain(*above))]
     runs, why = _most_telling(above or list(processes.values()), until)
-    return Subject(process_name(runs[0]), runs, steps_in(recording, runs), why)
+    return ShownProcess(process_name(runs[0]), runs, steps_in(recording, runs), why)
 
 
 _STOPPED: Final = tuple(each for each in WORST_FIRST if each not in ("running", "ended"))
@@ -130,7 +130,7 @@ _NO_POINT: Final = RecordedCheckpoint("", 0.0)
 
 
 @dataclass(slots=True)
-class StepRow:
+class StepTableRow:
     """A step, a checkpoint that belongs to none, or time without a step."""
 
     of: ShownRun
@@ -165,10 +165,10 @@ class ShownRun:
             return self.run.end - self.run.start
         return self.run.checkpoints[-1].time - self.run.start if self.run.checkpoints else 0.0
 
-    def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepRow]:
+    def _rows(self, placed: Sequence[PlacedStep] | None) -> Iterator[StepTableRow]:
         every = steps_in(self.recording, [self.run]) if placed is None else placed
-        rows: dict[int | None, StepRow] = {
-            each.step.index: StepRow(
+        rows: dict[int | None, StepTableRow] = {
+            each.step.index: StepTableRow(
                 self, each.step.name, each.step.start, each.duration, each.depth, each.step
             )
             for each in every
@@ -179,7 +179,7 @@ class ShownRun:
             if point.phase == "point":
                 if placed is None:
                     depth = row.depth + 1 if row else 0
-                    yield StepRow(self, point.name, point.time, depth=depth, first=point)
+                    yield StepTableRow(self, point.name, point.time, depth=depth, first=point)
             elif row and point.phase == "end":
                 row.last = point
             elif row:
@@ -188,11 +188,11 @@ class ShownRun:
         yield from (row for row in rows.values() if row.first is _NO_POINT)
 
 
-Value: TypeAlias = Callable[[StepRow], Any]
+Value: TypeAlias = Callable[[StepTableRow], Any]
 """Computes a figure of a row, in bytes and seconds; None if it is not known."""
 
 
-def _of_step(value: Callable[[StepRow, RecordedStep], Any]) -> Value:
+def _of_step(value: Callable[[StepTableRow, RecordedStep], Any]) -> Value:
     """Returns what computes a value of rows that are steps; of others None."""
     return lambda row: None if row.step is None else value(row, row.step)
 
@@ -200,7 +200,7 @@ def _of_step(value: Callable[[StepRow, RecordedStep], Any]) -> Value:
 def _part(figure: Figure, part: Part) -> Value:
     name, checkpoint = figure.attribute(part), f"quant.checkpoint.{figure.checkpoint}"
 
-    def change(row: StepRow) -> float | None:
+    def change(row: StepTableRow) -> float | None:
         before, after = (number(each.attributes, checkpoint) for each in (row.first, row.last))
         return None if before is None or after is None else after - before
 
@@ -213,7 +213,7 @@ def _part(figure: Figure, part: Part) -> Value:
         parts.get(part, change),
     )
 
-    def value(row: StepRow) -> Any:
+    def value(row: StepTableRow) -> Any:
         found = told(row)
         return at_checkpoints(row) if found is None else found
 
@@ -230,27 +230,27 @@ def _seen(figure: Figure) -> Value:
 
 
 @_of_step
-def _share_of_limit(row: StepRow, step: RecordedStep) -> float | None:
+def _share_of_limit(row: StepTableRow, step: RecordedStep) -> float | None:
     used = row.of.steps.value(step, summary.MEMORY_PEAK) or row.of.steps.seen(step)
     limit = row.of.limit
     return None if used is None or limit is None else round(used / limit.value, 4)
 
 
-def _start(row: StepRow) -> float | None:
+def _start(row: StepTableRow) -> float | None:
     return None if row.start is None else round(row.start - row.of.run.start, _DECIMALS)
 
 
 @_of_step
-def _duration(row: StepRow, step: RecordedStep) -> float | None:
+def _duration(row: StepTableRow, step: RecordedStep) -> float | None:
     return None if step.end is None else round(step.end - step.start, _DECIMALS)
 
 
-def _share_of_time(row: StepRow) -> float | None:
+def _share_of_time(row: StepTableRow) -> float | None:
     seconds, total = _duration(row), row.of.seconds
     return round(seconds / total, 4) if seconds is not None and total else None
 
 
-def status_of(row: StepRow) -> str:
+def status_of(row: StepTableRow) -> str:
     """Returns how a row stands: ``ok``, ``open``, the exception that ended it."""
     if row.step is None:
         return "point"
@@ -267,20 +267,20 @@ _ENDS: Final = {"By": "_mb", "s": "_secs", "1": "_share"}
 
 def _column(
     key: str, heading: str, unit: str, value: Value, digits: int | None = None, **more: Any
-) -> Column[StepRow]:
+) -> Column[StepTableRow]:
     spare = 1 + _SPARE.index(heading) if heading in _SPARE else 0
     more = {"shown_in": ONE, "absent": "-", "spare": spare, **more}
     return Column(heading, unit, value, key, digits=digits, **more)
 
 
-def _columns_of(figure: Figure) -> Iterator[Column[StepRow]]:
+def _columns_of(figure: Figure) -> Iterator[Column[StepTableRow]]:
     """Yields the columns of a figure that has a heading."""
     end = _ENDS.get(figure.unit, "")
     name = figure.column.key if figure.column is not None else figure.name.replace(".", "_")
     stem = name.removesuffix(end)
     delta, peak = _part(figure, "delta"), _quantity(f"{figure.name}.peak")
 
-    def column(part: str, word: str, value: Value, **more: Any) -> Column[StepRow]:
+    def column(part: str, word: str, value: Value, **more: Any) -> Column[StepTableRow]:
         heading = f"{figure.heading} {word}".rstrip()
         return _column(f"{stem}{part}{end}", heading, figure.unit, value, **more)
 
@@ -317,12 +317,12 @@ COLUMNS: Final = (
 """The figures that every run may have, in the order of the table."""
 
 
-def columns_of(run: ShownRun) -> list[Column[StepRow]]:
+def columns_of(run: ShownRun) -> list[Column[StepTableRow]]:
     """Returns the columns in which a row has a value; columns of the program's own metrics come last."""
     return known((*COLUMNS, *_custom_columns(run)), run.rows)
 
 
-def _without_seen(columns: Sequence[Column[StepRow]]) -> list[Column[StepRow]]:
+def _without_seen(columns: Sequence[Column[StepTableRow]]) -> list[Column[StepTableRow]]:
     """Returns columns, less what was seen at checkpoints where a peak is known."""
     peaks = {each.heading for each in columns}
     return [
@@ -331,14 +331,14 @@ def _without_seen(columns: Sequence[Column[StepRow]]) -> list[Column[StepRow]]:
     ]  # fmt: skip
 
 
-def _custom_columns(run: ShownRun) -> Iterator[Column[StepRow]]:
+def _custom_columns(run: ShownRun) -> Iterator[Column[StepTableRow]]:
     for name in run.checkpoint_names:
         if name.startswith(semconv.CUSTOM_PREFIX):
             key = name.removeprefix(semconv.CUSTOM_PREFIX)
             yield Column(key, "", partial(_custom, name), key, absent="-")
 
 
-def _custom(name: str, row: StepRow) -> Any:
+def _custom(name: str, row: StepTableRow) -> Any:
     point = row.first if row.last is _NO_POINT else row.last
     return point.attributes.get(name)
 
@@ -380,7 +380,7 @@ def step_table(
         notes.append(_SEEN_AT[has_reading])
     link_of = {id(each.step): links.get(each.path, "") for each in steps}
 
-    def placed(row: StepRow, cells: Sequence[Cell]) -> Row:
+    def placed(row: StepTableRow, cells: Sequence[Cell]) -> Row:
         state = row.step.state if row.step else "ended"
         return Row(cells, row.depth, state, link=link_of.get(id(row.step), ""))
 
@@ -405,13 +405,13 @@ def _left_out(steps: Sequence[PlacedStep], chosen: Sequence[PlacedStep]) -> str:
 
 
 def _with_gaps(
-    rows: Sequence[StepRow], steps: Sequence[PlacedStep], run: ShownRun
-) -> list[StepRow]:
+    rows: Sequence[StepTableRow], steps: Sequence[PlacedStep], run: ShownRun
+) -> list[StepTableRow]:
     """Adds the time in which no step was open, so that the times add up to the run's."""
 
-    def gap(name: str, start: float | None, seconds: float) -> list[StepRow]:
+    def gap(name: str, start: float | None, seconds: float) -> list[StepTableRow]:
         is_seen = seconds >= _LEAST_GAP * run.recording.duration > 0
-        return [StepRow(run, name, start, seconds)] if is_seen else []
+        return [StepTableRow(run, name, start, seconds)] if is_seen else []
 
     first, last = min(each.step.start for each in steps), max(each.end for each in steps)
     return [
@@ -428,36 +428,36 @@ _LEAST_GAP: Final = 0.001
 
 
 @_of_step
-def _state_text(row: StepRow, step: RecordedStep) -> str:
+def _state_text(row: StepTableRow, step: RecordedStep) -> str:
     if step.state == "lost" and not row.of.recording.path.is_dir():
         return "open"  # a file does not show whether its process is alive
     texts = (STATES[step.state].cell, step.error, step.error and step.error_message)
     return ": ".join(filter(None, texts))
 
 
-def _share_of_recording(row: StepRow) -> float | None:
+def _share_of_recording(row: StepTableRow) -> float | None:
     total = row.of.recording.duration
     return row.seconds / total if row.seconds is not None and total else None
 
 
-def _seen_of_open_steps(column: Column[StepRow], figure: Figure) -> Column[StepRow]:
+def _seen_of_open_steps(column: Column[StepTableRow], figure: Figure) -> Column[StepTableRow]:
     """Returns the column of a peak, which of a step that is open is at least what was seen."""
     seen = _seen(figure)
 
     @_of_step
-    def value(row: StepRow, step: RecordedStep) -> Cell:
+    def value(row: StepTableRow, step: RecordedStep) -> Cell:
         found = column.value(row)
         at_least = seen(row) if found is None and step.end is None else None
-        return found if at_least is None else Quantity(at_least, before="≥ ")
+        return found if at_least is None else UnitCell(at_least, before="≥ ")
 
     return column._replace(value=value) if column.heading.endswith(" PEAK") else column
 
 
-_STATE: Final = Column[StepRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
+_STATE: Final = Column[StepTableRow]("STATE", None, _state_text, longest=_LONGEST_STATE)
 _NOT_SHOWN: Final = frozenset({"cpu_memory_delta_mb", "gpu_memory_start_mb", "gpu_memory_end_mb"})
 _HAVE_A_COLUMN: Final = {"TIME", *(column.heading for column, _ in _FIGURES)}
 
-_SHOWN: Final[tuple[Column[StepRow], ...]] = (
+_SHOWN: Final[tuple[Column[StepTableRow], ...]] = (
     Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
     _column("", "START", "s", lambda row: row.start, title="since the recording began"),
     _column("", "TIME", "s", lambda row: row.seconds),

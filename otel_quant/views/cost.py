@@ -554,13 +554,14 @@ def _comparison_sheet(models: Sequence[ModelCost]) -> Iterator[tuple[Cell, ...]]
 
 
 def _data(models: Sequence[ModelCost], choices: Choices) -> dict[str, object]:
-    found: dict[str, object] = {
+    before, *others = models
+    data: dict[str, object] = {
         "schema": SCHEMA,
         "models": [_model_data(model, choices) for model in models],
     }
-    if len(models) > 1 and choices.compared:
-        found["comparison"] = [_comparison_data(models[0], after) for after in models[1:]]
-    return found
+    if others and choices.compared:
+        data["comparison"] = [_comparison_data(before, after) for after in others]
+    return data
 
 
 _OF_MODULES: Final = (

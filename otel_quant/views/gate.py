@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any, Final
 
 from otel_quant.recordings.compared_runs import FactDifference
@@ -176,10 +177,10 @@ def as_bencher(comparison: Comparison) -> str:
 def _new_figures(comparison: Comparison) -> Iterator[tuple[str, Quantity, Sample]]:
     """Yields the figures of all sides but the base, less waits: they would be shown as a program that became worse."""
     several = len(comparison.sides) > 2
-    for at, side in enumerate(comparison.sides[1:], 1):
-        for row in comparison.rows:
-            name = path_text(row.path)
-            for each in row.figures.values():
-                sample = each.samples[at]
-                if sample is not None and each.figure.name not in WAITS:
-                    yield f"{side.name}: {name}" if several else name, each.figure, sample
+    for (at, side), row in product(enumerate(comparison.sides[1:], 1), comparison.rows):
+        step = path_text(row.path)
+        name = f"{side.name}: {step}" if several else step
+        for each in row.figures.values():
+            sample = each.samples[at]
+            if sample is not None and each.figure.name not in WAITS:
+                yield name, each.figure, sample

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -100,9 +101,11 @@ def _parts(result: InferenceResult, rows: int, *, is_page: bool) -> Iterator[Par
     for number, model, of in ran:
         if result.first.ran and model is not result.first:
             yield from _beside(result.first, result.first.ran, model, of, node, rows, number)
-    for model in measured:
-        if model.ran is not None or model.findings:
-            yield Section(f"{model.path}: findings", (Lines(_findings(model), is_list=True),))
+    yield from (
+        Section(f"{model.path}: findings", (Lines(_findings(model), is_list=True),))
+        for model in measured
+        if model.ran or model.findings
+    )
     if ran:
         yield _table(_MEMORY, measured, "memory", "Memory")
     errors = [(model.path, error) for model in measured for error in _accuracy(model).outputs]
@@ -307,7 +310,7 @@ def _row(
     name: str, nodes: Mapping[str, Sequence[RanKernel]], those: Sequence[str]
 ) -> RanKernel | None:
     """Returns the kernels of some nodes as one, with the operators of all; None if there are none."""
-    kernels = [kernel for node in those for kernel in nodes.get(node, ())]
+    kernels = list(chain.from_iterable(nodes.get(node, ()) for node in those))
     if not kernels:
         return None
     names = list(dict.fromkeys(each.op_type for each in kernels))

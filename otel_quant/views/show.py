@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter
 from statistics import median
 from typing import Any, Final, TypeAlias
@@ -194,12 +194,13 @@ def _in_profile(key: str, value: Any) -> Any:
 
 def _calibration(run: RecordedRun) -> dict[str, int | None]:
     """Returns the samples of all steps that count some, and the items where each of them knows its own."""
-    steps = [step for step in run.steps if step.samples]
-    items = [step.attributes.get(semconv.CALIBRATION_ITEM_COUNT) for step in steps]
-    known = [each for each in items if isinstance(each, int)]
+    items: list[Any] = [
+        step.attributes.get(semconv.CALIBRATION_ITEM_COUNT) for step in run.steps if step.samples
+    ]
+    is_known = items and all(isinstance(each, int) for each in items)
     return {
-        "calibration_samples": sum(step.samples or 0 for step in steps) or None,
-        "calibration_items": sum(known) if steps and len(known) == len(items) else None,
+        "calibration_samples": sum(step.samples or 0 for step in run.steps) or None,
+        "calibration_items": sum(items) if is_known else None,
     }
 
 
@@ -386,21 +387,18 @@ def _layers(role: str, model: Model) -> Table:
 
 
 _MORE: Final = {
-    "input_shapes": "for inputs of",
-    "assumed": "assumed",
-    "uncosted_ops": "without known costs",
+    "input_shapes": "for inputs of {}",
+    "assumed": "assumed {}",
+    "uncosted_ops": "without known costs {}",
 }
 
 
 def _notes(role: str, model: Model) -> Iterator[str]:
     figures = _figures(model)
-    words = {key: f"{words} {listed(figures.get(key))}" for key, words in _MORE.items()}
-    facts = [
-        str(model.get("path") or ""),
-        *_contractions(figures),
-        *(text for key, text in words.items() if figures.get(key)),
-    ]
-    if text := "; ".join(cut(each, _LONGEST_NOTE) for each in facts if each):
+    words = (phrase(form, figures.get(key), listed) for key, form in _MORE.items())
+    path = str(model.get("path") or "")
+    facts = filter(None, (path, *_contractions(figures), *words))
+    if text := "; ".join(cut(each, _LONGEST_NOTE) for each in facts):
         yield f"{role.capitalize()} model: {text}."
     if model.get("error"):
         yield f"The {role} model could not be costed: {cut(str(model['error']), _LONGEST_FACT)}"
@@ -409,7 +407,7 @@ def _notes(role: str, model: Model) -> Iterator[str]:
 def _contractions(figures: Mapping[str, Any]) -> Iterator[str]:
     if figures.get("runtime"):
         stored, expected = (_types(figures, each) for each in ("precision.", "expected_precision."))
-        reasons = [listed(figures["in_float"])] if figures.get("in_float") else []
+        reasons = list(filter(None, [phrase("{}", figures.get("in_float"), listed)]))
         text = precision_text(stored, expected, str(figures["runtime"]), reasons)
         yield f"contractions {text}"
 
@@ -570,17 +568,20 @@ def _in_mebibytes(column: Column[StepTableRow]) -> Column[StepTableRow]:
     return column._replace(value=value)
 
 
+def _run_texts(recording: Recording, run: RecordedRun) -> dict[str, str]:
+    return {f"run_{key}": listed(each) for key, each in _run_data(recording, run).items()}
+
+
 def _sheet(recordings: Mapping[str, Recording]) -> Table:
     """Returns the steps; what is known of a run is on each of its steps."""
-    runs: list[tuple[ShownRun, dict[str, str]]] = []
-    for name, recording in recordings.items():
-        for title, run in _titled_runs(name, recording).items():
-            data = _run_data(recording, run)
-            of_run = {f"run_{key}": listed(each) for key, each in data.items()}
-            runs.append((ShownRun(recording, run), {"file": title, **of_run}))
-    present: dict[str, None] = {}
-    for shown, of_run in runs:
-        present |= dict.fromkeys(chain(*islice(_rows(shown), 1), of_run if shown.rows else ()))
+    runs = [
+        (ShownRun(recording, run), {"file": title, **_run_texts(recording, run)})
+        for name, recording in recordings.items()
+        for title, run in _titled_runs(name, recording).items()
+    ]
+    present = dict.fromkeys(
+        chain(*((*next(_rows(shown)), *of_run) for shown, of_run in runs if shown.rows))
+    )
     order = dict.fromkeys(("file", "step", "depth", *(column.key for column in COLUMNS)))
     names = [name for name in order | present if name in present]
     rows = ((of_run | row).get for shown, of_run in runs for row in _rows(shown))

@@ -10,6 +10,7 @@ from itertools import product
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from otel_quant.recordings import summary
 from otel_quant.recordings.compared_runs import CONFIGURATION, ComparedRun, common_time
 from otel_quant.recordings.gate import Check, Verdict
 from otel_quant.recordings.model import StepPath, name_text, path_text
@@ -20,16 +21,6 @@ from otel_quant.recordings.side_by_side import (
     Sample,
     Side,
     StepRow,
-)
-from otel_quant.recordings.summary import (
-    CPU_TIME,
-    DURATION,
-    GPU_PEAK,
-    MEMORY_PEAK,
-    MEMORY_SEEN,
-    PROCESS_PEAK,
-    WAITS,
-    is_of_program,
 )
 from otel_quant.schema.catalog import QUANTITIES
 from otel_quant.schema.figures import PREFIX
@@ -152,10 +143,10 @@ def _facts(comparison: Comparison) -> Iterator[Part]:
 # --- the answer ---------------------------------------------------------------------------
 
 _HEADLINED: Final = {
-    MEMORY_PEAK: "memory",
-    GPU_PEAK: "GPU memory",
-    DURATION: "time",
-    CPU_TIME: "CPU time",
+    summary.MEMORY_PEAK: "memory",
+    summary.GPU_PEAK: "GPU memory",
+    summary.DURATION: "time",
+    summary.CPU_TIME: "CPU time",
 }
 _KINDS: Final = {"clear": "{}", "unclear": "{} cannot be told apart", "equal": "{} equal"}
 """Kinds of differences, in the order in which a sentence has them, with its words."""
@@ -290,7 +281,7 @@ def _figures(comparison: Comparison) -> Table | Lines:
         f"{_NOISE}: {_NOISE_MEANS}": any(
             "unclear" in map(_kind, each.figure.differences) for each in shown
         ),
-        _RUNS_ALONE: len({is_of_program(run.recording) for run in runs}) == 2,
+        _RUNS_ALONE: len({summary.is_of_program(run.recording) for run in runs}) == 2,
         _FIRST_STEPS: any(run.has_more_steps for run in runs),
         f"{_NOISE_MEANS}, in total: {_names_text(groups['unclear'])}": groups["unclear"],
         f"equal in total: {_names_text(groups['equal'])}": groups["equal"],
@@ -364,11 +355,13 @@ def _notes(comparison: Comparison, row: StepRow) -> Iterator[str]:
 def _lines(comparison: Comparison) -> Iterator[Table]:
     """Yields the lines of code of the step that makes a difference of the total, where both sides know theirs."""
     base, *others = comparison.sides
-    for (at, side), name in product(enumerate(others), (DURATION, MEMORY_PEAK)):
+    for (at, side), name in product(enumerate(others), (summary.DURATION, summary.MEMORY_PEAK)):
         change = _difference(comparison.rows[0], name, at)
         where = _where_most(comparison, name, at) if change.is_clear else None
         if where is not None:
-            yield from lines_of((base, side), where.path[-1][0], name == DURATION, change.change)
+            yield from lines_of(
+                (base, side), where.path[-1][0], name == summary.DURATION, change.change
+            )
 
 
 _NOTE: Final = Column[Any]("NOTE")
@@ -429,9 +422,11 @@ def _is_telling(each: _Placed) -> bool:
     row, figure = each.row, each.figure
     if not any(sample.highest for sample in filter(None, figure.samples)):
         return False
-    if each.name in WAITS:  # the machine's part, once
+    if each.name in summary.WAITS:  # the machine's part, once
         return not row.path and _is_busy(row)
-    if each.name in (MEMORY_SEEN, PROCESS_PEAK) and all(_samples(row, MEMORY_PEAK)):
+    if each.name in (summary.MEMORY_SEEN, summary.PROCESS_PEAK) and all(
+        _samples(row, summary.MEMORY_PEAK)
+    ):
         return False
     if figure.figure.heading or figure.figure.kind == "cost":
         return True
@@ -440,10 +435,10 @@ def _is_telling(each: _Placed) -> bool:
 
 def _is_busy(row: StepRow) -> bool:
     """Whether threads had to wait for a processor for a part of a run's time that can be seen."""
-    lasted = _samples(row, DURATION)
+    lasted = _samples(row, summary.DURATION)
     return any(
         waited.highest > SEEN * seconds.highest
-        for name in WAITS
+        for name in summary.WAITS
         for waited, seconds in zip(_samples(row, name), lasted, strict=True)
         if waited and seconds
     )
@@ -502,7 +497,13 @@ def _sheet_cells(row: FigureRow) -> Iterator[Cell]:
 def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "sides": [
-            {"name": side.name, "runs": list(map(_run_data, side.runs))}
+            {
+                "name": side.name,
+                "runs": [
+                    {"path": run.name, "state": run.recording.state, "problem": run.why or None}
+                    for run in side.runs
+                ],
+            }
             for side in comparison.sides
         ],
         "differs": [
@@ -526,10 +527,6 @@ def _data(comparison: Comparison, verdict: Verdict | None) -> dict[str, Any]:
             "checks": list(map(_check_data, verdict.checks, texts)),
         }
     return data
-
-
-def _run_data(run: ComparedRun) -> dict[str, Any]:
-    return {"path": run.name, "state": run.recording.state, "problem": run.why or None}
 
 
 def _figure_data(row: FigureRow) -> dict[str, Any]:

@@ -208,14 +208,13 @@ def _part(figure: Figure, part: Part) -> Value:
         "start": lambda row: number(row.first.attributes, checkpoint),
         "end": lambda row: number(row.last.attributes, checkpoint),
     }
-    told, at_checkpoints = (
-        _of_step(lambda _, step: number(step.attributes, name)),
-        parts.get(part, change),
-    )
+    at_checkpoints = parts.get(part, change)
 
     def value(row: StepTableRow) -> Any:
-        found = told(row)
-        return at_checkpoints(row) if found is None else found
+        found = None if row.step is None else number(row.step.attributes, name)
+        if found is not None or checkpoint not in row.of.checkpoint_names:
+            return found
+        return at_checkpoints(row)
 
     return value
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import chain, islice
+from operator import call
 from types import GeneratorType
 from typing import Any, Final
 
@@ -258,8 +259,8 @@ def csv_lines(document: Document) -> Iterator[str]:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     names = [_csv_cell(column.name) for column in table.columns]
-    rows = (zip(columns, cells_of(row), strict=False) for row in table.rows)
-    for texts in chain((names,), ([text(cell) for text, cell in row] for row in rows)):
+    rows = (map(call, columns, cells_of(row)) for row in table.rows)
+    for texts in chain((names,), rows):
         writer.writerow(texts)
         yield stream.getvalue()
         stream.seek(0)

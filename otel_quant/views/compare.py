@@ -90,9 +90,9 @@ def _parts(comparison: Comparison, verdict: Verdict | None, with_curves: bool) -
     if with_curves:
         yield Section("Over time", _curves(comparison))
         base, *others = comparison.sides
-        graphs = ((side.name, flame_of((base, side))) for side in others)
-        for name, graph in ((name, graph) for name, graph in graphs if graph):
-            yield Section(graph.title, (graph, Lines((_COLOURS.format(name),))))
+        for side in others:
+            if graph := flame_of((base, side)):
+                yield Section(graph.title, (graph, Lines((_COLOURS.format(side.name),))))
     yield _figures(comparison)
     notes = ((row, ", ".join(_notes(comparison, row))) for row in comparison.rows[1:])
     points = (f"{_step_name(row)}: {text}" for row, text in notes if text)

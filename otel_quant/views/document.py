@@ -21,7 +21,8 @@ A table of objects is made from columns that compute their cells::
         Column("median", "s", lambda each: each.median, key="median_seconds", shown_in="ms"),
         Column("peak", "By", lambda each: each.peak, key="peak_bytes", spare=1),
     )
-    Table.of(COLUMNS, models, caption="Latency")
+    Table.of(COLUMNS, models, caption="Latency")  # for people, and as CSV by the keys
+    records(COLUMNS, models)  # the same in JSON
 
 A cell is a text, a number in its column's unit, or a :class:`UnitCell` where it has a unit or words of
 its own: ``UnitCell(855e6, "By", before="≥ ")``. What is not known is None, never 0.

@@ -47,8 +47,7 @@ def _title(path: str, estimates: Sequence[Estimate], limit: int | None) -> str:
 def _parts(
     model: EstimatedModel, estimates: Sequence[Estimate], limit: int | None, *, explained: bool
 ) -> Iterator[Part]:
-    if notes := _notes(model, estimates):
-        yield Lines(notes)
+    yield from Lines.of(_notes(model, estimates))
     activations = sum(tensor.bytes or 0 for tensor in model.activations)
     rows: list[tuple[str, Cell]] = [
         ("weights", UnitCell(model.weight_bytes, "By")),

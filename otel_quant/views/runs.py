@@ -24,6 +24,7 @@ from otel_quant.recordings.runs import (
     is_least,
     unit_of,
 )
+from otel_quant.recordings.runs import Cell as PivotCell
 from otel_quant.recordings.runs import Row as Run
 from otel_quant.recordings.summary import MEMORY_PEAK
 from otel_quant.schema.units import counted
@@ -155,30 +156,23 @@ def _column(field: Field, runs: Sequence[Run]) -> Column[Run]:
 
 def _pivot(pivot: Pivot) -> Table:
     headings = {field.name: field.heading for field in LISTED} | {LIBRARY: "LIBRARY"}
-    return Table(
-        (
-            Column(headings.get(pivot.of_rows, pivot.of_rows), key=pivot.of_rows),
-            *(
-                Column(headings.get(name, name), unit_of(name) or None, key=name)
-                for name in pivot.beside
-            ),
-            *(Column[Any](name or _NONE, unit_of(pivot.value)) for name in pivot.columns),
+    first, *others = (headings.get(name, name) for name in (pivot.of_rows, *pivot.beside))
+    columns = [
+        Column[Any](first, key=pivot.of_rows),
+        *(
+            Column[Any](heading, unit_of(name) or None, key=name)
+            for heading, name in zip(others, pivot.beside, strict=True)
         ),
-        [
-            (
-                row.name or _NONE,
-                *row.beside,
-                *(
-                    UnitCell(each.median, title=f"median of {counted(each.runs, 'run')}")
-                    if each is not None
-                    else None
-                    for each in row.cells
-                ),
-            )
-            for row in pivot.rows
-        ],
-        note=_note(pivot),
-    )
+        *(Column[Any](name or _NONE, unit_of(pivot.value)) for name in pivot.columns),
+    ]
+    rows = [(row.name or _NONE, *row.beside, *map(_median, row.cells)) for row in pivot.rows]
+    return Table(columns, rows, note=_note(pivot))
+
+
+def _median(cell: PivotCell | None) -> Cell:
+    if cell is None:
+        return None
+    return UnitCell(cell.median, title=f"median of {counted(cell.runs, 'run')}")
 
 
 def _note(pivot: Pivot) -> str:

@@ -47,6 +47,7 @@ from otel_quant.views.steps import (
     StepTableRow,
     by_process,
     columns_of,
+    memory_limit,
     message_of,
     process_name,
     status_of,
@@ -496,14 +497,13 @@ def _data(recordings: Mapping[str, Recording]) -> Iterator[dict[str, Any]]:
 
 
 def _recording_data(recording: Recording) -> dict[str, Any]:
-    limit = summary.limit(recording)
     return {
         "path": str(recording.path),
         "state": recording.state,
         "duration_secs": recording.duration,
         **_known(
             memory_peak=summary.value(recording, summary.MEMORY_PEAK),
-            memory_limit=limit and limit.value,
+            memory_limit=memory_limit(recording),
         ),
         "problems": list(recording.problems),
         **_known(ending=recording.ending and dataclasses.asdict(recording.ending)),

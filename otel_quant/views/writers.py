@@ -310,15 +310,14 @@ def _named(parts: Iterable[Part]) -> Iterator[tuple[str, Any]]:
             case Table():
                 names = [column.name for column in part.columns]
                 rows = (zip(names, cells_of(row), strict=False) for row in part.rows)
-                yield part.id or "rows", [_plain(row) for row in rows]
+                yield (
+                    part.id or "rows",
+                    [{name: plain(cell) for name, cell in row if cell is not None} for row in rows],
+                )
             case Facts():
                 yield part.title or "facts", {name: plain(value) for name, value in part.rows}
             case Section():
                 yield part.title, dict(_named(part.parts))
-
-
-def _plain(row: Iterable[tuple[str, Cell]]) -> dict[str, Any]:
-    return {name: plain(cell) for name, cell in row if cell is not None}
 
 
 def _laid_out(value: Any, depth: int) -> Iterator[str]:

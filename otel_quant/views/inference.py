@@ -58,11 +58,10 @@ def document(result: InferenceResult, top: int | None = None) -> Document:
     """Returns a result as a document, with so many nodes of each model; None: for a page."""
     title, *others = _verdict(result)
     over = _TITLES[BENCH] if result.baseline else f"Inference with {result.runtime}"
-    parts = _parts(result, _MOST if top is None else top, is_page=top is None)
+    parts: Iterable[Part] = _parts(result, _MOST if top is None else top, is_page=top is None)
     verdict = others if top is None else (title, *others)
-    return Document(
-        (*([Lines(verdict)] if verdict else []), *parts), title, over, sheet=lambda: _sheet(result)
-    )
+    parts = (*Lines.of(verdict), *parts)
+    return Document(parts, title, over, sheet=lambda: _sheet(result))
 
 
 def result_text(

@@ -209,10 +209,10 @@ def _fitting(columns: Sequence[Column[Any]], widths: list[int], width: int | Non
     if width is None:
         return widths
     kept = [at for at, each in enumerate(widths) if each or not at]
+    texts = {at for at in kept if columns[at].is_text}
 
     def shown(longest: int) -> dict[int, int]:
-        longests = ((at, longest if columns[at].is_text else widths[at]) for at in kept)
-        return {at: min(widths[at], most) for at, most in longests}
+        return {at: min(widths[at], longest if at in texts else widths[at]) for at in kept}
 
     def fits(longest: int) -> bool:
         return sum(shown(longest).values()) + 2 * (len(kept) - 1) <= width

@@ -9,11 +9,11 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
-from otel_quant.cli.command import MISUSED, Command, UserError, number
+from otel_quant.cli.command import MISUSED, Command, UserError, number, option
 from otel_quant.cli.measured_models import (
     FAILED,
+    MODEL_ARGUMENTS,
     SECONDS,
-    add_model_arguments,
     measure_options,
     measured,
     refuse_with_script,
@@ -23,44 +23,15 @@ from otel_quant.views.text import printable
 _MOST_PROCESSES: Final = 1000
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "variants",
-        nargs="+",
-        metavar="VARIANTS",
-        help="script.py:function that returns models and inputs, and ONNX files",
-    )
-    parser.add_argument(
-        "--baseline", metavar="NAME", help="compare the others with this one (default: the first)"
-    )
-    parser.add_argument(
-        "--seconds",
-        type=SECONDS,
-        default=20.0,
-        metavar="S",
-        help="time for the timed calls of each variant, at most; five rounds run in any case "
-        "(default: %(default).0f)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=SECONDS,
-        metavar="S",
-        help="give a variant up whose making, a call or anything else takes longer (default: never)",
-    )
-    parser.add_argument(
-        "--processes",
-        type=number("processes", _MOST_PROCESSES),
-        metavar="N",
-        help="measure each variant in N processes, one after the other, and take the mean of those "
-        "in the middle (default: 5, or 1 where a variant takes more than a minute to make)",
-    )
-    parser.add_argument(
-        "--one-by-one",
-        action="store_true",
-        help="end a variant's process before the next one begins, where memory does not suffice for "
-        "all of them; a busy machine then hits some more than others",
-    )
-    add_model_arguments(parser)
+_ARGUMENTS: Final = (
+    option("variants", nargs="+", metavar="VARIANTS", help="script.py:function that returns models and inputs, and ONNX files"),
+    option("--baseline", metavar="NAME", help="compare the others with this one (default: the first)"),
+    option("--seconds", type=SECONDS, default=20.0, metavar="S", help="time for the timed calls of each variant, at most; five rounds run in any case (default: %(default).0f)"),
+    option("--timeout", type=SECONDS, metavar="S", help="give a variant up whose making, a call or anything else takes longer (default: never)"),
+    option("--processes", type=number("processes", _MOST_PROCESSES), metavar="N", help="measure each variant in N processes, one after the other, and take the mean of those in the middle (default: 5, or 1 where a variant takes more than a minute to make)"),
+    option("--one-by-one", action="store_true", help="end a variant's process before the next one begins, where memory does not suffice for all of them; a busy machine then hits some more than others"),
+    *MODEL_ARGUMENTS,
+)  # fmt: skip
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -100,6 +71,6 @@ COMMAND: Final = Command(
         "it was stopped."
     ),
     examples=("script.py:variants", "float.onnx int8.onnx --seconds 5"),
-    add_arguments=_add_arguments,
+    arguments=_ARGUMENTS,
     run=_run,
 )

@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Final
 
+    AddArgument = Callable[[Any], object]
+    """Adds an argument, or several, to a parser or a group of it."""
+
     from otel_quant.cost import InputSpec
     from otel_quant.recordings.model import Recording
     from otel_quant.views.document import Document
@@ -38,7 +41,7 @@ class Command:
         self,
         name: str,  # The name that the user types
         brief: str,  # One line for the list of commands
-        add_arguments: Callable[[argparse.ArgumentParser], None],  # Adds its arguments to a parser
+        arguments: Sequence[AddArgument],
         # Runs it; returns the exit code or raises :class:`UserError`
         run: Callable[[Any], int],
         description: str,  # First lines of its help
@@ -46,7 +49,31 @@ class Command:
         prints: bool = True,  # Whether it cannot do without standard output
     ) -> None:
         self.name, self.brief, self.description, self.examples = name, brief, description, examples
-        self.add_arguments, self.run, self.prints = add_arguments, run, prints
+        self.arguments, self.run, self.prints = arguments, run, prints
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Adds its arguments to a parser."""
+        _add_all(self.arguments, parser)
+
+
+def option(*names: str, **how: Any) -> AddArgument:
+    """Declares an argument, as argparse's ``add_argument`` takes it."""
+    return lambda parser: parser.add_argument(*names, **how)
+
+
+def titled(title: str, *options: AddArgument) -> AddArgument:
+    """Declares arguments that have a heading of their own in the help."""
+    return lambda parser: _add_all(options, parser.add_argument_group(title))
+
+
+def either(*options: AddArgument) -> AddArgument:
+    """Declares arguments of which one may be given."""
+    return lambda parser: _add_all(options, parser.add_mutually_exclusive_group())
+
+
+def _add_all(options: Sequence[AddArgument], to: Any) -> None:
+    for add in options:
+        add(to)
 
 
 class user_errors:  # noqa: N801 - it reads as a function, and does without contextlib, as in run.py
@@ -137,24 +164,15 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_model_shapes(
-    parser: argparse.ArgumentParser, *, of_inputs: str, of_dims: str, metavar: str = "NAME=SHAPE"
-) -> None:
-    """Adds the two arguments."""
-    parser.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar=metavar,
-        help=f"shape of an input{of_inputs}; may be repeated",
-    )
-    parser.add_argument(
-        "--dim",
-        action="append",
-        default=[],
-        metavar="NAME=LENGTH",
-        help=f"length of a dimension that has a name{of_dims}; may be repeated",
-    )
+def shapes_of_models(
+    *, of_inputs: str, of_dims: str, metavar: str = "NAME=SHAPE"
+) -> tuple[AddArgument, AddArgument]:
+    """Returns the two arguments that :func:`model_shapes` reads."""
+    more = {"action": "append", "default": []}
+    return (
+        option("--input", **more, metavar=metavar, help=f"shape of an input{of_inputs}; may be repeated"),
+        option("--dim", **more, metavar="NAME=LENGTH", help=f"length of a dimension that has a name{of_dims}; may be repeated"),
+    )  # fmt: skip
 
 
 def model_shapes(options: argparse.Namespace) -> tuple[dict[str, InputSpec], dict[str, int]]:

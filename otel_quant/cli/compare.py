@@ -13,7 +13,9 @@ from otel_quant.cli.command import (
     Command,
     UserError,
     add_format,
+    option,
     read_recording,
+    titled,
     user_errors,
 )
 from otel_quant.schema.units import counted
@@ -31,47 +33,21 @@ _NOT_COMPARABLE: Final = 3
 _SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "runs",
-        nargs="*",
-        metavar="RUN",
-        help="the base, and one or more that are compared with it: a recording or a "
-        "quark_profile.yaml each",
-    )
-    parser.add_argument("--base", nargs="+", metavar="RUN", help="several runs of the base")
-    parser.add_argument("--new", nargs="+", metavar="RUN", help="several runs to compare with it")
-    add_format(parser)
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write there, not to standard output"
-    )
-    gate = parser.add_argument_group("gate")
-    gate.add_argument(
-        "--fail-over",
-        action="append",
-        default=[],
-        metavar="LIMIT",
-        help="how much worse a figure may be, in every step and in total, or in one step: "
-        "memory.peak=10%%, duration=20%%, Calibration:memory.peak=500MiB; or what it may be at "
-        "most: 'memory.peak<=12GiB'; may be repeated",
-    )
-    gate.add_argument(
-        "--config",
-        metavar="FILE",
-        help="a file of limits (default: otel-quant.toml here or in a folder above, within the "
-        "repository)",
-    )
-    gate.add_argument(
-        "--force",
-        action="store_true",
-        help="compare runs of unlike machines, limits, versions or scripts all the same",
-    )
-    for name, what in (
-        ("--junit", "JUnit XML"),
-        ("--action-benchmark", "JSON for github-action-benchmark (customSmallerIsBetter)"),
-        ("--bencher", "JSON in Bencher's metric format"),
-    ):
-        gate.add_argument(name, metavar="FILE", help=f"write {what}")
+_ARGUMENTS: Final = (
+    option("runs", nargs="*", metavar="RUN", help="the base, and one or more that are compared with it: a recording or a quark_profile.yaml each"),
+    option("--base", nargs="+", metavar="RUN", help="several runs of the base"),
+    option("--new", nargs="+", metavar="RUN", help="several runs to compare with it"),
+    add_format,
+    option("-o", "--output", metavar="FILE", help="write there, not to standard output"),
+    titled("gate",
+        option("--fail-over", action="append", default=[], metavar="LIMIT", help="how much worse a figure may be, in every step and in total, or in one step: memory.peak=10%%, duration=20%%, Calibration:memory.peak=500MiB; or what it may be at most: 'memory.peak<=12GiB'; may be repeated"),
+        option("--config", metavar="FILE", help="a file of limits (default: otel-quant.toml here or in a folder above, within the repository)"),
+        option("--force", action="store_true", help="compare runs of unlike machines, limits, versions or scripts all the same"),
+        option("--junit", metavar="FILE", help="write JUnit XML"),
+        option("--action-benchmark", metavar="FILE", help="write JSON for github-action-benchmark (customSmallerIsBetter)"),
+        option("--bencher", metavar="FILE", help="write JSON in Bencher's metric format"),
+    ),
+)  # fmt: skip
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -177,6 +153,6 @@ COMMAND: Final = Command(
         "invalid command line or file of limits, 3 if the runs cannot be compared."
     ),
     examples=("runs/first runs/second", "runs/first runs/second --fail-over memory.peak=10%"),
-    add_arguments=_add_arguments,
+    arguments=_ARGUMENTS,
     run=_run,
 )

@@ -11,10 +11,11 @@ from otel_quant.cli.command import (
     Command,
     UserError,
     add_format,
-    add_model_shapes,
     model_shapes,
     number,
+    option,
     print_document,
+    shapes_of_models,
     user_errors,
 )
 
@@ -27,43 +28,6 @@ _MOST_SAMPLES: Final = 10**12
 _LIMIT: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="an ONNX file")
-    parser.add_argument(
-        "--samples",
-        type=number("samples", _MOST_SAMPLES),
-        default=_SAMPLES,
-        metavar="N",
-        help="calibration samples, each of the shapes of the inputs (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--method",
-        action="append",
-        default=[],
-        metavar="[LIBRARY:]METHOD",
-        dest="methods",
-        help="a calibration method (MinMax), one of a library (quark:MinMax), or all of a "
-        "library (quark), with what its figures are computed from; may be repeated (default: a line "
-        "for each method)",
-    )
-    add_model_shapes(
-        parser, of_inputs=" with dynamic dimensions, as for otel-quant cost", of_dims=""
-    )
-    parser.add_argument(
-        "--limit",
-        type=_limit,
-        metavar="SIZE",
-        help="answer whether it fits into so much memory, as in 16GiB: yes, no or perhaps",
-    )
-    parser.add_argument(
-        "--probe",
-        action="store_true",
-        help="quantize the model with two samples of random values, for each method in a process "
-        "of its own, and extrapolate from what that took",
-    )
-    add_format(parser)
-
-
 def _limit(text: str) -> tuple[int, bool]:
     """Returns the bytes, and whether they were given in a binary unit."""
     found = _LIMIT.fullmatch(text)
@@ -73,6 +37,17 @@ def _limit(text: str) -> tuple[int, bool]:
     base = 1024 if binary else 1000
     power = " KMGTP".index(unit.upper() or " ")
     return int(float(given) * float(base) ** power), bool(binary)
+
+
+_ARGUMENTS: Final = (
+    option("model", metavar="MODEL", help="an ONNX file"),
+    option("--samples", type=number("samples", _MOST_SAMPLES), default=_SAMPLES, metavar="N", help="calibration samples, each of the shapes of the inputs (default: %(default)s)"),
+    option("--method", action="append", default=[], metavar="[LIBRARY:]METHOD", dest="methods", help="a calibration method (MinMax), one of a library (quark:MinMax), or all of a library (quark), with what its figures are computed from; may be repeated (default: a line for each method)"),
+    *shapes_of_models(of_inputs=" with dynamic dimensions, as for otel-quant cost", of_dims=""),
+    option("--limit", type=_limit, metavar="SIZE", help="answer whether it fits into so much memory, as in 16GiB: yes, no or perhaps"),
+    option("--probe", action="store_true", help="quantize the model with two samples of random values, for each method in a process of its own, and extrapolate from what that took"),
+    add_format,
+)  # fmt: skip
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -120,6 +95,6 @@ COMMAND: Final = Command(
         "command line makes no sense."
     ),
     examples=("float.onnx --samples 128", "float.onnx --samples 128 --limit 8GB"),
-    add_arguments=_add_arguments,
+    arguments=_ARGUMENTS,
     run=_run,
 )

@@ -6,12 +6,12 @@ import argparse
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import MISUSED, Command, UserError, number
+from otel_quant.cli.command import MISUSED, Command, UserError, either, number, option
 from otel_quant.cli.measured_models import (
     FAILED,
+    MODEL_ARGUMENTS,
     MOST_RUNS,
     SECONDS,
-    add_model_arguments,
     measure_options,
     measured,
     refuse_with_script,
@@ -21,45 +21,17 @@ if TYPE_CHECKING:
     from otel_quant.inference.results import InferenceResult
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "models",
-        nargs="+",
-        metavar="MODEL",
-        help="an ONNX file, or script.py:function of PyTorch models; others are compared with the "
-        "first",
-    )
-    add_model_arguments(parser)
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument(
-        "--runs", type=number("runs", MOST_RUNS), metavar="N", help="timed runs of each model"
-    )
-    length.add_argument(
-        "--seconds",
-        type=SECONDS,
-        default=3.0,
-        metavar="S",
-        help="time for the timed runs of each model (default: %(default).0f)",
-    )
-    parser.add_argument(
-        "--warmup",
-        type=number("runs", MOST_RUNS),
-        default=3,
-        metavar="N",
-        help="runs before (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--layers",
-        action="store_true",
-        help="also compare each quantized tensor with the first model's, by onnxruntime's debugger",
-    )
-    parser.add_argument(
-        "--top",
-        type=number("nodes", MOST_RUNS),
-        default=10,
-        metavar="N",
-        help="nodes of each model in tables (default: %(default)s)",
-    )
+_ARGUMENTS: Final = (
+    option("models", nargs="+", metavar="MODEL", help="an ONNX file, or script.py:function of PyTorch models; others are compared with the first"),
+    *MODEL_ARGUMENTS,
+    either(
+        option("--runs", type=number("runs", MOST_RUNS), metavar="N", help="timed runs of each model"),
+        option("--seconds", type=SECONDS, default=3.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
+    ),
+    option("--warmup", type=number("runs", MOST_RUNS), default=3, metavar="N", help="runs before (default: %(default)s)"),
+    option("--layers", action="store_true", help="also compare each quantized tensor with the first model's, by onnxruntime's debugger"),
+    option("--top", type=number("nodes", MOST_RUNS), default=10, metavar="N", help="nodes of each model in tables (default: %(default)s)"),
+)  # fmt: skip
 
 
 _OF_FILES: Final = ("input", "dim", "data", "provider", "level", "custom_ops", "layers")
@@ -115,6 +87,6 @@ COMMAND: Final = Command(
         f"measured, {FAILED} one could not be, {MISUSED} the command line makes no sense."
     ),
     examples=("float.onnx int8.onnx", "float.onnx int8.onnx --dim batch=1 --layers"),
-    add_arguments=_add_arguments,
+    arguments=_ARGUMENTS,
     run=_run,
 )

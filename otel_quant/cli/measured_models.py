@@ -17,9 +17,10 @@ from otel_quant.cli.command import (
     MISUSED,
     UserError,
     add_format,
-    add_model_shapes,
     model_shapes,
     number,
+    option,
+    shapes_of_models,
     user_errors,
 )
 from otel_quant.views.text import printable, terminal_width
@@ -37,52 +38,16 @@ SECONDS: Final = number("seconds", 86_400, least=0.001, of=float)
 _LEVELS: Final = ("disable", "basic", "extended", "all")
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds how sessions of ONNX models are made, what they are fed, and where a result goes."""
-    add_format(parser)
-    add_model_shapes(
-        parser,
-        of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1",
-        of_dims="; unspecified dimensions default to 1",
-    )
-    parser.add_argument(
-        "--data",
-        metavar="FILE.npz",
-        help="take the inputs from arrays of numpy.savez by the names of the inputs, instead of "
-        "random ones",
-    )
-    parser.add_argument(
-        "--provider",
-        action="append",
-        default=[],
-        metavar="NAME[:KEY=VALUE,...]",
-        help="execution provider with its options, in order of preference (CUDA is short for "
-        "CUDAExecutionProvider); may be repeated (default: CPU)",
-    )
-    parser.add_argument(
-        "--threads",
-        type=number("threads", MOST_RUNS),
-        metavar="N",
-        help="threads within a kernel (default: what the runtime takes)",
-    )
-    parser.add_argument(
-        "--level",
-        choices=_LEVELS,
-        default="all",
-        help="level of onnxruntime's graph optimization (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--custom-ops",
-        action="append",
-        default=[],
-        metavar="LIBRARY",
-        help="library of custom operators, or `quark` for AMD Quark's; may be repeated",
-    )
-    parser.add_argument(
-        "--record",
-        metavar="DIR",
-        help="add the result to a recording of `otel-quant run`; its report shows it",
-    )
+MODEL_ARGUMENTS: Final = (
+    add_format,
+    *shapes_of_models(of_inputs=", as in image=1x3x224x224, or with type and values, mask:i64:1x2:1x1", of_dims="; unspecified dimensions default to 1"),
+    option("--data", metavar="FILE.npz", help="take the inputs from arrays of numpy.savez by the names of the inputs, instead of random ones"),
+    option("--provider", action="append", default=[], metavar="NAME[:KEY=VALUE,...]", help="execution provider with its options, in order of preference (CUDA is short for CUDAExecutionProvider); may be repeated (default: CPU)"),
+    option("--threads", type=number("threads", MOST_RUNS), metavar="N", help="threads within a kernel (default: what the runtime takes)"),
+    option("--level", choices=_LEVELS, default="all", help="level of onnxruntime's graph optimization (default: %(default)s)"),
+    option("--custom-ops", action="append", default=[], metavar="LIBRARY", help="library of custom operators, or `quark` for AMD Quark's; may be repeated"),
+    option("--record", metavar="DIR", help="add the result to a recording of `otel-quant run`; its report shows it"),
+)  # fmt: skip
 
 
 def measure_options(options: argparse.Namespace) -> Options:

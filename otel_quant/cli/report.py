@@ -7,23 +7,13 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from otel_quant.cli.command import Command, read_recording, user_errors
+from otel_quant.cli.command import Command, option, read_recording, user_errors
 from otel_quant.views.text import printable
 
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "recording",
-        metavar="DIR",
-        help="a recording (the folder that `otel-quant run` made), or a quark_profile.yaml",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="where the page goes, `-` for standard output (default: report.html in the folder, or "
-        "the profile's name with .html beside it)",
-    )
+_ARGUMENTS: Final = (
+    option("recording", metavar="DIR", help="a recording (the folder that `otel-quant run` made), or a quark_profile.yaml"),
+    option("-o", "--output", metavar="FILE", help="where the page goes, `-` for standard output (default: report.html in the folder, or the profile's name with .html beside it)"),
+)  # fmt: skip
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -59,6 +49,6 @@ COMMAND: Final = Command(
         "the page cannot be written."
     ),
     examples=("runs/first", "runs/first -o first.html"),
-    add_arguments=_add_arguments,
+    arguments=_ARGUMENTS,
     run=_run,
 )

@@ -10,7 +10,7 @@ import sys
 import time
 from types import SimpleNamespace
 
-from otel_quant.cli.command import Command, UserError, number
+from otel_quant.cli.command import Command, UserError, number, option
 from otel_quant.launcher.program import Program, ProgramElsewhere, end_as
 from otel_quant.launcher.start import let_it_start, make_folder, program_environment, take_notes
 
@@ -60,12 +60,10 @@ _OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_program(parser: argparse.ArgumentParser) -> None:
     from argparse import REMAINDER, SUPPRESS
 
     parser.usage = "%(prog)s [options] -- PROGRAM ARGS..."
-    for name, option in _OPTIONS.items():
-        parser.add_argument(name, **option)
     parser.add_argument("program", nargs=REMAINDER, help=SUPPRESS)
 
 
@@ -195,7 +193,7 @@ COMMAND: Final = Command(
         "-- python quantize.py",
         "--out runs/first --watch -- python quantize.py --samples 128",
     ),
-    add_arguments=_add_arguments,
+    arguments=(*(option(name, **how) for name, how in _OPTIONS.items()), _add_program),
     run=_run,
     prints=False,
 )

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import Command, add_format, print_document, user_errors
+from otel_quant.cli.command import Command, add_format, option, print_document, user_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,30 +20,16 @@ _WHEN: Final = "when"
 _EXPECTED: Final = "expected a folder with recordings or quark_profile.yaml files below it"
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folders", nargs="+", metavar="DIR", help="a folder; recordings and profiles below it are read"
-    )  # fmt: skip
-    parser.add_argument(
-        "--where",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="only these runs: calibration.method=MinMax, 'memory.peak>12 GiB'; also !=, <, <=, >=; "
-        "all of several hold",
-    )
-    parser.add_argument(
-        "--sort", metavar="NAME", help="smallest first; the newest run first by default"
-    )
-    parser.add_argument("--reverse", action="store_true", help="the other way round")
-    parser.add_argument(
-        "--rows", metavar="NAME", help=f"a table with these rows (default: {_ROWS})"
-    )
-    parser.add_argument("--columns", metavar="NAME", help=f"its columns (default: {_COLUMNS})")
-    parser.add_argument(
-        "--value", metavar="NAME", help=f"the figure in its cells (default: {_VALUE})"
-    )
-    add_format(parser)
+_ARGUMENTS: Final = (
+    option("folders", nargs="+", metavar="DIR", help="a folder; recordings and profiles below it are read"),
+    option("--where", action="append", default=[], metavar="NAME=VALUE", help="only these runs: calibration.method=MinMax, 'memory.peak>12 GiB'; also !=, <, <=, >=; all of several hold"),
+    option("--sort", metavar="NAME", help="smallest first; the newest run first by default"),
+    option("--reverse", action="store_true", help="the other way round"),
+    option("--rows", metavar="NAME", help=f"a table with these rows (default: {_ROWS})"),
+    option("--columns", metavar="NAME", help=f"its columns (default: {_COLUMNS})"),
+    option("--value", metavar="NAME", help=f"the figure in its cells (default: {_VALUE})"),
+    add_format,
+)  # fmt: skip
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -108,6 +94,6 @@ COMMAND: Final = Command(
         "`quant.`. What cannot be read is named on standard error and is no error."
     ),
     examples=("runs", "runs --rows model --columns calibration.method --value memory.peak"),
-    add_arguments=_add_arguments,
+    arguments=_ARGUMENTS,
     run=_run,
 )

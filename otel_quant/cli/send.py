@@ -8,26 +8,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_quant.cli.command import Command, UserError, read_recording, user_errors
+from otel_quant.cli.command import Command, UserError, option, read_recording, user_errors
 from otel_quant.views.text import printable
 
 if TYPE_CHECKING:
     from otel_quant.inference.results import InferenceResult
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "recording",
-        metavar="DIR",
-        help="a recording: the folder that `otel-quant run` made; or what `otel-quant inference` or "
-        "`bench` has written as JSON",
-    )
-    parser.add_argument(
-        "--only-unended",
-        action="store_true",
-        help="only what a killed program could not send itself: the spans that were open, and how "
-        "it ended",
-    )
+_ARGUMENTS: Final = (
+    option("recording", metavar="DIR", help="a recording: the folder that `otel-quant run` made; or what `otel-quant inference` or `bench` has written as JSON"),
+    option("--only-unended", action="store_true", help="only what a killed program could not send itself: the spans that were open, and how it ended"),
+)  # fmt: skip
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -89,6 +80,6 @@ COMMAND: Final = Command(
         "recording is as it was and can be sent again."
     ),
     examples=("runs/first", "runs/first --only-unended"),
-    add_arguments=_add_arguments,
+    arguments=_ARGUMENTS,
     run=_run,
 )

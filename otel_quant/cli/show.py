@@ -10,25 +10,22 @@ from otel_quant.cli.command import (
     Command,
     UserError,
     add_format,
+    option,
     print_document,
     read_recording,
 )
-from otel_quant.cli.stacks import add_choice, print_stacks
+from otel_quant.cli.stacks import LINES, print_stacks
 
 _MOST_STEPS: Final = 1000
 """Steps of a run that are shown to people; programs get all."""
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"
-    )
-    parser.add_argument(
-        "--stacks", action="store_true",
-        help="the lines of code that took the time and the memory, as `otel-quant stacks` prints them",
-    )  # fmt: skip
-    add_choice(parser)
-    add_format(parser)
+_ARGUMENTS: Final = (
+    option("files", nargs="+", metavar="PATH", help="a recording or a quark_profile.yaml"),
+    option("--stacks", action="store_true", help="the lines of code that took the time and the memory, as `otel-quant stacks` prints them"),
+    *LINES,
+    add_format,
+)  # fmt: skip
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -56,6 +53,6 @@ COMMAND: Final = Command(
         "is empty or cannot be read."
     ),
     examples=("quark_profile.yaml --format csv", "runs/first --stacks --step Calibration"),
-    add_arguments=_add_arguments,
+    arguments=_ARGUMENTS,
     run=_run,
 )

@@ -6,31 +6,25 @@ import argparse
 import sys
 from typing import Final, Literal
 
-from otel_quant.cli.command import Command, UserError, print_document, read_recording
+from otel_quant.cli.command import Command, UserError, option, print_document, read_recording
 
 _FOR_TOOLS: Final = ("speedscope", "collapsed", "pprof")
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_format(parser: argparse.ArgumentParser) -> None:
     from otel_quant.views.writers import FORMATS
 
-    parser.add_argument("recording", metavar="RECORDING", help="the folder of a recording")
-    add_choice(parser)
     parser.add_argument(
         "--format", choices=(*FORMATS, *_FOR_TOOLS), default=FORMATS[0],
         help="default: %(default)s; speedscope and collapsed are for flame graphs in other tools",
     )  # fmt: skip
 
 
-def add_choice(parser: argparse.ArgumentParser) -> None:
-    """Adds what chooses lines of code."""
-    parser.add_argument(
-        "--step", metavar="NAME", help="only lines of steps of this name, and of those within them"
-    )
-    parser.add_argument(
-        "--by", choices=("time", "memory"), default="time",
-        help="what lines are sorted by; memory: growth between two samples (default: %(default)s)",
-    )  # fmt: skip
+LINES: Final = (
+    option("--step", metavar="NAME", help="only lines of steps of this name, and of those within them"),
+    option("--by", choices=("time", "memory"), default="time", help="what lines are sorted by; memory: growth between two samples (default: %(default)s)"),
+)  # fmt: skip
+"""What chooses lines of code."""
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -85,7 +79,11 @@ COMMAND: Final = Command(
         "ones memory has grown, as the sampler has seen them about 20 times a second."
     ),
     examples=("runs/first", "runs/first --step Calibration --format speedscope > first.json"),
-    add_arguments=_add_arguments,
+    arguments=(
+        option("recording", metavar="RECORDING", help="the folder of a recording"),
+        *LINES,
+        _add_format,
+    ),
     run=_run,
 )
 """What is registered."""

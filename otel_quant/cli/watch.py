@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from otel_quant.cli.command import Command, UserError, user_errors
+from otel_quant.cli.command import Command, UserError, option, user_errors
 
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recording", metavar="DIR", nargs="?", help="default: the newest one here")
-    parser.add_argument("--once", action="store_true", help="show what there is now, and end")
+_ARGUMENTS: Final = (
+    option("recording", metavar="DIR", nargs="?", help="default: the newest one here"),
+    option("--once", action="store_true", help="show what there is now, and end"),
+)  # fmt: skip
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -39,6 +39,6 @@ COMMAND: Final = Command(
         "files. Without a terminal it prints a line for each step, and one every 30 s."
     ),
     examples=("", "runs/first --once"),
-    add_arguments=_add_arguments,
+    arguments=_ARGUMENTS,
     run=_run,
 )

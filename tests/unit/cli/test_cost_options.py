@@ -209,7 +209,7 @@ def fail(options: object) -> int:
     raise ZeroDivisionError("a\nb" + "c" * 400)
 
 
-BROKEN = Command("cost", "fails", lambda parser: None, fail, "Fails.", ("", ""))
+BROKEN = Command("cost", "fails", (), fail, "Fails.", ("", ""))
 
 
 @pytest.mark.parametrize("shown", [False, True])

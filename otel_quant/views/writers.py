@@ -80,7 +80,8 @@ def _markdown(part: Part, level: int) -> Iterator[str]:
             yield phrase("{}\n\n", part.title, _escaped)
             yield phrase(heading, part.caption, _escaped)
             yield from _markdown_table(part)
-            yield phrase("\n{}", part.note, _markdown_note)
+            if part.note:
+                yield "\n" + _markdown_lines(part.note.split("\n"))
         case Facts():
             title = phrase("**{}**\n\n", part.title, _escaped)
             yield title or phrase(heading, part.caption, _escaped)
@@ -90,15 +91,15 @@ def _markdown(part: Part, level: int) -> Iterator[str]:
         case Lines(lines, is_list=True):
             yield from (f"- {_escaped(line.strip())}\n" for line in lines)
         case Lines(lines):
-            yield _markdown_note("\n".join(line.strip() for line in lines))
+            yield _markdown_lines(line.strip() for line in lines)
         case Section():
             yield heading.format(_escaped(part.title))
             yield from _markdown_parts(part.parts, level + 1)
 
 
-def _markdown_note(text: str) -> str:
+def _markdown_lines(lines: Iterable[str]) -> str:
     # A backslash at the end of a line is a line break.
-    return "\\\n".join(map(_escaped, text.split("\n"))) + "\n"
+    return "\\\n".join(map(_escaped, lines)) + "\n"
 
 
 def _markdown_table(table: Table) -> Iterator[str]:
